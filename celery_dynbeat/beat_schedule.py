@@ -1,0 +1,186 @@
+"""Celery's own ``beat_schedule``, as schedules of the application itself (owner "").
+
+Its entries follow the configuration at each start, also when they are removed, and can be paused
+like any other. An entry that cannot be said in a row is refused with its name and the cure; the
+others run.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from celery import Celery
+from celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client import Context, edits, fields
+from celery_dynbeat.errors import DynbeatError, InvalidScheduleError
+from celery_dynbeat.events import Event
+from celery_dynbeat.store import schedules
+from celery_dynbeat.triggers import Cron, Every, Trigger
+
+logger = logging.getLogger(__name__)
+
+MANAGED_BY = "config"
+_KNOWN_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
+
+
+def sync(context: Context) -> None:
+    """Make the application's managed schedules those of its configuration, in one transaction."""
+    entries = {name: entry for name, entry in _entries(context.app).items() if entry is not None}
+    converted: dict[str, dict[str, Any]] = {}
+    for name, entry in entries.items():
+        try:
+            converted[name] = fields_of(entry, app=context.app)
+        except (DynbeatError, ValueError, TypeError, KeyError) as error:
+            _refused(name, error)
+    context.write(None, lambda session: _sync(context, session, converted, set(entries)))
+
+
+def _sync(
+    context: Context,
+    session: Session,
+    converted: Mapping[str, dict[str, Any]],
+    configured: set[str],
+) -> None:
+    now = context.clock.now()
+    gone = set(schedules.managed(session, managed_by=MANAGED_BY)) - configured
+    for name in gone:
+        row = schedules.lock(session, owner="", name=name)
+        if row is not None:
+            edits.delete(session, row, now=now)
+    for name, given in converted.items():
+        try:
+            with session.begin_nested():
+                _upsert(context, session, name, given)
+        except DynbeatError as error:
+            _refused(name, error)
+    logger.info(
+        "beat_schedule: %s entries kept, %s removed",
+        len(converted),
+        len(gone),
+        extra={"event": Event.CONFIG_SYNCED},
+    )
+
+
+def _upsert(context: Context, session: Session, name: str, given: Mapping[str, Any]) -> None:
+    fields.name("name", name)
+    now = context.clock.now()
+    row = schedules.lock(session, owner="", name=name)
+    if row is None:
+        rest = {key: value for key, value in given.items() if key not in {"task", "trigger"}}
+        task, trigger = given["task"], given["trigger"]
+        new = edits.new_row(
+            context,
+            owner="",
+            name=name,
+            task=task,
+            trigger=trigger,
+            given=rest,
+            now=now,
+        )
+        new.managed_by = MANAGED_BY
+        schedules.add(session, edits.insert_values(new))
+        return
+    if row.managed_by != MANAGED_BY:
+        msg = "a schedule of that name was made through the API; rename one of the two"
+        raise InvalidScheduleError(msg, field="name")
+    edits.change(context, session, row, given, now=now)
+
+
+def _refused(name: str, error: Exception) -> None:
+    logger.error(
+        "beat_schedule[%r] is refused, the other entries run: %s",
+        name,
+        error,
+        extra={"event": Event.CONFIG_REFUSED},
+    )
+
+
+def _entries(app: Celery) -> dict[str, Any]:
+    entries: dict[str, Any] = dict(app.conf.beat_schedule or {})
+    # As Celery's own scheduler does: results that do not expire by themselves are cleaned up.
+    if app.conf.result_expires and not app.backend.supports_autoexpire:
+        entries.setdefault(
+            "celery.backend_cleanup",
+            {
+                "task": "celery.backend_cleanup",
+                "schedule": crontab("0", "4", "*"),
+                "options": {"expires": 12 * 3600},
+            },
+        )
+    return entries
+
+
+def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
+    """Return what an entry says, as the API calls it. Raises InvalidScheduleError."""
+    if not isinstance(entry, Mapping):
+        raise fields.refuse("entry", entry, "must be a dict with 'task' and 'schedule'")
+    unknown = sorted(entry.keys() - _KNOWN_KEYS)
+    if unknown:
+        rule = f"unknown key; known are {', '.join(sorted(_KNOWN_KEYS))}"
+        raise fields.refuse(unknown[0], entry[unknown[0]], rule)
+    options = dict(entry.get("options") or {})
+    expires = options.pop("expires", None)
+    if entry.get("relative"):
+        rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
+        raise fields.refuse("relative", True, rule)
+    return {
+        "task": entry["task"],
+        "trigger": trigger_of(entry["schedule"], app=app),
+        "args": entry.get("args") or (),
+        "kwargs": entry.get("kwargs") or {},
+        "options": options,
+        "expires_after": _expires_after(expires),
+    }
+
+
+def _expires_after(expires: Any) -> Any:
+    if expires is None or isinstance(expires, (int, float, timedelta)):
+        return expires
+    rule = "an instant would expire all later runs; give seconds or a timedelta"
+    raise fields.refuse("options['expires']", expires, rule)
+
+
+def trigger_of(given: object, *, app: Celery) -> Trigger:
+    """Return the trigger that says the same as one of Celery's schedules.
+
+    Raises InvalidScheduleError for one that no trigger says.
+    """
+    if isinstance(given, Trigger):
+        return given
+    spoken: BaseSchedule = maybe_schedule(given, app=app)
+    if type(spoken) is crontab and spoken.nowfun is None:
+        # Celery asks for both day fields to match; cron would be content with either.
+        return Cron(_cron_text(spoken), timezone=str(spoken.tz or app.timezone), day_or=False)
+    if type(spoken) is schedule and not spoken.relative and spoken.nowfun is None:
+        return Every(spoken.run_every)
+    rule = (
+        "only crontab, timedelta and numbers of seconds can be kept in the table; use one of them"
+    )
+    raise fields.refuse("schedule", given, rule)
+
+
+def _cron_text(spoken: crontab) -> str:
+    return " ".join(
+        (
+            _field(spoken._orig_minute, spoken.minute, 0, 59),  # noqa: SLF001 - public in __reduce__
+            _field(spoken._orig_hour, spoken.hour, 0, 23),  # noqa: SLF001
+            _field(spoken._orig_day_of_month, spoken.day_of_month, 1, 31),  # noqa: SLF001
+            _field(spoken._orig_month_of_year, spoken.month_of_year, 1, 12),  # noqa: SLF001
+            _field(spoken._orig_day_of_week, spoken.day_of_week, 0, 6),  # noqa: SLF001
+        ),
+    )
+
+
+def _field(original: object, values: set[int], lowest: int, highest: int) -> str:
+    """Return a cron field for the ``values`` that Celery found in ``original``.
+
+    A step over the whole range stays a wildcard, since that decides what happens at a DST change.
+    """
+    if values == set(range(lowest, highest + 1)):
+        return "*"
+    if isinstance(original, str) and original.startswith("*/") and "," not in original:
+        return original
+    return ",".join(str(value) for value in sorted(values))

@@ -1,0 +1,91 @@
+"""What every call of the API stands on: the database, its clock, the settings, the notifier."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TypeVar
+
+from celery import Celery
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import notify
+from celery_dynbeat.clock import Clock, DatabaseClock
+from celery_dynbeat.db import schema
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.planning import Rule, RuleColumns, rule_of
+from celery_dynbeat.settings import Settings
+
+T = TypeVar("T")
+
+
+@dataclass
+class Context:
+    """One application's access to its schedules. Nothing is connected before the first use."""
+
+    app: Celery
+    shared_engine: Engine | None = None
+    given_clock: Clock | None = None
+    _prepared: bool = field(default=False, init=False)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The dynbeat_* settings. Raises ConfigurationError."""
+        return Settings.read(self.app.conf, timezone=str(self.app.timezone))
+
+    @cached_property
+    def database(self) -> Database:
+        """The database that the settings name, or the engine that was shared."""
+        if self.shared_engine is not None:
+            return Database(engine=self.shared_engine)
+        settings = self.settings
+        return Database(settings.database_url, engine_options=settings.engine_options)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The database's clock."""
+        return self.given_clock or DatabaseClock(self.database.read_clock)
+
+    @cached_property
+    def notifier(self) -> notify.Notifier:
+        """What wakes beat."""
+        return notify.choose(self.settings.notifier, app=self.app, database=self.database)
+
+    def prepare(self) -> None:
+        """Make sure of the tables, once: created on an embedded database, else only checked.
+
+        Raises SchemaError when they are missing or behind.
+        """
+        if self._prepared:
+            return
+        create = self.settings.create_tables
+        if self.database.capabilities.embedded if create is None else create:
+            schema.upgrade(self.database)
+        else:
+            schema.check(self.database)
+        self._prepared = True
+
+    def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)``: in the caller's transaction, else in one that is committed."""
+        self.prepare()
+        if session is None:
+            return self.database.run(work)
+        capabilities_of(session.get_bind().dialect).begin_write(session)
+        return work(session)
+
+    def read(self, session: Session | None, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)``, in the caller's transaction when there is one."""
+        self.prepare()
+        return self.database.read(work) if session is None else work(session)
+
+    def announce(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
+        """Wake beat after the commit, if it could sleep past ``next_run_at`` otherwise."""
+        if next_run_at is not None and next_run_at <= now + self.settings.poll_interval:
+            self.notifier.announce(session)
+
+    def rule(self, columns: RuleColumns) -> Rule:
+        """Return the rule that a row states, with the settings' defaults."""
+        settings = self.settings
+        return rule_of(columns, catch_up=settings.catch_up, grace=settings.dispatch_timeout)

@@ -1,0 +1,240 @@
+"""The edits of one schedule, each within a transaction that the caller gives.
+
+What an edit does to time: a new trigger, span or number of runs, and a resume, plan from now, never
+backwards. Anything else leaves the next run alone. A cancel (pause, delete, a one-off that moves)
+revokes the runs that have not started; the guard in the worker refuses them.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import inspect
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import ids
+from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.fields import columns, merge_options, refuse
+from celery_dynbeat.db.models import Origin, Run, Schedule, Status
+from celery_dynbeat.errors import ScheduleNotFoundError, StaleScheduleError
+from celery_dynbeat.planning import TICK, first_fire
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.triggers import Trigger
+
+#: A change of one of these changes when the schedule fires.
+_TIMING = frozenset({"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"})
+
+
+def new_row(
+    context: Context,
+    *,
+    owner: str,
+    name: str,
+    task: str,
+    trigger: Trigger,
+    given: Mapping[str, Any],
+    now: datetime,
+) -> Schedule:
+    """Return a planned row that is not in any session.
+
+    Raises InvalidScheduleError when a field is wrong or the trigger would never fire.
+    """
+    limit = context.settings.max_payload_bytes
+    values = columns({"task": task, **merge_options({}, given)}, limit=limit)
+    row = Schedule(**{**_defaults(), **values, **_trigger_columns(context, trigger, now)})
+    row.owner, row.name = owner, name
+    row.created_at = row.updated_at = now
+    _plan(context, row, now)
+    if row.next_run_at is None:
+        raise _never_fires(trigger, row)
+    return row
+
+
+def insert_values(row: Schedule) -> dict[str, Any]:
+    """Return the columns of a new row, for an INSERT."""
+    attributes = inspect(Schedule).column_attrs
+    return {column.key: getattr(row, column.key) for column in attributes if column.key != "id"}
+
+
+def lock(
+    session: Session, *, owner: str, name: str, expected_version: int | None = None
+) -> Schedule:
+    """Return the schedule locked for this transaction.
+
+    Raises ScheduleNotFoundError, and StaleScheduleError when its version is not the expected one.
+    """
+    row = schedules.lock(session, owner=owner, name=name)
+    if row is None:
+        raise ScheduleNotFoundError(owner=owner, name=name)
+    if expected_version is not None and row.version != expected_version:
+        raise StaleScheduleError(
+            owner=owner,
+            name=name,
+            expected_version=expected_version,
+            version=row.version,
+        )
+    return row
+
+
+def change(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    given: Mapping[str, Any],
+    *,
+    now: datetime,
+) -> None:
+    """Apply ``given`` to a locked row; nothing happens when it says what the row says already."""
+    rest = {key: value for key, value in given.items() if key != "trigger"}
+    values = columns(merge_options(row.options, rest), limit=context.settings.max_payload_bytes)
+    if "trigger" in given:
+        values |= _trigger_columns(context, given["trigger"], now)
+    values = {key: value for key, value in values.items() if getattr(row, key) != value}
+    # The anchor of an interval that stays the same stays too.
+    if "trigger_spec" not in values:
+        values.pop("anchor_at", None)
+    if not values and row.error is None:
+        return
+    retimed = bool(_TIMING & values.keys()) or row.error is not None
+    if retimed and row.trigger_kind == "once":
+        cancel(session, row, now=now, reason="the one-off was moved")
+    _check_span(row, values)
+    for key, value in values.items():
+        setattr(row, key, value)
+    row.error = None
+    if retimed:
+        _replan(context, row, given.get("trigger"), now)
+    touch(context, session, row, now=now)
+
+
+def pause(context: Context, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+    """Take a locked row out of the index and revoke what has not started, manual runs excepted."""
+    row.enabled, row.paused_reason = False, reason
+    row.next_fire_at = row.next_run_at = None
+    cancel(session, row, now=now, reason="the schedule was paused")
+    touch(context, session, row, now=now)
+
+
+def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+    """Plan a locked row from now. A one-off whose time passed meanwhile is finished."""
+    if row.enabled and row.error is None:
+        return
+    row.enabled, row.paused_reason, row.error = True, None, None
+    _plan(context, row, now)
+    touch(context, session, row, now=now)
+
+
+def delete(session: Session, row: Schedule, *, now: datetime) -> None:
+    """Delete a locked row and revoke all of its runs that have not started."""
+    runs.revoke_unstarted(
+        session,
+        schedule_ids=[row.id],
+        now=now,
+        reason="the schedule was deleted",
+    )
+    session.expunge(row)
+    schedules.remove(session, schedule_id=row.id)
+
+
+def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> None:
+    """Revoke the row's runs that have not started, manual ones excepted."""
+    runs.revoke_unstarted(
+        session,
+        schedule_ids=[row.id],
+        now=now,
+        reason=reason,
+        keep_manual=True,
+    )
+
+
+def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
+    """Write a changed row, count its version and wake beat if it has to know."""
+    row.version += 1
+    row.updated_at = now
+    session.flush()
+    context.announce(session, next_run_at=row.next_run_at, now=now)
+
+
+def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
+    """Record a run that is overdue from its birth, so that any beat publishes it at once."""
+    scheduled_for = now
+    while True:
+        run_id = ids.run_id(now)
+        record = {
+            "id": run_id,
+            "schedule_id": row.id,
+            "owner": row.owner,
+            "name": row.name,
+            "task": row.task,
+            "scheduled_for": scheduled_for,
+            "status": Status.PENDING,
+            "origin": Origin.MANUAL,
+            "created_at": now,
+            "overdue_at": now,
+        }
+        if runs.add(session, [record]):
+            break
+        # The microsecond is taken: by a fire time, or by another call.
+        scheduled_for += TICK
+    context.notifier.announce(session)
+    run = runs.get(session, run_id=run_id)
+    assert run is not None  # noqa: S101 - inserted above
+    return run
+
+
+def _defaults() -> dict[str, Any]:
+    return {
+        "args": [],
+        "kwargs": {},
+        "options": {},
+        "enabled": True,
+        "run_count": 0,
+        "description": "",
+        "tags": [],
+        "managed_by": "",
+        "version": 1,
+    }
+
+
+def _trigger_columns(context: Context, trigger: object, now: datetime) -> dict[str, Any]:
+    if not isinstance(trigger, Trigger):
+        raise refuse("trigger", trigger, "must be a Cron, an Every or a Once")
+    placed = trigger.in_zone(context.settings.timezone)
+    return {
+        "trigger_kind": placed.kind,
+        "trigger_spec": placed.spec,
+        "timezone": placed.timezone or "UTC",
+        # What an interval without an anchor of its own counts from; start_at comes first.
+        "anchor_at": now,
+    }
+
+
+def _plan(context: Context, row: Schedule, now: datetime) -> None:
+    spent = row.max_runs is not None and row.run_count >= row.max_runs
+    fire_at = None if spent else first_fire(context.rule(row), now=now)
+    row.next_fire_at = row.next_run_at = fire_at
+    row.finished_at = now if fire_at is None else None
+
+
+def _replan(context: Context, row: Schedule, trigger: Trigger | None, now: datetime) -> None:
+    if not row.enabled:
+        row.finished_at = None
+        return
+    _plan(context, row, now)
+    if row.next_run_at is None and trigger is not None:
+        raise _never_fires(trigger, row)
+
+
+def _check_span(row: Schedule, values: Mapping[str, Any]) -> None:
+    start_at = values.get("start_at", row.start_at)
+    end_at = values.get("end_at", row.end_at)
+    if start_at is not None and end_at is not None and end_at < start_at:
+        raise refuse("end_at", end_at, f"must not be before start_at = {start_at!r}")
+
+
+def _never_fires(trigger: Trigger, row: Schedule) -> Exception:
+    rule = (
+        f"would never fire again within start_at = {row.start_at}, end_at = {row.end_at},"
+        f" max_runs = {row.max_runs} (it is {row.updated_at} now); give a time in the future, or use run_now()"
+    )
+    return refuse("trigger", trigger, rule)

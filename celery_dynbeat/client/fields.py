@@ -1,0 +1,244 @@
+"""What a caller may say of a schedule, checked and put into the form of the table.
+
+Each check names the argument, the value, the rule and the cure.
+"""
+
+import json
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from celery_dynbeat.db.models import NAME_LENGTH
+from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.settings import CATCH_UPS
+from celery_dynbeat.triggers import Trigger
+
+DESCRIPTION_LENGTH = 1024
+TAG_LENGTH = 64
+TAGS = 32
+_SHOWN = 80
+
+#: Celery's options of apply_async that a schedule may carry. What is bound to one run (task_id,
+#: eta, group ...) has no place in a rule; expiry is the schedule's own ``expires_after``.
+OPTIONS: Mapping[str, tuple[type, ...]] = {
+    "queue": (str,),
+    "exchange": (str,),
+    "routing_key": (str,),
+    "priority": (int,),
+    "serializer": (str,),
+    "compression": (str,),
+    "delivery_mode": (int, str),
+    "countdown": (int, float),
+    "time_limit": (int, float),
+    "soft_time_limit": (int, float),
+    "ignore_result": (bool,),
+    "shadow": (str,),
+    "headers": (dict,),
+}
+
+
+class Fields(TypedDict, total=False):
+    """What may be said of a schedule beside its name, task and trigger.
+
+    ``queue`` and ``priority`` are short for entries of ``options``. Instants are aware datetimes, durations
+    timedeltas or seconds. ``catch_up`` None means the setting dynbeat_catch_up.
+    """
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    queue: str
+    priority: int
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    catch_up: str | None
+    catch_up_window: timedelta | float | None
+    expires_after: timedelta | float | None
+    description: str
+    tags: Sequence[str]
+
+
+class Changes(Fields, total=False):
+    """What an update may change."""
+
+    task: str
+    trigger: Trigger
+
+
+def refuse(field: str, value: object, rule: str) -> InvalidScheduleError:
+    """Return the error for ``value``, shown in part when it is long."""
+    shown = repr(value)
+    if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}..."
+    return InvalidScheduleError(f"{field} = {shown}: {rule}", field=field)
+
+
+def name(field: str, value: object, *, empty: bool = False) -> str:
+    """Return a name, owner or task as it is stored: 1 to 255 characters that can be seen."""
+    if not isinstance(value, str):
+        raise refuse(field, value, "must be a text")
+    if not value and not empty:
+        raise refuse(field, value, "must not be empty")
+    if len(value) > NAME_LENGTH:
+        raise refuse(field, value, f"is {len(value)} characters long, at most {NAME_LENGTH} fit")
+    if value != value.strip():
+        raise refuse(field, value, "must not begin or end with white space")
+    _printable(field, value)
+    return value
+
+
+def _printable(field: str, value: str) -> None:
+    for character in value:
+        if unicodedata.category(character) in {"Cc", "Cs"}:
+            raise refuse(field, value, "must not contain control characters or lone surrogates")
+
+
+def columns(given: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
+    """Return the columns for what was ``given``; args, kwargs and options within ``limit`` bytes.
+
+    Raises InvalidScheduleError.
+    """
+    values: dict[str, Any] = {}
+    for field, value in given.items():
+        check = _CHECKS.get(field)
+        if check is None:
+            known = ", ".join(sorted(_CHECKS))
+            raise refuse(field, value, f"there is no such field; known are {known}")
+        values[field] = check(field, value)
+    _check_span(values)
+    _check_size(values, limit)
+    return values
+
+
+def merge_options(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``given`` with ``queue`` and ``priority`` moved into its ``options``.
+
+    ``options`` are those that the schedule has; they stay where neither says otherwise.
+    """
+    rest = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
+    short = {key: given[key] for key in ("queue", "priority") if given.get(key) is not None}
+    if short or "options" in given:
+        base = given.get("options", options)
+        if not isinstance(base, Mapping):
+            raise refuse("options", base, "must be a mapping")
+        rest["options"] = {**base, **short}
+    return rest
+
+
+def _json(field: str, value: Any) -> Any:
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise refuse(field, value, f"must be plain JSON ({error})") from error
+    return json.loads(text)
+
+
+def _args(field: str, value: Any) -> Any:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise refuse(field, value, "must be a list or tuple")
+    return _json(field, list(value))
+
+
+def _mapping(field: str, value: Any) -> Any:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise refuse(field, value, "must be a mapping with texts as keys")
+    return _json(field, dict(value))
+
+
+def _options(field: str, value: Any) -> Any:
+    options = _mapping(field, value)
+    for key, option in options.items():
+        allowed = OPTIONS.get(key)
+        if allowed is None:
+            rule = f"no such option for a schedule; known are {', '.join(sorted(OPTIONS))}"
+            raise refuse(f"options[{key!r}]", option, rule)
+        if not isinstance(option, allowed) or (isinstance(option, bool) and bool not in allowed):
+            names = " or ".join(kind.__name__ for kind in allowed)
+            raise refuse(f"options[{key!r}]", option, f"must be {names}")
+    return options
+
+
+def _instant(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise refuse(field, value, "must be an aware datetime, such as datetime.now(UTC)")
+    return value
+
+
+def _seconds(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e10:
+        raise refuse(field, value, "must be a positive timedelta or number of seconds")
+    return float(value)
+
+
+def _max_runs(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        raise refuse(field, value, "must be a whole number of at least 1")
+    return value
+
+
+def _catch_up(field: str, value: Any) -> Any:
+    if value is not None and value not in CATCH_UPS:
+        raise refuse(field, value, f"must be one of {', '.join(CATCH_UPS)}")
+    return value
+
+
+def _description(field: str, value: Any) -> Any:
+    if not isinstance(value, str) or len(value) > DESCRIPTION_LENGTH:
+        raise refuse(field, value, f"must be a text of at most {DESCRIPTION_LENGTH} characters")
+    if "\x00" in value:
+        raise refuse(field, value, "must not contain a NUL character")
+    _json(field, value)
+    return value
+
+
+def _tags(field: str, value: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > TAGS:
+        raise refuse(field, value, f"must be a list of at most {TAGS} texts")
+    for tag in value:
+        if len(name(field, tag)) > TAG_LENGTH:
+            raise refuse(field, tag, f"a tag has at most {TAG_LENGTH} characters")
+    return sorted(set(value))
+
+
+def _check_span(values: Mapping[str, Any]) -> None:
+    start_at, end_at = values.get("start_at"), values.get("end_at")
+    if start_at is not None and end_at is not None and end_at < start_at:
+        raise refuse("end_at", end_at, f"must not be before start_at = {start_at!r}")
+
+
+def _check_size(values: Mapping[str, Any], limit: int) -> None:
+    payload = [values[key] for key in ("args", "kwargs", "options") if key in values]
+    size = len(json.dumps(payload, ensure_ascii=False).encode())
+    if size > limit:
+        rule = (
+            f"args, kwargs and options are {size} bytes as JSON, dynbeat_max_payload_bytes allows"
+            f" {limit}: store large data elsewhere and pass its key"
+        )
+        raise refuse("kwargs", values.get("kwargs"), rule)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "task": name,
+    "args": _args,
+    "kwargs": _mapping,
+    "options": _options,
+    "start_at": _instant,
+    "end_at": _instant,
+    "max_runs": _max_runs,
+    "catch_up": _catch_up,
+    "catch_up_window": _seconds,
+    "expires_after": _seconds,
+    "description": _description,
+    "tags": _tags,
+}

@@ -1,0 +1,84 @@
+"""The questions of the API: pages, histories, the fire times to come."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.fields import columns, refuse
+from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
+from celery_dynbeat.db.models import Schedule, Status
+from celery_dynbeat.store import runs, schedules
+
+LARGEST_PAGE = 1_000
+
+
+def page(
+    context: Context,
+    session: Session | None,
+    *,
+    matching: schedules.Filter,
+    limit: int,
+    after: str | None,
+) -> Page:
+    """Return one page; its cursor is None when nothing is left behind it."""
+    _check_limit("limit", limit)
+    key = None if after is None else key_of(after)
+    rows = context.read(
+        session,
+        lambda session: schedules.page(session, matching=matching, after=key, limit=limit + 1),
+    )
+    items = tuple(ScheduleInfo.of(row) for row in rows[:limit])
+    return Page(items, cursor_of(items[-1]) if len(rows) > limit else None)
+
+
+def history(
+    context: Context,
+    session: Session | None,
+    *,
+    owner: str,
+    name: str | None,
+    status: str | None,
+    since: datetime | None,
+    limit: int,
+) -> Sequence[RunInfo]:
+    """Return the runs of the schedule that bears the name now, else of those that bore it."""
+    _check_limit("limit", limit)
+    if status is not None and status not in set(Status):
+        raise refuse("status", status, f"must be one of {', '.join(Status)}")
+    columns({"start_at": since}, limit=context.settings.max_payload_bytes)
+
+    def work(session: Session) -> Sequence[RunInfo]:
+        row = None if name is None else schedules.find(session, owner=owner, name=name)
+        matching = runs.Filter(
+            owner=owner,
+            name=name,
+            schedule_id=None if row is None else row.id,
+            status=status,
+            since=since,
+        )
+        return [RunInfo.of(run) for run in runs.history(session, matching=matching, limit=limit)]
+
+    return context.read(session, work)
+
+
+def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
+    """Return the next fire times of a row, within its span and its number of runs."""
+    _check_limit("count", count)
+    rule = context.rule(row)
+    if row.max_runs is not None:
+        count = min(count, row.max_runs - row.run_count)
+    instants: list[datetime] = []
+    fire_at = row.next_fire_at
+    while fire_at is not None and len(instants) < count:
+        if rule.end_at is not None and fire_at > rule.end_at:
+            break
+        instants.append(fire_at)
+        fire_at = rule.trigger.next_after(fire_at)
+    return instants
+
+
+def _check_limit(field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST_PAGE:
+        raise refuse(field, value, f"must be a whole number from 1 to {LARGEST_PAGE}")

@@ -1,0 +1,131 @@
+"""The schedules of all owners: what the application itself calls."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Required
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client import edits, fields, queries
+from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.fields import Fields
+from celery_dynbeat.client.owner import OwnerSchedules
+from celery_dynbeat.client.views import Page
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.errors import InvalidScheduleError, ScheduleExistsError
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.triggers import Trigger
+
+
+class NewSchedule(Fields, total=False):
+    """One schedule for ``create_many``. Without an ``owner`` it is the application's own."""
+
+    owner: str
+    name: Required[str]
+    task: Required[str]
+    trigger: Required[Trigger]
+
+
+class Schedules:
+    """Leads to each owner's schedules, and does what spans owners."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def for_owner(self, owner: str) -> OwnerSchedules:
+        """Return the schedules of ``owner``; ``""`` is the application itself.
+
+        Raises InvalidScheduleError when the owner's name cannot be stored.
+        """
+        return OwnerSchedules(self._context, owner)
+
+    def create_many(
+        self,
+        many: Iterable[NewSchedule],
+        *,
+        session: Session | None = None,
+    ) -> int:
+        """Create all of them or none, wake beat once, and return how many there are.
+
+        Raises ScheduleExistsError for a name that is taken or comes twice, and
+        InvalidScheduleError with the number of the one that breaks a rule (the first is 0).
+        """
+        now = self._context.clock.now()
+        rows = [self._row(index, new, now) for index, new in enumerate(many)]
+        _refuse_twins(rows)
+        earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
+
+        def work(session: Session) -> int:
+            schedules.add_many(session, [edits.insert_values(row) for row in rows])
+            self._context.announce(session, next_run_at=earliest, now=now)
+            return len(rows)
+
+        return self._context.write(session, work)
+
+    def delete_owner(self, owner: str, *, session: Session | None = None) -> int:
+        """Delete all schedules of ``owner``, revoke what has not started; return how many it were.
+
+        The history of their runs stays until it is pruned.
+        """
+        fields.name("owner", owner, empty=True)
+
+        def work(session: Session) -> int:
+            ids = schedules.lock_owner(session, owner=owner)
+            now = self._context.clock.now()
+            if ids:
+                runs.revoke_unstarted(
+                    session,
+                    schedule_ids=ids,
+                    now=now,
+                    reason="the owner was deleted",
+                )
+            return schedules.remove_owner(session, owner=owner)
+
+        return self._context.write(session, work)
+
+    def list(
+        self,
+        *,
+        owner: str | None = None,
+        task: str | None = None,
+        enabled: bool | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        session: Session | None = None,
+    ) -> Page:
+        """Return up to ``limit`` schedules by owner and name, of all owners or of one."""
+        matching = schedules.Filter(owner=owner, task=task, enabled=enabled, tag=tag)
+        return queries.page(self._context, session, matching=matching, limit=limit, after=after)
+
+    def _row(self, index: int, new: Mapping[str, Any], now: Any) -> Schedule:
+        missing = {"name", "task", "trigger"} - new.keys()
+        if missing:
+            field = min(missing)
+            msg = f"schedule {index} of create_many has no {field!r}: name, task and trigger are needed"
+            raise InvalidScheduleError(msg, field=field)
+        given = {key: value for key, value in new.items() if key not in _KEYS}
+        try:
+            return edits.new_row(
+                self._context,
+                owner=fields.name("owner", new.get("owner", ""), empty=True),
+                name=fields.name("name", new["name"]),
+                task=new["task"],
+                trigger=new["trigger"],
+                given=given,
+                now=now,
+            )
+        except InvalidScheduleError as error:
+            msg = f"schedule {index} of create_many: {error}"
+            raise InvalidScheduleError(msg, field=error.field) from error
+
+
+_KEYS = frozenset({"owner", "name", "task", "trigger"})
+
+
+def _refuse_twins(rows: Iterable[Schedule]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        key = (row.owner, row.name)
+        if key in seen:
+            raise ScheduleExistsError(owner=row.owner, name=row.name)
+        seen.add(key)

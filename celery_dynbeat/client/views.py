@@ -1,0 +1,145 @@
+"""What the API returns: values, cut loose from any session."""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, overload
+
+from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.triggers import Trigger, parse_trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInfo:
+    """A schedule as it stood when it was read. Instants are aware, in UTC.
+
+    ``trigger`` is None when the row's text is damaged; ``error`` then says how. ``next_run_at`` is None when
+    the schedule is paused, finished or broken. ``version`` grows with each edit.
+    """
+
+    id: int
+    owner: str
+    name: str
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    trigger: Trigger | None
+    timezone: str
+    enabled: bool
+    paused_reason: str | None
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    run_count: int
+    catch_up: str | None
+    catch_up_window: timedelta | None
+    expires_after: timedelta | None
+    next_run_at: datetime | None
+    last_run_at: datetime | None
+    finished_at: datetime | None
+    error: str | None
+    description: str
+    tags: Sequence[str]
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, row: Schedule) -> "ScheduleInfo":
+        """Return the value of a row."""
+        special = {
+            "trigger": _trigger(row),
+            "catch_up_window": _duration(row.catch_up_window),
+            "expires_after": _duration(row.expires_after),
+        }
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}  # type: ignore[attr-defined]
+        return cls(**plain, **special)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A run as it stood when it was read. Instants are aware, in UTC.
+
+    ``id`` is the Celery task id. A ``skipped`` run stands for ``fire_count`` fire times, the newest of which is
+    ``scheduled_for``. ``schedule_id`` is None once the schedule is deleted.
+    """
+
+    id: str
+    schedule_id: int | None
+    owner: str
+    name: str
+    task: str
+    scheduled_for: datetime
+    fire_count: int
+    status: str
+    origin: str
+    attempt: int
+    created_at: datetime
+    sent_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    error: str | None
+    traceback: str | None
+
+    @classmethod
+    def of(cls, row: Run) -> "RunInfo":
+        """Return the value of a row."""
+        return cls(**{name: getattr(row, name) for name in cls.__slots__})  # type: ignore[attr-defined]
+
+    @property
+    def lag(self) -> timedelta | None:
+        """How long after its fire time the run was sent; None when it was not."""
+        return None if self.sent_at is None else self.sent_at - self.scheduled_for
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Sequence[ScheduleInfo]):
+    """A part of a list. ``cursor`` given as ``after`` brings the next; None: this was the last."""
+
+    items: tuple[ScheduleInfo, ...]
+    cursor: str | None
+
+    @overload
+    def __getitem__(self, index: int) -> ScheduleInfo: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ScheduleInfo]: ...
+
+    def __getitem__(self, index: int | slice) -> ScheduleInfo | Sequence[ScheduleInfo]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def cursor_of(schedule: ScheduleInfo) -> str:
+    """Return the cursor that stands behind ``schedule``."""
+    key = json.dumps([schedule.owner, schedule.name]).encode()
+    return base64.urlsafe_b64encode(key).decode()
+
+
+def key_of(cursor: str) -> tuple[str, str]:
+    """Return the (owner, name) in a cursor. Raises InvalidScheduleError when it is none of ours."""
+    try:
+        owner, name = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        return str(owner), str(name)
+    except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+        msg = f"after = {cursor!r}: not a cursor; pass the cursor of the page before"
+        raise InvalidScheduleError(msg, field="after") from error
+
+
+def _trigger(row: Schedule) -> Trigger | None:
+    try:
+        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
+    except InvalidTriggerError:
+        return None
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

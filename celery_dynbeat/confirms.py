@@ -1,0 +1,83 @@
+"""Publisher confirms of AMQP, pipelined: publish many, then wait until all are confirmed.
+
+Source: RabbitMQ's "Consumer Acknowledgements and Publisher Confirms". Tags count the publishes of
+a channel from 1; one ack may stand for all tags up to its own.
+"""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from kombu import Connection
+
+CONFIRM_TIMEOUT = 30.0
+
+
+class ConfirmingChannel:
+    """A channel in confirm mode that knows which labelled publishes the broker has taken.
+
+    Set ``label`` before publishing; several publishes under one label (a task and its task-sent
+    event) count when all of them are confirmed.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.channel = connection.channel()
+        self.label = ""
+        self._open: dict[int, str] = {}
+        self._last_tag = 0
+        self._labels: set[str] = set()
+        self._nacked: set[str] = set()
+        self.channel.confirm_select()
+        self.channel.events["basic_ack"].add(self._on_ack)
+        self.channel.events["basic_nack"].add(self._on_nack)
+        self._count_publishes(self.channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self.channel.is_open:
+            self.channel.close()
+
+    @property
+    def taken(self) -> set[str]:
+        """The labels of which every publish was confirmed."""
+        return self._labels - self._nacked - set(self._open.values())
+
+    def drain(self) -> None:
+        """Wait for the confirms; after 30 s what is missing counts as not taken."""
+        deadline = time.monotonic() + CONFIRM_TIMEOUT
+        while self._open:
+            try:
+                self._connection.drain_events(timeout=max(0.001, deadline - time.monotonic()))
+            except TimeoutError:
+                return
+
+    def _count_publishes(self, channel: Any) -> None:
+        publish: Callable[..., Any] = channel.basic_publish
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            result = publish(*args, **kwargs)
+            self._last_tag += 1
+            self._open[self._last_tag] = self.label
+            self._labels.add(self.label)
+            return result
+
+        channel.basic_publish = counted
+
+    def _on_ack(self, tag: int, multiple: bool) -> None:  # noqa: FBT001 - amqp calls it so
+        self._settle(tag, multiple=multiple)
+
+    def _on_nack(self, tag: int, multiple: bool) -> None:  # noqa: FBT001
+        self._nacked.update(self._settle(tag, multiple=multiple))
+
+    def _settle(self, tag: int, *, multiple: bool) -> list[str]:
+        tags = [open_tag for open_tag in self._open if open_tag <= tag] if multiple else [tag]
+        return [self._open.pop(open_tag) for open_tag in tags if open_tag in self._open]

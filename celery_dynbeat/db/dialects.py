@@ -1,0 +1,219 @@
+"""What differs between the databases, as capabilities. The only place that knows their names.
+
+Sources: PostgreSQL's appendix A (error codes), MySQL's server error reference, SQLite's "Result and
+Error Codes" and "Transactions".
+"""
+
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Executable,
+    FromClause,
+    Table,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import DateTime
+
+CHANNEL = "dynbeat_change"
+_SCHEMA_LOCK = "dynbeat_schema"
+
+
+class utc_now(FunctionElement[datetime]):  # noqa: N801 - reads as the SQL function that it is
+    """The database's present instant in UTC, for server defaults."""
+
+    type = DateTime()
+    inherit_cache = True
+
+
+@compiles(utc_now)
+def _utc_now(element: utc_now, compiler: SQLCompiler, **_: Any) -> str:
+    del element, compiler
+    return "CURRENT_TIMESTAMP"
+
+
+@compiles(utc_now, "mysql")
+@compiles(utc_now, "mariadb")
+def _utc_now_mysql(element: utc_now, compiler: SQLCompiler, **_: Any) -> str:
+    del element, compiler
+    # In brackets: MySQL takes an expression for a default only so.
+    return "(utc_timestamp(6))"
+
+
+class Capabilities(ABC):
+    """What one kind of database can do, and how it is asked."""
+
+    #: SQLAlchemy's dialect names.
+    names: ClassVar[frozenset[str]]
+    #: Options of a connection of ours, before its transaction begins.
+    execution_options: ClassVar[dict[str, Any]] = {}
+    #: Whether a committed change can wake beat through the database itself.
+    notifies: ClassVar[bool] = False
+    #: Whether a file holds the database, so that tables may be created without asking.
+    embedded: ClassVar[bool] = False
+
+    def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
+        """Make the transaction one that no other writer can invalidate."""
+
+    def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
+        """Prepare a new connection of an engine of ours."""
+
+    @abstractmethod
+    def read_clock(self, connection: Connection) -> datetime:
+        """Return the database's present instant, aware, in UTC."""
+
+    @abstractmethod
+    def insert_new(self, table: Table) -> Insert:
+        """Return an INSERT that passes over rows whose unique key exists; rowcount omits them."""
+
+    @abstractmethod
+    def is_transient(self, error: DBAPIError) -> bool:
+        """Return whether the same transaction may succeed when run again."""
+
+    @abstractmethod
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        """Return the condition that the JSON list in ``column`` contains ``tag``."""
+
+    @abstractmethod
+    def lock_schema(self, connection: Connection) -> None:
+        """Wait until no other process changes the schema; held to the end of the transaction."""
+
+    def unlock_schema(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
+        """Give back a schema lock that the end of the transaction does not."""
+
+
+class PostgreSql(Capabilities):
+    """PostgreSQL 13 and later."""
+
+    names = frozenset({"postgresql"})
+    notifies = True
+    # serialization_failure, deadlock_detected, lock_not_available
+    _transient = frozenset({"40001", "40P01", "55P03"})
+
+    def read_clock(self, connection: Connection) -> datetime:
+        instant: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+        return instant.astimezone(UTC)
+
+    def insert_new(self, table: Table) -> Insert:
+        return postgresql.insert(table).on_conflict_do_nothing()
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return _sqlstate(error) in self._transient
+
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        return column.op("@>")(literal([tag], type_=postgresql.JSONB()))
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(_SCHEMA_LOCK))))
+
+
+class MySql(Capabilities):
+    """MySQL 8.0.22 and MariaDB 10.6, and later."""
+
+    names = frozenset({"mysql", "mariadb"})
+    # REPEATABLE READ locks gaps, and two beats would wait for each other's.
+    execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
+    # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
+    _transient = frozenset({1213, 1205, 1020})
+
+    def read_clock(self, connection: Connection) -> datetime:
+        instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
+        return instant.replace(tzinfo=UTC)
+
+    def insert_new(self, table: Table) -> Insert:
+        return insert(table).prefix_with("IGNORE")
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        arguments = getattr(error.orig, "args", ())
+        return bool(arguments) and arguments[0] in self._transient
+
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        return func.json_contains(column, func.json_quote(tag)) == 1
+
+    def lock_schema(self, connection: Connection) -> None:
+        # Data definition commits by itself here, so the lock belongs to the connection.
+        connection.execute(select(func.get_lock(_SCHEMA_LOCK, 60)))
+
+    def unlock_schema(self, connection: Connection) -> None:
+        connection.execute(select(func.release_lock(_SCHEMA_LOCK)))
+
+
+class Sqlite(Capabilities):
+    """SQLite 3.35 and later, in WAL mode: readers and the one writer do not wait for each other."""
+
+    names = frozenset({"sqlite"})
+    embedded = True
+
+    def begin_write(self, session: Session) -> None:
+        # A write as the first statement takes the write lock at once, waiting for it as long as
+        # the busy timeout; a transaction that begins by reading fails when it comes to write.
+        session.execute(text("UPDATE dynbeat_schedule SET id = id WHERE 0 = 1"))
+
+    def configure(self, dbapi_connection: Any) -> None:
+        cursor = dbapi_connection.cursor()
+        for pragma in ("journal_mode = WAL", "busy_timeout = 30000", "foreign_keys = ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    def read_clock(self, connection: Connection) -> datetime:
+        # The database has no clock of its own: it is this machine's.
+        del connection
+        return datetime.now(UTC)
+
+    def insert_new(self, table: Table) -> Insert:
+        return sqlite.insert(table).on_conflict_do_nothing()
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorname", "").startswith(
+            ("SQLITE_BUSY", "SQLITE_LOCKED"),
+        )
+
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        items: FromClause = func.json_each(column).table_valued("value")
+        return exists(select(literal(1)).select_from(items).where(items.c.value == tag))
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+_KNOWN: tuple[Capabilities, ...] = (PostgreSql(), MySql(), Sqlite())
+
+
+def capabilities_of(dialect: Dialect) -> Capabilities:
+    """Return what the database behind ``dialect`` can do.
+
+    Raises NotImplementedError for a database that this package was not built for.
+    """
+    for known in _KNOWN:
+        if dialect.name in known.names:
+            return known
+    supported = ", ".join(sorted(name for known in _KNOWN for name in known.names))
+    msg = f"database {dialect.name!r} is not supported; use one of: {supported}"
+    raise NotImplementedError(msg)
+
+
+def notify_statement() -> Executable:
+    """Return the statement that wakes the listening beats when its transaction commits."""
+    return select(func.pg_notify(CHANNEL, ""))
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    # psycopg says sqlstate, psycopg2 pgcode.
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return state or ""

@@ -1,0 +1,149 @@
+"""The connection to the database: one engine for each process, safe across fork.
+
+``Database.run`` is the only way into a transaction of our own. It repeats a transaction that the
+database gave up for reasons of its own (deadlock, serialisation, a busy file); that is normal
+flow, not an error.
+"""
+
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypeVar
+
+from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.errors import ConfigurationError
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+_FIRST_PAUSE = 0.01
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _forget_connections() -> None:
+    # close=False: the parent's connections are not the child's to close, only to forget.
+    for engine in _engines:
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_forget_connections)
+
+
+class Database:
+    """A database of ours by its URL, or an engine that the application shares with us."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        engine: Engine | None = None,
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._url = url
+        self._options = dict(engine_options or {})
+        self._shared = engine
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine; made at first use, its connections never shared with a forked child.
+
+        Raises ConfigurationError when the URL cannot be understood or its driver is missing.
+        """
+        engine = self._shared if self._shared is not None else self._create()
+        _engines.add(engine)
+        return engine
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What this database can do. Raises ConfigurationError for one that is not supported."""
+        try:
+            return capabilities_of(self.engine.dialect)
+        except NotImplementedError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for banners and logs."""
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def read_clock(self) -> datetime:
+        """Return the database's present instant."""
+        with self.engine.connect() as connection:
+            return self.capabilities.read_clock(connection)
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)`` from a transaction that writes nothing."""
+        with self._session() as session:
+            return work(session)
+
+    def run(self, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)`` after committing it; repeat it when the database asks to.
+
+        ``work`` may run several times and must have no effect outside of the transaction.
+        Raises what it raises, or the database's last error.
+        """
+        pause = _FIRST_PAUSE
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._once(work)
+            except DBAPIError as error:
+                if not self.capabilities.is_transient(error):
+                    raise
+            # Two that collided should not collide again.
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+            pause *= 2
+        return self._once(work)
+
+    def _once(self, work: Callable[[Session], T]) -> T:
+        with self._session() as session:
+            self.capabilities.begin_write(session)
+            result = work(session)
+            session.commit()
+            return result
+
+    def _session(self) -> Session:
+        session = Session(self.engine, expire_on_commit=False)
+        if self.capabilities.execution_options:
+            session.connection(execution_options=self.capabilities.execution_options)
+        return session
+
+    def dispose(self) -> None:
+        """Close the idle connections. The next use opens new ones."""
+        if "engine" in self.__dict__ and self._shared is None:
+            self.engine.dispose()
+
+    def _create(self) -> Engine:
+        try:
+            url = make_url(self._url or "")
+            engine = create_engine(url, **self._options_for(url.get_backend_name()))
+            configure = capabilities_of(engine.dialect).configure
+        except (ArgumentError, NoSuchModuleError, NotImplementedError) as error:
+            # The URL itself may hold a password: name the rule, not the value.
+            msg = (
+                "dynbeat_database_url is not a URL that SQLAlchemy understands"
+                f" ({type(error).__name__}): write it like"
+                " postgresql+psycopg://user@host/database"
+            )
+            raise ConfigurationError(msg) from None
+        except ModuleNotFoundError as error:
+            msg = (
+                f"the driver {error.name!r} of dynbeat_database_url is not installed: install"
+                " celery-dynbeat[postgres] or celery-dynbeat[mysql], or name another driver"
+            )
+            raise ConfigurationError(msg) from error
+        event.listen(engine, "connect", lambda dbapi, _record: configure(dbapi))
+        return engine
+
+    def _options_for(self, backend: str) -> dict[str, Any]:
+        # A connection that died while idle is replaced before it is used.
+        defaults: dict[str, Any] = {"pool_pre_ping": backend != "sqlite"}
+        return {**defaults, **self._options}

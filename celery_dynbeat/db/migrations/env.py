@@ -1,0 +1,20 @@
+"""Alembic's entry: runs the migrations on the connection that celery_dynbeat.db.schema gives."""
+
+from alembic import context
+
+from celery_dynbeat.db.models import Base
+from celery_dynbeat.db.schema import VERSION_TABLE
+
+
+def run() -> None:
+    """Run the migrations inside the caller's transaction."""
+    context.configure(
+        connection=context.config.attributes["connection"],
+        target_metadata=Base.metadata,
+        version_table=VERSION_TABLE,
+        transaction_per_migration=False,
+    )
+    context.run_migrations()
+
+
+run()

@@ -1,0 +1,292 @@
+"""The three tables. Rules that must hold are constraints here, each with a name.
+
+A row typed by hand works: every column that is not a decision has a server default, and beat
+plans an enabled row that has no next run.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DDLElement,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Text,
+    UniqueConstraint,
+    and_,
+    text,
+    true,
+)
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from celery_dynbeat.db.dialects import utc_now
+from celery_dynbeat.db.types import RunId, UtcDateTime, exact_text
+
+NAME_LENGTH = 255
+
+
+class Status(StrEnum):
+    """The states of a run; docs/explanation/run-states.md draws the way between them."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
+#: A run in one of these has not begun: a cancel still wins, and a start is still allowed.
+UNSTARTED = (Status.PENDING, Status.SENT)
+#: A run in one of these may still change.
+UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
+
+
+class Origin(StrEnum):
+    """Why a run exists."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    BACKFILL = "backfill"
+
+
+class NodeKind(StrEnum):
+    """What a living process is."""
+
+    BEAT = "beat"
+    WORKER = "worker"
+
+
+class Base(DeclarativeBase):
+    """The metadata of the package, with one rule for the names of constraints."""
+
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+        },
+    )
+
+
+BigId = BigInteger().with_variant(Integer, "sqlite")
+# MySQL's TEXT ends at 64 KiB, JSON on PostgreSQL keeps the order of keys; tags are searched.
+LongText = Text().with_variant(mysql.MEDIUMTEXT, "mysql", "mariadb")
+Tags = JSON().with_variant(postgresql.JSONB, "postgresql")
+EMPTY_LIST = text("('[]')")
+EMPTY_OBJECT = text("('{}')")
+
+
+def _json_check(column: str) -> DDLElement:
+    # The other databases check the JSON of their own accord.
+    return CheckConstraint(f"json_valid({column})", name=f"{column}_json").ddl_if(dialect="sqlite")
+
+
+class Schedule(Base):
+    """One rule of one owner: what to run, when, and when next.
+
+    ``next_run_at`` is NULL when the schedule is paused, finished or broken, so it leaves the
+    index that beat reads. An enabled row without next_run_at, finished_at and error is unplanned.
+    """
+
+    __tablename__ = "dynbeat_schedule"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    # "" is the application's own. Not NULL: two NULLs never collide in a unique constraint.
+    owner: Mapped[str] = mapped_column(exact_text(NAME_LENGTH), server_default="")
+    name: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    task: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    args: Mapped[list[Any]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    kwargs: Mapped[dict[str, Any]] = mapped_column(JSON, server_default=EMPTY_OBJECT)
+    options: Mapped[dict[str, Any]] = mapped_column(JSON, server_default=EMPTY_OBJECT)
+    trigger_kind: Mapped[str] = mapped_column(exact_text(32))
+    trigger_spec: Mapped[str] = mapped_column(Text)
+    timezone: Mapped[str] = mapped_column(exact_text(64), server_default="UTC")
+    # What an interval without an anchor of its own counts from; NULL: start_at, else created_at.
+    anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    enabled: Mapped[bool] = mapped_column(server_default=true())
+    paused_reason: Mapped[str | None] = mapped_column(Text)
+    start_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    end_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    max_runs: Mapped[int | None]
+    run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    # NULL: the setting dynbeat_catch_up decides.
+    catch_up: Mapped[str | None] = mapped_column(exact_text(16))
+    # Seconds, both.
+    catch_up_window: Mapped[float | None] = mapped_column(Double)
+    expires_after: Mapped[float | None] = mapped_column(Double)
+    next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    error: Mapped[str | None] = mapped_column(LongText)
+    description: Mapped[str] = mapped_column(exact_text(1024), server_default="")
+    tags: Mapped[list[str]] = mapped_column(Tags, server_default=EMPTY_LIST)
+    # "config": the row follows an entry of Celery's beat_schedule. "": made through the API.
+    managed_by: Mapped[str] = mapped_column(exact_text(16), server_default="")
+    version: Mapped[int] = mapped_column(server_default="1")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+
+    __table_args__ = (
+        UniqueConstraint("owner", "name"),
+        CheckConstraint("name <> ''", name="name_given"),
+        CheckConstraint("task <> ''", name="task_given"),
+        CheckConstraint("run_count >= 0", name="run_count_positive"),
+        CheckConstraint("max_runs IS NULL OR max_runs > 0", name="max_runs_positive"),
+        CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
+        CheckConstraint("catch_up_window IS NULL OR catch_up_window > 0", name="window_positive"),
+        CheckConstraint("expires_after IS NULL OR expires_after > 0", name="expiry_positive"),
+        CheckConstraint(
+            "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
+            name="next_run_only_when_live",
+        ),
+        _json_check("args"),
+        _json_check("kwargs"),
+        _json_check("options"),
+        _json_check("tags"),
+        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
+    )
+
+
+_due = Schedule.next_run_at.is_not(None)
+_unplanned = and_(
+    Schedule.enabled,
+    Schedule.next_run_at.is_(None),
+    Schedule.finished_at.is_(None),
+    Schedule.error.is_(None),
+)
+# The claim reads from the front of this one; rows that can never be due are not in it.
+Index(
+    "ix_dynbeat_schedule_due",
+    Schedule.next_run_at,
+    Schedule.id,
+    postgresql_where=_due,
+    sqlite_where=_due,
+)
+# MySQL has no partial indexes: there the three columns lead to the few rows that match.
+Index(
+    "ix_dynbeat_schedule_unplanned",
+    Schedule.enabled,
+    Schedule.finished_at,
+    Schedule.next_run_at,
+    postgresql_where=_unplanned,
+    sqlite_where=_unplanned,
+)
+
+
+class Run(Base):
+    """One fire time of one schedule; its id is the Celery task id.
+
+    ``skipped`` rows stand for fire times that policy decided not to send; there ``fire_count`` says for
+    how many, and ``scheduled_for`` is the newest of them.
+    """
+
+    __tablename__ = "dynbeat_run"
+
+    id: Mapped[str] = mapped_column(RunId, primary_key=True)
+    # NULL once the schedule is deleted: history survives, with owner and name.
+    schedule_id: Mapped[int | None] = mapped_column(
+        BigId,
+        ForeignKey("dynbeat_schedule.id", ondelete="SET NULL"),
+    )
+    owner: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    name: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    task: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    scheduled_for: Mapped[datetime] = mapped_column(UtcDateTime)
+    fire_count: Mapped[int] = mapped_column(server_default="1")
+    status: Mapped[str] = mapped_column(exact_text(16))
+    origin: Mapped[str] = mapped_column(exact_text(16), server_default=Origin.SCHEDULE)
+    # Starts of the body so far, whatever caused them; `retries` is Celery's own counter.
+    attempt: Mapped[int] = mapped_column(server_default="0")
+    retries: Mapped[int] = mapped_column(server_default="0")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    # When a run that has not started is published again; NULL from its start on.
+    overdue_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    worker: Mapped[str | None] = mapped_column(exact_text(NAME_LENGTH))
+    worker_pid: Mapped[int | None]
+    error: Mapped[str | None] = mapped_column(LongText)
+    traceback: Mapped[str | None] = mapped_column(LongText)
+
+    __table_args__ = (
+        # The device that makes a double impossible.
+        UniqueConstraint("schedule_id", "scheduled_for"),
+        CheckConstraint(
+            "status IN ({})".format(", ".join(f"'{status}'" for status in Status)),
+            name="status_known",
+        ),
+        CheckConstraint(
+            "origin IN ({})".format(", ".join(f"'{origin}'" for origin in Origin)),
+            name="origin_known",
+        ),
+        CheckConstraint("fire_count > 0", name="fire_count_positive"),
+        # Only a run that has not started can be overdue.
+        CheckConstraint(
+            "overdue_at IS NULL OR status IN ('pending', 'sent')",
+            name="overdue_only_unstarted",
+        ),
+        Index("ix_dynbeat_run_owner_scheduled_for", "owner", "scheduled_for"),
+        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
+    )
+
+
+_overdue = Run.overdue_at.is_not(None)
+Index(
+    "ix_dynbeat_run_overdue",
+    Run.overdue_at,
+    postgresql_where=_overdue,
+    sqlite_where=_overdue,
+)
+
+
+class Node(Base):
+    """A living beat or worker. A node that starts under the same name replaces its predecessor."""
+
+    __tablename__ = "dynbeat_node"
+
+    kind: Mapped[str] = mapped_column(exact_text(16), primary_key=True)
+    name: Mapped[str] = mapped_column(exact_text(NAME_LENGTH), primary_key=True)
+    pid: Mapped[int]
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    # Set at an orderly end: its runs need not wait for the time-out.
+    stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    __table_args__ = (
+        CheckConstraint(
+            "kind IN ({})".format(", ".join(f"'{kind}'" for kind in NodeKind)),
+            name="kind_known",
+        ),
+        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
+    )
+
+
+__all__ = [
+    "NAME_LENGTH",
+    "UNFINISHED",
+    "UNSTARTED",
+    "Base",
+    "Node",
+    "NodeKind",
+    "Origin",
+    "Run",
+    "Schedule",
+    "Status",
+]

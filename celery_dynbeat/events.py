@@ -1,0 +1,26 @@
+"""The names of what is logged: the ``event`` of each log record (see docs/reference/logging.md)."""
+
+from enum import StrEnum
+
+
+class Event(StrEnum):
+    """One name for each kind of record, stable for those who filter their logs."""
+
+    BEAT_STARTED = "beat_started"
+    BEAT_STOPPED = "beat_stopped"
+    CONFIG_SYNCED = "config_synced"
+    CONFIG_REFUSED = "config_refused"
+    RUNS_DISPATCHED = "runs_dispatched"
+    RUNS_REPUBLISHED = "runs_republished"
+    RUN_REFUSED = "run_refused"
+    RUN_PUT_OFF = "run_put_off"
+    RUN_UNPUBLISHABLE = "run_unpublishable"
+    SCHEDULE_SET_ASIDE = "schedule_set_aside"
+    FIRE_TIMES_SKIPPED = "fire_times_skipped"
+    PASS_FAILED = "pass_failed"
+    PASS_RECOVERED = "pass_recovered"
+    LISTENER_FAILED = "listener_failed"
+    NOTIFY_FAILED = "notify_failed"
+    OUTCOME_KEPT = "outcome_kept"
+    OUTCOME_DROPPED = "outcome_dropped"
+    HEARTBEAT_FAILED = "heartbeat_failed"

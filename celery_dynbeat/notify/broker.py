@@ -1,0 +1,136 @@
+"""A fanout exchange on Celery's own broker.
+
+The notice is published after the commit, by a hook on the caller's session. It is a hint and nothing
+else: when the broker does not take it, the change stands all the same and beat finds it by polling.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from celery import Celery
+from kombu import Connection, Consumer, Exchange, Queue
+from kombu.exceptions import OperationalError
+from kombu.utils.uuid import uuid
+from sqlalchemy import event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from celery_dynbeat.events import Event
+
+logger = logging.getLogger(__name__)
+
+EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mode="transient")
+RECONNECT_AFTER = 1.0
+STOP_WITHIN = 5.0
+_PENDING = "dynbeat_announce"
+
+
+class BrokerNotifier:
+    """Wakes beat through the broker, for databases that cannot."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def announce(self, session: Session) -> None:
+        """Publish one notice after the commit, however many changes the transaction holds."""
+        if _PENDING not in session.info:
+            event.listen(session, "after_commit", self._after_commit)
+            event.listen(session, "after_transaction_end", _after_end)
+        session.info[_PENDING] = True
+
+    def listener(self, wake: Callable[[], None]) -> "BrokerListener":
+        """Return the thread that consumes the notices."""
+        return BrokerListener(self._app, wake)
+
+    def _after_commit(self, session: Session) -> None:
+        # A savepoint that is released "commits" too; only the outermost one counts.
+        if session.in_nested_transaction() or not session.info.get(_PENDING):
+            return
+        session.info[_PENDING] = False
+        try:
+            self._publish()
+        except (OperationalError, OSError) as error:
+            logger.warning(
+                "beat was not told of a change (%s); it will find it by polling",
+                type(error).__name__,
+                extra={"event": Event.NOTIFY_FAILED},
+            )
+
+    def _publish(self) -> None:
+        with self._app.producer_pool.acquire(block=True) as producer:
+            connection = producer.connection
+            try:
+                producer.publish(
+                    {},
+                    exchange=EXCHANGE,
+                    declare=[EXCHANGE],
+                    serializer="json",
+                    retry=True,
+                    retry_policy={"max_retries": 1, "interval_start": 0},
+                )
+            except connection.connection_errors as error:
+                raise OperationalError(str(error)) from error
+
+
+def _after_end(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        session.info[_PENDING] = False
+
+
+class BrokerListener:
+    """A thread with a connection and a queue of its own, both gone when it stops."""
+
+    def __init__(self, app: Celery, wake: Callable[[], None]) -> None:
+        self._app = app
+        self._wake = wake
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
+
+    def start(self) -> None:
+        """Begin to consume."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WITHIN)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            connection = self._app.connection_for_read(heartbeat=10)
+            try:
+                self._consume(connection)
+            # Each transport has its own errors, and a listener that dies is a beat that is late.
+            except Exception as error:
+                logger.warning(
+                    "listener lost the broker (%s), trying again; beat polls meanwhile",
+                    type(error).__name__,
+                    extra={"event": Event.LISTENER_FAILED},
+                )
+                self._stopping.wait(RECONNECT_AFTER)
+            finally:
+                with suppress(Exception):
+                    connection.release()
+
+    def _consume(self, connection: Connection) -> None:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
+        queue = Queue(
+            f"dynbeat.change.{uuid()}", EXCHANGE, exclusive=True, auto_delete=True, durable=False
+        )
+        with Consumer(
+            connection, [queue], callbacks=[self._on_notice], no_ack=True, accept=["json"]
+        ):
+            # What changed before the queue was bound was heard by nobody.
+            self._wake()
+            while not self._stopping.is_set():
+                with suppress(TimeoutError):
+                    connection.drain_events(timeout=1)
+                if connection.supports_heartbeats:
+                    connection.heartbeat_check()
+
+    def _on_notice(self, body: Any, message: Any) -> None:
+        del body, message
+        self._wake()

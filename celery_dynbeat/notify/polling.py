@@ -1,0 +1,26 @@
+"""No notice at all: beat looks for itself, at most dynbeat_poll_interval later."""
+
+from collections.abc import Callable
+
+from sqlalchemy.orm import Session
+
+
+class _Deaf:
+    def start(self) -> None:
+        """Nothing to listen to."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+class PollingNotifier:
+    """Tells nobody."""
+
+    def announce(self, session: Session) -> None:
+        """Do nothing."""
+        del session
+
+    def listener(self, wake: Callable[[], None]) -> _Deaf:
+        """Return a listener that never wakes."""
+        del wake
+        return _Deaf()

@@ -1,0 +1,118 @@
+"""PostgreSQL's NOTIFY and LISTEN.
+
+NOTIFY is part of the transaction: the server delivers it at the commit and forgets it at a rollback.
+The listener is a thread with an asyncio loop and a connection of its own:
+
+    connect -> LISTEN -> wake (what was missed meanwhile) -> wait for a notice
+                                     ^                            | a notice: wake
+                                     |                            | silence: heartbeat, and on
+                                     +--- pause, reconnect <------+ error or no answer in time
+
+A connection that went silent (a proxy that dropped it, a server that is gone without a word) does not
+answer the heartbeat, which is a query of its own with a time limit.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from sqlalchemy import URL
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.dialects import CHANNEL, notify_statement
+from celery_dynbeat.events import Event
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_EVERY = 10.0
+ANSWER_WITHIN = 5.0
+RECONNECT_AFTER = 1.0
+STOP_WITHIN = 5.0
+
+
+class PostgresNotifier:
+    """Wakes beat through the database itself, which every application reaches anyway."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+
+    def announce(self, session: Session) -> None:
+        """Queue the notice in the transaction of ``session``."""
+        session.execute(notify_statement())
+
+    def listener(self, wake: Callable[[], None]) -> "PostgresListener":
+        """Return the thread that LISTENs."""
+        return PostgresListener(connection_parameters(self._url), wake)
+
+
+def connection_parameters(url: URL) -> dict[str, Any]:
+    """Return what psycopg needs to reach the database that SQLAlchemy knows as ``url``."""
+    named = {
+        "host": url.host,
+        "port": url.port,
+        "dbname": url.database,
+        "user": url.username,
+        "password": url.password,
+    }
+    given = {key: value for key, value in named.items() if value is not None}
+    return {**given, **url.query, "connect_timeout": int(ANSWER_WITHIN)}
+
+
+class PostgresListener:
+    """A thread that waits for notices and survives the loss of its connection."""
+
+    def __init__(self, parameters: dict[str, Any], wake: Callable[[], None]) -> None:
+        self._parameters = parameters
+        self._wake = wake
+        self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel the wait and end the thread."""
+        self._stopping.set()
+        if self._loop is not None and self._task is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        if self._thread.is_alive():
+            self._thread.join(STOP_WITHIN)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._listen_for_ever())
+        except asyncio.CancelledError:
+            logger.debug("listener stopped")
+
+    async def _listen_for_ever(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        while not self._stopping.is_set():
+            try:
+                await self._listen()
+            except (psycopg.Error, OSError, TimeoutError) as error:
+                logger.warning(
+                    "listener lost its connection (%s), trying again; beat polls meanwhile",
+                    type(error).__name__,
+                    extra={"event": Event.LISTENER_FAILED},
+                )
+                await asyncio.sleep(RECONNECT_AFTER)
+
+    async def _listen(self) -> None:
+        connection = await psycopg.AsyncConnection.connect(**self._parameters, autocommit=True)
+        try:
+            await connection.execute(f"LISTEN {CHANNEL}")
+            # What changed before the LISTEN was heard by nobody.
+            self._wake()
+            while True:
+                async for _ in connection.notifies(timeout=HEARTBEAT_EVERY, stop_after=1):
+                    self._wake()
+                await asyncio.wait_for(connection.execute("SELECT 1"), ANSWER_WITHIN)
+        finally:
+            # A polite close waits for a server that may be gone.
+            connection.pgconn.finish()

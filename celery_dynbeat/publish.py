@@ -1,0 +1,232 @@
+"""Runs to messages, and messages to the broker.
+
+A batch goes out in one pipeline where the transport has one (Redis), and under pipelined publisher
+confirms on AMQP, so that only what the broker has taken counts as sent. What can go wrong:
+
+- The broker goes away: ``publish`` raises; nothing of the batch counts as sent, the runs stay
+  pending and the sweep sends them again under the same ids.
+- One run cannot be sent at all (a payload that no serializer takes, a route to an exchange that
+  does not exist): it is reported in ``refused``, the others go out.
+- RabbitMQ answers the second kind by closing the channel, without saying which message it was:
+  what was not confirmed is sent again one by one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from celery import Celery
+from kombu import Connection, Producer
+from kombu.exceptions import BatchPublishError, OperationalError
+
+from celery_dynbeat.confirms import ConfirmingChannel
+from celery_dynbeat.errors import DispatchError
+
+HEADER_RUN_ID = "dynbeat_run_id"
+HEADER_SCHEDULE = "dynbeat_schedule"
+HEADER_OWNER = "dynbeat_owner"
+HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
+
+_CONNECT_TIMEOUT = 5.0
+#: Options that belong into the task message; all others say how it travels.
+_MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A run on its way to the broker. ``expires_at`` None: it may start at any time."""
+
+    run_id: str
+    schedule_id: int
+    owner: str
+    name: str
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    scheduled_for: datetime
+    expires_at: datetime | None = None
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers that tell a task which run it is."""
+        return {
+            **self.options.get("headers", {}),
+            HEADER_RUN_ID: self.run_id,
+            HEADER_SCHEDULE: self.name,
+            HEADER_OWNER: self.owner,
+            HEADER_SCHEDULED_FOR: self.scheduled_for.isoformat(),
+            # What other tools know a scheduled task by.
+            "celery_beat_task": True,
+            "periodic_task_name": self.name,
+        }
+
+
+@dataclass(slots=True)
+class Published:
+    """What the broker has taken, and what it will never take, with the reason."""
+
+    sent: list[str] = field(default_factory=list)
+    refused: dict[str, DispatchError] = field(default_factory=dict)
+
+
+class Publisher:
+    """A connection to the broker of its own, for one thread."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    @cached_property
+    def _connection(self) -> Connection:
+        connection = self._app.connection_for_write()
+        if connection.transport.driver_type == "amqp":
+            # A confirm awaited for each message costs most of the rate; ours are pipelined.
+            connection.transport_options["confirm_publish"] = False
+        return connection
+
+    @property
+    def broker_errors(self) -> tuple[type[BaseException], ...]:
+        """What is raised when the broker is away."""
+        return (*self._connection.connection_errors, OperationalError, BatchPublishError, OSError)
+
+    def connect(self) -> None:
+        """Be connected, or raise one of ``broker_errors`` after a few seconds."""
+        if self._connection.connected:
+            return
+        self._connection.ensure_connection(
+            max_retries=1, interval_start=0, timeout=_CONNECT_TIMEOUT
+        )
+
+    def close(self) -> None:
+        """Drop the connection; the next use makes another."""
+        connection = self.__dict__.pop("_connection", None)
+        if connection is not None:
+            connection.release()
+
+    def publish(self, batch: Sequence[Outgoing]) -> Published:
+        """Send ``batch``, in order. Raises one of ``broker_errors`` when the broker is away."""
+        try:
+            if self._connection.transport.driver_type == "amqp":
+                return self._publish_confirmed(batch)
+            return self._publish_pipelined(batch)
+        except self.broker_errors:
+            self.close()
+            raise
+
+    def _publish_pipelined(self, batch: Iterable[Outgoing]) -> Published:
+        published = Published()
+        producer = self._producer(self._connection)
+        with producer.batch():
+            for run in batch:
+                self._send(producer, run, published)
+        return published
+
+    def _publish_confirmed(self, batch: Sequence[Outgoing]) -> Published:
+        published = Published()
+        channel_errors = self._connection.channel_errors
+        with ConfirmingChannel(self._connection) as confirming:
+            producer = self._producer(confirming.channel)
+            try:
+                for run in batch:
+                    confirming.label = run.run_id
+                    self._send(producer, run, published, fatal=channel_errors)
+                confirming.drain()
+            except channel_errors:
+                closed = True
+            else:
+                closed = False
+            published.sent = [run.run_id for run in batch if run.run_id in confirming.taken]
+        if closed:
+            self._publish_singly(batch, published)
+        return published
+
+    def _publish_singly(self, batch: Iterable[Outgoing], published: Published) -> None:
+        done = {*published.sent, *published.refused}
+        for run in (run for run in batch if run.run_id not in done):
+            try:
+                with ConfirmingChannel(self._connection) as confirming:
+                    confirming.label = run.run_id
+                    producer = self._producer(confirming.channel)
+                    self._send(producer, run, published, fatal=self._connection.channel_errors)
+                    confirming.drain()
+                    published.sent += confirming.taken
+            except self._connection.channel_errors as error:
+                published.refused[run.run_id] = _refusal(run, error)
+
+    def _producer(self, channel: Any) -> Producer:
+        return self._app.amqp.Producer(channel, auto_declare=False)
+
+    def _send(
+        self,
+        producer: Producer,
+        run: Outgoing,
+        published: Published,
+        *,
+        fatal: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        try:
+            send_task(self._app, producer, run)
+        except (*self.broker_errors, *fatal):
+            raise
+        # Whatever a serializer, a router or a signal receiver of the application raises concerns
+        # this run alone.
+        except Exception as error:  # noqa: BLE001
+            published.refused[run.run_id] = _refusal(run, error)
+        else:
+            if not fatal:
+                published.sent.append(run.run_id)
+
+
+def _refusal(run: Outgoing, error: BaseException) -> DispatchError:
+    return DispatchError(
+        f"run {run.run_id} of {run.name!r} cannot be sent: {type(error).__name__}: {error}",
+    )
+
+
+def send_task(app: Celery, producer: Producer, run: Outgoing) -> None:
+    """Send one run as ``app.send_task`` would, without asking the result backend to listen for it.
+
+    The publish signals and the task-sent event go out as for any task.
+    """
+    options = {**_execution_options(app, run.task), **run.options}
+    options.pop("headers", None)
+    own = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
+    expires = run.expires_at or options.pop("expires", None)
+    options.pop("expires", None)
+    routed = app.amqp.router.route(options, run.task, run.args, run.kwargs, app.tasks.get(run.task))
+    _set_expiration(app, routed, run.expires_at)
+    create: Callable[..., Any] = app.amqp.create_task_message
+    message = create(
+        run.run_id,
+        run.task,
+        list(run.args),
+        dict(run.kwargs),
+        expires=expires,
+        reply_to=app.thread_oid,
+        create_sent_event=app.conf.task_send_sent_event,
+        **own,
+    )
+    app.amqp.send_task_message(
+        producer,
+        run.task,
+        message,
+        headers=run.headers,
+        retry=False,
+        **routed,
+    )
+
+
+def _execution_options(app: Celery, task: str) -> dict[str, Any]:
+    registered = app.tasks.get(task)
+    if registered is None:
+        return {}
+    options: dict[str, Any] = registered._get_exec_options()  # noqa: SLF001 - as send_task does
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _set_expiration(app: Celery, options: dict[str, Any], expires_at: datetime | None) -> None:
+    if expires_at is not None:
+        # As send_task does: the broker may drop what no worker will start any more.
+        options["expiration"] = max(0.0, (expires_at - app.now()).total_seconds())

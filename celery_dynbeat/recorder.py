@@ -1,0 +1,166 @@
+"""How runs ended, written to the history; kept while the database is away.
+
+An outcome that cannot be written is kept in the memory of its process (at most KEPT of them, the
+oldest are dropped and logged) and written by a thread as soon as the database answers. Nothing is ever
+raised into the task. What a process keeps when it is killed is lost: its runs stay ``running`` and
+are found with its node.
+"""
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.models import Status
+from celery_dynbeat.events import Event
+from celery_dynbeat.store import runs
+
+logger = logging.getLogger(__name__)
+
+KEPT = 10_000
+ERROR_LENGTH = 1_000
+TRACEBACK_LENGTH = 8_000
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one attempt ended. ``retries`` None: the reporter does not know which attempt it was.
+
+    ``started`` False: the run ends in whichever state it is, for it may never have been started.
+    ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again.
+    """
+
+    run_id: str
+    retries: int | None
+    worker: str
+    status: Status
+    at: datetime
+    started: bool = True
+    error: str | None = None
+    traceback: str | None = None
+    resend_at: datetime | None = None
+
+
+class Recorder:
+    """Writes outcomes, in the order in which they came."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._kept: deque[Outcome] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def record(self, outcome: Outcome) -> None:
+        """Write ``outcome`` now, or keep it until the database is back."""
+        if not self._kept:
+            try:
+                self._write(outcome)
+            except SQLAlchemyError as error:
+                self._keep(outcome, error)
+            return
+        self._keep(outcome, None)
+
+    def flush(self) -> bool:
+        """Write what is kept, in order; False when the database is still away."""
+        with self._lock:
+            while self._kept:
+                try:
+                    self._write(self._kept[0])
+                except SQLAlchemyError:
+                    return False
+                self._kept.popleft()
+        return True
+
+    def close(self) -> None:
+        """Try once more to write what is kept, and say what is lost."""
+        self._closing.set()
+        if self._kept and not self.flush():
+            self._report_dropped(len(self._kept))
+
+    def _write(self, outcome: Outcome) -> None:
+        self._database.run(lambda session: write(session, outcome))
+
+    def _keep(self, outcome: Outcome, error: SQLAlchemyError | None) -> None:
+        if len(self._kept) >= KEPT:
+            self._kept.popleft()
+            self._report_dropped(1)
+        self._kept.append(outcome)
+        if error is not None:
+            logger.warning(
+                "outcome of run %s kept until the database is back: %s",
+                outcome.run_id,
+                type(error).__name__,
+                extra={"event": Event.OUTCOME_KEPT, "run_id": outcome.run_id},
+            )
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._flush_until_empty,
+                name="dynbeat-outcomes",
+                daemon=True,
+            )
+            self._thread.start()
+
+    def _flush_until_empty(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._closing.wait(pause):
+            if self.flush():
+                return
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _report_dropped(self, count: int) -> None:
+        logger.error(
+            "%s outcomes of runs dropped: the database was away for too long",
+            count,
+            extra={"event": Event.OUTCOME_DROPPED},
+        )
+
+
+def write(session: Session, outcome: Outcome) -> bool:
+    """Apply ``outcome`` where the state of the run allows it; return whether it did."""
+    if outcome.status == Status.SENT:
+        assert outcome.resend_at is not None  # noqa: S101 - see Outcome
+        return runs.give_back(
+            session,
+            run_id=outcome.run_id,
+            retries=outcome.retries or 0,
+            overdue_at=outcome.resend_at,
+        )
+    if not outcome.started:
+        return runs.refuse(
+            session,
+            run_id=outcome.run_id,
+            status=outcome.status,
+            at=outcome.at,
+            error=storable(outcome.error or "", ERROR_LENGTH),
+        )
+    return runs.finish(
+        session,
+        run_id=outcome.run_id,
+        retries=outcome.retries,
+        worker=outcome.worker,
+        status=outcome.status,
+        at=outcome.at,
+        error=None if outcome.error is None else storable(outcome.error, ERROR_LENGTH),
+        traceback=_tail(outcome.traceback),
+    )
+
+
+def storable(text: str, length: int) -> str:
+    """Return the beginning of ``text``, in characters that every database takes."""
+    clean = text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
+    return clean if len(clean) <= length else f"{clean[: length - 3]}..."
+
+
+def _tail(text: str | None) -> str | None:
+    # The end of a traceback says what happened; its beginning is Celery's own.
+    if text is None:
+        return None
+    clean = storable(text, max(len(text) * 4, TRACEBACK_LENGTH))
+    return clean if len(clean) <= TRACEBACK_LENGTH else f"...{clean[3 - TRACEBACK_LENGTH :]}"

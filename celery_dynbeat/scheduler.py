@@ -1,0 +1,166 @@
+"""Celery beat's adapter: what ``celery beat`` and ``celery worker -B`` call. It decides nothing.
+
+    celery.beat.Service: while running: tick(); on SIGTERM: close(), SystemExit, close() again
+
+``tick`` waits itself, because nothing can wake the Service's own sleep; so it returns 0. The first
+``close`` runs inside the signal handler, perhaps in the middle of a query: it only asks for the end.
+"""
+
+import logging
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from celery import Celery
+from celery.beat import Scheduler
+
+from celery_dynbeat import beat_schedule
+from celery_dynbeat.client import Context, dynbeat_of
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.dispatch import Dispatcher
+from celery_dynbeat.errors import ConfigurationError, SchemaError
+from celery_dynbeat.events import Event
+from celery_dynbeat.heartbeat import Heartbeat
+from celery_dynbeat.notify import Listener
+from celery_dynbeat.publish import Publisher
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 60.0
+#: Celery takes a beat for dead that has not returned from tick for a minute.
+LONGEST_TICK = 20.0
+
+
+class DatabaseScheduler(Scheduler):  # type: ignore[misc]
+    """Beat on a database: any number of them may run, none of them leads."""
+
+    def __init__(self, app: Celery, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
+        self._context: Context = dynbeat_of(app).context
+        self._wake = threading.Event()
+        self._closing = False
+        self._ticking = False
+        self._failures = 0
+        self._parts: _Parts | None = None
+        super().__init__(app, *args, lazy=lazy, **kwargs)
+        longest = self._context.settings.poll_interval.total_seconds()
+        self.max_interval = min(self.max_interval, longest, LONGEST_TICK)
+
+    def setup_schedule(self) -> None:
+        """Check the configuration; the tables are read in ``tick``, which outlives their absence."""
+        logger.debug("database %s", self._context.database.shown_url)
+
+    @property
+    def info(self) -> str:
+        """The lines that the banner shows."""
+        settings = self._context.settings
+        return (
+            f"    . database -> {self._context.database.shown_url}\n"
+            f"    . notifier -> {type(self._context.notifier).__name__}"
+            f" (polls every {settings.poll_interval.total_seconds():g}s)"
+        )
+
+    def reached(self, point: str) -> None:
+        """Do nothing; a test that wants a crash at ``point`` overrides it."""
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Make a pass, then wait for work, a change or the end; at most ``max_interval``."""
+        del args, kwargs
+        self._ticking = True
+        try:
+            pause = self._pass()
+            if pause > timedelta(0) and not self._closing:
+                self._wait(pause)
+        finally:
+            self._ticking = False
+        return 0
+
+    def _wait(self, pause: timedelta) -> None:
+        self._wake.wait(min(pause.total_seconds(), self.max_interval))
+        self._wake.clear()
+
+    def _pass(self) -> timedelta:
+        try:
+            if self._parts is None:
+                self._parts = _Parts(self._context, self._wake.set, self.reached)
+            pause = self._parts.run()
+        except (ConfigurationError, SchemaError):
+            # Waiting mends neither: let the supervisor and its people see it.
+            raise
+        # Beat outlives whatever befalls one pass: a database or a broker that is away, or a flaw.
+        except Exception as error:
+            return self._back_off(error)
+        if self._failures:
+            logger.info("beat works again", extra={"event": Event.PASS_RECOVERED})
+        self._failures = 0
+        return pause
+
+    def _back_off(self, error: Exception) -> timedelta:
+        longest = min(FIRST_BACKOFF * 2 ** min(self._failures, 12), LONGEST_BACKOFF)
+        # Several beats that lost the same server should not come back as one.
+        seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - not a secret
+        self._failures += 1
+        logger.error(
+            "pass failed, again in %.1f s: %s: %s",
+            seconds,
+            type(error).__name__,
+            str(error).partition("\n")[0],
+            exc_info=logger.isEnabledFor(logging.DEBUG),
+            extra={"event": Event.PASS_FAILED},
+        )
+        return timedelta(seconds=seconds)
+
+    def close(self) -> None:
+        """Ask for the end; outside of a tick, also let everything go. May be called again."""
+        self._closing = True
+        if self._ticking:
+            return
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.close()
+
+
+class _Parts:
+    """What a running beat is made of. Made within the first pass, when the database answers."""
+
+    def __init__(
+        self,
+        context: Context,
+        wake: Callable[[], None],
+        reached: Callable[[str], None],
+    ) -> None:
+        context.prepare()
+        beat_schedule.sync(context)
+        self._publisher = Publisher(context.app)
+        self._dispatcher = Dispatcher(
+            database=context.database,
+            publisher=self._publisher,
+            clock=context.clock,
+            settings=context.settings,
+            reached=reached,
+        )
+        self._heartbeat = Heartbeat(
+            database=context.database,
+            clock=context.clock,
+            kind=NodeKind.BEAT,
+            name=f"celerybeat@{socket.gethostname()}:{os.getpid()}",
+            timeout=context.settings.node_timeout,
+        )
+        self._listener: Listener = context.notifier.listener(wake)
+        self._listener.start()
+        logger.info("beat started", extra={"event": Event.BEAT_STARTED})
+
+    def run(self) -> timedelta:
+        pause = self._dispatcher.run_pass()
+        # After the pass: what the row proves is progress, not only a pulse.
+        self._heartbeat.beat()
+        return pause
+
+    def close(self) -> None:
+        self._listener.stop()
+        self._publisher.close()
+        self._heartbeat.leave()
+        logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})

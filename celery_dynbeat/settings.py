@@ -1,0 +1,152 @@
+"""The ``dynbeat_*`` settings of the Celery configuration, checked once, as one value."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from celery_dynbeat.errors import ConfigurationError
+
+PREFIX = "dynbeat_"
+NOTIFIERS = ("auto", "postgresql", "broker", "polling")
+CATCH_UPS = ("latest", "all", "none")
+
+
+class Configuration(Protocol):
+    """What is needed of ``app.conf``."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of ``key``, else ``default``."""
+
+    def keys(self) -> Iterable[str]:
+        """Return every key that is known or was set."""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        msg = "must be a text that is not empty"
+        raise ValueError(msg)
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        msg = "must be True or False"
+        raise ValueError(msg)  # noqa: TRY004 - collected below as one kind of error
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        msg = "must be a dict of keyword arguments for sqlalchemy.create_engine"
+        raise ValueError(msg)  # noqa: TRY004
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        msg = "must be a whole number of at least 1"
+        raise ValueError(msg)
+    return value
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            value = timedelta(seconds=value)
+        except (OverflowError, ValueError):
+            value = None
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        msg = "must be a positive number of seconds or a positive timedelta"
+        raise ValueError(msg)
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if value not in choices:
+            msg = "must be one of " + ", ".join(repr(choice) for choice in choices)
+            raise ValueError(msg)
+        return str(value)
+
+    return check
+
+
+def _zone(value: object) -> str:
+    try:
+        ZoneInfo(_text(value))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        msg = "must be a zone of the tz database, such as 'Europe/Berlin'"
+        raise ValueError(msg) from None
+    return str(value)
+
+
+def _setting(default: Any, check: Callable[[object], Any]) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting with its default; the name in the configuration has ``dynbeat_`` before it.
+
+    ``create_tables`` None means: on an embedded database only. ``timezone`` None means: the
+    Celery application's own.
+    """
+
+    database_url: str = _setting("sqlite:///dynbeat.sqlite3", _text)
+    engine_options: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={"check": _mapping},
+    )
+    create_tables: bool | None = _setting(None, _flag)
+    timezone: str = _setting("UTC", _zone)
+    notifier: str = _setting("auto", _one_of(*NOTIFIERS))
+    poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
+    batch_size: int = _setting(1000, _count)
+    dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
+    resend_after: timedelta = _setting(timedelta(hours=1), _duration)
+    node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)
+    catch_up: str = _setting("latest", _one_of(*CATCH_UPS))
+    max_payload_bytes: int = _setting(65_536, _count)
+
+    @classmethod
+    def read(cls, conf: Configuration, *, timezone: str) -> "Settings":
+        """Return the settings in ``conf``; ``timezone`` serves where none is set.
+
+        Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion, and for a
+        value that breaks the setting's rule.
+        """
+        known = {setting.name: setting.metadata["check"] for setting in fields(cls)}
+        _refuse_unknown(conf.keys(), known)
+        values: dict[str, Any] = {"timezone": timezone}
+        for name, check in known.items():
+            value = conf.get(PREFIX + name)
+            if value is not None:
+                values[name] = _checked(name, value, check)
+        return cls(**values)
+
+
+def _checked(name: str, value: object, check: Callable[[object], Any]) -> Any:
+    try:
+        return check(value)
+    except ValueError as error:
+        # A database URL holds a password, engine options may.
+        shown = "..." if name in {"database_url", "engine_options"} else repr(value)
+        msg = f"{PREFIX}{name} = {shown}: {error}"
+        raise ConfigurationError(msg) from None
+
+
+def _refuse_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
+    names = list(known)
+    for key in keys:
+        # With namespace="CELERY" the same key reads CELERY_DYNBEAT_POLL_INTERVAL.
+        found = re.fullmatch(r"(?:[a-z0-9]+_)??dynbeat_(\w+)", str(key).lower())
+        if found is None or found[1] in names:
+            continue
+        near = difflib.get_close_matches(found[1], names, n=1, cutoff=0.5)
+        cure = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
+        msg = f"unknown setting {key!r}: {cure}"
+        raise ConfigurationError(msg)

@@ -1,0 +1,36 @@
+"""What beat has to do next, in one query that reads the front of three indexes."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select, type_coerce
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.store import runs, schedules
+
+
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    """The earliest of each kind of work; None where there is none."""
+
+    next_run_at: datetime | None
+    overdue_at: datetime | None
+    unplanned: bool
+
+    def earliest(self) -> datetime | None:
+        """Return when there is something to do, or None."""
+        instants = [at for at in (self.next_run_at, self.overdue_at) if at is not None]
+        return min(instants, default=None)
+
+
+def read(session: Session) -> Agenda:
+    """Return the agenda as it stands."""
+    next_run_at, overdue_at, unplanned = session.execute(
+        select(
+            type_coerce(schedules.earliest_due(), UtcDateTime),
+            type_coerce(runs.earliest_overdue(), UtcDateTime),
+            schedules.has_unplanned(),
+        ),
+    ).one()
+    return Agenda(next_run_at, overdue_at, unplanned is not None)

@@ -1,0 +1,222 @@
+"""Questions to the table of schedules, one function each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.errors import ScheduleExistsError
+
+#: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
+_DUE_COLUMNS = (
+    Schedule.id,
+    Schedule.owner,
+    Schedule.name,
+    Schedule.task,
+    Schedule.args,
+    Schedule.kwargs,
+    Schedule.options,
+    Schedule.trigger_kind,
+    Schedule.trigger_spec,
+    Schedule.timezone,
+    Schedule.anchor_at,
+    Schedule.start_at,
+    Schedule.end_at,
+    Schedule.max_runs,
+    Schedule.run_count,
+    Schedule.catch_up,
+    Schedule.catch_up_window,
+    Schedule.expires_after,
+    Schedule.next_fire_at,
+    Schedule.created_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which schedules a list shows; None means any."""
+
+    owner: str | None = None
+    task: str | None = None
+    enabled: bool | None = None
+    tag: str | None = None
+
+
+def lock_due(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+    """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
+
+    Rows that another beat has locked are skipped. SQLite has no row locks and ignores the
+    clause; there the write lock of the transaction keeps two beats apart.
+    """
+    return session.execute(due_statement(now=now, limit=limit)).all()
+
+
+def due_statement(*, now: datetime, limit: int) -> Any:
+    """Return the statement of ``lock_due``, for those who want to see its plan."""
+    return (
+        select(*_DUE_COLUMNS)
+        .where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+        .order_by(Schedule.next_run_at, Schedule.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def lock_unplanned(session: Session, *, limit: int) -> Sequence[Row[Any]]:
+    """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
+    statement = (
+        select(*_DUE_COLUMNS).where(*_unplanned()).limit(limit).with_for_update(skip_locked=True)
+    )
+    return session.execute(statement).all()
+
+
+def has_unplanned() -> Any:
+    """Return the condition that an unplanned schedule exists."""
+    return select(Schedule.id).where(*_unplanned()).limit(1).scalar_subquery()
+
+
+def earliest_due() -> Any:
+    """Return the subquery for the earliest ``next_run_at`` of all."""
+    return select(func.min(Schedule.next_run_at)).scalar_subquery()
+
+
+def _unplanned() -> tuple[Any, ...]:
+    return (
+        Schedule.enabled,
+        Schedule.next_run_at.is_(None),
+        Schedule.finished_at.is_(None),
+        Schedule.error.is_(None),
+    )
+
+
+def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Write what beat decided; each change holds ``id`` and the same columns as the others."""
+    if not changes:
+        return
+    columns = [column for column in changes[0] if column != "id"]
+    statement = (
+        update(Schedule)
+        .where(Schedule.id == bindparam("row_id"))
+        .values({column: bindparam(f"new_{column}") for column in columns})
+        .execution_options(synchronize_session=None)
+    )
+    parameters = [
+        {"row_id": change["id"], **{f"new_{column}": change[column] for column in columns}}
+        for change in changes
+    ]
+    session.connection().execute(statement, parameters)
+
+
+def add(session: Session, values: Mapping[str, Any]) -> int:
+    """Insert one schedule and return its id. Raises ScheduleExistsError when the name is taken."""
+    try:
+        with session.begin_nested():
+            result = session.execute(insert(Schedule).values(**values))
+    except IntegrityError as error:
+        owner, name = values["owner"], values["name"]
+        if find(session, owner=owner, name=name) is None:
+            raise
+        raise ScheduleExistsError(owner=owner, name=name) from error
+    key = result.inserted_primary_key  # type: ignore[attr-defined]
+    return int(key[0])
+
+
+def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert schedules that all hold the same columns.
+
+    Raises ScheduleExistsError naming the first that exists; the caller's transaction must then be
+    rolled back, nothing of it may stay.
+    """
+    if not rows:
+        return
+    taken = existing(session, ((row["owner"], row["name"]) for row in rows))
+    if taken:
+        owner, name = min(taken)
+        raise ScheduleExistsError(owner=owner, name=name)
+    session.connection().execute(insert(Schedule), list(rows))
+
+
+def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those of the (owner, name) ``keys`` that are in the table."""
+    wanted, found = list(keys), set()
+    for start in range(0, len(wanted), 500):
+        statement = select(Schedule.owner, Schedule.name).where(
+            tuple_(Schedule.owner, Schedule.name).in_(wanted[start : start + 500]),
+        )
+        found.update((owner, name) for owner, name in session.execute(statement))
+    return found
+
+
+def find(session: Session, *, owner: str, name: str) -> Schedule | None:
+    """Return the schedule, or None."""
+    return session.scalar(_named(owner, name))
+
+
+def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
+    """Return the schedule locked for this transaction, or None; waits for a beat that has it."""
+    statement = _named(owner, name).with_for_update().execution_options(populate_existing=True)
+    return session.scalar(statement)
+
+
+def _named(owner: str, name: str) -> Any:
+    return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
+
+
+def page(
+    session: Session,
+    *,
+    matching: Filter,
+    after: tuple[str, str] | None,
+    limit: int,
+) -> Sequence[Schedule]:
+    """Return up to ``limit`` schedules by (owner, name), beginning behind the key ``after``."""
+    statement = select(Schedule).order_by(Schedule.owner, Schedule.name).limit(limit)
+    for condition in _conditions(session, matching):
+        statement = statement.where(condition)
+    if after is not None:
+        statement = statement.where(tuple_(Schedule.owner, Schedule.name) > tuple_(*after))
+    return session.scalars(statement).all()
+
+
+def _conditions(session: Session, matching: Filter) -> Iterable[Any]:
+    if matching.owner is not None:
+        yield Schedule.owner == matching.owner
+    if matching.task is not None:
+        yield Schedule.task == matching.task
+    if matching.enabled is not None:
+        yield Schedule.enabled == matching.enabled
+    if matching.tag is not None:
+        dialect = session.get_bind().dialect
+        yield capabilities_of(dialect).has_tag(Schedule.tags, matching.tag)
+
+
+def remove(session: Session, *, schedule_id: int) -> None:
+    """Delete one schedule; its history stays, without it."""
+    session.execute(delete(Schedule).where(Schedule.id == schedule_id))
+
+
+def remove_owner(session: Session, *, owner: str) -> int:
+    """Delete all schedules of ``owner`` and return how many there were."""
+    result = session.execute(delete(Schedule).where(Schedule.owner == owner))
+    return int(result.rowcount)  # type: ignore[attr-defined]
+
+
+def lock_owner(session: Session, *, owner: str) -> Sequence[int]:
+    """Return the ids of the owner's schedules, locked for this transaction."""
+    statement = select(Schedule.id).where(Schedule.owner == owner).with_for_update()
+    return session.scalars(statement).all()
+
+
+def managed(session: Session, *, managed_by: str) -> Sequence[str]:
+    """Return the names of the application's own schedules that ``managed_by`` keeps."""
+    statement = select(Schedule.name).where(
+        Schedule.owner == "",
+        Schedule.managed_by == managed_by,
+    )
+    return session.scalars(statement).all()

@@ -1,0 +1,136 @@
+"""What every trigger can do: the interface, and the parts that follow from ``next_after`` alone."""
+
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+from celery_dynbeat.errors import InvalidTriggerError
+
+
+class Trigger(ABC):
+    """A rule that yields fire times. Triggers are values: immutable, equal by content, hashable.
+
+    Instants are aware; those that come back are in UTC, and strictly increase.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+    @property
+    def timezone(self) -> str | None:
+        """Name the zone in whose wall clock the rule is written, or None if it has none."""
+        return None
+
+    @property
+    @abstractmethod
+    def spec(self) -> str:
+        """Return the rule as text, without its zone: what ``parse_trigger`` reads back."""
+
+    @abstractmethod
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``, or None when there is none.
+
+        Raises ``InvalidTriggerError`` when ``instant`` is naive.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say the rule in words."""
+
+    def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``, or None when there is none.
+
+        Costs a number of calls to ``next_after`` that grows with the logarithm of the span.
+        """
+        after, until = utc(after, field="after"), utc(until, field="until")
+        window = _newest_window(self, after=after, until=until)
+        if window is None:
+            return None
+        latest, barren_from = window
+        # (barren_from, until] holds no fire time; [latest, barren_from] shrinks by half.
+        while _at_most(self.next_after(latest), until) is not None:
+            middle = latest + (barren_from - latest) / 2
+            later = _at_most(self.next_after(middle), until)
+            if later is None:
+                barren_from = middle
+            else:
+                latest = later
+        return latest
+
+    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
+        """Count the fire times in ``(after, until]``, at most up to ``limit``."""
+        until = utc(until, field="until")
+        count, fire_time = 0, self.next_after(after)
+        while count < limit and fire_time is not None and fire_time <= until:
+            count += 1
+            fire_time = self.next_after(fire_time)
+        return count
+
+    def to_json(self) -> dict[str, str | None]:
+        """Return what JSON can carry; ``trigger_from_json`` reads it back."""
+        return {"kind": self.kind, "spec": self.spec, "timezone": self.timezone}
+
+    def in_zone(self, name: str) -> "Trigger":  # noqa: ARG002 - only wall clocks have zones
+        """Return this trigger in the zone ``name``, if its rule needs a zone and has none."""
+        return self
+
+    def anchored_at(self, instant: datetime) -> "Trigger":  # noqa: ARG002 - only Every has one
+        """Return this trigger counting from ``instant``, if its rule needs an anchor."""
+        return self
+
+
+def utc(instant: object, *, field: str) -> datetime:
+    """Return ``instant`` in UTC; raise ``InvalidTriggerError`` for ``field`` when it is naive."""
+    if not isinstance(instant, datetime):
+        message = f"{field} is {shorten(instant)}; it must be an aware datetime"
+        raise InvalidTriggerError(message, field=field)
+    if instant.tzinfo is UTC:
+        return instant
+    if instant.utcoffset() is None:
+        message = f"{field} {instant} has no zone; make it aware, e.g. with tzinfo=datetime.UTC"
+        raise InvalidTriggerError(message, field=field)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as error:
+        message = f"{field} {instant} lies outside the years 1 to 9999 in UTC; choose another"
+        raise InvalidTriggerError(message, field=field) from error
+
+
+def require_text(value: object, *, field: str | None, example: str) -> str:
+    """Return ``value`` if it is a string; raise ``InvalidTriggerError`` for ``field`` if not."""
+    if isinstance(value, str):
+        return value
+    message = f"{field or 'trigger'} is {shorten(value)}; it must be text, such as {example!r}"
+    raise InvalidTriggerError(message, field=field)
+
+
+def shorten(value: object) -> str:
+    """Quote a value for an error message, cut so that hostile input stays readable."""
+    try:
+        text = repr(value[:81] if isinstance(value, str) else value)
+    except ValueError:
+        # An integer of more digits than Python is willing to print.
+        text = f"of type {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - one line of a terminal
+
+
+def _newest_window(
+    trigger: Trigger, *, after: datetime, until: datetime
+) -> tuple[datetime, datetime] | None:
+    """Return a fire time in ``(after, until]`` and an instant after which there are no more.
+
+    Looks back from ``until`` in steps that grow, because the newest fire time is mostly near.
+    """
+    step, barren_from = timedelta(seconds=1), until
+    while after < barren_from:
+        start = until - step if until - after > step else after
+        fire_time = _at_most(trigger.next_after(start), until)
+        if fire_time is not None:
+            return fire_time, barren_from
+        barren_from, step = start, step * 8
+    return None
+
+
+def _at_most(fire_time: datetime | None, until: datetime) -> datetime | None:
+    return fire_time if fire_time is not None and fire_time <= until else None

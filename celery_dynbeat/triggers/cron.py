@@ -1,0 +1,91 @@
+"""Cron: fire times at matching times of the wall clock of a zone."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import ClassVar
+
+from celery_dynbeat.triggers.base import Trigger, require_text, utc
+from celery_dynbeat.triggers.fields import parse_fields
+from celery_dynbeat.triggers.wall import next_fixed, next_wildcard, wall_rule
+from celery_dynbeat.triggers.words import describe_cron
+from celery_dynbeat.triggers.zones import lookup
+
+DAY_AND = "day_and"
+# Far enough from the ends of datetime that no search can run over them.
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9900, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Cron(Trigger):
+    """Fire when the wall clock of ``timezone`` matches a cron expression.
+
+    Five fields (minute, hour, day of month, month, day of week), or six with seconds as the sixth.
+    When neither day field begins with ``*``, one that matches is enough, as in cron; with
+    ``day_or=False`` both must match, as in Celery's ``crontab``. Without a zone: UTC.
+
+    Around a change of clocks a fixed time (neither minute nor hour begins with ``*``) fires once:
+    at the first instant after the gap if the clock skips it, at its first occurrence if the clock
+    repeats it. Any other expression follows elapsed time: it fires at each real instant whose wall
+    clock matches, twice in the repeated hour, not at all in the skipped one.
+
+    Raises ``InvalidTriggerError``; ``field`` names the part at fault: ``"minute"``, ``"hour"``,
+    ``"day of month"``, ``"month"``, ``"day of week"``, ``"second"``, ``"timezone"``.
+    """
+
+    kind: ClassVar[str] = "cron"
+
+    expression: str
+    timezone: str | None = field(default=None)
+    day_or: bool = field(default=True)
+
+    def __init__(
+        self, expression: str, *, timezone: str | None = None, day_or: bool = True
+    ) -> None:
+        require_text(expression, field=None, example="0 9 * * mon-fri")
+        text = parse_fields(expression).text
+        wall_rule(text, day_or=bool(day_or))
+        if timezone is not None:
+            lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
+        object.__setattr__(self, "expression", text)
+        object.__setattr__(self, "timezone", timezone)
+        object.__setattr__(self, "day_or", bool(day_or))
+
+    @property
+    def spec(self) -> str:
+        """Return the expression, followed by the word ``day_and`` when ``day_or`` is False."""
+        return self.expression if self.day_or else f"{self.expression} {DAY_AND}"
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``, in the years 1900 to 9900."""
+        instant = max(utc(instant, field="instant"), _EARLIEST)
+        fire_time = _first_after(self, instant.replace(second=0, microsecond=0))
+        if fire_time is None or fire_time > instant:
+            return fire_time
+        # The minute has fire times inside it: a seconds field, or an offset of odd seconds.
+        return _first_after(self, instant.replace(microsecond=0))
+
+    def describe(self) -> str:
+        """Say the expression and its zone in words."""
+        words = describe_cron(parse_fields(self.expression), day_or=self.day_or)
+        return f"{words}, {self.timezone or 'UTC'}"
+
+    def in_zone(self, name: str) -> Trigger:
+        """Return this trigger in the zone ``name``, itself if it has a zone already."""
+        return self if self.timezone is not None else replace(self, timezone=name)
+
+
+@lru_cache(maxsize=8192)
+def _first_after(trigger: Cron, instant: datetime) -> datetime | None:
+    """Evaluate. Callers round ``instant`` down, so that equal rules share one evaluation.
+
+    To the minute is right as long as the answer lies past the instant itself; to the second always,
+    because fire times fall on whole seconds.
+    """
+    if instant > _LATEST:
+        return None
+    rule = wall_rule(trigger.expression, day_or=trigger.day_or)
+    zone = lookup(trigger.timezone or "UTC")
+    search = next_wildcard if rule.wildcard else next_fixed
+    return search(rule, zone, instant)

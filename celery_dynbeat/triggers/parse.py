@@ -1,0 +1,94 @@
+"""Triggers from text and from JSON."""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers.base import Trigger, require_text, shorten
+from celery_dynbeat.triggers.cron import DAY_AND, Cron
+from celery_dynbeat.triggers.every import Every
+from celery_dynbeat.triggers.once import Once
+from celery_dynbeat.triggers.text import parse_duration, parse_instant
+
+_MAX_LENGTH = 255
+_REPEATING = re.compile(
+    r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
+)
+_KEYS = ("kind", "spec", "timezone")
+
+
+def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
+    """Return the trigger that ``kind`` and ``spec`` stand for in the database.
+
+    The inverse of ``Trigger.kind`` and ``Trigger.spec``; forgiving about case and spaces, because
+    rows are typed by hand too. ``timezone`` matters to rules of the wall clock only.
+
+    Raises ``InvalidTriggerError``, and nothing else, whatever the text.
+    """
+    # Checked out here: the cache would stumble over what has no hash.
+    require_text(kind, field="kind", example=Cron.kind)
+    require_text(spec, field="spec", example="0 9 * * mon-fri")
+    if timezone is not None:
+        require_text(timezone, field="timezone", example="Asia/Seoul")
+    return _parse(kind, spec, timezone)
+
+
+def trigger_from_json(data: Mapping[str, object]) -> Trigger:
+    """Return the trigger that ``Trigger.to_json`` wrote: keys ``kind``, ``spec``, ``timezone``.
+
+    Raises ``InvalidTriggerError`` also for a key that is missing or unknown.
+    """
+    for key in data:
+        if key not in _KEYS:
+            message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
+            raise InvalidTriggerError(message, field=str(key))
+    kind = require_text(data.get("kind"), field="kind", example=Cron.kind)
+    spec = require_text(data.get("spec"), field="spec", example="0 9 * * mon-fri")
+    timezone = data.get("timezone")
+    if timezone is not None:
+        timezone = require_text(timezone, field="timezone", example="Asia/Seoul")
+    return parse_trigger(kind, spec, timezone=timezone)
+
+
+@lru_cache(maxsize=8192)
+def _parse(kind: str, spec: str, timezone: str | None) -> Trigger:
+    name = kind.strip().lower()
+    if name not in _PARSERS:
+        near = difflib.get_close_matches(name[:40], _PARSERS, n=1)
+        cure = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_PARSERS)}"
+        raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {cure}", field="kind")
+    if len(spec) > _MAX_LENGTH:
+        message = f"{shorten(spec)} has {len(spec)} characters; at most {_MAX_LENGTH} are allowed"
+        raise InvalidTriggerError(message, field="spec")
+    return _PARSERS[name](spec, timezone)
+
+
+def _parse_cron(spec: str, timezone: str | None) -> Trigger:
+    words = spec.split()
+    day_or = not (words and words[-1].lower() == DAY_AND)
+    expression = " ".join(words if day_or else words[:-1])
+    return Cron(expression, timezone=timezone, day_or=day_or)
+
+
+def _parse_every(spec: str, _timezone: str | None) -> Trigger:
+    match = _REPEATING.fullmatch(spec)
+    if match is None:
+        return Every(parse_duration(spec))
+    if match["times"].strip():
+        message = f"{shorten(spec)} counts its repetitions; write R/ and set max_runs instead"
+        raise InvalidTriggerError(message, field="interval")
+    anchor = parse_instant(match["anchor"], field="anchor")
+    return Every(parse_duration(match["duration"]), anchor=anchor)
+
+
+def _parse_once(spec: str, _timezone: str | None) -> Trigger:
+    return Once(parse_instant(spec, field="at"))
+
+
+_PARSERS: dict[str, Callable[[str, str | None], Trigger]] = {
+    Cron.kind: _parse_cron,
+    Every.kind: _parse_every,
+    Once.kind: _parse_once,
+}

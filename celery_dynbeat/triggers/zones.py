@@ -1,0 +1,119 @@
+"""Time zones by name, and the instants that correspond to wall times around a change of clocks.
+
+Wall times are naive. Where the clock goes forward, a *gap* of wall times never happens; where it
+goes back, a *fold* of wall times happens twice. Offsets come from PEP 495: the two readings of a
+wall time (fold 0 and 1) differ only inside a gap or a fold.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers.base import shorten
+
+_NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
+# In the database's folder, but no place on earth: what they mean differs between machines.
+_NOT_ZONES = {"localtime", "posixrules", "Factory"}
+_ONE_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The wall times ``[first, end)`` that happen twice, and which pass an instant lies in."""
+
+    first: datetime
+    end: datetime
+    offset_in_second_pass: timedelta
+    second_pass: bool
+
+
+@lru_cache(maxsize=1024)
+def lookup(name: str) -> ZoneInfo:
+    """Return the zone of the tz database called ``name``.
+
+    Raises ``InvalidTriggerError`` with the nearest name that exists.
+    """
+    # Membership first: it is what keeps paths, directories and other files away from the loader,
+    # and it tells "asia/seoul" apart on file systems that do not.
+    if not _NAME.fullmatch(name) or name not in _names():
+        raise _unknown(name)
+    return ZoneInfo(name)
+
+
+def wall_at(zone: ZoneInfo, instant: datetime) -> datetime:
+    """Return the wall time that ``zone`` shows at ``instant``."""
+    return instant.astimezone(zone).replace(tzinfo=None)
+
+
+def fold_at(zone: ZoneInfo, instant: datetime) -> Fold | None:
+    """Return the fold whose wall times ``zone`` shows at ``instant``, None outside of any."""
+    local = instant.astimezone(zone)
+    before, after = _offsets(local)
+    if before <= after:
+        return None
+    wall = local.replace(tzinfo=None)
+    change = _change(zone, start=wall - before, stop=wall - after)
+    return Fold(change + after, change + before, after, second_pass=local.fold == 1)
+
+
+def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
+    """Return the first instant at which ``zone`` shows ``wall``, and True.
+
+    For a wall time inside a gap: the first instant after the gap, and False.
+    """
+    before, after = _offsets(wall.replace(tzinfo=zone))
+    if before >= after:
+        return (wall - before).replace(tzinfo=UTC), True
+    change = _change(zone, start=wall - after, stop=wall - before)
+    return change.replace(tzinfo=UTC), False
+
+
+def _offsets(local: datetime) -> tuple[timedelta, timedelta]:
+    """Return the offsets of the first and second reading of a wall time."""
+    first, second = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
+    return first or timedelta(), second or timedelta()
+
+
+def _change(zone: ZoneInfo, *, start: datetime, stop: datetime) -> datetime:
+    """Return the instant in ``(start, stop]`` at which the offset changes; all are naive UTC.
+
+    Changes fall on whole seconds, and there is one: in the tz database since 1970 they lie at
+    least six days apart, while gaps and folds last a day at most.
+    """
+    start, stop = start.replace(microsecond=0), stop.replace(microsecond=0)
+    old = _offset_at(zone, start)
+    while stop - start > _ONE_SECOND:
+        middle = start + (stop - start) // _ONE_SECOND // 2 * _ONE_SECOND
+        if _offset_at(zone, middle) == old:
+            start = middle
+        else:
+            stop = middle
+    return stop
+
+
+def _offset_at(zone: ZoneInfo, naive_utc: datetime) -> timedelta:
+    return naive_utc.replace(tzinfo=UTC).astimezone(zone).utcoffset() or timedelta()
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones() - _NOT_ZONES)
+
+
+def _unknown(name: str) -> InvalidTriggerError:
+    rule = "it must be a name of the tz database, such as 'Asia/Seoul' or 'UTC'"
+    nearest = _nearest(name)
+    cure = f"did you mean {nearest!r}?" if nearest else rule
+    return InvalidTriggerError(f"unknown time zone {shorten(name)}: {cure}", field="timezone")
+
+
+def _nearest(name: str) -> str | None:
+    folded = {known.lower(): known for known in _names()}
+    wanted = name.strip()[:40].lower().replace(" ", "_")
+    return next(
+        iter(folded[match] for match in difflib.get_close_matches(wanted, folded, n=1)), None
+    )

@@ -1,0 +1,53 @@
+"""What holds for every test; the fixtures are in ``tests.support.fixtures``."""
+
+import functools
+import gc
+import os
+import warnings
+from collections.abc import Iterator
+
+import docker
+import pytest
+from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
+from hypothesis import settings
+
+pytest_plugins = ["tests.support.fixtures"]
+
+# Two workers on two cores: an example that took long says nothing about the code.
+settings.register_profile(
+    "dynbeat",
+    settings.get_profile("ci" if os.environ.get("CI") else "default"),
+    deadline=None,
+)
+settings.load_profile("dynbeat")
+
+
+@functools.cache
+def docker_is_missing() -> str | None:
+    """Return why there is no Docker engine, or None when there is one."""
+    with warnings.catch_warnings():
+        # The client leaves its socket to the garbage collector when nobody answers.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            docker.from_env(timeout=5).close()
+        except docker.errors.DockerException as error:
+            return f"no Docker engine: {error}"
+        finally:
+            gc.collect()
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests marked ``docker`` where there is no engine, also under CI: no promise needs it."""
+    if item.get_closest_marker("docker") and (reason := docker_is_missing()):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def docker_client() -> Iterator[docker.DockerClient]:
+    """Give every container fixture of pytest-celery its engine, or a skip with its reason."""
+    if reason := docker_is_missing():
+        pytest.skip(reason)
+    client = docker.from_env()
+    yield client
+    client.close()

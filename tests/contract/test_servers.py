@@ -1,0 +1,97 @@
+"""Each server of our own keeps its word; the fault tests rely on it."""
+
+import queue
+from contextlib import ExitStack
+
+import kombu
+import psutil
+import pytest
+import redis
+from sqlalchemy import NullPool, create_engine, text
+
+from tests.support import databases
+from tests.support.servers import MariaDBServer, PostgreSQLServer, RabbitMQServer, RedisServer
+
+
+def execute(url, *statements):
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        results = [connection.execute(text(statement)) for statement in statements]
+        return results[-1].scalar() if results[-1].returns_rows else None
+
+
+@pytest.mark.parametrize("kind", [PostgreSQLServer, MariaDBServer], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_database_server_comes_back_with_what_was_committed(own_server, kind, end):
+    server = own_server(kind)
+    execute(server.url, "CREATE TABLE kept (id INTEGER)", "INSERT INTO kept VALUES (7)")
+    before = server.pid
+
+    getattr(server, end)()
+    assert not psutil.pid_exists(before)
+    server.start()
+
+    assert execute(server.url, "SELECT id FROM kept") == 7
+    assert server.pid != before
+
+
+def test_redis_comes_back_empty(own_server):
+    server = own_server(RedisServer)
+    with redis.Redis.from_url(server.url) as client:
+        client.set("lost", "1")
+
+    server.kill()
+    server.start()
+
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+
+
+@pytest.mark.slow
+def test_rabbitmq_comes_back_with_its_durable_messages(own_server):
+    server = own_server(RabbitMQServer)
+    with kombu.Connection(server.url, transport_options={"confirm_publish": True}) as connection:
+        connection.SimpleQueue("kept").put("here")
+
+    server.kill()
+    server.start()
+
+    with kombu.Connection(server.url) as connection:
+        assert connection.SimpleQueue("kept").get(timeout=10).payload == "here"
+
+
+def test_a_database_url_is_an_empty_database_for_every_script(database_url):
+    execute(database_url, "CREATE TABLE fresh (word VARCHAR(20))")
+    execute(database_url, "INSERT INTO fresh VALUES ('schön 🎉')")
+
+    assert execute(database_url, "SELECT word FROM fresh") == "schön 🎉"
+
+
+@pytest.mark.parametrize("fixture", ["redis_url", "amqp_url"])
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_broker_url_has_no_messages_of_another_test(request, fixture, time):
+    with kombu.Connection(request.getfixturevalue(fixture)) as connection:
+        messages = connection.SimpleQueue("celery")
+
+        with pytest.raises(queue.Empty):
+            messages.get(block=False)
+
+        messages.put(time)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_transaction_left_open_fails_the_test_that_left_it(request, monkeypatch, kind):
+    monkeypatch.setattr(databases, "TRANSACTIONS_END_WITHIN", 0.1)
+    server = request.getfixturevalue(f"{kind}_server")
+    new_database = getattr(databases, f"new_{kind}_database")
+
+    def leave_one_open(leak):
+        with new_database(server.url) as url:
+            execute(url, "CREATE TABLE word (id INTEGER)")
+            connection = leak.enter_context(create_engine(url, poolclass=NullPool).connect())
+            # The server ends the session; there is nothing to say to it any more.
+            leak.callback(connection.invalidate)
+            connection.execute(text("INSERT INTO word VALUES (1)"))
+
+    with ExitStack() as leak, pytest.raises(AssertionError, match="left in a transaction"):
+        leave_one_open(leak)

@@ -1,0 +1,1 @@
+"""What the tests share: servers of our own, fixtures, waiting."""

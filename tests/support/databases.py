@@ -1,0 +1,122 @@
+"""A new, empty database for one test, removed afterwards.
+
+Each of them looks, when the test is over, for a transaction that nobody ended: a connection that a
+test or the code under test took out of its pool and did not give back.
+"""
+
+import contextlib
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+
+from tests.support.waiting import wait_until
+
+# The server needs a moment to notice that a process which held a transaction was killed.
+TRANSACTIONS_END_WITHIN = 3.0
+
+POSTGRESQL_TRANSACTIONS = """
+    SELECT pid, state, query FROM pg_stat_activity
+    WHERE datname = :name AND xact_start IS NOT NULL AND backend_type = 'client backend'
+"""
+MARIADB_TRANSACTIONS = """
+    SELECT p.id, p.command, t.trx_state, t.trx_query
+    FROM information_schema.innodb_trx t
+    JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
+    WHERE p.db = :name
+"""
+
+
+@contextlib.contextmanager
+def new_postgresql_database(server_url: str) -> Iterator[str]:
+    """Yield the URL of a new database on the server, which is dropped with its connections."""
+    with administration(server_url) as connection:
+        name = new_name()
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        try:
+            yield database_url(server_url, name)
+            no_transaction_is_left(connection, POSTGRESQL_TRANSACTIONS, name=name)
+        finally:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@contextlib.contextmanager
+def new_mariadb_database(server_url: str) -> Iterator[str]:
+    """Yield the URL of a new utf8mb4 database on the server; it also serves MySQL."""
+    with administration(server_url) as connection:
+        name = new_name()
+        connection.execute(text(f"CREATE DATABASE {name} CHARACTER SET utf8mb4"))
+        try:
+            yield f"{database_url(server_url, name)}?charset=utf8mb4"
+            no_transaction_is_left(connection, MARIADB_TRANSACTIONS, name=name)
+        finally:
+            end_mariadb_sessions(connection, name=name)
+            connection.execute(text(f"DROP DATABASE {name}"))
+
+
+@contextlib.contextmanager
+def new_sqlite_database(folder: Path) -> Iterator[str]:
+    """Yield the URL of a database file in ``folder``; it is made by the first connection."""
+    file = folder / "dynbeat.sqlite3"
+    yield f"sqlite:///{file}"
+    if file.exists():
+        wait_until(
+            lambda: nobody_writes(file),
+            within=TRANSACTIONS_END_WITHIN,
+            message=f"a transaction is left open in {file}",
+        )
+
+
+@contextlib.contextmanager
+def administration(server_url: str) -> Iterator[Connection]:
+    """Yield a connection that commits each statement, as CREATE DATABASE wants it."""
+    engine = create_engine(server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+
+
+def new_name() -> str:
+    """Return a name that no other test, worker or run of the suite uses."""
+    return f"dynbeat_test_{uuid.uuid4().hex}"
+
+
+def database_url(server_url: str, name: str) -> str:
+    """Return the URL of another database on the same server, with its password."""
+    return make_url(server_url).set(database=name, query={}).render_as_string(hide_password=False)
+
+
+def no_transaction_is_left(connection: Connection, question: str, *, name: str) -> None:
+    """Raise AssertionError, with what they run, if clients of the database hold transactions."""
+    left: list[object] = []
+
+    def all_ended() -> bool:
+        left[:] = connection.execute(text(question), {"name": name}).all()
+        return not left
+
+    try:
+        wait_until(all_ended, within=TRANSACTIONS_END_WITHIN)
+    except AssertionError:
+        message = f"a connection is left in a transaction: {left}"
+        raise AssertionError(message) from None
+
+
+def end_mariadb_sessions(connection: Connection, *, name: str) -> None:
+    """End the sessions in the database, which could hold a metadata lock against its DROP."""
+    sessions = "SELECT id FROM information_schema.processlist WHERE db = :name"
+    for session in connection.execute(text(sessions), {"name": name}).scalars().all():
+        # Gone by itself in the meantime: "Unknown thread id".
+        with contextlib.suppress(Exception):
+            connection.execute(text(f"KILL {int(session)}"))
+
+
+def nobody_writes(file: Path) -> bool:
+    """Tell whether the write lock of the SQLite database is free."""
+    with contextlib.closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        return True

@@ -1,0 +1,187 @@
+"""The life of a test server, the same for every kind."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from tests.support.servers.machine import ServerMissingError, free_port
+from tests.support.servers.processes import OwnedProcess
+from tests.support.waiting import wait_until
+
+__all__ = ["Server", "ServerFailedError", "ServerMissingError"]
+
+LOG_TAIL_LINES = 25
+
+
+class ServerFailedError(Exception):
+    """A server did not come up. The message ends with the last lines of its log."""
+
+
+class Server(ABC):
+    """A server of our own on one port of 127.0.0.1, with its data in a temporary folder.
+
+    ``start``, ``stop``, ``kill`` and ``restart`` may follow each other in any order: the port and
+    the data stay until ``close``. As a context manager it is started, and closed at the end.
+    """
+
+    name: ClassVar[str]
+    starts_within: ClassVar[float] = 30
+    stops_within: ClassVar[float] = 15
+
+    def __init__(self) -> None:
+        """Find the programs and make the folder. Raises ServerMissingError."""
+        self.find_programs()
+        self.user = self.choose_user()
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"dynbeat-{self.name}-"))
+        self.log = self.folder / "server.log"
+        self._process: OwnedProcess | None = None
+        self._prepared = False
+        self._hand_over_folder()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where clients reach the server, for SQLAlchemy or for kombu."""
+
+    @abstractmethod
+    def find_programs(self) -> None:
+        """Find what the server consists of, or raise ServerMissingError."""
+
+    def choose_user(self) -> str | None:
+        """Return the account to run as; None means our own."""
+        return None
+
+    def prepare(self) -> None:  # noqa: B027 - many need nothing
+        """Make the data folder, once, before the first start."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str | Path]:
+        """Return the command that runs the server in the foreground."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what the server needs in its environment besides ours."""
+        return {}
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Tell whether a client gets an answer now; any error of the client means no."""
+
+    @property
+    def pid(self) -> int:
+        """The id of the server's main process, while it runs."""
+        return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the server has been started and has not ended."""
+        return self._process is not None and self._process.exit_status is None
+
+    def start(self) -> None:
+        """Start the server and return when it answers. Raises ServerFailedError with its log."""
+        if self.running:
+            return
+        # One that ended by itself may have left children, and its watchdog.
+        self.kill()
+        if not self._prepared:
+            self.prepare()
+            self._prepared = True
+        self._process = self.launch(self.command(), environment=self.environment())
+        self._wait_for_answer()
+
+    def stop(self) -> None:
+        """End the server in good order; the data stay."""
+        if self._process:
+            self._process.terminate(within=self.stops_within)
+
+    def kill(self) -> None:
+        """End every process of the server by SIGKILL and return when they are gone."""
+        if self._process:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Stop the server, unless it is down already, and start it on the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End the server and remove its folder: nothing in it is worth an orderly end."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, command: Sequence[str | Path]) -> None:
+        """Run a program of this server to its end. Raises ServerFailedError with its output."""
+        status = self.launch(command, environment={}).wait(within=self.starts_within)
+        if status:
+            message = f"{command[0]} ended with status {status}:\n{self.log_tail()}"
+            raise ServerFailedError(message)
+
+    def launch(
+        self, command: Sequence[str | Path], *, environment: Mapping[str, str]
+    ) -> OwnedProcess:
+        """Start a process of this server, which ends when we do."""
+        return OwnedProcess(
+            command,
+            folder=self.folder,
+            log=self.log,
+            environment=environment,
+            user=self.user,
+        )
+
+    def log_tail(self) -> str:
+        """Return the last lines that the server has written."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = self.log.read_text(errors="replace").splitlines()
+            return "\n".join(lines[-LOG_TAIL_LINES:])
+        return "(no log)"
+
+    def _running(self) -> OwnedProcess:
+        if self._process is None or not self.running:
+            message = f"{self.name} is not running"
+            raise RuntimeError(message)
+        return self._process
+
+    def _wait_for_answer(self) -> None:
+        started = time.monotonic()
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not self.running or self.answers(), within=self.starts_within)
+            if self.running:
+                return
+        self._fail(after=time.monotonic() - started)
+
+    def _fail(self, *, after: float) -> None:
+        process = self._process
+        status = process.exit_status if process else None
+        self.kill()
+        fate = "did not answer" if status is None else f"ended with status {status}"
+        message = f"{self.name} on port {self.port} {fate} after {after:.1f} s:\n{self.log_tail()}"
+        raise ServerFailedError(message)
+
+    def _hand_over_folder(self) -> None:
+        if self.user:
+            account = pwd.getpwnam(self.user)
+            os.chown(self.folder, account.pw_uid, account.pw_gid)

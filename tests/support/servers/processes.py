@@ -1,0 +1,116 @@
+"""Starting a process that cannot outlive us, and ending it with all of its children."""
+
+import contextlib
+import os
+import pwd
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from tests.support.waiting import wait_until
+
+# Reads until its pipe closes. A line means that the process was ended properly; the bare end of the
+# pipe means that its owner is gone, by whatever signal, and that nobody else will clean up.
+WATCHDOG = 'read -r line || { kill -9 "-$1"; sleep 1; rm -rf -- "$2"; }'
+
+
+class OwnedProcess:
+    """A process in a session of its own, which a watchdog ends when we die.
+
+    Not PR_SET_PDEATHSIG: that one fires when the *thread* that started the process ends.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        folder: Path,
+        log: Path,
+        environment: Mapping[str, str],
+        user: str | None = None,
+    ) -> None:
+        account = pwd.getpwnam(user) if user else None
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=folder,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                user=account.pw_uid if account else None,
+                group=account.pw_gid if account else None,
+                extra_groups=[] if account else None,
+            )
+        # Remembers when the process began, so that a later process of the same id is left alone.
+        self._handle = psutil.Process(self.pid)
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", WATCHDOG, "watchdog", str(self.pid), str(folder)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process that was started, which may be a shell around the server."""
+        return self._popen.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit status, or None while the process runs."""
+        return self._popen.poll()
+
+    def wait(self, *, within: float) -> int:
+        """Return the exit status of a process that ends by itself; kill it when it does not."""
+        try:
+            return self._popen.wait(within)
+        finally:
+            self.kill()
+
+    def terminate(self, *, within: float) -> None:
+        """Ask the process to end; kill it when it has not done so ``within`` seconds."""
+        family = self._family()
+        self._popen.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(within)
+        self._kill_all(family)
+
+    def kill(self) -> None:
+        """End the process and its descendants by SIGKILL; return when all of them are gone."""
+        self._kill_all(self._family())
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            return [self._handle, *self._handle.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _kill_all(self, family: Sequence[psutil.Process]) -> None:
+        # Parents first, so that none of them starts a child anew.
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._popen.wait()
+        wait_until(
+            lambda: not any(map(is_alive, family)),
+            within=10,
+            message=f"processes survived SIGKILL: {family}",
+        )
+        self._dismiss_watchdog()
+
+    def _dismiss_watchdog(self) -> None:
+        # Gone already when terminate() or kill() is called a second time.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._watchdog.communicate(b"ended properly\n")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether the process still runs; a zombie that nobody reaps (in a container) does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,167 @@
+"""A RabbitMQ broker of our own, beside the one that the machine may run.
+
+Two things of an Erlang node are shared by the whole machine unless one takes care: epmd, where the
+nodes find each other, and the cookie in the home folder. Ours has its own of both, so it needs
+neither a resolvable host name nor the rights of the service. epmd outlives ``kill`` and ``stop`` of
+the broker, as it does on a real machine.
+"""
+
+import base64
+import http.client
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import amqp
+import psutil
+
+from tests.support.servers.base import Server
+from tests.support.servers.machine import find_program, free_port
+
+if TYPE_CHECKING:
+    from tests.support.servers.processes import OwnedProcess
+
+CONFIGURATION = """\
+listeners.tcp.1 = 127.0.0.1:{port}
+management.tcp.ip = 127.0.0.1
+management.tcp.port = {management_port}
+management_agent.disable_metrics_collector = true
+disk_free_limit.absolute = 1MB
+log.console = true
+log.console.level = info
+log.file = false
+"""
+CREATED = {201, 204}
+
+
+class RabbitMQServer(Server):
+    """A single node with the account ``guest`` and the management API.
+
+    The API is there because it makes a virtual host in 30 ms; rabbitmqctl, which starts an Erlang
+    machine each time, needs a second.
+    """
+
+    name: ClassVar[str] = "rabbitmq"
+    starts_within: ClassVar[float] = 90
+
+    def __init__(self) -> None:
+        """Choose the further ports that an Erlang node needs."""
+        super().__init__()
+        self.management_port = free_port()
+        self._distribution_port = free_port()
+        self._epmd_port = free_port()
+        self._epmd_process: OwnedProcess | None = None
+
+    @property
+    def url(self) -> str:
+        """The kombu URL of the virtual host ``/``."""
+        return self.vhost_url("/")
+
+    def vhost_url(self, vhost: str) -> str:
+        """Return the kombu URL of a virtual host."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/{vhost}"
+
+    @property
+    def pid(self) -> int:
+        """The id of the Erlang machine; the process that we started is a shell around it."""
+        children = psutil.Process(super().pid).children()
+        return next(child.pid for child in children if child.name().startswith("beam"))
+
+    def create_vhost(self, vhost: str) -> None:
+        """Make an empty virtual host, open to ``guest``."""
+        self._ask("PUT", f"/api/vhosts/{vhost}")
+
+    def delete_vhost(self, vhost: str) -> None:
+        """Remove a virtual host with all of its queues; its clients are disconnected."""
+        self._ask("DELETE", f"/api/vhosts/{vhost}")
+
+    def find_programs(self) -> None:
+        """Find the broker's own script, not Debian's wrapper for the service, and epmd."""
+        package = "rabbitmq-server"
+        folders = [Path("/usr/lib/rabbitmq/bin")]
+        self._server = find_program("rabbitmq-server", package=package, folders=folders)
+        erlang = list(Path("/usr/lib/erlang").glob("erts-*/bin"))
+        self._epmd = find_program("epmd", package=package, folders=erlang)
+
+    def prepare(self) -> None:
+        """Write the configuration, the cookie, and an empty file in place of the machine's."""
+        home = self.folder / "home"
+        home.mkdir()
+        cookie = home / ".erlang.cookie"
+        cookie.write_text(secrets.token_hex(10))
+        cookie.chmod(0o400)
+        (self.folder / "rabbitmq-env.conf").touch()
+        (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (self.folder / "rabbitmq.conf").write_text(
+            CONFIGURATION.format(port=self.port, management_port=self.management_port),
+        )
+
+    def start(self) -> None:
+        """Start epmd, unless it runs, and then the broker."""
+        if self._epmd_process is None or self._epmd_process.exit_status is not None:
+            if self._epmd_process:
+                self._epmd_process.kill()
+            self._epmd_process = self.launch(
+                [self._epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+                environment={},
+            )
+        super().start()
+
+    def close(self) -> None:
+        """End the broker and its epmd, and remove the folder."""
+        self.kill()
+        if self._epmd_process:
+            self._epmd_process.kill()
+        super().close()
+
+    def command(self) -> Sequence[str | Path]:
+        """Return the broker in the foreground."""
+        return [self._server]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return a node name, ports and folders that are all ours."""
+        folders = {
+            "RABBITMQ_CONF_ENV_FILE": "rabbitmq-env.conf",
+            "RABBITMQ_CONFIG_FILE": "rabbitmq.conf",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": "advanced.config",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": "enabled_plugins",
+            "RABBITMQ_PLUGINS_EXPAND_DIR": "plugins",
+            "RABBITMQ_GENERATED_CONFIG_DIR": "generated",
+            "RABBITMQ_SCHEMA_DIR": "schema",
+            "RABBITMQ_MNESIA_BASE": "mnesia",
+            "RABBITMQ_LOG_BASE": "log",
+            "RABBITMQ_PID_FILE": "rabbitmq.pid",
+            "HOME": "home",
+        }
+        return {
+            **{name: str(self.folder / part) for name, part in folders.items()},
+            "RABBITMQ_NODENAME": f"dynbeat{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+
+    def answers(self) -> bool:
+        """Tell whether a client can log in: the listener is the last thing that a node starts."""
+        connection = amqp.Connection(f"127.0.0.1:{self.port}", connect_timeout=2, read_timeout=5)
+        try:
+            connection.connect()
+        except (OSError, amqp.AMQPError):
+            return False
+        else:
+            return True
+        finally:
+            connection.collect()
+
+    def _ask(self, method: str, path: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.management_port, timeout=10)
+        account = base64.b64encode(b"guest:guest").decode()
+        try:
+            connection.request(method, path, headers={"Authorization": f"Basic {account}"})
+            answer = connection.getresponse()
+            if answer.status not in CREATED:
+                message = f"{method} {path}: {answer.status} {answer.read().decode()}"
+                raise RuntimeError(message)
+        finally:
+            connection.close()

@@ -1,0 +1,130 @@
+"""An independent judge of cron fire times: it walks every minute, or second, of real time.
+
+It shares nothing with the package: its own reading of the fields, no croniter, no arithmetic on
+changes of clocks. All that it asks of a zone is what its clock shows at an instant.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+NAMES = {
+    3: {name: index + 1 for index, name in enumerate(MONTHS)},
+    4: {name: index for index, name in enumerate(WEEKDAYS)},
+}
+BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (0, 59))
+
+
+def expected(
+    expression: str, zone: ZoneInfo, start: datetime, stop: datetime, *, day_or: bool = True
+) -> list[datetime]:
+    """Return the fire times in ``(start, stop]``; both lie on a full minute."""
+    texts = expression.split()
+    matches = matcher(texts, day_or=day_or)
+    step = SECOND if len(texts) == 6 or odd_offsets(zone, start, stop) else MINUTE
+    if texts[0].startswith("*") or texts[1].startswith("*"):
+        walk = clock(zone, start, stop, step)
+        return [instant for instant, wall in walk if instant > start and matches(wall)]
+    return list(fixed(matches, zone, start, stop, step))
+
+
+def fixed(
+    matches: Callable[[datetime], bool],
+    zone: ZoneInfo,
+    start: datetime,
+    stop: datetime,
+    step: timedelta,
+) -> Iterator[datetime]:
+    """Yield the instants at which the clock first reaches, or jumps over, a matching wall time."""
+    warm_up = start - timedelta(hours=27)
+    reached = max(wall for _, wall in clock(zone, warm_up, start, step))
+    for instant, wall in clock(zone, start + step, stop, step):
+        fires = False
+        while reached < wall:
+            reached += step
+            fires = fires or matches(reached)
+        if fires:
+            yield instant
+
+
+def clock(
+    zone: ZoneInfo, start: datetime, stop: datetime, step: timedelta
+) -> Iterator[tuple[datetime, datetime]]:
+    """Yield each instant from ``start`` to ``stop`` and what the clock on the wall shows."""
+    instant = start
+    while instant <= stop:
+        yield instant, instant.astimezone(zone).replace(tzinfo=None)
+        instant += step
+
+
+def changes(zone: ZoneInfo, year: int) -> list[datetime]:
+    """Return the instants after which, within six hours, the clock of ``zone`` is changed."""
+    hours = [datetime(year, 1, 1, tzinfo=UTC) + timedelta(hours=6 * n) for n in range(366 * 4)]
+    offsets = [instant.astimezone(zone).utcoffset() for instant in hours]
+    pairs = zip(hours, offsets, offsets[1:], strict=False)
+    return [instant for instant, before, after in pairs if before != after]
+
+
+def odd_offsets(zone: ZoneInfo, start: datetime, stop: datetime) -> bool:
+    """Whether the clock runs beside the minutes of UTC, near the ends of the span."""
+    instants = (start - timedelta(hours=27), start, stop)
+    offsets = (instant.astimezone(zone).utcoffset() for instant in instants)
+    return any((offset or timedelta()) % MINUTE for offset in offsets)
+
+
+def matcher(texts: list[str], *, day_or: bool) -> Callable[[datetime], bool]:
+    """Return a judge of wall times for the fields of an expression."""
+    minute, hour, _, month, _ = sets = [allowed(texts[n], n) for n in range(5)]
+    second = allowed(texts[5], 5) if len(texts) == 6 else {0}
+    either = day_or and not (texts[2].startswith("*") or texts[4].startswith("*"))
+
+    def day_matches(wall: datetime) -> bool:
+        ends = (wall + timedelta(days=1)).day == 1
+        by_date = wall.day in sets[2] or (ends and "l" in texts[2].split(","))
+        weekday = wall.isoweekday() % 7
+        nth = {item for item in texts[4].split(",") if "#" in item}
+        by_weekday = weekday in sets[4] or any(
+            number(day, 4) % 7 == weekday and (wall.day + 6) // 7 == int(week)
+            for day, week in (item.split("#") for item in nth)
+        )
+        return by_date or by_weekday if either else by_date and by_weekday
+
+    return lambda wall: (
+        wall.minute in minute
+        and wall.hour in hour
+        and wall.second in second
+        and wall.month in month
+        and day_matches(wall)
+    )
+
+
+def allowed(text: str, index: int) -> set[int]:
+    low, high = BOUNDS[index]
+    items = [item for item in text.split(",") if item != "l" and "#" not in item]
+    top = 7 if index == 4 else high
+    named = {value for value in range(low, top + 1) if any(hit(i, value, index) for i in items)}
+    return {value % 7 for value in named} if index == 4 else named
+
+
+def hit(item: str, value: int, index: int) -> bool:
+    """Whether one item of a field names ``value`` (7 and 0 are tried for Sunday)."""
+    low, high = BOUNDS[index]
+    body, _, step = item.partition("/")
+    if body == "*":
+        first, last = low, high
+    elif "-" in body:
+        first, last = (number(end, index) for end in body.split("-"))
+    else:
+        first = number(body, index)
+        last = high if step else first
+    if first > last:
+        return value >= first or value <= last
+    return first <= value <= last and (value - first) % int(step or 1) == 0
+
+
+def number(text: str, index: int) -> int:
+    names = NAMES.get(index, {})
+    return names[text] if text in names else int(text)

@@ -1,0 +1,153 @@
+"""What Every and Once yield, and what they refuse."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import Every, Once
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MINUTE, MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
+SEOUL = timezone(timedelta(hours=9))
+instants = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - made aware
+intervals = st.timedeltas(MICROSECOND, timedelta(days=36525))
+
+
+@given(anchor=instants, instant=instants, interval=intervals)
+def test_an_anchored_interval_fires_at_whole_multiples_and_nowhere_else(anchor, instant, interval):
+    fire_time = Every(interval, anchor=anchor).next_after(instant)
+
+    assert fire_time > instant
+    assert fire_time >= anchor
+    assert (fire_time - anchor) % interval == timedelta()
+    assert fire_time == anchor or fire_time - interval <= instant
+
+
+def test_the_first_fire_time_is_the_anchor_itself():
+    trigger = Every(MINUTE, anchor=NOON)
+
+    assert trigger.next_after(NOON - 10 * MINUTE) == NOON
+    assert trigger.next_after(NOON - MICROSECOND) == NOON
+    assert trigger.next_after(NOON) == NOON + MINUTE
+
+
+def test_without_an_anchor_it_counts_from_the_instant_asked_about():
+    assert Every(MINUTE).next_after(NOON + MICROSECOND) == NOON + MINUTE + MICROSECOND
+
+
+def test_an_anchor_is_given_to_an_interval_that_has_none_only():
+    anchored = Every(MINUTE).anchored_at(NOON)
+
+    assert anchored == Every(MINUTE, anchor=NOON)
+    assert anchored.anchored_at(NOON + MINUTE) is anchored
+
+
+def test_there_is_nothing_after_the_year_9999():
+    late = datetime(9999, 12, 31, 23, tzinfo=UTC)
+
+    assert Every(timedelta(days=2)).next_after(late) is None
+    assert Every(timedelta(days=2), anchor=NOON).next_after(late) is None
+    assert Every(timedelta(days=2)).latest_until(after=late, until=late) is None
+
+
+@pytest.mark.parametrize(
+    ("interval", "reason"),
+    [
+        (0, "positive"),
+        (-5, "positive"),
+        (timedelta(seconds=-5), "positive"),
+        (1e-9, "a microsecond at least"),
+        (float("nan"), "finite"),
+        (float("inf"), "finite"),
+        (1e300, "100 years"),
+        pytest.param(10**5000, "100 years", id="huge"),
+        (timedelta.max, "100 years"),
+        (True, "number of seconds"),
+        ("5", "number of seconds"),
+        (None, "number of seconds"),
+    ],
+)
+def test_a_bad_interval_is_refused_with_the_reason(interval, reason):
+    with pytest.raises(InvalidTriggerError, match=reason) as refusal:
+        Every(interval)
+
+    assert refusal.value.field == "interval"
+
+
+def test_seconds_are_rounded_to_microseconds():
+    assert Every(0.1).interval == timedelta(milliseconds=100)
+    assert Every(90) == Every(timedelta(minutes=1, seconds=30))
+
+
+def test_once_fires_at_its_instant_and_never_again():
+    trigger = Once(NOON)
+
+    assert trigger.next_after(NOON - MICROSECOND) == NOON
+    assert trigger.next_after(NOON) is None
+
+
+def test_once_after_counts_from_now():
+    before = datetime.now(UTC)
+
+    trigger = Once.after(timedelta(hours=1))
+
+    assert before <= trigger.at - timedelta(hours=1) <= datetime.now(UTC)
+    assert Once.after(timedelta()).at <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("delay", [timedelta(microseconds=-1), timedelta.max])
+def test_once_after_refuses_the_past_and_the_end_of_time(delay):
+    with pytest.raises(InvalidTriggerError) as refusal:
+        Once.after(delay)
+
+    assert refusal.value.field == "at"
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (Once, "at"),
+        (lambda naive: Every(5, anchor=naive), "anchor"),
+        (lambda naive: Every(5).next_after(naive), "instant"),
+        (lambda naive: Once(NOON).latest_until(after=naive, until=NOON), "after"),
+        (lambda naive: Once(NOON).count_until(after=NOON, until=naive, limit=1), "until"),
+    ],
+)
+@pytest.mark.parametrize("bad", [NOON.replace(tzinfo=None), NOON.date(), "now", 5])
+def test_an_instant_that_is_not_aware_is_refused(make, field, bad):
+    with pytest.raises(InvalidTriggerError) as refusal:
+        make(bad)
+
+    assert refusal.value.field == field
+
+
+def test_an_instant_that_utc_cannot_hold_is_refused():
+    with pytest.raises(InvalidTriggerError, match="years 1 to 9999"):
+        Once(datetime.min.replace(tzinfo=SEOUL))
+
+
+def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
+    evening = NOON.astimezone(SEOUL)
+
+    assert Once(evening).at.tzinfo is UTC
+    assert Once(evening) == Once(NOON)
+    assert len({Every(60, anchor=NOON), Every(MINUTE, anchor=evening)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        (Every(300), "every 5 minutes"),
+        (Every(3600), "every hour"),
+        (Every(5400), "every 1 hour 30 minutes"),
+        (Every(0.5), "every 0.5 seconds"),
+        (Every(timedelta(days=1)), "every day"),
+        (Every(60, anchor=NOON), "every minute from 2026-11-21 12:00:00 UTC"),
+        (Once(NOON), "once at 2026-11-21 12:00:00 UTC"),
+    ],
+)
+def test_a_trigger_says_itself_in_words(trigger, words):
+    assert trigger.describe() == words

@@ -1,0 +1,204 @@
+"""Triggers go to text and JSON and come back; no text does worse than be refused."""
+
+import copy
+import json
+import pickle
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import Cron, Every, Once, parse_trigger, trigger_from_json
+from tests.unit.triggers import expressions
+
+NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)
+BUDGET_SECONDS = 0.05
+instants = st.datetimes(timezones=st.just(UTC))
+zones = st.sampled_from([None, "UTC", "Asia/Seoul", "America/Argentina/Buenos_Aires", "Etc/GMT+5"])
+# Fixed dates, because not every combination of dates exists.
+crons = st.builds(
+    lambda times, second, zone, day_or: Cron(
+        f"{times} 1-9 * fri{second}", timezone=zone, day_or=day_or
+    ),
+    expressions.times(),
+    st.one_of(st.just(""), expressions.fields(0, 59).map(" {}".format)),
+    zones,
+    st.booleans(),
+)
+everys = st.builds(
+    lambda interval, anchor: Every(interval, anchor=anchor),
+    st.timedeltas(timedelta(microseconds=1), timedelta(days=36525)),
+    st.one_of(st.none(), instants),
+)
+triggers = st.one_of(crons, everys, st.builds(Once, instants))
+
+
+@given(triggers)
+def test_a_trigger_comes_back_from_its_text(trigger):
+    assert len(trigger.spec) <= 255
+    assert parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone) == trigger
+
+
+@given(triggers)
+def test_a_trigger_comes_back_from_json_from_a_pickle_and_from_a_copy(trigger):
+    twins = [
+        trigger_from_json(json.loads(json.dumps(trigger.to_json()))),
+        pickle.loads(pickle.dumps(trigger)),  # noqa: S301 - our own bytes
+        copy.deepcopy(trigger),
+    ]
+
+    assert twins == [trigger] * 3
+    assert {hash(twin) for twin in twins} == {hash(trigger)}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "kind", "spec"),
+    [
+        (Cron("0 9 * * MON-FRI"), "cron", "0 9 * * mon-fri"),
+        (Cron("0 9 1 * fri", day_or=False), "cron", "0 9 1 * fri day_and"),
+        (Cron("@daily"), "cron", "0 0 * * *"),
+        (Every(300), "every", "PT5M"),
+        (Every(5400.25), "every", "PT1H30M0.25S"),
+        (Every(timedelta(days=1)), "every", "P1D"),
+        (Every(timedelta(weeks=2, seconds=1)), "every", "P14DT1S"),
+        (Every(300, anchor=NINE), "every", "R/2026-11-21T09:00:00Z/PT5M"),
+        (Once(NINE), "once", "2026-11-21T09:00:00Z"),
+        (Once(NINE.replace(microsecond=5)), "once", "2026-11-21T09:00:00.000005Z"),
+    ],
+)
+def test_text_is_what_people_write(trigger, kind, spec):
+    assert (trigger.kind, trigger.spec) == (kind, spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "expected"),
+    [
+        (" CRON ", "  0  9 * * Mon-Fri ", Cron("0 9 * * mon-fri")),
+        ("cron", "0\u00a09 * * *", Cron("0 9 * * *")),
+        ("cron", "@Weekly", Cron("0 0 * * 0")),
+        ("cron", "0 9 1 * fri DAY_AND", Cron("0 9 1 * fri", day_or=False)),
+        ("every", "pt5m", Every(300)),
+        ("every", " PT 1H 30M ", Every(5400)),
+        ("every", "P1W", Every(timedelta(days=7))),
+        ("every", "P1DT0.5S", Every(86400.5)),
+        ("every", "r/2026-11-21 18:00+09:00/pt5m", Every(300, anchor=NINE)),
+        ("once", "2026-11-21t09:00z", Once(NINE)),
+        ("once", "2026-11-21 09:00:00 +00:00", Once(NINE)),
+        ("once", "2026-11-21T18:00:00.5+0900", Once(NINE.replace(microsecond=500_000))),
+    ],
+)
+def test_text_typed_by_hand_is_understood(kind, spec, expected):
+    assert parse_trigger(kind, spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "field", "reason"),
+    [
+        ("crom", "0 9 * * *", "kind", "did you mean 'cron'"),
+        ("", "0 9 * * *", "kind", "known are cron, every, once"),
+        (None, "0 9 * * *", "kind", "must be text"),
+        ("cron", None, "spec", "must be text"),
+        ("cron", " " * 256, "spec", "at most 255"),
+        ("cron", "day_and", None, "0 fields"),
+        ("every", "P1M", "interval", "differ in length"),
+        ("every", "P1Y", "interval", "differ in length"),
+        ("every", "P1Y2M3DT4H", "interval", "differ in length"),
+        ("every", "300", "interval", "ISO 8601"),
+        ("every", "5 minutes", "interval", "ISO 8601"),
+        ("every", "P", "interval", "ISO 8601"),
+        ("every", "PT", "interval", "ISO 8601"),
+        ("every", "P1DT", "interval", "ISO 8601"),
+        ("every", "PT-5M", "interval", "ISO 8601"),
+        ("every", "PT5M1H", "interval", "ISO 8601"),
+        ("every", "PT0S", "interval", "positive"),
+        ("every", "P999999999D", "interval", "100 years"),
+        ("every", "P999999999W", "interval", "100 years"),
+        ("every", "R5/2026-11-21T09:00:00Z/PT5M", "interval", "max_runs"),
+        ("every", "R/tomorrow/PT5M", "anchor", "2026-11-21T09:00:00Z"),
+        ("every", "R/2026-11-21T09:00:00/PT5M", "anchor", "add Z"),
+        ("once", "2026-11-21T09:00:00", "at", "add Z"),
+        ("once", "2026-11-21", "at", "add Z"),
+        ("once", "2026-02-30T09:00:00Z", "at", "day"),
+        ("once", "2026-11-21T25:00:00Z", "at", "hour"),
+        ("once", "2026-11-21T09:00:00.1234567Z", "at", "must look like"),
+        ("once", "0001-01-01T00:00:00+14:00", "at", "years 1 to 9999"),
+        ("once", "tomorrow", "at", "must look like"),
+    ],
+)
+def test_bad_text_is_refused_with_its_field_and_the_reason(kind, spec, field, reason):
+    with pytest.raises(InvalidTriggerError, match=reason) as refusal:
+        parse_trigger(kind, spec)
+
+    assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        ({"kind": "cron"}, "spec"),
+        ({"spec": "PT5M"}, "kind"),
+        ({"kind": "every", "spec": 300}, "spec"),
+        ({"kind": "cron", "spec": "0 9 * * *", "timezone": 9}, "timezone"),
+        ({"kind": "cron", "spec": "0 9 * * *", "tz": "UTC"}, "tz"),
+    ],
+)
+def test_bad_json_is_refused_with_the_key(data, field):
+    with pytest.raises(InvalidTriggerError) as refusal:
+        trigger_from_json(data)
+
+    assert refusal.value.field == field
+
+
+def test_the_zone_matters_to_the_wall_clock_only():
+    assert parse_trigger("every", "PT5M", timezone="Asia/Seoul") == Every(300)
+    assert Every(300).in_zone("Asia/Seoul") == Every(300)
+    assert Once(NINE).anchored_at(NINE) == Once(NINE)
+
+
+def test_rules_that_are_equal_are_read_once():
+    first = parse_trigger("cron", "0 9 * * mon-fri", timezone="Asia/Seoul")
+
+    assert parse_trigger("cron", "0 9 * * mon-fri", timezone="Asia/Seoul") is first
+
+
+noise = st.one_of(
+    st.text(max_size=300),
+    st.text("0123456789*/,-#lwhr? @day_nmonPTMSZ:.+R", max_size=300),
+    st.lists(st.text("0123456789*/,-#l", min_size=1, max_size=9), min_size=5, max_size=6).map(
+        " ".join
+    ),
+    st.tuples(expressions.times(), expressions.dates()).map(" ".join),
+    # Durations, with or without an anchor.
+    st.from_regex(
+        r"(R/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z/)?P([0-9]{1,10}[WDYMS]|T){1,4}"
+    ),
+    st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{4})"),
+)
+
+
+@settings(max_examples=400)
+@given(
+    kind=st.one_of(st.sampled_from(["cron", "every", "once"]), st.text(max_size=300)),
+    spec=noise,
+    zone=st.one_of(st.just("Asia/Seoul"), st.none(), st.text(max_size=300)),
+)
+def test_any_text_is_read_or_refused_at_once(kind, spec, zone):
+    attempts = (seconds_to_read(kind, spec, zone) for _ in range(3))
+
+    # The first attempts may pay for reading the list of zones, or for the garbage of others.
+    assert any(seconds < BUDGET_SECONDS for seconds in attempts)
+
+
+def seconds_to_read(kind: str, spec: str, zone: str | None) -> float:
+    started = time.thread_time()
+    try:
+        trigger = parse_trigger(kind, spec, timezone=zone)
+    except InvalidTriggerError:
+        pass
+    else:
+        trigger.next_after(NINE)
+        assert trigger.describe()
+    return time.thread_time() - started
