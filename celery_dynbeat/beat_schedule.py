@@ -125,7 +125,7 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
     expires = options.pop("expires", None)
     if entry.get("relative"):
         rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
-        raise fields.refuse("relative", True, rule)
+        raise fields.refuse("relative", entry["relative"], rule)
     return {
         "task": entry["task"],
         "trigger": trigger_of(entry["schedule"], app=app),

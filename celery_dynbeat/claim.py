@@ -1,8 +1,8 @@
 """Due schedules to runs, within one transaction: claim, plan, record.
 
-When the transaction commits, each fire time that was due is a ``pending`` run or stands in a ``skipped``
-one, and the schedules have moved on. When it does not, nothing has happened. A schedule that
-cannot be planned is set aside with its error; the others are not touched by it.
+When the transaction commits, each fire time that was due is a ``pending`` run or stands in a
+``skipped`` one, and the schedules have moved on. When it does not, nothing has happened. A schedule
+that cannot be planned is set aside with its error; the others are not touched by it.
 """
 
 import logging
@@ -47,7 +47,7 @@ def claim(session: Session, *, now: datetime, settings: Settings) -> Claimed:
         try:
             _decide(claimed, row, now=now, settings=settings)
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
     _record(session, claimed)
     return claimed
@@ -63,7 +63,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
             fire_at = first_fire(_rule(row, settings), now=now)
             claimed.changes.append(_moved(row, fire_at, row.run_count, None, now))
         # As above: this row's trouble alone.
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
     _record(session, claimed)
     return len(rows)

@@ -23,8 +23,8 @@ class DatabaseClock:
     """The database's clock, read now and then and carried on by the monotonic clock.
 
     ``read`` asks the database. It is called at the first use and then once a minute; between
-    two calls the own monotonic clock counts, so a step of the system clock changes nothing. When a later
-    reading fails the clock runs on from the last one.
+    two calls the own monotonic clock counts, so a step of the system clock changes nothing. When a
+    later reading fails the clock runs on from the last one.
     """
 
     def __init__(

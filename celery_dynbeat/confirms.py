@@ -5,11 +5,13 @@ a channel from 1; one ack may stand for all tags up to its own.
 """
 
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kombu import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONFIRM_TIMEOUT = 30.0
 

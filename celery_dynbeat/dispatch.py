@@ -9,8 +9,8 @@ A crash leaves, by where it strikes:
 - the commit's answer is lost: nothing or everything; the unique key on (schedule, fire time)
   makes a repeat harmless.
 - after the commit, before or during the publish: ``pending`` runs; the sweep publishes them.
-- after the publish, before the confirm: ``pending`` runs whose messages are out; the sweep publishes
-  them again, and the guard in the worker lets one of two messages start.
+- after the publish, before the confirm: ``pending`` runs whose messages are out; the sweep
+  publishes them again, and the guard in the worker lets one of two messages start.
 
 The broker comes first: without one nothing is claimed, and what passes meanwhile is a misfire,
 about which the schedule's catch_up decides.
@@ -72,9 +72,9 @@ class Dispatcher:
         now = self._clock.now()
         todo = self._database.read(agenda.read)
         moved = self._plan_new(now) if todo.unplanned else 0
-        if _reached(todo.next_run_at, now):
+        if _is_due(todo.next_run_at, now):
             moved += self._dispatch_due(now)
-        if _reached(todo.overdue_at, now):
+        if _is_due(todo.overdue_at, now):
             moved += self._republish_overdue(now)
         if moved:
             return NOW
@@ -170,5 +170,5 @@ class Dispatcher:
         schedules.advance(session, [aside(run.schedule_id, error)])
 
 
-def _reached(instant: datetime | None, now: datetime) -> bool:
+def _is_due(instant: datetime | None, now: datetime) -> bool:
     return instant is not None and instant <= now

@@ -69,7 +69,8 @@ class StaleScheduleError(DynbeatError):
     def __init__(self, *, owner: str, name: str, expected_version: int, version: int) -> None:
         super().__init__(
             f"schedule {name!r} of owner {owner!r} is at version {version}, not"
-            f" {expected_version}: somebody changed it meanwhile; read it again and repeat the edit",
+            f" {expected_version}: somebody changed it meanwhile; read it again and repeat the"
+            " edit",
         )
         self.owner = owner
         self.name = name

@@ -17,8 +17,8 @@ class Event(StrEnum):
     RUN_UNPUBLISHABLE = "run_unpublishable"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"
     FIRE_TIMES_SKIPPED = "fire_times_skipped"
-    PASS_FAILED = "pass_failed"
-    PASS_RECOVERED = "pass_recovered"
+    PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat
+    PASS_RECOVERED = "pass_recovered"  # noqa: S105
     LISTENER_FAILED = "listener_failed"
     NOTIFY_FAILED = "notify_failed"
     OUTCOME_KEPT = "outcome_kept"

@@ -36,8 +36,9 @@ class Verdict(Enum):
 class Delivery:
     """A message as it reached this process.
 
-    ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that would run the body.
-    ``runs_here`` says whether ``pid`` has the run in progress. ``put_off_at`` is when the message was put off before.
+    ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
+    would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off_at``
+    is when the message was put off before.
     """
 
     run_id: str

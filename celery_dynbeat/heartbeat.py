@@ -18,7 +18,7 @@ BEATS = 3
 
 
 class Heartbeat:
-    """Writes the row of this process. Never raises: a node whose database is away lives all the same."""
+    """Writes the row of this process. Never raises: a node lives without its database too."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Run ids: UUIDs of version 7 (RFC 9562, section 5.7), ordered by time so that inserts stay local."""
+"""Run ids: UUIDs of version 7 (RFC 9562, section 5.7), ordered by time: inserts stay local."""
 
 import secrets
 from datetime import UTC, datetime

@@ -22,8 +22,8 @@ class Rule:
     """What a schedule asks for, apart from what it has done so far.
 
     ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than
-    ``catch_up_window`` is not sent; with ``"none"`` one older than ``grace`` is not, where ``grace`` is
-    the delay that still counts as on time.
+    ``catch_up_window`` is not sent; with ``"none"`` one older than ``grace`` is not, where
+    ``grace`` is the delay that still counts as on time.
     """
 
     trigger: Trigger
@@ -98,8 +98,9 @@ def first_fire(rule: Rule, *, now: datetime) -> datetime | None:
 def plan(rule: Rule, *, fire_at: datetime, run_count: int, now: datetime, limit: int) -> Plan:
     """Decide about the fire times from ``fire_at`` up to ``now``.
 
-    ``fire_at`` is the schedule's next fire time, and due. At most ``limit`` fire times are sent; with
-    ``catch_up="all"`` the rest stays due for the next pass. ``run_count`` counts the runs made so far.
+    ``fire_at`` is the schedule's next fire time, and due. At most ``limit`` fire times are sent;
+    with ``catch_up="all"`` the rest stays due for the next pass. ``run_count`` counts the runs made
+    so far.
     """
     until = now if rule.end_at is None else min(now, rule.end_at)
     if rule.max_runs is not None:

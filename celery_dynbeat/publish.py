@@ -80,10 +80,13 @@ class Publisher:
 
     @cached_property
     def _connection(self) -> Connection:
-        connection = self._app.connection_for_write()
+        connection: Connection = self._app.connection_for_write()
         if connection.transport.driver_type == "amqp":
             # A confirm awaited for each message costs most of the rate; ours are pipelined.
-            connection.transport_options["confirm_publish"] = False
+            connection.transport_options = {
+                **(connection.transport_options or {}),
+                "confirm_publish": False,
+            }
         return connection
 
     @property
@@ -156,7 +159,8 @@ class Publisher:
                 published.refused[run.run_id] = _refusal(run, error)
 
     def _producer(self, channel: Any) -> Producer:
-        return self._app.amqp.Producer(channel, auto_declare=False)
+        producer: Producer = self._app.amqp.Producer(channel, auto_declare=False)
+        return producer
 
     def _send(
         self,

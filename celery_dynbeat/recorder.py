@@ -1,9 +1,9 @@
 """How runs ended, written to the history; kept while the database is away.
 
 An outcome that cannot be written is kept in the memory of its process (at most KEPT of them, the
-oldest are dropped and logged) and written by a thread as soon as the database answers. Nothing is ever
-raised into the task. What a process keeps when it is killed is lost: its runs stay ``running`` and
-are found with its node.
+oldest are dropped and logged) and written by a thread as soon as the database answers. Nothing is
+ever raised into the task. What a process keeps when it is killed is lost: its runs stay ``running``
+and are found with its node.
 """
 
 import logging

@@ -3,7 +3,8 @@
     celery.beat.Service: while running: tick(); on SIGTERM: close(), SystemExit, close() again
 
 ``tick`` waits itself, because nothing can wake the Service's own sleep; so it returns 0. The first
-``close`` runs inside the signal handler, perhaps in the middle of a query: it only asks for the end.
+``close`` runs inside the signal handler, perhaps in the middle of a query: it only asks
+for the end.
 """
 
 import logging
@@ -13,7 +14,7 @@ import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from celery.beat import Scheduler
@@ -25,8 +26,10 @@ from celery_dynbeat.dispatch import Dispatcher
 from celery_dynbeat.errors import ConfigurationError, SchemaError
 from celery_dynbeat.events import Event
 from celery_dynbeat.heartbeat import Heartbeat
-from celery_dynbeat.notify import Listener
 from celery_dynbeat.publish import Publisher
+
+if TYPE_CHECKING:
+    from celery_dynbeat.notify import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 60.0
 LONGEST_TICK = 20.0
 
 
-class DatabaseScheduler(Scheduler):  # type: ignore[misc]
+class DatabaseScheduler(Scheduler):
     """Beat on a database: any number of them may run, none of them leads."""
 
     def __init__(self, app: Celery, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
@@ -47,10 +50,11 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
         self._parts: _Parts | None = None
         super().__init__(app, *args, lazy=lazy, **kwargs)
         longest = self._context.settings.poll_interval.total_seconds()
-        self.max_interval = min(self.max_interval, longest, LONGEST_TICK)
+        asked: float = self.max_interval
+        self.max_interval: float = min(asked, longest, LONGEST_TICK)
 
     def setup_schedule(self) -> None:
-        """Check the configuration; the tables are read in ``tick``, which outlives their absence."""
+        """Connect nothing: ``tick`` does, which outlives a database that is away."""
         logger.debug("database %s", self._context.database.shown_url)
 
     @property
@@ -91,7 +95,7 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
             # Waiting mends neither: let the supervisor and its people see it.
             raise
         # Beat outlives whatever befalls one pass: a database or a broker that is away, or a flaw.
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             return self._back_off(error)
         if self._failures:
             logger.info("beat works again", extra={"event": Event.PASS_RECOVERED})

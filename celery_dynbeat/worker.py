@@ -1,21 +1,20 @@
 """Celery worker's adapter: the guard around each task's body and the recorder behind it.
 
-``Dynbeat(app)`` adds DynbeatStep to the worker's blueprint. It wraps ``run`` of every task before the
-pool forks, and listens to Celery's own signals for the outcomes. A task that no schedule sent has no
-run id and passes through untouched.
+``Dynbeat(app)`` adds DynbeatStep to the worker's blueprint. It wraps ``run`` of every task before
+the pool forks, and listens to Celery's own signals for the outcomes. A task that no schedule sent
+has no run id and passes through untouched.
 
 When the guard cannot reach the database it decides nothing: the message is put off, by a copy with
-the same id and the same count of retries, and the original is acknowledged. A copy too many is a duplicate, and
-harmless.
+the same id and the same count of retries, and the original is acknowledged. A copy too many is a
+duplicate, and harmless.
 """
 
 import logging
 import os
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
 from celery.app.task import Task
@@ -30,6 +29,9 @@ from celery_dynbeat.guard import Delivery, Verdict, judge
 from celery_dynbeat.heartbeat import Heartbeat
 from celery_dynbeat.publish import HEADER_RUN_ID
 from celery_dynbeat.recorder import Outcome, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +192,7 @@ class WorkerSide:
             )
 
     def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
-        """Receive task_revoked: revoked or expired before the start, or terminated in the middle."""
+        """Receive task_revoked: revoked or expired before the start, or terminated later."""
         del sender
         run_id = run_id_of(request)
         if run_id is None:
@@ -237,7 +239,7 @@ def run_id_of(request: Any) -> str | None:
 
 
 class DynbeatStep(bootsteps.StartStopStep):
-    """The worker's part, as a step of its blueprint: created before the pool forks, started after it."""
+    """A step of the worker's blueprint: created before the pool forks, started after it."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -253,7 +255,11 @@ class DynbeatStep(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         """Register the node, and keep its row fresh from a thread."""
         context = self.side.context
-        context.prepare()
+        try:
+            context.prepare()
+        except SQLAlchemyError as error:
+            # It is away, not wrong: until it is back the guard puts every run off.
+            logger.warning("the database is away: %s", type(error).__name__)
         heartbeat = Heartbeat(
             database=context.database,
             clock=context.clock,

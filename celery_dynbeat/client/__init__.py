@@ -19,8 +19,8 @@ class Dynbeat:
 
     One line in the module of the application. It also installs the guard, which lets each run
     start once, and the recorder of outcomes into every worker that the application starts.
-    ``engine`` shares the application's own engine instead of opening another from dynbeat_database_url.
-    Nothing is connected and nothing is read before the first use.
+    ``engine`` shares the application's own engine instead of opening another from
+    dynbeat_database_url. Nothing is connected and nothing is read before the first use.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ def dynbeat_of(app: Celery) -> Dynbeat:
     found = getattr(app, "dynbeat", None)
     if not isinstance(found, Dynbeat):
         msg = (
-            f"the Celery application {app.main!r} has no Dynbeat: add `dynbeat = Dynbeat(app)` to the"
-            " module of the application; without it no worker guards or records its runs"
+            f"the Celery application {app.main!r} has no Dynbeat: add `dynbeat ="
+            " Dynbeat(app)` to its module; without it no worker guards or records its runs"
         )
         raise ConfigurationError(msg)
     return found

@@ -235,6 +235,7 @@ def _check_span(row: Schedule, values: Mapping[str, Any]) -> None:
 def _never_fires(trigger: Trigger, row: Schedule) -> Exception:
     rule = (
         f"would never fire again within start_at = {row.start_at}, end_at = {row.end_at},"
-        f" max_runs = {row.max_runs} (it is {row.updated_at} now); give a time in the future, or use run_now()"
+        f" max_runs = {row.max_runs} (it is {row.updated_at} now); give a time in the future, or"
+        " use run_now()"
     )
     return refuse("trigger", trigger, rule)

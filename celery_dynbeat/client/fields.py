@@ -17,6 +17,8 @@ from celery_dynbeat.triggers import Trigger
 DESCRIPTION_LENGTH = 1024
 TAG_LENGTH = 64
 TAGS = 32
+#: Three centuries, in seconds: beyond it dates cannot be reckoned with.
+LONGEST = 1e10
 _SHOWN = 80
 
 #: Celery's options of apply_async that a schedule may carry. What is bound to one run (task_id,
@@ -41,8 +43,8 @@ OPTIONS: Mapping[str, tuple[type, ...]] = {
 class Fields(TypedDict, total=False):
     """What may be said of a schedule beside its name, task and trigger.
 
-    ``queue`` and ``priority`` are short for entries of ``options``. Instants are aware datetimes, durations
-    timedeltas or seconds. ``catch_up`` None means the setting dynbeat_catch_up.
+    ``queue`` and ``priority`` are short for entries of ``options``. Instants are aware datetimes,
+    durations timedeltas or seconds. ``catch_up`` None means the setting dynbeat_catch_up.
     """
 
     args: Sequence[Any]
@@ -174,7 +176,7 @@ def _seconds(field: str, value: Any) -> Any:
         return None
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e10:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < LONGEST:
         raise refuse(field, value, "must be a positive timedelta or number of seconds")
     return float(value)
 

@@ -21,8 +21,8 @@ T = TypeVar("T")
 class OwnerSchedules:
     """Sees and touches the rows of one owner and no others.
 
-    Every call takes ``session=``: it then joins the caller's transaction, commits nothing itself, and is
-    undone when that one rolls back; the notice to beat goes out with its commit.
+    Every call takes ``session=``: it then joins the caller's transaction, commits nothing itself,
+    and is undone when that one rolls back; the notice to beat goes out with its commit.
     """
 
     def __init__(self, context: Context, owner: str) -> None:
@@ -61,8 +61,9 @@ class OwnerSchedules:
         """Change what is given and leave the rest.
 
         A new trigger, span or number of runs plans from now; any other change leaves the next run
-        alone. ``queue`` and ``priority`` change their entries of ``options`` only. An update mends a schedule
-        that was set aside. Raises ScheduleNotFoundError, StaleScheduleError, InvalidScheduleError.
+        alone. ``queue`` and ``priority`` change their entries of ``options`` only. An update mends
+        a schedule that was set aside. Raises ScheduleNotFoundError, StaleScheduleError,
+        InvalidScheduleError.
         """
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
@@ -104,7 +105,7 @@ class OwnerSchedules:
         expected_version: int | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Stop firing until ``resume``. Runs that have not started are revoked, manual ones excepted.
+        """Stop firing until ``resume``; revoke the runs that have not started, save manual ones.
 
         Raises ScheduleNotFoundError, StaleScheduleError.
         """

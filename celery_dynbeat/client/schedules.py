@@ -101,7 +101,8 @@ class Schedules:
         missing = {"name", "task", "trigger"} - new.keys()
         if missing:
             field = min(missing)
-            msg = f"schedule {index} of create_many has no {field!r}: name, task and trigger are needed"
+            rule = "name, task and trigger are needed"
+            msg = f"schedule {index} of create_many has no {field!r}: {rule}"
             raise InvalidScheduleError(msg, field=field)
         given = {key: value for key, value in new.items() if key not in _KEYS}
         try:

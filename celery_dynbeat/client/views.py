@@ -17,8 +17,8 @@ from celery_dynbeat.triggers import Trigger, parse_trigger
 class ScheduleInfo:
     """A schedule as it stood when it was read. Instants are aware, in UTC.
 
-    ``trigger`` is None when the row's text is damaged; ``error`` then says how. ``next_run_at`` is None when
-    the schedule is paused, finished or broken. ``version`` grows with each edit.
+    ``trigger`` is None when the row's text is damaged; ``error`` then says how. ``next_run_at`` is
+    None when the schedule is paused, finished or broken. ``version`` grows with each edit.
     """
 
     id: int
@@ -52,12 +52,12 @@ class ScheduleInfo:
     @classmethod
     def of(cls, row: Schedule) -> "ScheduleInfo":
         """Return the value of a row."""
-        special = {
+        special: dict[str, Any] = {
             "trigger": _trigger(row),
             "catch_up_window": _duration(row.catch_up_window),
             "expires_after": _duration(row.expires_after),
         }
-        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}  # type: ignore[attr-defined]
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
         return cls(**plain, **special)
 
 
@@ -65,8 +65,8 @@ class ScheduleInfo:
 class RunInfo:
     """A run as it stood when it was read. Instants are aware, in UTC.
 
-    ``id`` is the Celery task id. A ``skipped`` run stands for ``fire_count`` fire times, the newest of which is
-    ``scheduled_for``. ``schedule_id`` is None once the schedule is deleted.
+    ``id`` is the Celery task id. A ``skipped`` run stands for ``fire_count`` fire times, the newest
+    of which is ``scheduled_for``. ``schedule_id`` is None once the schedule is deleted.
     """
 
     id: str
@@ -90,7 +90,7 @@ class RunInfo:
     @classmethod
     def of(cls, row: Run) -> "RunInfo":
         """Return the value of a row."""
-        return cls(**{name: getattr(row, name) for name in cls.__slots__})  # type: ignore[attr-defined]
+        return cls(**{name: getattr(row, name) for name in cls.__slots__})
 
     @property
     def lag(self) -> timedelta | None:

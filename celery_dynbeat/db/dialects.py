@@ -140,7 +140,7 @@ class MySql(Capabilities):
         return insert(table).prefix_with("IGNORE")
 
     def is_transient(self, error: DBAPIError) -> bool:
-        arguments = getattr(error.orig, "args", ())
+        arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
         return bool(arguments) and arguments[0] in self._transient
 
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:

@@ -12,7 +12,6 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
-    DDLElement,
     Double,
     ForeignKey,
     Index,
@@ -91,9 +90,11 @@ EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
 
 
-def _json_check(column: str) -> DDLElement:
+def _json_check(column: str) -> CheckConstraint:
     # The other databases check the JSON of their own accord.
-    return CheckConstraint(f"json_valid({column})", name=f"{column}_json").ddl_if(dialect="sqlite")
+    constraint = CheckConstraint(f"json_valid({column})", name=f"{column}_json")
+    constraint.ddl_if(dialect="sqlite")
+    return constraint
 
 
 class Schedule(Base):
@@ -192,8 +193,8 @@ Index(
 class Run(Base):
     """One fire time of one schedule; its id is the Celery task id.
 
-    ``skipped`` rows stand for fire times that policy decided not to send; there ``fire_count`` says for
-    how many, and ``scheduled_for`` is the newest of them.
+    ``skipped`` rows stand for fire times that policy decided not to send; there ``fire_count`` says
+    for how many, and ``scheduled_for`` is the newest of them.
     """
 
     __tablename__ = "dynbeat_run"

@@ -14,8 +14,8 @@ def choose(wanted: str, *, app: Celery, database: Database) -> Notifier:
     """Return the notifier called ``wanted``: auto, postgresql, broker or polling.
 
     ``auto`` takes the database's own notices where it has them, else the broker's fanout, else
-    polling. Applications and beats choose alike, so they meet. Raises ConfigurationError when what was asked for is
-    not to be had.
+    polling. Applications and beats choose alike, so they meet. Raises ConfigurationError when what
+    was asked for is not to be had.
     """
     notifies = database.capabilities.notifies
     if wanted == "postgresql" and not notifies:

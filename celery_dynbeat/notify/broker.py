@@ -1,7 +1,8 @@
 """A fanout exchange on Celery's own broker.
 
-The notice is published after the commit, by a hook on the caller's session. It is a hint and nothing
-else: when the broker does not take it, the change stands all the same and beat finds it by polling.
+The notice is published after the commit, by a hook on the caller's session. It is a hint and
+nothing else: when the broker does not take it, the change stands all the same and beat finds it by
+polling.
 """
 
 import logging
@@ -104,7 +105,7 @@ class BrokerListener:
             try:
                 self._consume(connection)
             # Each transport has its own errors, and a listener that dies is a beat that is late.
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 logger.warning(
                     "listener lost the broker (%s), trying again; beat polls meanwhile",
                     type(error).__name__,

@@ -1,15 +1,15 @@
 """PostgreSQL's NOTIFY and LISTEN.
 
-NOTIFY is part of the transaction: the server delivers it at the commit and forgets it at a rollback.
-The listener is a thread with an asyncio loop and a connection of its own:
+NOTIFY is part of the transaction: the server delivers it at the commit and forgets it at a
+rollback. The listener is a thread with an asyncio loop and a connection of its own:
 
     connect -> LISTEN -> wake (what was missed meanwhile) -> wait for a notice
                                      ^                            | a notice: wake
                                      |                            | silence: heartbeat, and on
                                      +--- pause, reconnect <------+ error or no answer in time
 
-A connection that went silent (a proxy that dropped it, a server that is gone without a word) does not
-answer the heartbeat, which is a query of its own with a time limit.
+A connection that went silent (a proxy that dropped it, a server that is gone without a word) does
+not answer the heartbeat, which is a query of its own with a time limit.
 """
 
 import asyncio

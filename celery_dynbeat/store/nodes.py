@@ -1,11 +1,13 @@
 """Questions to the table of living nodes, one function each."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, insert, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Node, NodeKind
+
+FORGET_AFTER = timedelta(days=1)
 
 
 def enter(
@@ -17,8 +19,12 @@ def enter(
     started_at: datetime,
     now: datetime,
 ) -> None:
-    """Register a node; another process of the same name is taken to have ended."""
+    """Register a node; another process of the same name is taken to have ended.
+
+    Nodes that have been silent for FORGET_AFTER are forgotten: they count as dead anyway.
+    """
     session.execute(delete(Node).where(Node.kind == kind, Node.name == name))
+    session.execute(delete(Node).where(Node.seen_at < now - FORGET_AFTER))
     values = {"kind": kind, "name": name, "pid": pid, "started_at": started_at, "seen_at": now}
     session.execute(insert(Node).values(**values))
 

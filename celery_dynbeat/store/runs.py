@@ -32,7 +32,8 @@ class Filter:
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """Insert runs and return the ids of those that were new.
 
-    A fire time that already has a run keeps it: that is the unique key doing its work, not an error.
+    A fire time that already has a run keeps it: that is the unique key doing its work, not an
+    error.
     """
     if not rows:
         return set()
@@ -53,7 +54,7 @@ def mark_sent(
     now: datetime,
     overdue_at: datetime,
 ) -> int:
-    """Pending -> sent, and sent once more. A run that a worker already started is left as it is.
+    """Move pending and sent runs to sent; one that a worker already started is left as it is.
 
     ``sent_at`` keeps the first time, so that the lag stays what it was.
     """
@@ -72,7 +73,7 @@ def mark_sent(
 
 
 def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
-    """Pending or sent -> failed: the broker will never take this run."""
+    """Move a run that has not started to failed: the broker will never take it."""
     statement = (
         update(Run)
         .where(Run.id == run_id, Run.status.in_(UNSTARTED))
@@ -125,7 +126,7 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
-    """Pending or sent -> expired: no worker started the run in time."""
+    """Move runs that have not started to expired: no worker started them in time."""
     if not ids:
         return 0
     statement = (
@@ -165,14 +166,16 @@ def start(
     pid: int,
     now: datetime,
 ) -> bool:
-    """pending, sent or retrying -> running, for a message that has not been started before.
+    """Move a run to running, for a message that has not been started before.
 
     ``retries`` is Celery's count in the message. A first message starts only a run that has not
-    started. A retry starts once for each count: the higher count proves that the attempt before it ended.
+    started. A retry starts once for each count: the higher count proves that the attempt before it
+    ended.
     """
     fresh = Run.status.in_(UNSTARTED) if retries == 0 else Run.status.not_in(_FINAL)
     condition = fresh if retries == 0 else fresh & (Run.retries < retries)
-    return _start(session, run_id, condition, retries, worker, pid, now)
+    begun = _Begun(retries=retries, worker=worker, pid=pid, now=now)
+    return _start(session, run_id, condition, begun)
 
 
 def restart(
@@ -185,36 +188,37 @@ def restart(
     pid: int,
     now: datetime,
 ) -> bool:
-    """Running -> running, as a new attempt after the one begun at ``started_at`` has died."""
+    """Keep a run running, as a new attempt after the one begun at ``started_at`` has died."""
     condition = (
         Run.status.in_((Status.RUNNING, Status.LOST))
         & (Run.retries == retries)
         & (Run.started_at == started_at)
     )
-    return _start(session, run_id, condition, retries, worker, pid, now)
+    begun = _Begun(retries=retries, worker=worker, pid=pid, now=now)
+    return _start(session, run_id, condition, begun)
 
 
-def _start(
-    session: Session,
-    run_id: str,
-    condition: Any,
-    retries: int,
-    worker: str,
-    pid: int,
-    now: datetime,
-) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    retries: int
+    worker: str
+    pid: int
+    now: datetime
+
+
+def _start(session: Session, run_id: str, condition: Any, begun: _Begun) -> bool:
     statement = (
         update(Run)
         .where(Run.id == run_id, condition)
         .values(
             status=Status.RUNNING,
             attempt=Run.attempt + 1,
-            retries=retries,
-            started_at=now,
+            retries=begun.retries,
+            started_at=begun.now,
             finished_at=None,
             overdue_at=None,
-            worker=worker,
-            worker_pid=pid,
+            worker=begun.worker,
+            worker_pid=begun.pid,
             error=None,
             traceback=None,
         )
@@ -233,7 +237,7 @@ def finish(
     error: str | None,
     traceback: str | None,
 ) -> bool:
-    """Running -> succeeded, failed or retrying, for the attempt that this worker runs.
+    """Move a running run to succeeded, failed or retrying, for the attempt of this worker.
 
     Another worker's attempt, or a later one, is not touched. ``retries`` None: whichever attempt of
     this worker it is (the main process does not know, when it reports a child that is gone).
@@ -250,7 +254,7 @@ def finish(
 
 
 def refuse(session: Session, *, run_id: str, status: Status, at: datetime, error: str) -> bool:
-    """Any unfinished state -> revoked, expired or failed: the worker will not run this message."""
+    """Move an unfinished run to revoked, expired or failed: this message will not be run."""
     statement = (
         update(Run)
         .where(Run.id == run_id, Run.status.not_in(_FINAL))
@@ -260,7 +264,7 @@ def refuse(session: Session, *, run_id: str, status: Status, at: datetime, error
 
 
 def give_back(session: Session, *, run_id: str, retries: int, overdue_at: datetime) -> bool:
-    """Running -> sent: the broker was asked to deliver the message again."""
+    """Move a running run to sent: the broker was asked to deliver the message again."""
     statement = (
         update(Run)
         .where(Run.id == run_id, Run.status == Status.RUNNING, Run.retries == retries)
@@ -277,7 +281,7 @@ def revoke_unstarted(
     reason: str,
     keep_manual: bool = False,
 ) -> int:
-    """pending, sent or retrying -> revoked, for all runs of the schedules: a cancel that wins."""
+    """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins."""
     statement = (
         update(Run)
         .where(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -144,7 +144,8 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of the (owner, name) ``keys`` that are in the table."""
-    wanted, found = list(keys), set()
+    wanted = list(keys)
+    found: set[tuple[str, str]] = set()
     for start in range(0, len(wanted), 500):
         statement = select(Schedule.owner, Schedule.name).where(
             tuple_(Schedule.owner, Schedule.name).in_(wanted[start : start + 500]),
@@ -155,16 +156,16 @@ def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str
 
 def find(session: Session, *, owner: str, name: str) -> Schedule | None:
     """Return the schedule, or None."""
-    return session.scalar(_named(owner, name))
+    return session.scalars(_named(owner, name)).one_or_none()
 
 
 def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
     """Return the schedule locked for this transaction, or None; waits for a beat that has it."""
     statement = _named(owner, name).with_for_update().execution_options(populate_existing=True)
-    return session.scalar(statement)
+    return session.scalars(statement).one_or_none()
 
 
-def _named(owner: str, name: str) -> Any:
+def _named(owner: str, name: str) -> Select[Any]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
 
 

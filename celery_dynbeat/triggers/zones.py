@@ -114,6 +114,5 @@ def _unknown(name: str) -> InvalidTriggerError:
 def _nearest(name: str) -> str | None:
     folded = {known.lower(): known for known in _names()}
     wanted = name.strip()[:40].lower().replace(" ", "_")
-    return next(
-        iter(folded[match] for match in difflib.get_close_matches(wanted, folded, n=1)), None
-    )
+    matches = difflib.get_close_matches(wanted, folded, n=1)
+    return folded[matches[0]] if matches else None

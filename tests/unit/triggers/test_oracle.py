@@ -64,8 +64,8 @@ def chain(trigger: Cron, start: datetime, stop: datetime) -> list[datetime]:
 
 
 def probes(near: datetime) -> list[datetime]:
-    """Return instants all over the six hours in which the clock is changed, in both passes."""
-    return [near + n * timedelta(minutes=17, microseconds=1) for n in range(22)]
+    """Return instants all over the hours in which the clock is changed, and in its second pass."""
+    return [near + n * timedelta(minutes=17, microseconds=1) for n in range(30)]
 
 
 @st.composite

@@ -157,7 +157,8 @@ def upgrade() -> None:
             name=op.f("ck_dynbeat_run_overdue_only_unstarted"),
         ),
         sa.CheckConstraint(
-            "status IN ('pending', 'sent', 'running', 'retrying', 'succeeded', 'failed', 'revoked', 'expired', 'lost', 'skipped')",
+            "status IN ('pending', 'sent', 'running', 'retrying', 'succeeded', 'failed',"
+            " 'revoked', 'expired', 'lost', 'skipped')",
             name=op.f("ck_dynbeat_run_status_known"),
         ),
         sa.CheckConstraint("fire_count > 0", name=op.f("ck_dynbeat_run_fire_count_positive")),
