@@ -16,7 +16,6 @@ class Event(StrEnum):
     RUN_PUT_OFF = "run_put_off"
     RUN_UNPUBLISHABLE = "run_unpublishable"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"
-    FIRE_TIMES_SKIPPED = "fire_times_skipped"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat
     PASS_RECOVERED = "pass_recovered"  # noqa: S105
     LISTENER_FAILED = "listener_failed"

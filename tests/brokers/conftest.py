@@ -1,0 +1,55 @@
+"""The combinations of database and broker that the process tests run on."""
+
+import pytest
+
+from tests.support.sites import site
+
+COMBINATIONS = {
+    "sqlite-sqlalchemy": ("sqlite_url", None),
+    "postgresql-redis": ("postgresql_url", "redis_url"),
+    "postgresql-rabbitmq": ("postgresql_url", "amqp_url"),
+    "mariadb-redis": ("mariadb_url", "redis_url"),
+}
+
+
+@pytest.fixture
+def site_folder(tmp_path):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def broker_file_url(tmp_path):
+    return f"sqla+sqlite:///{tmp_path / 'broker.sqlite3'}"
+
+
+@pytest.fixture(params=COMBINATIONS)
+def any_site(request, site_folder, broker_file_url):
+    """Give an installation on each combination in turn."""
+    database, broker = COMBINATIONS[request.param]
+    database_url = request.getfixturevalue(database)
+    broker_url = request.getfixturevalue(broker) if broker else broker_file_url
+    with site(site_folder, database_url=database_url, broker_url=broker_url) as made:
+        yield made
+
+
+@pytest.fixture
+def redis_site(site_folder, postgresql_url, redis_url):
+    """Give an installation on PostgreSQL and Redis; its ``config`` may be changed before use."""
+    with site(site_folder, database_url=postgresql_url, broker_url=redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def rabbitmq_site(site_folder, postgresql_url, amqp_url):
+    """Give an installation on PostgreSQL and RabbitMQ."""
+    with site(site_folder, database_url=postgresql_url, broker_url=amqp_url) as made:
+        yield made
+
+
+@pytest.fixture
+def file_site(site_folder, sqlite_url, broker_file_url):
+    """Give an installation that needs no server: two files."""
+    with site(site_folder, database_url=sqlite_url, broker_url=broker_file_url) as made:
+        yield made

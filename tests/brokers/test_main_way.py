@@ -1,0 +1,92 @@
+"""From a row to a finished run, with real beats and workers, on each combination."""
+
+from datetime import timedelta
+
+from celery_dynbeat import Cron, Every, Once
+from tests.support.waiting import wait_until
+
+
+def test_every_kind_of_trigger_runs_and_its_history_is_complete(any_site):
+    triggers = {
+        "cron": Cron("* * * * * *"),
+        "every": Every(timedelta(seconds=1)),
+        "once": Once.after(timedelta(seconds=1)),
+    }
+    for name, trigger in triggers.items():
+        any_site.mine.create(name, task="probe.record", trigger=trigger)
+
+    any_site.beat()
+    any_site.worker()
+
+    for name in triggers:
+        run = any_site.wait_for_run(name, "succeeded")
+        assert run.sent_at is not None
+        assert run.scheduled_for <= run.started_at <= run.finished_at
+        assert (run.worker, run.attempt, run.error) == ("w1@test", 1, None)
+        assert len(any_site.diary.starts(run.id)) == 1
+    assert any_site.mine.get("once").finished_at is not None
+
+
+def test_the_task_finds_its_run_in_the_headers(any_site):
+    any_site.mine.create(
+        "digest",
+        task="probe.record",
+        trigger=Once.after(timedelta(seconds=1)),
+        options={"headers": {"tenant": "blue"}},
+    )
+
+    any_site.beat()
+    any_site.worker()
+
+    run = any_site.wait_for_run("digest", "succeeded")
+    (start,) = any_site.diary.starts(run.id)
+    assert start["headers"] == {
+        "tenant": "blue",
+        "dynbeat_run_id": run.id,
+        "dynbeat_schedule": "digest",
+        "dynbeat_owner": "user:1",
+        "dynbeat_scheduled_for": run.scheduled_for.isoformat(),
+        "celery_beat_task": True,
+        "periodic_task_name": "digest",
+    }
+
+
+def test_an_edit_counts_while_everything_runs(any_site):
+    any_site.beat().wait_for_log("beat started")
+    any_site.worker()
+    any_site.mine.create("edited", task="probe.unwanted", trigger=Every(timedelta(hours=1)))
+
+    any_site.mine.update(
+        "edited", task="probe.record", trigger=Every(timedelta(seconds=1)), args=[2]
+    )
+
+    assert any_site.wait_for_run("edited", "succeeded").task == "probe.record"
+
+
+def test_a_cancelled_one_off_never_starts(any_site):
+    any_site.mine.create("later", task="probe.record", trigger=Once.after(timedelta(seconds=2)))
+    any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=3)))
+    any_site.beat().wait_for_log("beat started")
+    any_site.worker()
+
+    any_site.mine.delete("later")
+
+    any_site.wait_for_run("witness", "succeeded")
+    assert len(any_site.diary.starts()) == 1
+    assert any_site.runs("later") == ()
+
+
+def test_a_cancel_reaches_the_message_that_lies_in_the_queue(any_site):
+    any_site.mine.create("queued", task="probe.record", trigger=Once.after(timedelta(seconds=0.5)))
+    any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+    any_site.beat()
+    any_site.wait_for_run("queued", "sent")
+    any_site.wait_for_run("witness", "sent")
+
+    any_site.mine.pause("queued")
+    worker = any_site.worker()
+
+    witness = any_site.wait_for_run("witness", "succeeded")
+    worker.wait_for_log("refused: cancelled")
+    assert [start["run_id"] for start in any_site.diary.starts()] == [witness.id]
+    wait_until(lambda: any_site.runs("queued")[0].status == "revoked", within=5)

@@ -1,0 +1,112 @@
+"""Real Celery processes for the tests: started with a command line, watched by their log."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.support.servers.processes import OwnedProcess
+from tests.support.waiting import wait_until
+
+LOG_TAIL_LINES = 40
+REPOSITORY = Path(__file__).parents[2]
+STARTS_WITHIN = 30.0
+ENDS_WITHIN = 15.0
+
+
+class CeleryProcess:
+    """A running ``celery`` command. As a context manager it is ended in good order, else killed."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        app: str = "tests.support.proj",
+    ) -> None:
+        folder.mkdir()
+        self.arguments = list(arguments)
+        self.log = folder / "log"
+        self._process = OwnedProcess(
+            [sys.executable, "-m", "celery", "-A", app, *arguments],
+            folder=folder,
+            log=self.log,
+            environment={
+                "PYTHONPATH": str(REPOSITORY),
+                "PYTHONUNBUFFERED": "1",
+                # The machines of a CI are root, and the worker asks whether that is meant.
+                "C_FORCE_ROOT": "1",
+                **environment,
+            },
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None and error is not None:
+            error.add_note(self.report())
+        self.terminate()
+
+    @property
+    def pid(self) -> int:
+        """The id of the main process."""
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """The exit status, or None while the process runs."""
+        return self._process.exit_status
+
+    @property
+    def text(self) -> str:
+        """All that the process has written so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for_log(self, text: str, *, within: float = STARTS_WITHIN, times: int = 1) -> Self:
+        """Return when ``text`` stands in the log; AssertionError with its tail if it does not."""
+
+        def seen() -> bool:
+            if self.text.count(text) >= times:
+                return True
+            assert self.exit_status is None, f"ended before {text!r}\n{self.report()}"
+            return False
+
+        try:
+            wait_until(seen, within=within, message=f"{text!r} is not in the log")
+        except AssertionError as error:
+            error.add_note(self.report())
+            raise
+        return self
+
+    def wait(self, *, within: float = ENDS_WITHIN) -> int:
+        """Return the exit status of a process that ends by itself."""
+        wait_until(lambda: self.exit_status is not None, within=within, message=self.report())
+        return self._process.wait(within=within)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the main process, and to no other: its pool must outlive its order."""
+        if self.exit_status is None:
+            os.kill(self.pid, 15)
+
+    def terminate(self, *, within: float = ENDS_WITHIN) -> int | None:
+        """Ask the process to end, kill what is left, and return the exit status."""
+        self._process.terminate(within=within)
+        return self.exit_status
+
+    def kill(self) -> None:
+        """End the process and its children by SIGKILL."""
+        self._process.kill()
+
+    def report(self) -> str:
+        """Return the end of the log, for a message."""
+        tail = "\n".join(self.text.splitlines()[-LOG_TAIL_LINES:])
+        return f"--- celery {' '.join(self.arguments)} (status {self.exit_status}) ---\n{tail}"

@@ -1,0 +1,142 @@
+"""The Celery application of the process tests; all that differs comes from the environment.
+
+``DYNBEAT_TEST_CONFIG`` is its configuration as JSON. Each start of a task is written to the file
+``DYNBEAT_TEST_DIARY``, beside and independent of our own tables.
+"""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from celery import Celery, signals
+from celery.app.task import Task
+from celery.exceptions import Ignore, Reject
+from celery.schedules import crontab, solar
+
+from celery_dynbeat import Dynbeat
+from tests.support.diary import BARE_VARIABLE, CONFIG_VARIABLE, DIARY_VARIABLE, Diary
+from tests.support.waiting import wait_until
+
+HELD_AT_MOST = 60.0
+
+
+def _schedule_of(written: Any) -> Any:
+    # Numbers are seconds; JSON has no word for Celery's own classes.
+    if not isinstance(written, str):
+        return written
+    return solar("sunrise", 52.5, 13.4) if written == "solar" else crontab(*written.split())
+
+
+config: dict[str, Any] = json.loads(os.environ[CONFIG_VARIABLE])
+for entry in config.get("beat_schedule", {}).values():
+    entry["schedule"] = _schedule_of(entry["schedule"])
+
+app = Celery("proj")
+app.conf.update(config)
+diary = Diary(Path(os.environ[DIARY_VARIABLE]))
+if BARE_VARIABLE not in os.environ:
+    dynbeat = Dynbeat(app)
+
+
+def _starts(task: Task) -> int:
+    """Write down that the body of ``task`` started, and return for which time."""
+    request = task.request
+    diary.write("started", run_id=request.id, retries=request.retries, headers=request.headers)
+    return len(diary.starts(request.id))
+
+
+@app.task(bind=True, name="probe.record")
+def record(self: Task, *args: Any, **kwargs: Any) -> str:
+    """Start, and end well."""
+    del args, kwargs
+    _starts(self)
+    return "recorded"
+
+
+@app.task(bind=True, name="probe.fail")
+def fail(self: Task, length: int = 10) -> None:
+    """Fail with a message of ``length`` characters."""
+    _starts(self)
+    raise ValueError("x" * length)
+
+
+@app.task(bind=True, name="probe.retry")
+def retry(self: Task, countdown: float = 0) -> None:
+    """Ask for another try at the first."""
+    _starts(self)
+    if not self.request.retries:
+        raise self.retry(exc=ValueError("not yet"), countdown=countdown)
+
+
+@app.task(bind=True, name="probe.ignore")
+def ignore(self: Task) -> None:
+    """Ask that no result is kept."""
+    _starts(self)
+    raise Ignore
+
+
+@app.task(bind=True, name="probe.reject")
+def reject(self: Task, *, requeue: bool) -> None:
+    """Reject the message at the first start."""
+    if _starts(self) == 1:
+        reason = "not here"
+        raise Reject(reason, requeue=requeue)
+
+
+def _hold(task: Task, gate: str) -> None:
+    _starts(task)
+    wait_until(Path(gate).exists, within=HELD_AT_MOST, message=f"nobody opened {gate}")
+    diary.write("ended", run_id=task.request.id)
+
+
+@app.task(bind=True, name="probe.hold")
+def hold(self: Task, gate: str) -> None:
+    """Run until the file ``gate`` is there."""
+    _hold(self, gate)
+
+
+@app.task(bind=True, name="probe.hold_late", acks_late=True)
+def hold_late(self: Task, gate: str) -> None:
+    """Run until the file ``gate`` is there; the message is acknowledged at the end."""
+    _hold(self, gate)
+
+
+def _crash_once(task: Task) -> None:
+    if _starts(task) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(bind=True, name="probe.crash")
+def crash(self: Task) -> None:
+    """Kill the own process at the first start."""
+    _crash_once(self)
+
+
+@app.task(bind=True, name="probe.leave")
+def leave(self: Task) -> None:
+    """Leave the own process without a word."""
+    _starts(self)
+    os._exit(3)
+
+
+@app.task(
+    bind=True,
+    name="probe.crash_late",
+    acks_late=True,
+    reject_on_worker_lost=True,
+)
+def crash_late(self: Task) -> None:
+    """Kill the own process at the first start; the broker delivers the message again."""
+    _crash_once(self)
+
+
+@signals.before_task_publish.connect(weak=False)
+def _before_publish(headers: dict[str, Any], **_: Any) -> None:
+    diary.write("before_publish", run_id=headers["id"])
+
+
+@signals.after_task_publish.connect(weak=False)
+def _after_publish(headers: dict[str, Any], **_: Any) -> None:
+    diary.write("after_publish", run_id=headers["id"])

@@ -1,0 +1,145 @@
+"""One installation: a database, a broker, an application that calls the API, beats and workers."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.client import RunInfo
+from celery_dynbeat.db.models import Node, Run
+from tests.support.diary import CONFIG_VARIABLE, DIARY_VARIABLE, Diary
+from tests.support.processes import CeleryProcess
+from tests.support.waiting import wait_until
+
+OWNER = "user:1"
+RUNS_WITHIN = 20.0
+POOLS = {"prefork": 2, "threads": 4, "solo": 1, "gevent": 4}
+
+
+class Site:
+    """Starts the processes of an installation, and looks at what they leave behind."""
+
+    def __init__(
+        self,
+        folder: Path,
+        stack: ExitStack,
+        *,
+        database_url: str,
+        broker_url: str,
+        **settings: Any,
+    ) -> None:
+        self.folder = folder
+        self._stack = stack
+        self._numbers = itertools.count(1)
+        self.diary = Diary(folder / "diary")
+        self.config: dict[str, Any] = {
+            "broker_url": broker_url,
+            "broker_connection_retry_on_startup": True,
+            "dynbeat_database_url": database_url,
+            "dynbeat_create_tables": True,
+            "worker_hijack_root_logger": True,
+            **settings,
+        }
+        if broker_url.startswith("sqla"):
+            # It looks for messages once a second otherwise.
+            self.config["broker_transport_options"] = {"polling_interval": 0.05}
+        self.app = Celery("caller", set_as_current=False)
+        self.app.conf.update(self.config)
+        self.dynbeat = Dynbeat(self.app)
+        self.mine = self.dynbeat.schedules.for_owner(OWNER)
+
+    def close(self) -> None:
+        """Let go of the database and the broker."""
+        self.app.close()
+        self.dynbeat.context.database.dispose()
+
+    def run(self, *arguments: str, name: str = "celery", **environment: str) -> CeleryProcess:
+        """Start a ``celery`` command on this installation; it ends with the test."""
+        process = CeleryProcess(
+            arguments,
+            folder=self.folder / f"{name}-{next(self._numbers)}",
+            environment={
+                CONFIG_VARIABLE: json.dumps(self.config),
+                DIARY_VARIABLE: str(self.diary.path),
+                **environment,
+            },
+        )
+        return self._stack.enter_context(process)
+
+    def beat(
+        self, *arguments: str, scheduler: str = "dynbeat", **environment: str
+    ) -> CeleryProcess:
+        """Start a beat."""
+        options = ("-S", scheduler, "-l", "INFO", *arguments)
+        return self.run("beat", *options, name="beat", **environment)
+
+    def worker(
+        self,
+        *arguments: str,
+        name: str = "w1@test",
+        pool: str = "prefork",
+        **environment: str,
+    ) -> CeleryProcess:
+        """Start a worker with a small pool."""
+        size = str(POOLS[pool])
+        # Neighbours are asked after at the start, which takes a second.
+        quick = ("--without-gossip", "--without-mingle")
+        options = ("-P", pool, "-c", size, "-n", name, "-l", "INFO", *quick, *arguments)
+        return self.run("worker", *options, name="worker", **environment)
+
+    def gate(self, name: str) -> Path:
+        """Return a file that is not there yet, for the tasks that wait for one."""
+        return self.folder / f"gate-{name}"
+
+    def runs(self, name: str | None = None) -> Sequence[RunInfo]:
+        """Return the runs of the owner, the newest first."""
+        return self.mine.runs(name, limit=100_000)
+
+    def wait_for_run(
+        self,
+        name: str,
+        *statuses: str,
+        within: float = RUNS_WITHIN,
+        where: Callable[[RunInfo], bool] = lambda _: True,
+    ) -> RunInfo:
+        """Return the newest run of schedule ``name`` as soon as it is in one of ``statuses``."""
+
+        def found() -> RunInfo | None:
+            latest[:] = self.runs(name)[:1]
+            return next((run for run in latest if run.status in statuses and where(run)), None)
+
+        latest: list[RunInfo] = []
+        try:
+            return wait_until(found, within=within, message=f"{name}: not {' or '.join(statuses)}")
+        except AssertionError as error:
+            error.add_note(f"the newest run is {latest}")
+            raise
+
+    def nodes(self, kind: str) -> Sequence[Node]:
+        """Return the nodes of a kind, the oldest first."""
+        statement = select(Node).where(Node.kind == kind).order_by(Node.started_at)
+        return self.dynbeat.context.database.read(lambda session: session.scalars(statement).all())
+
+    def count_runs(self, *conditions: Any) -> int:
+        """Return how many runs there are, of all owners."""
+
+        def work(session: Session) -> int:
+            return len(session.scalars(select(Run.id).where(*conditions)).all())
+
+        return self.dynbeat.context.database.read(work)
+
+
+@contextmanager
+def site(folder: Path, *, database_url: str, broker_url: str, **settings: Any) -> Iterator[Site]:
+    """Yield an installation whose processes end in good order, the last one first."""
+    with ExitStack() as stack:
+        made = Site(folder, stack, database_url=database_url, broker_url=broker_url, **settings)
+        stack.callback(made.close)
+        yield made
