@@ -15,7 +15,7 @@ from celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import Context, edits, fields
-from celery_dynbeat.errors import DynbeatError, InvalidScheduleError
+from celery_dynbeat.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.events import Event
 from celery_dynbeat.store import schedules
 from celery_dynbeat.triggers import Cron, Every, Trigger
@@ -52,8 +52,7 @@ def _sync(
             edits.delete(session, row, now=now)
     for name, given in converted.items():
         try:
-            with session.begin_nested():
-                _upsert(context, session, name, given)
+            _upsert_beside_others(context, session, name, given)
         except DynbeatError as error:
             _refused(name, error)
     logger.info(
@@ -62,6 +61,21 @@ def _sync(
         len(gone),
         extra={"event": Event.CONFIG_SYNCED},
     )
+
+
+def _upsert_beside_others(
+    context: Context,
+    session: Session,
+    name: str,
+    given: Mapping[str, Any],
+) -> None:
+    try:
+        with session.begin_nested():
+            _upsert(context, session, name, given)
+    except ScheduleExistsError:
+        # Another beat that started at the same moment was faster: its row is there by now.
+        with session.begin_nested():
+            _upsert(context, session, name, given)
 
 
 def _upsert(context: Context, session: Session, name: str, given: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ class Site:
         self.folder = folder
         self._stack = stack
         self._numbers = itertools.count(1)
+        self._processes: list[CeleryProcess] = []
         self.diary = Diary(folder / "diary")
         self.config: dict[str, Any] = {
             "broker_url": broker_url,
@@ -71,6 +72,7 @@ class Site:
                 **environment,
             },
         )
+        self._processes.append(process)
         return self._stack.enter_context(process)
 
     def beat(
@@ -100,7 +102,7 @@ class Site:
 
     def runs(self, name: str | None = None) -> Sequence[RunInfo]:
         """Return the runs of the owner, the newest first."""
-        return self.mine.runs(name, limit=100_000)
+        return self.mine.runs(name, limit=1_000)
 
     def wait_for_run(
         self,
@@ -120,6 +122,8 @@ class Site:
             return wait_until(found, within=within, message=f"{name}: not {' or '.join(statuses)}")
         except AssertionError as error:
             error.add_note(f"the newest run is {latest}")
+            for process in self._processes:
+                error.add_note(process.report())
             raise
 
     def nodes(self, kind: str) -> Sequence[Node]:
