@@ -11,7 +11,7 @@ from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Changes, Fields
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import ScheduleNotFoundError
+from celery_dynbeat.errors import ScheduleExistsError, ScheduleNotFoundError
 from celery_dynbeat.store import schedules
 from celery_dynbeat.triggers import Trigger
 
@@ -91,7 +91,11 @@ class OwnerSchedules:
         def work(session: Session) -> ScheduleInfo:
             row = schedules.lock(session, owner=self.owner, name=name)
             if row is None:
-                return self._insert(session, name, task, trigger, given)
+                try:
+                    return self._insert(session, name, task, trigger, given)
+                except ScheduleExistsError:
+                    # Somebody made it since: then it is theirs that moves.
+                    row = edits.lock(session, owner=self.owner, name=name)
             edits.change(self._context, session, row, changes, now=self._context.clock.now())
             return ScheduleInfo.of(row)
 
