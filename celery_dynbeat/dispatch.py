@@ -20,6 +20,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
@@ -28,7 +29,7 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
-from celery_dynbeat.publish import Outgoing, Published, Publisher
+from celery_dynbeat.publish import Outgoing, Published
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import agenda, runs, schedules
 from celery_dynbeat.sweep import take_overdue
@@ -38,6 +39,16 @@ logger = logging.getLogger(__name__)
 #: When all that is due is in the hands of other beats, look again after this.
 ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 NOW = timedelta(0)
+
+
+class Outlet(Protocol):
+    """Where runs leave: the Publisher, or what takes its place in a test."""
+
+    def connect(self) -> None:
+        """Be ready to publish, or raise."""
+
+    def publish(self, batch: Sequence[Outgoing]) -> Published:
+        """Hand ``batch`` over and tell what was taken; raise when nothing can be."""
 
 
 def _nothing(point: str) -> None:
@@ -51,7 +62,7 @@ class Dispatcher:
         self,
         *,
         database: Database,
-        publisher: Publisher,
+        publisher: Outlet,
         clock: Clock,
         settings: Settings,
         reached: Callable[[str], None] = _nothing,

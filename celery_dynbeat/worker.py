@@ -194,7 +194,8 @@ class WorkerSide:
     def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
         """Receive task_revoked: revoked or expired before the start, or terminated later."""
         del sender
-        run_id = run_id_of(request)
+        # Not run_id_of: to Celery, the request of a message that never ran is "called directly".
+        run_id = _claimed_run_id(request)
         if run_id is None:
             return
         if expired:
@@ -234,6 +235,10 @@ def run_id_of(request: Any) -> str | None:
     """Return the run that a message claims to be, or None when no schedule sent it."""
     if request is None or request.called_directly or request.is_eager:
         return None
+    return _claimed_run_id(request)
+
+
+def _claimed_run_id(request: Any) -> str | None:
     run_id = (request.headers or {}).get(HEADER_RUN_ID)
     return run_id if run_id == request.id and ids.is_run_id(run_id) else None
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import select, type_coerce
+from sqlalchemy import Select, select, type_coerce
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.types import UtcDateTime
@@ -26,11 +27,14 @@ class Agenda:
 
 def read(session: Session) -> Agenda:
     """Return the agenda as it stands."""
-    next_run_at, overdue_at, unplanned = session.execute(
-        select(
-            type_coerce(schedules.earliest_due(), UtcDateTime),
-            type_coerce(runs.earliest_overdue(), UtcDateTime),
-            schedules.has_unplanned(),
-        ),
-    ).one()
+    next_run_at, overdue_at, unplanned = session.execute(statement()).one()
     return Agenda(next_run_at, overdue_at, unplanned is not None)
+
+
+def statement() -> Select[Any]:
+    """Return the statement of ``read``, for those who want to see its plan."""
+    return select(
+        type_coerce(schedules.earliest_due(), UtcDateTime),
+        type_coerce(runs.earliest_overdue(), UtcDateTime),
+        schedules.has_unplanned(),
+    )

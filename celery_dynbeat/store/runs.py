@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, func, select, update
+from sqlalchemy import Row, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
@@ -54,19 +54,21 @@ def mark_sent(
     now: datetime,
     overdue_at: datetime,
 ) -> int:
-    """Move pending and sent runs to sent; one that a worker already started is left as it is.
+    """Say that the broker has these runs: what has not started is ``sent`` from now on.
 
-    ``sent_at`` keeps the first time, so that the lag stays what it was.
+    A worker may have been faster; then the run keeps its state. ``sent_at`` keeps the first time,
+    so that the lag stays what it was.
     """
     if not ids:
         return 0
+    unstarted = Run.status.in_(UNSTARTED)
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(UNSTARTED))
+        .where(Run.id.in_(ids))
         .values(
-            status=Status.SENT,
-            sent_at=func.coalesce(Run.sent_at, bindparam("now", now, type_=UtcDateTime)),
-            overdue_at=overdue_at,
+            overdue_at=case((unstarted, literal(overdue_at, UtcDateTime)), else_=Run.overdue_at),
+            status=case((unstarted, Status.SENT), else_=Run.status),
+            sent_at=func.coalesce(Run.sent_at, literal(now, UtcDateTime)),
         )
     )
     return _count(session, statement)

@@ -57,7 +57,7 @@ def lock_due(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any
     return session.execute(due_statement(now=now, limit=limit)).all()
 
 
-def due_statement(*, now: datetime, limit: int) -> Any:
+def due_statement(*, now: datetime, limit: int) -> Select[Any]:
     """Return the statement of ``lock_due``, for those who want to see its plan."""
     return (
         select(*_DUE_COLUMNS)
@@ -70,10 +70,13 @@ def due_statement(*, now: datetime, limit: int) -> Any:
 
 def lock_unplanned(session: Session, *, limit: int) -> Sequence[Row[Any]]:
     """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
-    statement = (
-        select(*_DUE_COLUMNS).where(*_unplanned()).limit(limit).with_for_update(skip_locked=True)
-    )
-    return session.execute(statement).all()
+    return session.execute(unplanned_statement(limit=limit)).all()
+
+
+def unplanned_statement(*, limit: int) -> Select[Any]:
+    """Return the statement of ``lock_unplanned``."""
+    unplanned = select(*_DUE_COLUMNS).where(*_unplanned()).limit(limit)
+    return unplanned.with_for_update(skip_locked=True)
 
 
 def has_unplanned() -> Any:

@@ -77,7 +77,8 @@ def ignore(self: Task) -> None:
     raise Ignore
 
 
-@app.task(bind=True, name="probe.reject")
+# A message that was acknowledged before cannot be rejected.
+@app.task(bind=True, name="probe.reject", acks_late=True)
 def reject(self: Task, *, requeue: bool) -> None:
     """Reject the message at the first start."""
     if _starts(self) == 1:

@@ -48,13 +48,17 @@ class Site:
             "worker_hijack_root_logger": True,
             **settings,
         }
-        if broker_url.startswith("sqla"):
-            # It looks for messages once a second otherwise.
-            self.config["broker_transport_options"] = {"polling_interval": 0.05}
         self.app = Celery("caller", set_as_current=False)
         self.app.conf.update(self.config)
         self.dynbeat = Dynbeat(self.app)
         self.mine = self.dynbeat.schedules.for_owner(OWNER)
+
+    def end_processes(self) -> None:
+        """Ask all processes to end, at once, and wait for it."""
+        for process in self._processes:
+            process.ask_to_end()
+        for process in self._processes:
+            process.terminate()
 
     def close(self) -> None:
         """Let go of the database and the broker."""
@@ -147,3 +151,4 @@ def site(folder: Path, *, database_url: str, broker_url: str, **settings: Any) -
         made = Site(folder, stack, database_url=database_url, broker_url=broker_url, **settings)
         stack.callback(made.close)
         yield made
+        made.end_processes()

@@ -1,0 +1,236 @@
+"""Put the schedules of many users under load, and watch: throughput, lag, backlog, statuses.
+
+    python examples/load/load.py                                (SQLite, 500 users, no servers)
+    DYNBEAT_DEMO_DATABASE_URL=postgresql+psycopg://... DYNBEAT_DEMO_BROKER_URL=redis://... \
+        python examples/load/load.py --users 10000 --seconds 60 --beats 2 --workers 1
+
+Each user has five schedules; everything that it made is deleted at the end.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from celery_dynbeat import Cron, Dynbeat, Every, Once
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from figures import OWNER_PREFIX, Figures, erase  # noqa: E402
+from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
+
+ZONES = ("UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "America/Sao_Paulo")
+PER_USER = 5
+BATCH = 2_500
+LAST_RUNS_WITHIN = 60.0
+
+
+def schedules_of(number: int, *, base: datetime, seconds: int) -> Iterator[dict[str, object]]:
+    """Yield the five schedules of one user; none of them fires before ``base``."""
+    # Multiples of primes spread the users over the time as evenly as chance does, but repeatably.
+    offset = number * 7919 % (seconds * 1000) / 1000
+    zone, minute = ZONES[number % len(ZONES)], number * 31 % 60
+    triggers = {
+        "weekdays-at-9": Cron("0 9 * * mon-fri", timezone=zone),
+        "hourly": Cron(f"{minute} * * * *", timezone=zone),
+        "quarter-hourly": Cron(f"{minute % 15}/15 * * * *", timezone=zone),
+        "every-2-minutes": Every(
+            timedelta(minutes=2), anchor=base + timedelta(seconds=number * 104_729 % 120_000 / 1000)
+        ),
+        "once": Once(base + timedelta(seconds=offset)),
+    }
+    owner = f"{OWNER_PREFIX}{number}"
+    for name, trigger in triggers.items():
+        yield {
+            "owner": owner,
+            "name": name,
+            "task": "tasks.touch",
+            "args": [owner],
+            "trigger": trigger,
+            "start_at": base,
+        }
+
+
+def create(dynbeat: Dynbeat, bar: Progress, options: argparse.Namespace, base: datetime) -> None:
+    """Create the schedules of all users, a few thousand in each call."""
+    every = (
+        schedule
+        for number in range(options.users)
+        for schedule in schedules_of(number, base=base, seconds=options.seconds)
+    )
+    task = bar.add_task("creating", total=options.users * PER_USER, figures="")
+    while batch := list(islice(every, BATCH)):
+        bar.advance(task, dynbeat.schedules.create_many(batch))
+
+
+def start(stack: ExitStack, options: argparse.Namespace, logs: Path) -> Sequence[Program]:
+    """Start workers and beats, and return the beats when all are up."""
+    common = {"folder": HERE, "logs": logs}
+    quick = ("-l", "WARNING", "--without-gossip", "--without-mingle", "-c", str(options.processes))
+    workers = [
+        Program(f"worker-{n}", "worker", "-n", f"load-{n}@%h", *quick, **common)
+        for n in range(options.workers)
+    ]
+    stop_together(stack, workers)
+    beats = [
+        Program(f"beat-{n}", "beat", "-l", "INFO", "--pidfile=", **common)
+        for n in range(options.beats)
+    ]
+    stop_together(stack, beats)
+    for beat in beats:
+        beat.wait_for("beat started")
+    return beats
+
+
+def stop_together(stack: ExitStack, programs: Sequence[Program]) -> None:
+    """Stop the programs at the end: all are asked before the first is waited for."""
+    for program in programs:
+        stack.callback(program.stop)
+    stack.callback(lambda: [program.ask_to_stop() for program in programs])
+
+
+def watch(bar: Progress, figures: Figures, *, base: datetime, seconds: int) -> None:
+    """Show the figures once a second until the time is over."""
+    task = bar.add_task("running", total=seconds, figures="")
+    elapsed = 0.0
+    while elapsed < seconds:
+        time.sleep(1)
+        elapsed = max((datetime.now(UTC) - base).total_seconds(), 0)
+        figures.read()
+        bar.update(task, completed=min(elapsed, seconds), figures=in_short(figures, elapsed))
+        if bar.disable and elapsed and int(elapsed) % 10 == 0:
+            bar.console.print(f"{elapsed:4.0f} s  {in_short(figures, elapsed)}", soft_wrap=True)
+
+
+def in_short(figures: Figures, elapsed: float) -> str:
+    """Return one line of figures."""
+    statuses = "  ".join(f"{status} {count}" for status, count in sorted(figures.statuses.items()))
+    rate = figures.dispatched / elapsed if elapsed else 0
+    return (
+        f"{rate:.0f}/s  lag p50 {figures.lag(0.5):.0f} p99 {figures.lag(0.99):.0f} ms"
+        f"  due {figures.due}  {statuses}"
+    )
+
+
+def finish(bar: Progress, figures: Figures) -> float:
+    """Wait for the runs that were sent, and return how many seconds that took."""
+    began = time.monotonic()
+    task = bar.add_task("finishing", total=figures.dispatched, figures="")
+    figures.read()
+    while figures.unfinished and time.monotonic() - began < LAST_RUNS_WITHIN:
+        bar.update(task, completed=figures.succeeded, total=figures.dispatched)
+        time.sleep(0.5)
+        figures.read()
+    seconds = time.monotonic() - began
+    # The newest second of lags is read a second late.
+    time.sleep(1.1)
+    figures.read()
+    bar.update(task, completed=figures.succeeded, total=figures.dispatched)
+    return seconds
+
+
+def summary(
+    options: argparse.Namespace, figures: Figures, *, created: float, tail: float, backlog: int
+) -> Table:
+    """Return the table of results."""
+    table = Table("what", "result", title="Summary")
+    schedules = options.users * PER_USER
+    table.add_row("schedules", f"{schedules} ({schedules / created:.0f} created a second)")
+    table.add_row(
+        "beats, workers x processes", f"{options.beats}, {options.workers} x {options.processes}"
+    )
+    table.add_row("runs dispatched", str(figures.dispatched))
+    table.add_row("runs a second", f"{figures.dispatched / options.seconds:.0f}")
+    for name, quantile in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        table.add_row(f"lag {name}", f"{figures.lag(quantile):.0f} ms")
+    table.add_row("due and not yet dispatched at the end", str(backlog))
+    table.add_row("seconds until the workers were done", f"{tail:.1f}")
+    for status, count in sorted(figures.statuses.items()):
+        table.add_row(f"runs {status}", str(count))
+    return table
+
+
+def perform(console: Console, stack: ExitStack, options: argparse.Namespace) -> int:
+    """Create, run, finish, report, clean up."""
+    logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynbeat-load-")))
+    os.environ.setdefault("DYNBEAT_DEMO_DATABASE_URL", f"sqlite:///{logs}/schedules.sqlite3")
+    os.environ.setdefault("DYNBEAT_DEMO_BROKER_URL", f"sqla+sqlite:///{logs}/broker.sqlite3")
+    from tasks import app, dynbeat  # noqa: PLC0415 - it reads the environment
+
+    Program("schema", "dynbeat", "schema", "upgrade", folder=HERE, logs=logs).wait()
+    stack.callback(dynbeat.context.database.dispose)
+    erase(dynbeat)
+    stack.callback(erase, dynbeat)
+    # Also makes the tables of the SQLite broker, which two programs must not make at once.
+    app.control.purge()
+    stack.callback(app.control.purge)
+    base = datetime.now(UTC) + timedelta(seconds=options.lead or 10 + options.users / 200)
+    with progress(console) as bar:
+        began = time.monotonic()
+        create(dynbeat, bar, options, base)
+        created = time.monotonic() - began
+        beats = start(stack, options, logs)
+        figures = Figures(dynbeat, since=base)
+        watch(bar, figures, base=base, seconds=options.seconds)
+        backlog = figures.due
+        for beat in beats:
+            beat.ask_to_stop()
+        for beat in beats:
+            beat.stop()
+        tail = finish(bar, figures)
+    console.print(summary(options, figures, created=created, tail=tail, backlog=backlog))
+    return 1 if figures.unfinished or not figures.succeeded else 0
+
+
+def progress(console: Console) -> Progress:
+    """Return the bars, with a line of figures beside them."""
+    columns = (TextColumn("{task.description:<9}"), BarColumn(), TimeRemainingColumn())
+    return Progress(
+        *columns,
+        TextColumn("{task.fields[figures]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def parse() -> argparse.Namespace:
+    """Return the options; the default is small without a server, and full with one."""
+    on_server = "DYNBEAT_DEMO_DATABASE_URL" in os.environ
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--users", type=int, default=10_000 if on_server else 500)
+    parser.add_argument("--seconds", type=int, default=60, help="how long they fire")
+    parser.add_argument("--beats", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2, help="of each worker")
+    parser.add_argument("--lead", type=float, help="seconds to create in before the first fires")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run under load and return the exit status."""
+    exit_on_sigterm()
+    options, console = parse(), Console(highlight=False)
+    try:
+        with ExitStack() as stack:
+            return perform(console, stack, options)
+    except ProgramError as error:
+        console.print(str(error), style="bold red", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("stopped; everything was deleted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What the demo shows: a line for each event, and the schedules below while they run."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from celery_dynbeat import RunInfo, ScheduleInfo
+
+COLOURS = {"succeeded": "green", "failed": "red", "revoked": "yellow", "skipped": "yellow"}
+PLAIN_WIDTH = 130
+
+
+class Screen:
+    """Prints with colours and a live table to a terminal, and plain lines to anything else."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = PLAIN_WIDTH
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the table of schedules stays below the lines."""
+        return self._live.is_started
+
+    def live(self) -> AbstractContextManager[Any]:
+        """Keep a table below the lines while the context lasts."""
+        return self._live if self._console.is_terminal else nullcontext()
+
+    def say(self, text: str) -> None:
+        """Print a step of the story."""
+        self._console.print(Text(f"* {text}", style="bold cyan"))
+
+    def fail(self, text: str) -> None:
+        """Print what went wrong."""
+        self._console.print(Text(text, style="bold red"))
+
+    def show_run(self, run: RunInfo) -> None:
+        """Print one line of history."""
+        self._console.print(
+            Text.assemble(
+                f"  {run.scheduled_for:%H:%M:%S}  {run.owner + '/' + run.name:<24}",
+                (f"{run.status:<10}", COLOURS.get(run.status, "")),
+                f"lag {_milliseconds(run.lag)}  {run.worker or '-'}",
+                (f"  {run.error.splitlines()[0]}" if run.error else "", "red"),
+                ("  (run_now)" if run.origin == "manual" else "", "cyan"),
+            ),
+            soft_wrap=True,
+        )
+
+    def show_schedules(self, upcoming: Sequence[tuple[ScheduleInfo, Sequence[datetime]]]) -> None:
+        """Show when each schedule fires next: below the lines, or printed once."""
+        table = Table("owner", "schedule", "rule", "next fire times, in its own zone")
+        for schedule, instants in upcoming:
+            rule = schedule.trigger.describe() if schedule.trigger else "?"
+            table.add_row(schedule.owner, schedule.name, rule, _when(schedule, instants))
+        if self.is_live:
+            self._live.update(table, refresh=True)
+        else:
+            self._console.print(table)
+
+    def show_summary(self, runs: Sequence[RunInfo], checks: Mapping[str, bool]) -> None:
+        """Print the runs by status, the median lag, and what was promised and came true."""
+        table = Table("what", "result", title="Summary")
+        for status, count in sorted(Counter(run.status for run in runs).items()):
+            table.add_row(f"runs {status}", Text(str(count), style=COLOURS.get(status, "")))
+        table.add_row("median lag (sent - scheduled for)", _milliseconds(_median_lag(runs)))
+        for promise, kept in checks.items():
+            result = Text("yes", style="green") if kept else Text("NO", style="bold red")
+            table.add_row(promise, result)
+        self._console.print(table)
+
+
+def _when(schedule: ScheduleInfo, instants: Sequence[datetime]) -> str:
+    if not schedule.enabled:
+        return f"paused: {schedule.paused_reason}"
+    if not instants:
+        return "finished"
+    zone = ZoneInfo(schedule.timezone)
+    return ", ".join(f"{at.astimezone(zone):%a %H:%M:%S}" for at in instants)
+
+
+def _median_lag(runs: Iterable[RunInfo]) -> timedelta | None:
+    lags = [run.lag for run in runs if run.lag is not None]
+    return median(lags) if lags else None
+
+
+def _milliseconds(lag: timedelta | None) -> str:
+    return "      -" if lag is None else f"{lag / timedelta(milliseconds=1):4.0f} ms"

@@ -1,0 +1,126 @@
+"""``celery beat`` and ``celery worker -B`` as Celery's users know them."""
+
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Once
+from tests.support.diary import BARE_VARIABLE
+from tests.support.servers import RedisServer
+from tests.support.sites import site
+from tests.support.waiting import wait_until
+
+
+def test_the_banner_names_the_database_without_its_password(site_folder, postgresql_url, redis_url):
+    with_password = postgresql_url.replace("postgres@", "postgres:s3cret@")
+    with site(site_folder, database_url=with_password, broker_url=redis_url) as made:
+        made.dynbeat.context.prepare()
+
+        beat = made.beat("--max-interval", "3").wait_for_log("beat started")
+
+        assert "database -> postgresql+psycopg://postgres:***@127.0.0.1" in beat.text
+        assert "maxinterval -> 3.00 seconds" in beat.text
+        assert "s3cret" not in beat.text
+
+
+@pytest.mark.parametrize("name", ["dynbeat", "celery_dynbeat:DatabaseScheduler"])
+def test_both_names_of_the_scheduler_work(file_site, name):
+    beat = file_site.beat(scheduler=name).wait_for_log("beat started")
+
+    assert "celery_dynbeat.scheduler.DatabaseScheduler" in beat.text
+
+
+def test_sigterm_ends_an_idle_beat_and_its_node(redis_site):
+    beat = redis_site.beat().wait_for_log("beat started")
+    (node,) = wait_until(lambda: redis_site.nodes("beat"), within=5)
+    assert node.name.endswith(f":{beat.pid}")
+
+    os.kill(beat.pid, signal.SIGTERM)
+
+    assert beat.wait(within=5) == 0
+    assert redis_site.nodes("beat")[0].stopped_at is not None
+
+
+def test_beat_answers_a_ping(redis_site):
+    beat = redis_site.beat("--enable-remote-control").wait_for_log("beat started")
+
+    ping = redis_site.run("inspect", "ping", "--timeout", "3")
+
+    assert ping.wait(within=20) == 0
+    assert "celerybeat@" in ping.text
+    assert beat.exit_status is None
+
+
+def test_a_worker_may_carry_its_beat(file_site):
+    file_site.config["beat_scheduler"] = "dynbeat"
+    file_site.mine.create("carried", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+
+    file_site.worker("-B")
+
+    file_site.wait_for_run("carried", "succeeded")
+
+
+def entries(site):
+    return {info.name: info for info in site.dynbeat.schedules.list(owner="")}
+
+
+def test_beat_schedule_is_followed_at_each_start(file_site):
+    task = "probe.record"
+    file_site.config["beat_schedule"] = {
+        "kept": {"task": task, "schedule": "0 4 * * *"},
+        "changed": {"task": task, "schedule": 3600, "args": [1]},
+        "removed": {"task": task, "schedule": 3600},
+    }
+    file_site.beat().wait_for_log("beat started").terminate()
+    before = entries(file_site)
+    file_site.config["beat_schedule"] = {
+        "kept": {"task": task, "schedule": "0 4 * * *"},
+        "changed": {"task": task, "schedule": 1800, "args": [2]},
+        "added": {"task": task, "schedule": 1},
+    }
+
+    beat = file_site.beat().wait_for_log("beat started").wait_for_log("runs dispatched")
+    beat.terminate()
+
+    after = entries(file_site)
+    assert {"kept", "changed", "removed"} <= before.keys()
+    assert after.keys() - {"celery.backend_cleanup"} == {"kept", "changed", "added"}
+    assert after["kept"].version == before["kept"].version
+    assert after["changed"].args == [2]
+    assert after["changed"].trigger != before["changed"].trigger
+    assert after["added"].run_count >= 1
+
+
+def test_an_entry_that_no_row_can_hold_is_refused_by_name_and_the_others_run(file_site):
+    file_site.config["beat_schedule"] = {
+        "sunny": {"task": "probe.record", "schedule": 10, "relative": True},
+        "fine": {"task": "probe.record", "schedule": 1},
+    }
+
+    beat = file_site.beat().wait_for_log("runs dispatched")
+
+    assert "beat_schedule['sunny'] is refused" in beat.text
+    assert "sunny" not in entries(file_site)
+
+
+def test_an_application_without_dynbeat_is_told_the_cure(file_site):
+    beat = file_site.beat(**{BARE_VARIABLE: "1"})
+
+    assert beat.wait(within=20) != 0
+    assert "add `dynbeat = Dynbeat(app)`" in beat.text
+
+
+def test_beat_waits_for_a_broker_that_is_not_there_yet(own_server, site_folder, sqlite_url):
+    broker = own_server(RedisServer)
+    broker.stop()
+    with site(site_folder, database_url=sqlite_url, broker_url=broker.url) as made:
+        made.mine.create("waiting", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+        beat = made.beat().wait_for_log("pass failed")
+        assert not made.runs("waiting")
+
+        broker.start()
+
+        beat.wait_for_log("beat works again")
+        made.wait_for_run("waiting", "sent")

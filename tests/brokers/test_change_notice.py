@@ -1,0 +1,189 @@
+"""How fast a real beat hears of a change, by each way alone."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Every, Once
+from tests.support.sites import site
+from tests.support.waiting import wait_until
+
+#: Beat would find a change by itself after this; no test waits so long.
+NEVER = 600.0
+WAYS = {
+    "postgresql": ("postgresql", "broker_file_url"),
+    "redis": ("broker", "redis_url"),
+    "amqp": ("broker", "amqp_url"),
+}
+SENT_WITHIN = 4.0
+
+
+@pytest.fixture(params=["postgresql", "redis", "amqp"])
+def notified(request, site_folder, postgresql_url):
+    """Give an installation with an idle beat that hears of changes in one way only."""
+    notifier, broker = WAYS[request.param]
+    with site(
+        site_folder,
+        database_url=postgresql_url,
+        broker_url=request.getfixturevalue(broker),
+        dynbeat_notifier=notifier,
+        dynbeat_poll_interval=NEVER,
+    ) as made:
+        # Beat returns from a tick every 20 s all the same: twice that would hide a missing notice.
+        made.beat("-l", "DEBUG").wait_for_log("beat started")
+        hears(made)
+        yield made
+
+
+def hears(made):
+    """Return when the listener is connected: a first schedule has been sent."""
+    made.mine.create("hello", task="probe.record", trigger=Once.after(timedelta(seconds=0.3)))
+    made.wait_for_run("hello", "sent")
+
+
+def soon():
+    return Once.after(timedelta(seconds=1))
+
+
+def test_a_new_schedule_is_sent_long_before_the_poll(notified):
+    notified.mine.create("new", task="probe.record", trigger=soon())
+
+    notified.wait_for_run("new", "sent", within=SENT_WITHIN)
+
+
+def test_an_edit_that_brings_a_schedule_forward_is_heard(notified):
+    notified.mine.create("moved", task="probe.record", trigger=Every(timedelta(hours=1)))
+
+    notified.mine.update("moved", trigger=Every(timedelta(seconds=1)))
+
+    notified.wait_for_run("moved", "sent", within=SENT_WITHIN)
+
+
+def test_a_manual_run_is_sent_at_once(notified):
+    notified.mine.create("manual", task="probe.record", trigger=Every(timedelta(hours=1)))
+
+    notified.mine.run_now("manual")
+
+    notified.wait_for_run("manual", "sent", within=SENT_WITHIN)
+
+
+def test_the_callers_transaction_is_heard_when_it_commits(notified):
+    engine = notified.dynbeat.context.database.engine
+    with Session(engine) as session, session.begin():
+        with session.begin_nested():
+            notified.mine.create("joined", task="probe.record", trigger=soon(), session=session)
+        assert not notified.runs("joined")
+
+    notified.wait_for_run("joined", "sent", within=SENT_WITHIN)
+
+
+def test_nothing_is_left_of_a_transaction_that_rolls_back(notified):
+    engine = notified.dynbeat.context.database.engine
+    with Session(engine) as session:
+        notified.mine.create("undone", task="probe.record", trigger=soon(), session=session)
+        session.rollback()
+    notified.mine.create("witness", task="probe.record", trigger=soon())
+
+    notified.wait_for_run("witness", "sent", within=SENT_WITHIN)
+    assert not notified.runs("undone")
+
+
+class Heard:
+    """Counts the notices of a listener in this process."""
+
+    def __init__(self, made):
+        self.count = 0
+        self.listener = made.dynbeat.context.notifier.listener(self.wake)
+        self.listener.start()
+        # The first call says that the listener is connected.
+        wait_until(lambda: self.count, within=10)
+        self.count = 0
+
+    def wake(self):
+        self.count += 1
+
+
+@pytest.fixture(params=["postgresql", "redis", "amqp"])
+def heard(request, site_folder, postgresql_url):
+    notifier, broker = WAYS[request.param]
+    broker_url = request.getfixturevalue(broker)
+    settings = {"dynbeat_notifier": notifier, "dynbeat_poll_interval": NEVER}
+    with site(site_folder, database_url=postgresql_url, broker_url=broker_url, **settings) as made:
+        made.dynbeat.context.prepare()
+        ear = Heard(made)
+        yield made, ear
+        ear.listener.stop()
+
+
+def test_a_released_savepoint_is_not_announced_before_the_commit(heard):
+    made, ear = heard
+    with Session(made.dynbeat.context.database.engine) as session:
+        with session.begin_nested():
+            made.mine.create("inner", task="probe.record", trigger=soon(), session=session)
+        # A commit of our own, after which whatever the savepoint had announced would be here.
+        made.mine.create("witness", task="probe.record", trigger=soon())
+        wait_until(lambda: ear.count, within=5)
+        assert ear.count == 1
+        session.commit()
+
+    wait_until(lambda: ear.count == 2, within=5)
+
+
+def test_a_rollback_is_not_announced(heard):
+    made, ear = heard
+    with Session(made.dynbeat.context.database.engine) as session:
+        made.mine.create("undone", task="probe.record", trigger=soon(), session=session)
+        session.rollback()
+        session.execute(text("SELECT 1"))
+        session.commit()
+
+    made.mine.create("witness", task="probe.record", trigger=soon())
+
+    wait_until(lambda: ear.count, within=5)
+    assert ear.count == 1
+
+
+def terminate_listeners(made):
+    statement = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+    )
+    with made.dynbeat.context.database.engine.begin() as connection:
+        return connection.execute(text(statement)).all()
+
+
+def test_the_postgresql_listener_survives_the_loss_of_its_connection(
+    site_folder, postgresql_url, broker_file_url
+):
+    with site(
+        site_folder,
+        database_url=postgresql_url,
+        broker_url=broker_file_url,
+        dynbeat_notifier="postgresql",
+        dynbeat_poll_interval=NEVER,
+    ) as made:
+        beat = made.beat().wait_for_log("beat started")
+        hears(made)
+        wait_until(lambda: terminate_listeners(made), within=10)
+        beat.wait_for_log("listener lost its connection", within=15)
+
+        made.mine.create("again", task="probe.record", trigger=Once.after(timedelta(seconds=2)))
+
+        made.wait_for_run("again", "sent", within=6)
+
+
+def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_url, broker_file_url):
+    with site(
+        site_folder,
+        database_url=sqlite_url,
+        broker_url=broker_file_url,
+        dynbeat_notifier="polling",
+        dynbeat_poll_interval=1,
+    ) as made:
+        made.beat().wait_for_log("PollingNotifier (polls every 1s)")
+
+        made.mine.create("found", task="probe.record", trigger=Once.after(timedelta(seconds=0.5)))
+
+        made.wait_for_run("found", "sent", within=10)

@@ -1,0 +1,37 @@
+"""Flower, as it comes, sees the runs under their own ids."""
+
+import json
+import urllib.error
+import urllib.request
+from datetime import timedelta
+
+from celery_dynbeat import Once
+from tests.support.servers.machine import free_port
+from tests.support.waiting import wait_until
+
+
+def tasks_in_flower(port):
+    # A literal address: nothing but our own Flower is asked.
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/tasks", timeout=5) as answer:
+            return json.load(answer)
+    except urllib.error.URLError:
+        return {}
+
+
+def test_flower_shows_a_dispatched_run_with_its_id(redis_site):
+    port = free_port()
+    flower = redis_site.run(
+        "flower", f"--port={port}", "--address=127.0.0.1", FLOWER_UNAUTHENTICATED_API="true"
+    )
+    worker = redis_site.worker("-E")
+    flower.wait_for_log("Connected to redis")
+    worker.wait_for_log("ready.")
+    redis_site.mine.create("shown", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+
+    redis_site.beat()
+
+    run = redis_site.wait_for_run("shown", "succeeded")
+    wait_until(lambda: run.id in tasks_in_flower(port), within=15, message=flower.report())
+    seen = tasks_in_flower(port)[run.id]
+    assert (seen["name"], seen["state"]) == ("probe.record", "SUCCESS")

@@ -1,0 +1,85 @@
+"""Workers that are killed with a run in their hands."""
+
+import os
+import signal
+from datetime import timedelta
+
+from celery_dynbeat import Once
+from tests.support.servers import PostgreSQLServer
+from tests.support.sites import site
+from tests.support.waiting import wait_until
+
+
+def hold(running, task="probe.hold"):
+    """Give a run that is being executed, and the gate that ends it."""
+    gate = running.gate("hold")
+    running.mine.create(
+        "held",
+        task=task,
+        kwargs={"gate": str(gate)},
+        trigger=Once.after(timedelta(seconds=1)),
+    )
+    return running.wait_for_run("held", "running"), gate
+
+
+def test_a_run_of_a_killed_worker_is_put_off_and_then_begun_anew(rabbitmq_site):
+    rabbitmq_site.config.update(dynbeat_node_timeout=3, worker_prefetch_multiplier=1)
+    rabbitmq_site.beat()
+    killed = rabbitmq_site.worker(name="killed@test")
+    run, gate = hold(rabbitmq_site, "probe.hold_late")
+    other = rabbitmq_site.worker(name="other@test").wait_for_log("ready.")
+
+    killed.kill()
+
+    other.wait_for_log("put off by")
+    assert rabbitmq_site.wait_for_run("held", "running").attempt == 1
+    gate.touch()
+    after = rabbitmq_site.wait_for_run("held", "succeeded")
+    assert (after.id, after.attempt, after.worker) == (run.id, 2, "other@test")
+    assert len(rabbitmq_site.diary.starts(run.id)) == 2
+
+
+def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
+    rabbitmq_site.beat()
+    killed = rabbitmq_site.worker()
+    run, gate = hold(rabbitmq_site, "probe.hold_late")
+    gate.touch()
+
+    killed.kill()
+    rabbitmq_site.worker()
+
+    after = rabbitmq_site.wait_for_run("held", "succeeded")
+    assert after.id == run.id
+
+
+def test_a_database_that_was_away_gets_the_outcome_afterwards(own_server, site_folder, redis_url):
+    server = own_server(PostgreSQLServer)
+    with site(site_folder, database_url=server.url, broker_url=redis_url) as running:
+        running.config["dynbeat_node_timeout"] = 600
+        beat = running.beat().wait_for_log("beat started")
+        worker = running.worker().wait_for_log("ready.")
+        run, gate = hold(running)
+
+        server.kill()
+        gate.touch()
+        worker.wait_for_log("kept until the database is back")
+        beat.wait_for_log("pass failed")
+        server.start()
+
+        assert running.wait_for_run("held", "succeeded", within=30).id == run.id
+        running.mine.create("next", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+        running.wait_for_run("next", "succeeded", within=30)
+        assert (beat.exit_status, worker.exit_status) == (None, None)
+
+
+def test_a_worker_that_ends_in_good_order_says_so(redis_site):
+    redis_site.beat().wait_for_log("beat started")
+    worker = redis_site.worker().wait_for_log("ready.")
+    (node,) = wait_until(lambda: redis_site.nodes("worker"), within=5)
+    assert node.stopped_at is None
+
+    os.kill(worker.pid, signal.SIGTERM)
+
+    assert worker.wait() == 0
+    (node,) = redis_site.nodes("worker")
+    assert (node.name, node.stopped_at is not None) == ("w1@test", True)

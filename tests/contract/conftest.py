@@ -1,0 +1,34 @@
+"""An application on each kind of database, with a frozen clock and a beat made by hand."""
+
+import pytest
+
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import START, application
+
+
+@pytest.fixture
+def clock():
+    return FrozenClock(START)
+
+
+@pytest.fixture
+def dynbeat(database_url, clock):
+    with application(database_url, clock=clock) as made:
+        made.context.prepare()
+        yield made
+
+
+@pytest.fixture
+def mine(dynbeat):
+    return dynbeat.schedules.for_owner("user:42")
+
+
+@pytest.fixture
+def beat(dynbeat):
+    return ManualBeat(dynbeat)
+
+
+@pytest.fixture
+def sent(beat):
+    """Give the list that grows with what beat sends."""
+    return beat.publisher.sent

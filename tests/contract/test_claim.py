@@ -1,0 +1,182 @@
+"""What a claim takes, records and leaves: locks, catch-up, the span, the number of runs."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Once
+from celery_dynbeat.claim import claim
+from celery_dynbeat.store import schedules
+from tests.support.applications import MINUTELY, START
+from tests.support.waiting import wait_until
+
+MINUTE = timedelta(minutes=1)
+
+
+def kept(mine):
+    """Return the history as (minute, status, count), oldest first."""
+    return [
+        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count)
+        for run in reversed(mine.runs(limit=1000))
+    ]
+
+
+def claim_once(dynbeat, session, clock):
+    return claim(session, now=clock.now(), settings=dynbeat.context.settings)
+
+
+def test_a_claim_passes_over_what_another_holds_or_waits_for_its_end(dynbeat, mine, clock):
+    for name in ("a", "b", "c"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    database, others = dynbeat.context.database, []
+
+    def claim_the_rest():
+        claimed = database.run(lambda session: claim_once(dynbeat, session, clock))
+        others.append(sorted(run.name for run in claimed.outgoing))
+
+    second = threading.Thread(target=claim_the_rest)
+    with database._session() as holder:
+        database.capabilities.begin_write(holder)
+        schedules.lock_due(holder, now=clock.now(), limit=1)
+        second.start()
+        if database.capabilities.embedded:
+            assert others == []
+        else:
+            wait_until(lambda: others, within=10)
+            assert others == [["b", "c"]]
+        holder.rollback()
+    second.join(10)
+
+    assert others == [["a", "b", "c"] if database.capabilities.embedded else ["b", "c"]]
+
+
+def test_a_claim_that_rolls_back_has_recorded_nothing(dynbeat, mine, clock, beat, sent):
+    before = mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+
+    with dynbeat.context.database._session() as session:
+        assert claim_once(dynbeat, session, clock).rows == 1
+        session.rollback()
+
+    assert (mine.get("n"), mine.runs()) == (before, [])
+    beat.run_until_idle()
+    assert len(sent) == 1
+
+
+def test_a_fire_time_that_has_its_run_already_is_not_sent_again(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE dynbeat_schedule SET"
+            " next_run_at = (SELECT scheduled_for FROM dynbeat_run),"
+            " next_fire_at = (SELECT scheduled_for FROM dynbeat_run)"
+        )
+    beat.run_until_idle()
+
+    assert len(sent) == 1
+    assert kept(mine) == [(1, "sent", 1)]
+    assert mine.get("n").next_run_at == START + 2 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"catch_up": "latest"}, [(9, "skipped", 9), (10, "sent", 1)]),
+        ({"catch_up": "none"}, [(10, "sent", 1)]),
+        ({"catch_up": "all"}, [(minute, "sent", 1) for minute in range(1, 11)]),
+        (
+            {"catch_up": "all", "catch_up_window": 150},
+            [(7, "skipped", 7), (8, "sent", 1), (9, "sent", 1), (10, "sent", 1)],
+        ),
+        ({"catch_up_window": 1}, [(10, "skipped", 10)]),
+    ],
+    ids=["latest", "none", "all", "window", "too-old"],
+)
+def test_what_was_missed_is_sent_or_recorded_as_skipped(mine, clock, beat, fields, expected):
+    mine.create("n", task="t", trigger=MINUTELY, **fields)
+    # Five seconds after the tenth: on time for "none", too late for a window of a second.
+    clock.advance(timedelta(minutes=10, seconds=5))
+
+    beat.run_until_idle()
+
+    if fields == {"catch_up": "none"}:
+        expected = [(9, "skipped", 9), *expected]
+    assert kept(mine) == expected
+    assert mine.get("n").next_run_at == START + 11 * MINUTE
+
+
+def test_none_skips_what_no_beat_could_send_in_time(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, catch_up="none")
+    clock.advance(timedelta(minutes=3, seconds=45))
+
+    beat.run_until_idle()
+
+    assert (kept(mine), sent) == ([(3, "skipped", 3)], [])
+
+
+def test_all_that_was_missed_over_a_long_time_is_sent_oldest_first(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, catch_up="all")
+    clock.advance(250 * MINUTE)
+
+    beat.run_until_idle()
+
+    times = [START + minute * MINUTE for minute in range(1, 251)]
+    assert [run.scheduled_for for run in sent] == times
+
+
+def test_a_schedule_finishes_with_its_last_run(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=2)
+    for _ in range(4):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+    finished = mine.get("n")
+    assert (finished.run_count, finished.next_run_at, len(sent)) == (2, None, 2)
+    assert finished.finished_at == START + 2 * MINUTE
+
+
+def test_catching_up_sends_no_more_than_the_runs_that_are_left(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=3, catch_up="all")
+    clock.advance(10 * MINUTE)
+
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
+    assert mine.get("n").finished_at == clock.now()
+
+
+def test_a_schedule_fires_at_its_end_and_not_after(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, end_at=START + 2 * MINUTE)
+    for _ in range(4):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+    assert mine.get("n").finished_at == START + 2 * MINUTE
+
+
+def test_a_one_off_that_was_missed_is_sent_late_and_once(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=Once(START + MINUTE))
+    clock.advance(timedelta(days=3))
+
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + MINUTE]
+    assert mine.get("n").finished_at == clock.now()
+
+
+def test_nothing_fires_a_microsecond_early(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    clock.move_to(START + MINUTE - timedelta(microseconds=1))
+    beat.run_until_idle()
+    assert sent == []
+
+    clock.advance(timedelta(microseconds=1))
+    beat.run_until_idle()
+    assert len(sent) == 1

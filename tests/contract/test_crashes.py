@@ -1,0 +1,153 @@
+"""Nothing is lost and nothing is recorded twice: sweeps, crashes of beat, beats side by side."""
+
+import threading
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, application
+
+MINUTE = timedelta(minutes=1)
+
+
+class CrashError(Exception):
+    """Beat ends here."""
+
+
+def crash_at(wanted):
+    def reached(point):
+        if point == wanted:
+            raise CrashError(point)
+
+    return reached
+
+
+def only(mine):
+    (run,) = mine.runs()
+    return run
+
+
+@pytest.mark.parametrize("point", ["recorded", "committed", "published"])
+def test_a_beat_that_crashes_leaves_its_work_to_the_next(dynbeat, mine, clock, sent, beat, point):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    crashing = ManualBeat(dynbeat, reached=crash_at(point))
+    with pytest.raises(CrashError):
+        crashing.tick()
+
+    beat.run_until_idle()
+    assert len(sent) == (1 if point == "recorded" else 0)
+    clock.advance(timedelta(seconds=30))
+    beat.run_until_idle()
+
+    run = only(mine)
+    assert [message.run_id for message in sent] == [run.id]
+    assert {message.run_id for message in crashing.publisher.sent} <= {run.id}
+    assert (run.status, run.scheduled_for) == ("sent", START + MINUTE)
+
+
+def test_a_beat_that_crashes_in_its_sweep_leaves_the_runs_to_the_next(
+    dynbeat, mine, clock, beat, sent
+):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+    with pytest.raises(CrashError):
+        ManualBeat(dynbeat, reached=crash_at("swept")).tick()
+
+    beat.run_until_idle()
+    assert sent == []
+    clock.advance(timedelta(seconds=30))
+    beat.run_until_idle()
+
+    assert [message.run_id for message in sent] == [run.id]
+
+
+def test_without_a_broker_nothing_is_claimed(mine, clock, beat, sent):
+    before = mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.publisher.fail_with(ConnectionError("away"))
+
+    with pytest.raises(ConnectionError):
+        beat.tick()
+
+    assert (mine.get("n"), mine.runs()) == (before, [])
+    beat.publisher.fail_with(None)
+    beat.run_until_idle()
+    assert len(sent) == 1
+
+
+def test_a_run_that_was_never_started_is_sent_again_after_resend_after(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    first = only(mine)
+    mine.update("n", end_at=START + 2 * MINUTE)
+
+    clock.move_to(first.sent_at + timedelta(hours=1))
+    beat.run_until_idle()
+
+    ids = [message.run_id for message in sent]
+    assert ids.count(first.id) == 2
+    again = next(run for run in mine.runs() if run.id == first.id)
+    assert (again.status, again.sent_at) == ("sent", first.sent_at)
+
+
+def test_a_run_that_no_worker_started_in_time_is_recorded_as_expired(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, expires_after=10, max_runs=1)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert sent[0].expires_at == clock.now() + timedelta(seconds=10)
+
+    clock.advance(timedelta(seconds=40))
+    beat.run_until_idle()
+
+    assert (only(mine).status, len(sent)) == ("expired", 1)
+
+
+def test_a_run_whose_schedule_was_deleted_in_sql_is_revoked(dynbeat, mine, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM dynbeat_schedule")
+
+    beat.run_until_idle()
+
+    assert (only(mine).status, sent) == ("revoked", [])
+
+
+def test_beats_side_by_side_send_ten_thousand_schedules_once_each(database_url, dynbeat, clock):
+    count = 10_000
+    dynbeat.schedules.create_many(
+        {"owner": f"u{number}", "name": "n", "task": "t", "trigger": MINUTELY}
+        for number in range(count)
+    )
+    clock.advance(MINUTE)
+    sent, failures = [], []
+
+    def run(beat):
+        try:
+            while beat.tick() <= timedelta(milliseconds=50):
+                pass
+        except Exception as error:  # noqa: BLE001 - shown by the assertion
+            failures.append(error)
+        sent.extend(beat.publisher.sent)
+
+    with (
+        application(database_url, clock=clock) as one,
+        application(database_url, clock=clock) as two,
+    ):
+        threads = [threading.Thread(target=run, args=(ManualBeat(made),)) for made in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+    assert failures == []
+    assert len({message.run_id for message in sent}) == len(sent) == count
+    fires = Counter((message.schedule_id, message.scheduled_for) for message in sent)
+    assert set(fires.values()) == {1}
+    with dynbeat.context.database.engine.connect() as connection:
+        states = "SELECT status, COUNT(*) FROM dynbeat_run GROUP BY status"
+        assert connection.exec_driver_sql(states).all() == [("sent", count)]

@@ -1,0 +1,115 @@
+"""Making a schedule, and what is refused."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from celery_dynbeat import (
+    Cron,
+    InvalidScheduleError,
+    Once,
+    ScheduleExistsError,
+)
+from tests.support.applications import MINUTELY, START
+
+
+def test_a_new_schedule_is_planned_and_reads_back_as_it_was_given(mine):
+    made = mine.create(
+        "digest",
+        task="mail.send",
+        trigger=Cron("0 9 * * mon-fri", timezone="Asia/Seoul"),
+        args=[1, "zwei"],
+        kwargs={"ключ": None},
+        queue="mail",
+        priority=3,
+        options={"time_limit": 5},
+        catch_up="all",
+        catch_up_window=timedelta(hours=1),
+        expires_after=90,
+        max_runs=7,
+        description="every morning",
+        tags=["b", "a", "b"],
+    )
+
+    read = mine.get("digest")
+
+    assert read == made
+    assert read.trigger == Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
+    assert read.next_run_at == START.replace(day=23, hour=0)
+    assert (read.args, read.kwargs) == ([1, "zwei"], {"ключ": None})
+    assert read.options == {"queue": "mail", "priority": 3, "time_limit": 5}
+    assert (read.catch_up_window, read.expires_after) == (
+        timedelta(hours=1),
+        timedelta(seconds=90),
+    )
+    assert (read.tags, read.version, read.run_count) == (["a", "b"], 1, 0)
+    assert read.created_at == START
+
+
+def test_a_name_is_taken_only_once_by_each_owner(dynbeat, mine):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:43").create("digest", task="t", trigger=MINUTELY)
+
+    with pytest.raises(ScheduleExistsError) as caught:
+        mine.create("digest", task="other", trigger=MINUTELY)
+
+    assert (caught.value.owner, caught.value.name) == ("user:42", "digest")
+    assert mine.get("digest").task == "t"
+
+
+def test_a_time_in_the_past_is_refused(mine):
+    with pytest.raises(InvalidScheduleError, match="never fire") as caught:
+        mine.create("late", task="t", trigger=Once(START - timedelta(seconds=1)))
+
+    assert caught.value.field == "trigger"
+    assert not mine.list()
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": " padded"}),
+        ("name", {"name": "x" * 256}),
+        ("name", {"name": "tab\there"}),
+        ("task", {"task": ""}),
+        ("trigger", {"trigger": "* * * * *"}),
+        ("args", {"args": "text"}),
+        ("args", {"args": [object()]}),
+        ("kwargs", {"kwargs": {1: 2}}),
+        ("kwargs", {"kwargs": {"a": float("nan")}}),
+        ("kwargs", {"kwargs": {"a": "x" * 70_000}}),
+        ("options['eta']", {"options": {"eta": 1}}),
+        ("options['queue']", {"queue": 5}),
+        ("start_at", {"start_at": datetime(2026, 1, 1)}),  # noqa: DTZ001 - naive on purpose
+        ("end_at", {"start_at": START, "end_at": START - timedelta(1)}),
+        ("max_runs", {"max_runs": 0}),
+        ("catch_up", {"catch_up": "some"}),
+        ("catch_up_window", {"catch_up_window": 0}),
+        ("expires_after", {"expires_after": -1}),
+        ("description", {"description": "x" * 1025}),
+        ("tags", {"tags": "text"}),
+        ("colour", {"colour": "red"}),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_named_and_nothing_is_made(mine, field, given):
+    arguments = {"name": "n", "task": "t", "trigger": MINUTELY, **given}
+
+    with pytest.raises(InvalidScheduleError) as caught:
+        mine.create(arguments.pop("name"), **arguments)
+
+    assert caught.value.field == field
+    assert not mine.list()
+
+
+def test_an_owner_that_cannot_be_stored_is_refused(dynbeat):
+    with pytest.raises(InvalidScheduleError) as caught:
+        dynbeat.schedules.for_owner("x" * 256)
+
+    assert caught.value.field == "owner"
+
+
+def test_a_name_of_255_characters_beyond_the_basic_plane_is_kept(mine):
+    mine.create("🎉" * 255, task="t", trigger=MINUTELY)
+
+    assert mine.get("🎉" * 255).name == "🎉" * 255

@@ -1,0 +1,152 @@
+"""Times, transactions that repeat, forks, passwords, and outcomes that outlast an outage."""
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError, StatementError
+
+from celery_dynbeat import ConfigurationError, Every, recorder
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.models import Schedule, Status
+from celery_dynbeat.recorder import Outcome, Recorder
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.servers import MariaDBServer, PostgreSQLServer
+from tests.support.waiting import wait_until
+
+
+def test_an_instant_keeps_its_microseconds_and_comes_back_in_utc(mine):
+    given = datetime(2027, 3, 4, 5, 6, 7, 123457, timezone(timedelta(hours=9)))
+
+    mine.create("n", task="t", trigger=MINUTELY, start_at=given)
+
+    assert mine.get("n").start_at == given
+    assert mine.get("n").start_at.tzinfo is UTC
+    assert mine.get("n").next_run_at == given
+
+
+def test_a_naive_instant_is_refused(dynbeat):
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - naive on purpose
+    question = select(Schedule.id).where(Schedule.next_run_at == naive)
+
+    with pytest.raises(StatementError, match="naive datetime"):
+        dynbeat.context.database.read(lambda session: session.execute(question))
+
+
+def test_the_clock_of_the_database_is_aware(dynbeat):
+    assert abs(dynbeat.context.database.read_clock() - datetime.now(UTC)) < timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_transaction_that_falls_to_a_deadlock_is_repeated(request, kind):
+    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
+        mine = dynbeat.schedules.for_owner("o")
+        for name in "ab":
+            mine.create(name, task="t", trigger=MINUTELY)
+        crossing, attempts = threading.Barrier(2), []
+
+        def swap(first, second):
+            def work(session):
+                attempts.append(first)
+                change = text("UPDATE dynbeat_schedule SET task = :task WHERE name = :name")
+                session.execute(change, {"task": f"{first}{second}", "name": first})
+                # Only the first two hold one row each and want the other's.
+                if len(attempts) <= 2:
+                    crossing.wait(10)
+                session.execute(change, {"task": f"{first}{second}", "name": second})
+
+            dynbeat.context.database.run(work)
+
+        threads = [threading.Thread(target=swap, args=names) for names in ("ab", "ba")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+
+        assert len(attempts) == 3
+        assert mine.get("a").task == mine.get("b").task
+
+
+def test_a_forked_child_and_its_parent_use_connections_of_their_own(mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            mine.update("n", trigger=Every(7))
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert mine.get("n").trigger == Every(7)
+
+
+def test_a_password_is_neither_shown_nor_part_of_an_error():
+    assert "secret" not in Database("postgresql+psycopg://u:secret@host/db").shown_url
+
+    for url in ("nonsense:secret", "odd+odd://u:secret@host/db", "oracle://u:secret@host/db"):
+        with pytest.raises(ConfigurationError) as caught:
+            _ = Database(url).engine
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [PostgreSQLServer, MariaDBServer], ids=lambda kind: kind.name)
+def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
+    own_server, monkeypatch, kind
+):
+    monkeypatch.setattr(recorder, "FIRST_PAUSE", 0.05)
+    server = own_server(kind)
+    with application(server.url) as dynbeat:
+        mine = dynbeat.schedules.for_owner("o")
+        mine.create("n", task="t", trigger=MINUTELY)
+        run = mine.run_now("n")
+        execute(
+            dynbeat,
+            "UPDATE dynbeat_run SET status = 'running', worker = 'w', overdue_at = NULL",
+        )
+        ended = Outcome(run_id=run.id, retries=0, worker="w", status=Status.SUCCEEDED, at=START)
+        keeper = Recorder(dynbeat.context.database)
+
+        server.kill()
+        keeper.record(ended)
+        assert len(keeper._kept) == 1
+        server.start()
+
+        wait_until(lambda: not keeper._kept, within=30)
+        assert [run.status for run in mine.runs()] == ["succeeded"]
+        keeper.close()
+
+
+def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, caplog):
+    monkeypatch.setattr(recorder, "KEPT", 2)
+    # A folder that does not exist: SQLite answers like a server that is away.
+    keeper = Recorder(Database("sqlite:////nowhere/at/all.sqlite3"))
+
+    for number in range(4):
+        keeper.record(
+            Outcome(run_id=str(number), retries=0, worker="w", status=Status.SUCCEEDED, at=START)
+        )
+
+    assert [outcome.run_id for outcome in keeper._kept] == ["2", "3"]
+    keeper.close()
+    dropped = [record for record in caplog.records if record.event == "outcome_dropped"]
+    assert len(dropped) == 3
+
+
+def test_an_error_that_no_repeat_would_mend_is_raised_at_once(dynbeat):
+    attempts = []
+
+    def work(session):
+        attempts.append(1)
+        session.execute(text("SELECT * FROM no_such_table"))
+
+    with pytest.raises(DBAPIError, match="no_such_table"):
+        dynbeat.context.database.run(work)
+
+    assert attempts == [1]

@@ -1,0 +1,203 @@
+"""What an edit does to the times to come, and to the runs that have not started."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import (
+    Every,
+    InvalidScheduleError,
+    Once,
+    ScheduleNotFoundError,
+    StaleScheduleError,
+)
+from tests.support.applications import MINUTELY, START
+
+
+def statuses(mine):
+    return sorted(run.status for run in mine.runs())
+
+
+@pytest.fixture
+def made(mine):
+    return mine.create("n", task="t", trigger=MINUTELY, queue="q", args=[1])
+
+
+def test_a_new_trigger_plans_from_now(mine, clock, made):
+    clock.advance(timedelta(seconds=90))
+
+    edited = mine.update("n", trigger=Every(300))
+
+    assert edited.next_run_at == clock.now() + timedelta(seconds=300)
+    assert edited.version == made.version + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "u"},
+        {"args": [2]},
+        {"kwargs": {"a": 1}},
+        {"queue": "other"},
+        {"description": "new"},
+        {"tags": ["x"]},
+        {"expires_after": 5},
+        {"catch_up": "all"},
+    ],
+)
+def test_any_other_edit_leaves_the_next_run_alone(mine, clock, made, change):
+    clock.advance(timedelta(seconds=90))
+
+    edited = mine.update("n", **change)
+
+    assert edited.next_run_at == made.next_run_at
+    assert edited.version == made.version + 1
+
+
+def test_an_edit_that_says_the_same_changes_nothing(mine, clock, made):
+    clock.advance(timedelta(seconds=30))
+
+    edited = mine.update("n", trigger=MINUTELY, task="t", queue="q", args=(1,))
+
+    assert edited == made
+    assert mine.get("n") == made
+
+
+def test_a_queue_changes_its_entry_of_the_options_only(mine):
+    mine.create("n", task="t", trigger=MINUTELY, queue="a", options={"time_limit": 3})
+
+    assert mine.update("n", queue="b").options == {"queue": "b", "time_limit": 3}
+
+
+def test_an_edit_of_an_older_version_is_refused(mine, made):
+    mine.update("n", task="u", expected_version=made.version)
+
+    with pytest.raises(StaleScheduleError) as caught:
+        mine.update("n", task="v", expected_version=made.version)
+
+    assert (caught.value.expected_version, caught.value.version) == (1, 2)
+    assert mine.get("n").task == "u"
+
+
+@pytest.mark.usefixtures("made")
+def test_an_edit_may_not_end_a_schedule_before_it_starts(mine):
+    mine.update("n", start_at=START + timedelta(days=2))
+
+    with pytest.raises(InvalidScheduleError) as caught:
+        mine.update("n", end_at=START + timedelta(days=1))
+
+    assert caught.value.field == "end_at"
+
+
+@pytest.mark.parametrize("call", ["update", "pause", "resume", "delete", "get", "run_now"])
+def test_what_does_not_exist_is_not_found(mine, call):
+    with pytest.raises(ScheduleNotFoundError) as caught:
+        getattr(mine, call)("nothing")
+
+    assert (caught.value.owner, caught.value.name) == ("user:42", "nothing")
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "delete"])
+def test_each_change_can_ask_for_its_version(mine, made, call):
+    with pytest.raises(StaleScheduleError):
+        getattr(mine, call)("n", expected_version=9)
+
+    assert mine.get("n") == made
+
+
+def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, clock, beat):
+    mine.upsert("cool-down", task="t", trigger=Once(START + timedelta(minutes=5)))
+    clock.advance(timedelta(minutes=5))
+    beat.run_until_idle()
+
+    moved = mine.upsert("cool-down", task="t", trigger=Once(START + timedelta(minutes=9)))
+
+    assert moved.next_run_at == START + timedelta(minutes=9)
+    assert statuses(mine) == ["revoked"]
+    clock.move_to(START + timedelta(minutes=9))
+    beat.run_until_idle()
+    assert statuses(mine) == ["revoked", "sent"]
+
+
+def test_upsert_keeps_the_fields_that_it_is_not_given(mine, made):
+    edited = mine.upsert("n", task="u", trigger=MINUTELY)
+
+    assert (edited.task, edited.args, edited.options) == ("u", [1], {"queue": "q"})
+    assert edited.next_run_at == made.next_run_at
+
+
+@pytest.mark.usefixtures("made")
+def test_a_pause_revokes_what_has_not_started_except_manual_runs(mine, clock, beat, sent):
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    manual = mine.run_now("n")
+
+    paused = mine.pause("n", reason="on holiday")
+
+    assert (paused.enabled, paused.paused_reason, paused.next_run_at) == (
+        False,
+        "on holiday",
+        None,
+    )
+    assert {run.origin: run.status for run in mine.runs()} == {
+        "schedule": "revoked",
+        "manual": "pending",
+    }
+    clock.advance(timedelta(hours=1))
+    beat.run_until_idle()
+    assert sent[-1].run_id == manual.id
+    assert len(sent) == 2
+
+
+@pytest.mark.usefixtures("made")
+def test_a_resume_plans_from_now_and_makes_up_for_nothing(mine, clock, beat, sent):
+    mine.pause("n")
+    clock.advance(timedelta(hours=1, seconds=5))
+
+    resumed = mine.resume("n")
+    beat.run_until_idle()
+
+    assert resumed.next_run_at == START + timedelta(hours=1, minutes=1)
+    assert (resumed.enabled, resumed.paused_reason, sent) == (True, None, [])
+
+
+def test_a_one_off_whose_time_passed_during_a_pause_is_finished(mine, clock):
+    mine.create("once", task="t", trigger=Once(START + timedelta(minutes=1)))
+    mine.pause("once")
+    clock.advance(timedelta(minutes=2))
+
+    resumed = mine.resume("once")
+
+    assert (resumed.next_run_at, resumed.finished_at) == (None, clock.now())
+
+
+@pytest.mark.usefixtures("made")
+def test_an_edit_of_a_paused_schedule_does_not_wake_it(mine):
+    mine.pause("n")
+
+    assert mine.update("n", trigger=Every(5)).next_run_at is None
+    assert mine.resume("n").next_run_at == START + timedelta(seconds=5)
+
+
+@pytest.mark.usefixtures("made")
+def test_a_delete_revokes_all_that_has_not_started_and_keeps_the_history(mine, clock, beat):
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    mine.run_now("n")
+
+    mine.delete("n")
+
+    assert statuses(mine) == ["revoked", "revoked"]
+    assert {run.schedule_id for run in mine.runs("n")} == {None}
+    assert not mine.list()
+
+
+def test_run_now_leaves_the_schedule_as_it_is_and_two_calls_make_two_runs(mine, beat, sent, made):
+    first, second = mine.run_now("n"), mine.run_now("n")
+
+    beat.run_until_idle()
+
+    assert sorted(run.run_id for run in sent) == sorted([first.id, second.id])
+    assert (first.origin, first.status, first.scheduled_for) == ("manual", "pending", START)
+    assert second.scheduled_for == START + timedelta(microseconds=1)
+    assert mine.get("n") == made

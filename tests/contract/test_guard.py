@@ -1,0 +1,246 @@
+"""Each run starts once, whatever messages arrive; outcomes belong to the attempt that made them."""
+
+import os
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import NodeKind, Status
+from celery_dynbeat.guard import Delivery, Verdict, judge
+from celery_dynbeat.recorder import Outcome, write
+from celery_dynbeat.store import nodes
+from tests.support.applications import MINUTELY
+
+TIMEOUT = timedelta(seconds=60)
+
+
+@pytest.fixture
+def run(mine, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    made = mine.run_now("n")
+    beat.run_until_idle()
+    return made
+
+
+@pytest.fixture
+def message(run):
+    return Delivery(
+        run_id=run.id,
+        retries=0,
+        redelivered=False,
+        put_off_at=None,
+        worker="w1",
+        main_pid=os.getpid(),
+        pid=os.getpid(),
+        runs_here=lambda: True,
+    )
+
+
+@pytest.fixture
+def deliver(dynbeat, clock):
+    def deliver(message):
+        return dynbeat.context.database.run(
+            lambda session: judge(session, message, now=clock.now(), timeout=TIMEOUT)
+        )
+
+    return deliver
+
+
+@pytest.fixture
+def alive(dynbeat, clock):
+    """Give a function that registers or refreshes a worker node."""
+
+    def alive(name, *, pid=1, started_at=None):
+        known = {"kind": NodeKind.WORKER, "name": name, "pid": pid}
+        now = clock.now()
+        dynbeat.context.database.run(
+            lambda session: (
+                nodes.refresh(session, **known, now=now)
+                or nodes.enter(session, **known, started_at=started_at or now, now=now)
+            )
+        )
+
+    return alive
+
+
+@pytest.fixture
+def finish(dynbeat, clock, run):
+    def finish(status, *, worker="w1", retries=0, **details):
+        outcome = Outcome(
+            run_id=run.id,
+            retries=retries,
+            worker=worker,
+            status=status,
+            at=clock.now(),
+            **details,
+        )
+        return dynbeat.context.database.run(lambda session: write(session, outcome))
+
+    return finish
+
+
+def only(mine):
+    (run,) = mine.runs()
+    return run
+
+
+def test_a_run_starts_once_and_its_duplicates_are_refused(mine, message, deliver):
+    assert deliver(message) is Verdict.START
+
+    assert deliver(message) is Verdict.REFUSE
+    assert deliver(replace(message, worker="w2")) is Verdict.REFUSE
+    assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
+
+
+def test_of_duplicates_at_the_same_moment_one_starts(message, deliver):
+    verdicts, together = [], threading.Barrier(2)
+
+    def arrive(worker):
+        together.wait(10)
+        verdicts.append(deliver(replace(message, worker=worker)))
+
+    threads = [threading.Thread(target=arrive, args=(name,)) for name in ("w1", "w2")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(verdict.name for verdict in verdicts) == ["REFUSE", "START"]
+
+
+def test_each_retry_starts_once(mine, message, deliver, finish):
+    deliver(message)
+    finish(Status.RETRYING, error="again")
+
+    assert deliver(replace(message, retries=1)) is Verdict.START
+    assert deliver(replace(message, retries=1)) is Verdict.REFUSE
+    assert deliver(message) is Verdict.REFUSE
+    assert only(mine).attempt == 2
+
+
+def test_a_retry_may_overtake_the_outcome_of_its_predecessor(mine, message, deliver, finish):
+    deliver(message)
+
+    assert deliver(replace(message, retries=1)) is Verdict.START
+    assert finish(Status.RETRYING, retries=0) is False
+    assert only(mine).status == "running"
+
+
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
+def test_a_run_that_ended_starts_no_more(message, deliver, finish, status):
+    deliver(message)
+    finish(status)
+
+    assert deliver(replace(message, redelivered=True)) is Verdict.REFUSE
+    assert deliver(replace(message, retries=1)) is Verdict.REFUSE
+
+
+@pytest.mark.parametrize("cancel", ["pause", "delete"])
+def test_a_run_that_was_cancelled_is_refused_wherever_its_message_is(
+    mine, clock, beat, message, deliver, cancel
+):
+    mine.update("n", max_runs=1)
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    scheduled = next(run for run in mine.runs() if run.origin == "schedule")
+
+    getattr(mine, cancel)("n")
+
+    assert deliver(replace(message, run_id=scheduled.id)) is Verdict.REFUSE
+
+
+def test_a_manual_run_survives_a_pause(mine, message, deliver):
+    mine.pause("n")
+
+    assert deliver(message) is Verdict.START
+
+
+def test_a_message_of_an_unknown_run_is_refused(message, deliver):
+    unknown = "01a1fd55-7a80-7da9-ade5-7b449e290722"
+
+    assert deliver(replace(message, run_id=unknown)) is Verdict.REFUSE
+
+
+def test_a_redelivered_run_of_a_dead_node_starts_anew(mine, clock, message, deliver, alive):
+    alive("w1")
+    deliver(message)
+    clock.advance(TIMEOUT)
+
+    again = replace(message, worker="w2", redelivered=True)
+
+    assert deliver(again) is Verdict.START
+    assert (only(mine).attempt, only(mine).worker) == (2, "w2")
+
+
+def test_a_redelivered_run_of_a_node_that_was_replaced_starts_anew(clock, message, deliver, alive):
+    alive("w1", pid=1)
+    deliver(message)
+    clock.advance(timedelta(seconds=1))
+    alive("w1", pid=2)
+
+    assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.START
+
+
+def test_a_redelivered_run_is_put_off_until_its_node_proves_alive(clock, message, deliver, alive):
+    alive("w1")
+    deliver(message)
+    again = replace(message, worker="w2", redelivered=True)
+
+    assert deliver(again) is Verdict.PUT_OFF
+
+    put_off = replace(again, redelivered=False, put_off_at=clock.now())
+    assert deliver(put_off) is Verdict.PUT_OFF
+    clock.advance(timedelta(seconds=12))
+    alive("w1")
+    assert deliver(put_off) is Verdict.REFUSE
+
+
+@pytest.mark.parametrize(("runs_here", "verdict"), [(True, "REFUSE"), (False, "START")])
+def test_a_node_knows_what_it_runs_itself(message, deliver, alive, runs_here, verdict):
+    alive("w1", pid=os.getpid())
+    deliver(message)
+
+    again = replace(message, redelivered=True, runs_here=lambda: runs_here)
+
+    assert deliver(again).name == verdict
+
+
+def test_an_outcome_is_kept_with_its_error(mine, clock, message, deliver, finish):
+    deliver(message)
+
+    assert finish(Status.FAILED, error="x" * 2_000, traceback="y" * 9_000 + "the end") is True
+
+    run = only(mine)
+    assert (run.status, run.finished_at) == ("failed", clock.now())
+    assert (len(run.error), len(run.traceback)) == (1_000, 8_000)
+    assert run.traceback.endswith("the end")
+
+
+def test_a_late_outcome_of_another_worker_is_ignored(mine, clock, message, deliver, finish):
+    deliver(message)
+    clock.advance(TIMEOUT)
+    deliver(replace(message, worker="w2", redelivered=True))
+
+    assert finish(Status.FAILED, worker="w1") is False
+    assert only(mine).status == "running"
+    assert finish(Status.SUCCEEDED, worker="w2") is True
+
+
+def test_a_run_that_ended_ends_no_second_time(mine, message, deliver, finish):
+    deliver(message)
+    finish(Status.SUCCEEDED)
+
+    assert finish(Status.FAILED) is False
+    assert finish(Status.REVOKED, started=False) is False
+    assert only(mine).status == "succeeded"
+
+
+def test_a_message_given_back_to_the_broker_may_start_again(mine, clock, message, deliver, finish):
+    deliver(message)
+
+    assert finish(Status.SENT, resend_at=clock.now() + TIMEOUT) is True
+
+    assert only(mine).status == "sent"
+    assert deliver(replace(message, redelivered=True)) is Verdict.START

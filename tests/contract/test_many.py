@@ -1,0 +1,122 @@
+"""What spans owners, and what shares a transaction with the application."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import InvalidScheduleError, ScheduleExistsError, ScheduleNotFoundError
+from tests.support.applications import MINUTELY, application
+
+
+def new(number, **fields):
+    return {"owner": f"u{number}", "name": "n", "task": "t", "trigger": MINUTELY, **fields}
+
+
+def test_five_thousand_are_made_in_one_go(dynbeat):
+    assert dynbeat.schedules.create_many(new(number) for number in range(5_000)) == 5_000
+
+    assert dynbeat.schedules.for_owner("u4999").get("n").task == "t"
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        (new(1), ScheduleExistsError),
+        (new(7), ScheduleExistsError),
+        (new(9, max_runs=0), InvalidScheduleError),
+        ({"name": "n", "task": "t"}, InvalidScheduleError),
+    ],
+    ids=["twins", "taken", "invalid", "incomplete"],
+)
+def test_all_are_made_or_none(dynbeat, last, error):
+    dynbeat.schedules.for_owner("u7").create("n", task="t", trigger=MINUTELY)
+
+    with pytest.raises(error):
+        dynbeat.schedules.create_many([new(1), new(2), last])
+
+    assert [schedule.owner for schedule in dynbeat.schedules.list()] == ["u7"]
+
+
+def test_the_one_that_breaks_a_rule_is_named_by_its_number(dynbeat):
+    with pytest.raises(InvalidScheduleError, match="schedule 1 of create_many") as caught:
+        dynbeat.schedules.create_many([new(0), new(1, catch_up="odd")])
+
+    assert caught.value.field == "catch_up"
+
+
+def test_an_owner_who_leaves_takes_schedules_along_and_revokes_what_has_not_started(
+    dynbeat, mine, clock, beat
+):
+    for name in ("a", "b"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    mine.run_now("a")
+
+    assert dynbeat.schedules.delete_owner("user:42") == 2
+
+    assert not mine.list()
+    assert [run.status for run in mine.runs()] == ["revoked"] * 3
+    assert dynbeat.schedules.delete_owner("user:42") == 0
+
+
+CHANGES = {
+    "create": lambda mine, session: mine.create("m", task="t", trigger=MINUTELY, session=session),
+    "update": lambda mine, session: mine.update("n", task="u", session=session),
+    "upsert": lambda mine, session: mine.upsert("n", task="u", trigger=MINUTELY, session=session),
+    "pause": lambda mine, session: mine.pause("n", session=session),
+    "delete": lambda mine, session: mine.delete("n", session=session),
+    "run_now": lambda mine, session: mine.run_now("n", session=session),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_rolls_back_with_the_callers_transaction(dynbeat, mine, name):
+    kept = mine.create("n", task="t", trigger=MINUTELY)
+
+    with Session(dynbeat.context.database.engine) as session:
+        CHANGES[name](mine, session)
+        session.rollback()
+
+    assert list(mine.list()) == [kept]
+    assert mine.runs() == []
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_through_the_applications_own_engine_commits_with_it(database_url, clock, name):
+    engine = create_engine(database_url)
+    with application(database_url, clock=clock, engine=engine) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        kept = mine.create("n", task="t", trigger=MINUTELY)
+
+        with Session(engine) as session, session.begin():
+            CHANGES[name](mine, session)
+
+        assert list(mine.list()) != [kept] or mine.runs() != []
+    engine.dispose()
+
+
+def test_a_name_that_is_taken_leaves_the_callers_transaction_usable(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        with pytest.raises(ScheduleExistsError):
+            mine.create("n", task="t", trigger=MINUTELY, session=session)
+        mine.create("m", task="t", trigger=MINUTELY, session=session)
+
+    assert [schedule.name for schedule in mine.list()] == ["m", "n"]
+
+
+def test_a_question_sees_what_its_transaction_has_done(dynbeat, mine):
+    with Session(dynbeat.context.database.engine) as session:
+        mine.create("n", task="t", trigger=MINUTELY, session=session)
+
+        assert mine.get("n", session=session).name == "n"
+        assert len(mine.list(session=session)) == 1
+        assert len(mine.upcoming("n", session=session)) == 5
+        session.rollback()
+
+    with pytest.raises(ScheduleNotFoundError):
+        mine.get("n")

@@ -1,0 +1,93 @@
+"""What beat asks in each pass is served by an index, however many schedules there are."""
+
+import json
+
+import pytest
+from sqlalchemy import select, text
+
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.store import agenda, schedules
+from tests.support.applications import START, application, execute
+
+ROWS = 100_000
+SEQUENCES = {
+    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
+    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
+}
+CROWD = """
+    INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec, next_run_at)
+    SELECT 'crowd', CONCAT('n', n), 't', 'every', 'PT1H', {at} FROM {sequence}
+"""
+AT = {
+    "postgresql": "TIMESTAMPTZ '2026-11-21 08:00:00Z' + n * INTERVAL '1 second'",
+    "mariadb": "TIMESTAMP '2026-11-21 08:00:00' + INTERVAL n SECOND",
+}
+STATES = {
+    "some are due": "UPDATE dynbeat_schedule SET version = 1 WHERE 0 = 1",
+    "all are paused": "UPDATE dynbeat_schedule SET enabled = {false}, next_run_at = NULL",
+    "all are far in the future": "UPDATE dynbeat_schedule SET next_run_at = '2090-01-01'",
+}
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=STATES)
+def crowded(request, kind):
+    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
+        dynbeat.context.prepare()
+        execute(dynbeat, CROWD.format(at=AT[kind], sequence=SEQUENCES[kind]))
+        execute(dynbeat, STATES[request.param].format(false="FALSE"))
+        analyze = "ANALYZE" if kind == "postgresql" else "ANALYZE TABLE dynbeat_schedule"
+        execute(dynbeat, analyze)
+        yield dynbeat
+
+
+def explained(dynbeat, kind, statement):
+    engine = dynbeat.context.database.engine
+    sql = statement.compile(engine, compile_kwargs={"literal_binds": True}).string
+    form = "EXPLAIN (FORMAT JSON) " if kind == "postgresql" else "EXPLAIN FORMAT=JSON "
+    with engine.connect() as connection:
+        found = connection.execute(text((form + sql).replace(":", r"\:"))).scalar_one()
+    return json.loads(found) if isinstance(found, str) else found
+
+
+def nodes(plan):
+    """Return every dict in a plan, however deep."""
+    if isinstance(plan, dict):
+        yield plan
+    for part in plan.values() if isinstance(plan, dict) else plan:
+        if isinstance(part, dict | list):
+            yield from nodes(part)
+
+
+def reads_all(plan):
+    """Return the parts of the plan that read every row of a table, or sort them."""
+    return [
+        node
+        for node in nodes(plan)
+        if node.get("Node Type") in {"Seq Scan", "Sort"}
+        or node.get("access_type") == "ALL"
+        or "filesort" in node
+    ]
+
+
+def test_the_claim_reads_the_front_of_an_index(crowded, kind):
+    plan = explained(crowded, kind, schedules.due_statement(now=START, limit=1_000))
+
+    assert reads_all(plan) == []
+    # The instrument itself: a question that no index serves is noticed.
+    assert reads_all(explained(crowded, kind, select(Schedule.id).where(Schedule.task == "x")))
+
+
+def test_the_agenda_reads_the_fronts_of_indexes(crowded, kind):
+    plan = explained(crowded, kind, agenda.statement())
+
+    assert [node for node in reads_all(plan) if not small(node)] == []
+
+
+def small(node):
+    # The history is empty here: to read all of nothing costs nothing.
+    return "run" in str(node.get("Relation Name", node.get("table_name", "")))

@@ -1,0 +1,96 @@
+"""One bad row hurts nobody else, and a row typed by hand works."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron
+from tests.support.applications import MINUTELY, START, execute
+
+DAMAGES = {
+    "trigger": "trigger_spec = 'never on sunday'",
+    "kind": "trigger_kind = 'moon'",
+    "zone": "trigger_kind = 'cron', trigger_spec = '* * * * *', timezone = 'Mars/Olympus'",
+    "args": "args = '{}'",
+    "kwargs": "kwargs = '[1]'",
+    "options": "options = '7'",
+    "impossible": "trigger_kind = 'cron', trigger_spec = '0 0 31 2 *'",
+}
+
+
+@pytest.fixture
+def many(dynbeat):
+    dynbeat.schedules.create_many(
+        {"owner": "crowd", "name": f"{number}", "task": "t", "trigger": MINUTELY}
+        for number in range(100)
+    )
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.usefixtures("many")
+def test_a_damaged_row_is_set_aside_with_its_error_and_the_others_are_sent(
+    dynbeat, mine, clock, beat, sent, damage
+):
+    mine.create("bad", task="t", trigger=MINUTELY)
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET {damage} WHERE name = 'bad'")
+
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    assert {run.owner for run in sent} == {"crowd"}
+    assert len(sent) == 100
+    bad = mine.get("bad")
+    assert bad.error
+    assert (bad.next_run_at, bad.finished_at) == (None, None)
+
+
+def test_an_update_mends_a_row_that_was_set_aside(dynbeat, mine, clock, beat, sent):
+    mine.create("bad", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'odd' WHERE name = 'bad'")
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    assert mine.get("bad").trigger is None
+
+    mended = mine.update("bad", trigger=MINUTELY)
+
+    assert (mended.error, mended.trigger) == (None, MINUTELY)
+    clock.move_to(mended.next_run_at)
+    beat.run_until_idle()
+    assert len(sent) == 1
+
+
+def test_a_row_that_its_trigger_does_not_ail_is_mended_by_any_edit(dynbeat, mine, clock, beat):
+    mine.create("bad", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET args = '{}' WHERE name = 'bad'")
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    assert mine.update("bad", args=[1]).next_run_at == clock.now() + timedelta(minutes=1)
+
+
+def test_a_row_typed_by_hand_is_planned_and_sent(dynbeat, clock, beat, sent):
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec)"
+        " VALUES ('typed', 't', 'cron', '0 10 * * *')",
+    )
+
+    beat.run_until_idle()
+    typed = dynbeat.schedules.for_owner("").get("typed")
+    clock.move_to(START.replace(hour=10))
+    beat.run_until_idle()
+
+    assert (typed.next_run_at, typed.trigger) == (clock.now(), Cron("0 10 * * *", timezone="UTC"))
+    assert [(run.task, run.args, run.kwargs) for run in sent] == [("t", [], {})]
+
+
+def test_a_bad_row_typed_by_hand_is_set_aside_before_it_is_ever_due(dynbeat, beat):
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec)"
+        " VALUES ('typed', 't', 'cron', '99 * * * *')",
+    )
+
+    beat.run_until_idle()
+
+    assert "minute" in dynbeat.schedules.for_owner("").get("typed").error

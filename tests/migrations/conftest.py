@@ -1,0 +1,12 @@
+"""A database of each kind, empty, through the package's own engine."""
+
+import pytest
+
+from celery_dynbeat.db.engine import Database
+
+
+@pytest.fixture
+def database(database_url):
+    made = Database(database_url)
+    yield made
+    made.dispose()

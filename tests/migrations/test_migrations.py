@@ -1,0 +1,135 @@
+"""The migrations give the schema of the models, whoever runs them and however often."""
+
+import threading
+
+import pytest
+from alembic import command
+from sqlalchemy import ClauseElement, inspect
+
+from celery_dynbeat import SchemaError
+from celery_dynbeat.db import schema
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.models import Base
+
+
+@pytest.fixture
+def database(database_url):
+    database = Database(database_url)
+    yield database
+    database.dispose()
+
+
+def reflected(database):
+    """Return all that can be said of the tables: columns, keys, checks, indexes, with names."""
+    inspector = inspect(database.engine)
+    return {table: described(inspector, table) for table in sorted(Base.metadata.tables)}
+
+
+def described(inspector, table):
+    def by_name(items):
+        return sorted((plain(item) for item in items), key=lambda item: str(item["name"]))
+
+    return {
+        "columns": [plain(column) for column in inspector.get_columns(table)],
+        "primary key": plain(inspector.get_pk_constraint(table)),
+        "foreign keys": by_name(inspector.get_foreign_keys(table)),
+        "unique": by_name(inspector.get_unique_constraints(table)),
+        "checks": by_name(inspector.get_check_constraints(table)),
+        "indexes": by_name(inspector.get_indexes(table)),
+        "options": plain(inspector.get_table_options(table)),
+    }
+
+
+def plain(described):
+    # Types and predicates compare by what they say, not by which object they are.
+    if isinstance(described, dict):
+        return {key: plain(value) for key, value in described.items()}
+    return str(described) if isinstance(described, ClauseElement) else repr(described)
+
+
+def test_models_and_migrations_give_the_same_schema(database):
+    schema.upgrade(database)
+    migrated = reflected(database)
+    with database.engine.begin() as connection:
+        Base.metadata.drop_all(connection)
+        Base.metadata.create_all(connection)
+
+    assert reflected(database) == migrated
+    assert migrated["dynbeat_schedule"]["unique"]
+
+
+def test_an_upgrade_of_what_is_up_to_date_changes_nothing(database):
+    schema.upgrade(database)
+    before = reflected(database)
+
+    schema.upgrade(database)
+
+    assert reflected(database) == before
+    assert schema.check(database) == schema.head()
+
+
+def test_processes_that_upgrade_at_once_take_turns(database_url):
+    databases, failures = [Database(database_url) for _ in range(2)], []
+    together = threading.Barrier(2)
+
+    def upgrade(database):
+        together.wait(10)
+        try:
+            schema.upgrade(database)
+        except Exception as error:  # noqa: BLE001 - shown by the assertion
+            failures.append(error)
+
+    threads = [threading.Thread(target=upgrade, args=(made,)) for made in databases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert failures == []
+    assert schema.check(databases[0]) == schema.head()
+    for made in databases:
+        made.dispose()
+
+
+def test_missing_tables_are_told_with_the_cure(database):
+    with pytest.raises(SchemaError, match="dynbeat schema upgrade"):
+        schema.check(database)
+
+
+@pytest.mark.parametrize("revision", ["0000", "9999"])
+def test_tables_behind_are_refused_and_tables_ahead_accepted(database, revision):
+    schema.upgrade(database)
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision}'",
+        )
+
+    if revision == "0000":
+        with pytest.raises(SchemaError, match="0000"):
+            schema.check(database)
+    else:
+        schema.upgrade(database)
+        assert schema.check(database) == revision
+
+
+def test_a_downgrade_to_the_base_leaves_no_table_of_ours(database):
+    schema.upgrade(database)
+
+    with database.engine.connect() as connection:
+        config = schema._config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+        connection.commit()
+
+    assert set(inspect(database.engine).get_table_names()) == {schema.VERSION_TABLE}
+    with pytest.raises(SchemaError):
+        schema.check(database)
+
+
+def test_a_database_with_tables_of_others_keeps_them(database):
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE theirs (id INTEGER)")
+
+    schema.upgrade(database)
+
+    assert "theirs" in inspect(database.engine).get_table_names()

@@ -1,0 +1,40 @@
+"""Applications without a broker, whose beat is made by hand under a frozen clock."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import Celery
+from sqlalchemy import Engine, text
+
+from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat.clock import Clock
+from celery_dynbeat.testing import FrozenClock
+
+#: A Saturday morning, when the clock of each test begins.
+START = datetime(2026, 11, 21, 9, tzinfo=UTC)
+MINUTELY = Every(60)
+
+
+@contextlib.contextmanager
+def application(
+    url: str, *, clock: Clock | None = None, engine: Engine | None = None, **settings: Any
+) -> Iterator[Dynbeat]:
+    """Yield the Dynbeat of a new Celery application; its connections are closed at the end."""
+    app = Celery("contract", broker="memory://", set_as_current=False)
+    app.conf.update(
+        dynbeat_database_url=url,
+        dynbeat_create_tables=True,
+        dynbeat_notifier="polling",
+        **{f"dynbeat_{name}": value for name, value in settings.items()},
+    )
+    dynbeat = Dynbeat(app, clock=clock or FrozenClock(START), engine=engine)
+    yield dynbeat
+    dynbeat.context.database.dispose()
+
+
+def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:
+    """Run a statement as a person at the database's own prompt would; return its row count."""
+    with dynbeat.context.database.engine.begin() as connection:
+        return connection.execute(text(statement), parameters).rowcount

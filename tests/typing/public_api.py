@@ -1,0 +1,63 @@
+"""The public names as an application uses them; checked by mypy --strict, never run."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import assert_type
+
+from celery import Celery
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Cron, Dynbeat, Every, Once, Page, RunInfo, ScheduleInfo, Trigger
+from celery_dynbeat.client import NewSchedule, OwnerSchedules
+from celery_dynbeat.publish import Outgoing, Publisher
+from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher
+
+app = Celery("typed")
+clock = FrozenClock(datetime(2026, 11, 21, tzinfo=UTC))
+dynbeat = Dynbeat(app, engine=create_engine("sqlite://"), clock=clock)
+
+mine = dynbeat.schedules.for_owner("user:42")
+assert_type(mine, OwnerSchedules)
+
+made = mine.create(
+    "digest",
+    task="mail.send",
+    trigger=Cron("0 9 * * *", timezone="Asia/Seoul"),
+    kwargs={"user_id": 42},
+    queue="mail",
+    expires_after=timedelta(minutes=5),
+)
+assert_type(made, ScheduleInfo)
+assert_type(made.trigger, Trigger | None)
+assert_type(made.next_run_at, datetime | None)
+assert_type(mine.update("digest", trigger=Every(300), expected_version=3), ScheduleInfo)
+assert_type(mine.upsert("x", task="t", trigger=Once.after(timedelta(minutes=5))), ScheduleInfo)
+assert_type(mine.pause("digest", reason="on holiday"), ScheduleInfo)
+assert_type(mine.resume("digest"), ScheduleInfo)
+assert_type(mine.run_now("digest"), RunInfo)
+assert_type(mine.upcoming("digest", count=5), Sequence[datetime])
+assert_type(mine.list(tag="red", limit=10), Page)
+assert_type(mine.list()[0], ScheduleInfo)
+assert_type(mine.list().cursor, str | None)
+assert_type(mine.runs("digest", status="failed", since=clock.now()), Sequence[RunInfo])
+assert_type(mine.run_now("digest").lag, timedelta | None)
+mine.delete("digest")
+
+many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]
+assert_type(dynbeat.schedules.create_many(many), int)
+assert_type(dynbeat.schedules.delete_owner("user:42"), int)
+with Session() as session:
+    mine.create("joined", task="t", trigger=Every(5), session=session)
+
+beat = ManualBeat(dynbeat)
+assert_type(beat, ManualBeat[RecordingPublisher])
+assert_type(beat.publisher.sent, list[Outgoing])
+assert_type(beat.tick(), timedelta)
+assert_type(ManualBeat(dynbeat, Publisher(app)), ManualBeat[Publisher])
+
+# What is wrong is an error: each of these would be an unused ignore otherwise.
+mine.create("n", task="t", trigger="* * * * *")  # type: ignore[arg-type]
+mine.create("n", task="t", trigger=Every(5), colour="red")  # type: ignore[call-arg]
+mine.create("n", task="t", trigger=Every(5), max_runs="2")  # type: ignore[arg-type]
+mine.create("n", "t", Every(5))  # type: ignore[call-arg]

@@ -1,0 +1,39 @@
+"""The command lines of docker-compose.yml are ones that Celery understands."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from celery.bin.celery import celery
+from click import Context
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+COMMANDS = [
+    json.loads(re.sub(r"\s+", " ", found))
+    for found in re.findall(r'command: (\["celery".*?\])', COMPOSE, flags=re.DOTALL)
+]
+
+
+def parse(words, group, context):
+    """Return the words that no command takes; click refuses the options that it does not know."""
+    name, command, words = group.resolve_command(context, words)
+    context = Context(command, parent=context, info_name=name)
+    if hasattr(command, "resolve_command"):
+        return parse(words, command, context)
+    return command.make_parser(context).parse_args(words)[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_exists_with_its_options(command):
+    program, option, app, *words = command
+
+    assert (program, option) == ("celery", "-A")
+    assert (ROOT / "examples" / "quickstart" / f"{app}.py").is_file()
+    strangers = parse(words, celery, Context(celery, info_name="celery"))
+    assert strangers == []
+
+
+def test_all_programs_are_there():
+    assert {command[3] for command in COMMANDS} == {"dynbeat", "beat", "worker", "flower"}
