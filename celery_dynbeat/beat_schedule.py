@@ -14,7 +14,7 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import Context, edits, fields
+from celery_dynbeat.client import Context, checks, edits
 from celery_dynbeat.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.events import Event
 from celery_dynbeat.store import schedules
@@ -79,7 +79,7 @@ def _upsert_beside_others(
 
 
 def _upsert(context: Context, session: Session, name: str, given: Mapping[str, Any]) -> None:
-    fields.name("name", name)
+    checks.name("name", name)
     now = context.clock.now()
     row = schedules.lock(session, owner="", name=name)
     if row is None:
@@ -130,16 +130,16 @@ def _entries(app: Celery) -> dict[str, Any]:
 def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
     """Return what an entry says, as the API calls it. Raises InvalidScheduleError."""
     if not isinstance(entry, Mapping):
-        raise fields.refuse("entry", entry, "must be a dict with 'task' and 'schedule'")
+        raise checks.refuse("entry", entry, "must be a dict with 'task' and 'schedule'")
     unknown = sorted(entry.keys() - _KNOWN_KEYS)
     if unknown:
         rule = f"unknown key; known are {', '.join(sorted(_KNOWN_KEYS))}"
-        raise fields.refuse(unknown[0], entry[unknown[0]], rule)
+        raise checks.refuse(unknown[0], entry[unknown[0]], rule)
     options = dict(entry.get("options") or {})
     expires = options.pop("expires", None)
     if entry.get("relative"):
         rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
-        raise fields.refuse("relative", entry["relative"], rule)
+        raise checks.refuse("relative", entry["relative"], rule)
     return {
         "task": entry["task"],
         "trigger": trigger_of(entry["schedule"], app=app),
@@ -154,7 +154,7 @@ def _expires_after(expires: Any) -> Any:
     if expires is None or isinstance(expires, (int, float, timedelta)):
         return expires
     rule = "an instant would expire all later runs; give seconds or a timedelta"
-    raise fields.refuse("options['expires']", expires, rule)
+    raise checks.refuse("options['expires']", expires, rule)
 
 
 def trigger_of(given: object, *, app: Celery) -> Trigger:
@@ -173,7 +173,7 @@ def trigger_of(given: object, *, app: Celery) -> Trigger:
     rule = (
         "only crontab, timedelta and numbers of seconds can be kept in the table; use one of them"
     )
-    raise fields.refuse("schedule", given, rule)
+    raise checks.refuse("schedule", given, rule)
 
 
 def _cron_text(spoken: crontab) -> str:

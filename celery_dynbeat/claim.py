@@ -43,9 +43,13 @@ def claim(session: Session, *, now: datetime, settings: Settings) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return what is to be published."""
     claimed = Claimed()
     for row in schedules.lock_due(session, now=now, limit=settings.batch_size):
+        left = settings.batch_size - len(claimed.outgoing)
+        if left <= 0:
+            # A backlog: the rows behind stay due for the next pass.
+            break
         claimed.rows += 1
         try:
-            _decide(claimed, row, now=now, settings=settings)
+            _decide(claimed, row, now=now, settings=settings, limit=min(left, CATCH_UP_BATCH))
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
@@ -69,14 +73,21 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
     return len(rows)
 
 
-def _decide(claimed: Claimed, row: Row[Any], *, now: datetime, settings: Settings) -> None:
+def _decide(
+    claimed: Claimed,
+    row: Row[Any],
+    *,
+    now: datetime,
+    settings: Settings,
+    limit: int,
+) -> None:
     _check_payload(row)
     planned = plan(
         _rule(row, settings),
         fire_at=row.next_fire_at,
         run_count=row.run_count,
         now=now,
-        limit=CATCH_UP_BATCH,
+        limit=limit,
     )
     for fire_at in planned.send:
         outgoing = _outgoing(row, fire_at, now)
@@ -120,6 +131,7 @@ def _outgoing(row: Row[Any], fire_at: datetime, now: datetime) -> Outgoing:
         schedule_id=row.id,
         owner=row.owner,
         name=row.name,
+        version=row.version,
         task=row.task,
         args=row.args,
         kwargs=row.kwargs,

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.claim import aside, claim, plan_unplanned
+from celery_dynbeat.claim import claim, plan_unplanned
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
@@ -115,12 +115,12 @@ class Dispatcher:
         return rows
 
     def _republish_overdue(self, now: datetime) -> int:
-        overdue = self._database.run(
+        taken, overdue = self._database.run(
             lambda session: take_overdue(session, now=now, settings=self._settings),
         )
         self._reached("swept")
         self._send(overdue, Event.RUNS_REPUBLISHED)
-        return len(overdue)
+        return taken
 
     def _send(self, outgoing: Sequence[Outgoing], event: Event) -> None:
         if not outgoing:
@@ -178,7 +178,12 @@ class Dispatcher:
             extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": run.run_id},
         )
         runs.mark_unpublishable(session, run_id=run.run_id, now=now, error=str(error))
-        schedules.advance(session, [aside(run.schedule_id, error)])
+        schedules.set_aside(
+            session,
+            schedule_id=run.schedule_id,
+            version=run.version,
+            error=f"{type(error).__name__}: {error}",
+        )
 
 
 def _is_due(instant: datetime | None, now: datetime) -> bool:

@@ -38,13 +38,14 @@ class Delivery:
 
     ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
     would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off_at``
-    is when the message was put off before.
+    is when the message was put off before, ``put_off_by`` by which process.
     """
 
     run_id: str
     retries: int
     redelivered: bool
     put_off_at: datetime | None
+    put_off_by: str | None = None
     worker: str
     main_pid: int
     pid: int
@@ -90,6 +91,8 @@ def _fate(
         return Verdict.START
     if node.started_at > run.started_at or node.seen_at <= now - timeout:
         return Verdict.START
+    if _never_began(run, delivery):
+        return Verdict.START
     if node.name == delivery.worker and node.pid == delivery.main_pid:
         return Verdict.REFUSE if _in_progress(run, delivery) else Verdict.START
     if delivery.put_off_at is not None and node.seen_at > delivery.put_off_at:
@@ -97,13 +100,32 @@ def _fate(
     return Verdict.PUT_OFF
 
 
+def _never_began(run: Run, delivery: Delivery) -> bool:
+    """Return whether the row was marked by a process that did not get to know it.
+
+    The answer to its commit was lost, so it put the message off and started nothing.
+    """
+    if run.started_at is None or delivery.put_off_at is None or run.worker_pid is None:
+        return False
+    by = process_name(run.worker or "", run.worker_pid)
+    return by == delivery.put_off_by and run.started_at <= delivery.put_off_at
+
+
+def process_name(worker: str, pid: int) -> str:
+    """Return the name of one process of a worker, for the header of a message put off."""
+    return f"{worker}/{pid}"
+
+
 def _in_progress(run: Run, delivery: Delivery) -> bool:
     """Return whether a process of this very node has the run in its hands."""
     if run.worker_pid == delivery.pid:
         return delivery.runs_here()
+    if run.worker_pid is None:
+        return False
     try:
-        os.kill(run.worker_pid or 0, 0)
-    except ProcessLookupError:
+        os.kill(run.worker_pid, 0)
+    except (ProcessLookupError, PermissionError):
+        # Gone; or its number belongs to somebody else's process by now.
         return False
     return True
 

@@ -11,6 +11,7 @@ confirms on AMQP, so that only what the broker has taken counts as sent. What ca
   what was not confirmed is sent again one by one.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,24 +25,33 @@ from kombu.exceptions import BatchPublishError, OperationalError
 from celery_dynbeat.confirms import ConfirmingChannel
 from celery_dynbeat.errors import DispatchError
 
+logger = logging.getLogger(__name__)
+
 HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
 HEADER_OWNER = "dynbeat_owner"
 HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
 
 _CONNECT_TIMEOUT = 5.0
+NOT_FOUND = 404
+#: As many runs as this do not all have a flaw of their own.
+MANY = 10
 #: Options that belong into the task message; all others say how it travels.
 _MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A run on its way to the broker. ``expires_at`` None: it may start at any time."""
+    """A run on its way to the broker, and the ``version`` of its schedule when it was read.
+
+    ``expires_at`` None: it may start at any time.
+    """
 
     run_id: str
     schedule_id: int
     owner: str
     name: str
+    version: int
     task: str
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -91,8 +101,14 @@ class Publisher:
 
     @property
     def broker_errors(self) -> tuple[type[BaseException], ...]:
-        """What is raised when the broker is away."""
-        return (*self._connection.connection_errors, OperationalError, BatchPublishError, OSError)
+        """What is raised when the broker is away, or takes nothing from anybody."""
+        away = (*self._connection.connection_errors, OperationalError, BatchPublishError, OSError)
+        # A Redis that is full or loading answers with errors that kombu takes for a channel's.
+        return away if self._is_amqp else (*away, *self._connection.channel_errors)
+
+    @property
+    def _is_amqp(self) -> bool:
+        return bool(self._connection.transport.driver_type == "amqp")
 
     def connect(self) -> None:
         """Be connected, or raise one of ``broker_errors`` after a few seconds."""
@@ -111,19 +127,55 @@ class Publisher:
     def publish(self, batch: Sequence[Outgoing]) -> Published:
         """Send ``batch``, in order. Raises one of ``broker_errors`` when the broker is away."""
         try:
-            if self._connection.transport.driver_type == "amqp":
-                return self._publish_confirmed(batch)
-            return self._publish_pipelined(batch)
+            if self._is_amqp:
+                return self._checked(self._publish_confirmed(batch), batch)
+            return self._checked(self._publish_pipelined(batch), batch)
         except self.broker_errors:
             self.close()
             raise
 
-    def _publish_pipelined(self, batch: Iterable[Outgoing]) -> Published:
+    def _checked(self, published: Published, batch: Sequence[Outgoing]) -> Published:
+        """Return ``published``, unless every run of many was refused.
+
+        Then the fault lies with what they share, such as a receiver of before_task_publish or an
+        option of the transport, and not with each of them. Raises DispatchError.
+        """
+        if len(published.refused) == len(batch) >= MANY:
+            first = next(iter(published.refused.values()))
+            raise DispatchError(f"none of {len(batch)} runs could be sent; the first: {first}")
+        return published
+
+    def _publish_pipelined(self, batch: Sequence[Outgoing]) -> Published:
+        try:
+            return self._publish_batch(batch)
+        except self._connection.channel_errors as error:
+            return self._publish_each(batch, error)
+
+    def _publish_batch(self, batch: Iterable[Outgoing]) -> Published:
         published = Published()
         producer = self._producer(self._connection)
         with producer.batch():
             for run in batch:
                 self._send(producer, run, published)
+        return published
+
+    def _publish_each(self, batch: Iterable[Outgoing], error: BaseException) -> Published:
+        """Send what can be sent when a batch broke on one of its queues.
+
+        What cannot stays pending, for nobody knows how long that queue is out of order. Raises
+        ``error`` when it is all of them: then it is the broker.
+        """
+        published = Published()
+        for run in batch:
+            try:
+                one = self._publish_batch([run])
+            except self._connection.channel_errors as refusal:
+                logger.warning("run %s not taken by the broker: %s", run.run_id, refusal)
+                continue
+            published.sent += one.sent
+            published.refused |= one.refused
+        if not published.sent and not published.refused:
+            raise error
         return published
 
     def _publish_confirmed(self, batch: Sequence[Outgoing]) -> Published:
@@ -156,7 +208,8 @@ class Publisher:
                     confirming.drain()
                     published.sent += confirming.taken
             except self._connection.channel_errors as error:
-                published.refused[run.run_id] = _refusal(run, error)
+                if _is_final(error):
+                    published.refused[run.run_id] = _refusal(run, error)
 
     def _producer(self, channel: Any) -> Producer:
         producer: Producer = self._app.amqp.Producer(channel, auto_declare=False)
@@ -181,6 +234,16 @@ class Publisher:
         else:
             if not fatal:
                 published.sent.append(run.run_id)
+
+
+def _is_final(error: BaseException) -> bool:
+    """Return whether RabbitMQ will refuse the message as long as nobody changes something.
+
+    403 access refused, 406 precondition failed (a queue declared otherwise, a message too large),
+    404 for an exchange that is not there. A 404 for a queue whose node is down will pass.
+    """
+    code = getattr(error, "reply_code", None) or getattr(error, "code", None)
+    return code in {403, 406} or (code == NOT_FOUND and "no exchange" in str(error))
 
 
 def _refusal(run: Outgoing, error: BaseException) -> DispatchError:

@@ -12,6 +12,7 @@ from celery_dynbeat.errors import ConfigurationError
 
 PREFIX = "dynbeat_"
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
+LARGEST_BATCH = 10_000
 CATCH_UPS = ("latest", "all", "none")
 
 
@@ -51,6 +52,14 @@ def _count(value: object) -> int:
         msg = "must be a whole number of at least 1"
         raise ValueError(msg)
     return value
+
+
+def _batch(value: object) -> int:
+    # The ids of a batch stand in one condition, and drivers allow some tens of thousands.
+    if _count(value) > LARGEST_BATCH:
+        msg = f"must be at most {LARGEST_BATCH}"
+        raise ValueError(msg)
+    return _count(value)
 
 
 def _duration(value: object) -> timedelta:
@@ -105,7 +114,7 @@ class Settings:
     timezone: str = _setting("UTC", _zone)
     notifier: str = _setting("auto", _one_of(*NOTIFIERS))
     poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
-    batch_size: int = _setting(1000, _count)
+    batch_size: int = _setting(1000, _batch)
     dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
     resend_after: timedelta = _setting(timedelta(hours=1), _duration)
     node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)

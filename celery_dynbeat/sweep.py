@@ -22,9 +22,17 @@ from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import runs
 
 
-def take_overdue(session: Session, *, now: datetime, settings: Settings) -> list[Outgoing]:
-    """Return a batch of overdue runs, leased to this beat for dynbeat_dispatch_timeout."""
-    runs.revoke_orphans(session, now=now)
+def take_overdue(
+    session: Session,
+    *,
+    now: datetime,
+    settings: Settings,
+) -> tuple[int, list[Outgoing]]:
+    """Return how many overdue runs were dealt with, and those of them to publish again.
+
+    These are leased to this beat for dynbeat_dispatch_timeout.
+    """
+    orphans = runs.revoke_orphans(session, now=now)
     overdue = [
         _outgoing(row) for row in runs.lock_overdue(session, now=now, limit=settings.batch_size)
     ]
@@ -34,7 +42,7 @@ def take_overdue(session: Session, *, now: datetime, settings: Settings) -> list
     alive = [run for run in overdue if run.run_id not in set(expired)]
     runs.mark_expired(session, expired, now=now)
     runs.lease(session, [run.run_id for run in alive], overdue_at=now + settings.dispatch_timeout)
-    return alive
+    return orphans + len(overdue), alive
 
 
 def _outgoing(row: Row[Any]) -> Outgoing:
@@ -43,6 +51,7 @@ def _outgoing(row: Row[Any]) -> Outgoing:
         schedule_id=row.schedule_id,
         owner=row.owner,
         name=row.name,
+        version=row.version,
         task=row.task,
         args=row.args,
         kwargs=row.kwargs,

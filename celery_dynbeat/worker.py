@@ -25,7 +25,7 @@ from celery_dynbeat import ids
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.db.models import NodeKind, Status
 from celery_dynbeat.events import Event
-from celery_dynbeat.guard import Delivery, Verdict, judge
+from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
 from celery_dynbeat.heartbeat import Heartbeat
 from celery_dynbeat.publish import HEADER_RUN_ID
 from celery_dynbeat.recorder import Outcome, Recorder
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEADER_PUT_OFF_AT = "dynbeat_put_off_at"
+HEADER_PUT_OFF_BY = "dynbeat_put_off_by"
 #: The guard could not reach the database: look again after this many seconds.
 DATABASE_AWAY_PAUSE = 10
 STOP_WITHIN = 5.0
@@ -63,6 +64,9 @@ class WorkerSide:
             run_id = run_id_of(task.request)
             if run_id is None:
                 return body(*args, **kwargs)
+            if getattr(task.request, "dynbeat_admitted", False):
+                # A __call__ of the task's own that runs its body again.
+                return body(*args, **kwargs)
             self._admit(task, run_id)
             task.request.dynbeat_admitted = True
             self._in_progress.add(run_id)
@@ -80,10 +84,9 @@ class WorkerSide:
         request = task.request
         try:
             verdict = self._judge(request, run_id)
-        except SQLAlchemyError as error:
-            self._put_off(
-                task, DATABASE_AWAY_PAUSE, f"the database is away: {type(error).__name__}"
-            )
+        # The database is away, or whatever else: what is not decided is not started.
+        except Exception as error:  # noqa: BLE001
+            self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
         if verdict is Verdict.PUT_OFF:
             timeout = self.context.settings.node_timeout.total_seconds()
             self._put_off(task, timeout, "another worker may still be running it")
@@ -104,6 +107,7 @@ class WorkerSide:
             retries=request.retries or 0,
             redelivered=bool(info.get("redelivered")),
             put_off_at=None if put_off_at is None else datetime.fromisoformat(put_off_at),
+            put_off_by=(request.headers or {}).get(HEADER_PUT_OFF_BY),
             worker=self.hostname,
             main_pid=self.main_pid,
             pid=os.getpid(),
@@ -124,7 +128,11 @@ class WorkerSide:
             reason,
             extra={"event": Event.RUN_PUT_OFF, "run_id": request.id},
         )
-        headers = {**(request.headers or {}), HEADER_PUT_OFF_AT: self._now().isoformat()}
+        headers = {
+            **(request.headers or {}),
+            HEADER_PUT_OFF_AT: self._now().isoformat(),
+            HEADER_PUT_OFF_BY: process_name(self.hostname, os.getpid()),
+        }
         copy = task.signature_from_request(
             request,
             countdown=seconds,
@@ -200,9 +208,11 @@ class WorkerSide:
             return
         if expired:
             self.record(run_id, Status.EXPIRED, started=False, error="not started in time")
-        else:
-            how = "terminated" if details.get("terminated") else "revoked before it started"
-            self.record(run_id, Status.REVOKED, started=False, error=how)
+            return
+        if details.get("terminated"):
+            self.record(run_id, Status.REVOKED, error="terminated")
+        # Before its start, or between the two: whichever of these finds the run ends it.
+        self.record(run_id, Status.REVOKED, started=False, error="revoked before it started")
 
     def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
         """Receive task_postrun, for the ends that have no signal of their own."""
@@ -251,6 +261,7 @@ class DynbeatStep(bootsteps.StartStopStep):
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         self.side = WorkerSide(dynbeat_of(parent.app).context, parent.hostname)
+        self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         for task in parent.app.tasks.values():
@@ -281,16 +292,19 @@ class DynbeatStep(bootsteps.StartStopStep):
         )
         self._thread.start()
 
-    def stop(self, parent: Any) -> None:
-        """Say good-bye and write what outcomes are kept."""
-        del parent
+    def _end(self, sender: Any, **_: Any) -> None:
+        """Receive worker_shutdown: say good-bye and write what outcomes are kept.
+
+        Not ``stop``: steps stop in the reverse order of their start, this one before the pool,
+        whose last tasks have yet to end.
+        """
+        if sender is not self._worker or self._stopping.is_set():
+            return
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(STOP_WITHIN)
         self._connect(connect=False)
         self.side.recorder.close()
-
-    terminate = stop
 
     def _live(self, heartbeat: Heartbeat) -> None:
         while not self._stopping.wait(heartbeat.every.total_seconds()):
@@ -308,6 +322,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             (signals.task_unknown, side.on_unknown),
             (signals.worker_process_init, side.on_process_init),
             (signals.worker_process_shutdown, side.on_process_shutdown),
+            (signals.worker_shutdown, self._end),
         ):
             if connect:
                 signal.connect(receiver, weak=False)

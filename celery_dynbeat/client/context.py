@@ -53,15 +53,18 @@ class Context:
         """What wakes beat."""
         return notify.choose(self.settings.notifier, app=self.app, database=self.database)
 
-    def prepare(self) -> None:
+    def prepare(self, session: Session | None = None) -> None:
         """Make sure of the tables, once: created on an embedded database, else only checked.
 
-        Raises SchemaError when they are missing or behind.
+        Within the caller's ``session`` they are only looked at, on its own connection. Raises
+        SchemaError when they are missing or behind.
         """
         if self._prepared:
             return
         create = self.settings.create_tables
-        if self.database.capabilities.embedded if create is None else create:
+        if session is not None:
+            schema.check_on(session.connection(), self.database.shown_url)
+        elif self.database.capabilities.embedded if create is None else create:
             schema.upgrade(self.database)
         else:
             schema.check(self.database)
@@ -69,7 +72,7 @@ class Context:
 
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``: in the caller's transaction, else in one that is committed."""
-        self.prepare()
+        self.prepare(session)
         if session is None:
             return self.database.run(work)
         capabilities_of(session.get_bind().dialect).begin_write(session)
@@ -77,7 +80,7 @@ class Context:
 
     def read(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction when there is one."""
-        self.prepare()
+        self.prepare(session)
         return self.database.read(work) if session is None else work(session)
 
     def announce(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:

@@ -13,8 +13,10 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import ids
+from celery_dynbeat.client.checks import name as checked_name
+from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.client.context import Context
-from celery_dynbeat.client.fields import columns, merge_options, refuse
+from celery_dynbeat.client.fields import columns, merge_options
 from celery_dynbeat.db.models import Origin, Run, Schedule, Status
 from celery_dynbeat.errors import ScheduleNotFoundError, StaleScheduleError
 from celery_dynbeat.planning import TICK, first_fire
@@ -63,7 +65,7 @@ def lock(
 
     Raises ScheduleNotFoundError, and StaleScheduleError when its version is not the expected one.
     """
-    row = schedules.lock(session, owner=owner, name=name)
+    row = schedules.lock(session, owner=owner, name=checked_name("name", name))
     if row is None:
         raise ScheduleNotFoundError(owner=owner, name=name)
     if expected_version is not None and row.version != expected_version:

@@ -4,40 +4,18 @@ Each check names the argument, the value, the rule and the cure.
 """
 
 import json
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
-from celery_dynbeat.db.models import NAME_LENGTH
-from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.client import options
+from celery_dynbeat.client.checks import LONGEST, instant, name, plain_json, refuse
 from celery_dynbeat.settings import CATCH_UPS
 from celery_dynbeat.triggers import Trigger
 
 DESCRIPTION_LENGTH = 1024
 TAG_LENGTH = 64
 TAGS = 32
-#: Three centuries, in seconds: beyond it dates cannot be reckoned with.
-LONGEST = 1e10
-_SHOWN = 80
-
-#: Celery's options of apply_async that a schedule may carry. What is bound to one run (task_id,
-#: eta, group ...) has no place in a rule; expiry is the schedule's own ``expires_after``.
-OPTIONS: Mapping[str, tuple[type, ...]] = {
-    "queue": (str,),
-    "exchange": (str,),
-    "routing_key": (str,),
-    "priority": (int,),
-    "serializer": (str,),
-    "compression": (str,),
-    "delivery_mode": (int, str),
-    "countdown": (int, float),
-    "time_limit": (int, float),
-    "soft_time_limit": (int, float),
-    "ignore_result": (bool,),
-    "shadow": (str,),
-    "headers": (dict,),
-}
 
 
 class Fields(TypedDict, total=False):
@@ -69,34 +47,6 @@ class Changes(Fields, total=False):
     trigger: Trigger
 
 
-def refuse(field: str, value: object, rule: str) -> InvalidScheduleError:
-    """Return the error for ``value``, shown in part when it is long."""
-    shown = repr(value)
-    if len(shown) > _SHOWN:
-        shown = f"{shown[:_SHOWN]}..."
-    return InvalidScheduleError(f"{field} = {shown}: {rule}", field=field)
-
-
-def name(field: str, value: object, *, empty: bool = False) -> str:
-    """Return a name, owner or task as it is stored: 1 to 255 characters that can be seen."""
-    if not isinstance(value, str):
-        raise refuse(field, value, "must be a text")
-    if not value and not empty:
-        raise refuse(field, value, "must not be empty")
-    if len(value) > NAME_LENGTH:
-        raise refuse(field, value, f"is {len(value)} characters long, at most {NAME_LENGTH} fit")
-    if value != value.strip():
-        raise refuse(field, value, "must not begin or end with white space")
-    _printable(field, value)
-    return value
-
-
-def _printable(field: str, value: str) -> None:
-    for character in value:
-        if unicodedata.category(character) in {"Cc", "Cs"}:
-            raise refuse(field, value, "must not contain control characters or lone surrogates")
-
-
 def columns(given: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
     """Return the columns for what was ``given``; args, kwargs and options within ``limit`` bytes.
 
@@ -114,61 +64,37 @@ def columns(given: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
     return values
 
 
-def merge_options(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``given`` with ``queue`` and ``priority`` moved into its ``options``.
 
-    ``options`` are those that the schedule has; they stay where neither says otherwise.
+    ``current`` are those that the schedule has; they stay where neither says otherwise.
     """
     rest = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
     short = {key: given[key] for key in ("queue", "priority") if given.get(key) is not None}
     if short or "options" in given:
-        base = given.get("options", options)
+        base = given.get("options", current)
         if not isinstance(base, Mapping):
             raise refuse("options", base, "must be a mapping")
         rest["options"] = {**base, **short}
     return rest
 
 
-def _json(field: str, value: Any) -> Any:
-    try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise refuse(field, value, f"must be plain JSON ({error})") from error
-    return json.loads(text)
-
-
 def _args(field: str, value: Any) -> Any:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise refuse(field, value, "must be a list or tuple")
-    return _json(field, list(value))
+    return plain_json(field, list(value))
 
 
 def _mapping(field: str, value: Any) -> Any:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise refuse(field, value, "must be a mapping with texts as keys")
-    return _json(field, dict(value))
+    return plain_json(field, dict(value))
 
 
 def _options(field: str, value: Any) -> Any:
-    options = _mapping(field, value)
-    for key, option in options.items():
-        allowed = OPTIONS.get(key)
-        if allowed is None:
-            rule = f"no such option for a schedule; known are {', '.join(sorted(OPTIONS))}"
-            raise refuse(f"options[{key!r}]", option, rule)
-        if not isinstance(option, allowed) or (isinstance(option, bool) and bool not in allowed):
-            names = " or ".join(kind.__name__ for kind in allowed)
-            raise refuse(f"options[{key!r}]", option, f"must be {names}")
-    return options
-
-
-def _instant(field: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise refuse(field, value, "must be an aware datetime, such as datetime.now(UTC)")
-    return value
+    checked = _mapping(field, value)
+    options.check(checked)
+    return checked
 
 
 def _seconds(field: str, value: Any) -> Any:
@@ -200,7 +126,7 @@ def _description(field: str, value: Any) -> Any:
         raise refuse(field, value, f"must be a text of at most {DESCRIPTION_LENGTH} characters")
     if "\x00" in value:
         raise refuse(field, value, "must not contain a NUL character")
-    _json(field, value)
+    plain_json(field, value)
     return value
 
 
@@ -235,8 +161,8 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "args": _args,
     "kwargs": _mapping,
     "options": _options,
-    "start_at": _instant,
-    "end_at": _instant,
+    "start_at": instant,
+    "end_at": instant,
     "max_runs": _max_runs,
     "catch_up": _catch_up,
     "catch_up_window": _seconds,

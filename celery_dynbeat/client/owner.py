@@ -6,7 +6,7 @@ from typing import TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import edits, fields, queries
+from celery_dynbeat.client import checks, edits, fields, queries
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Changes, Fields
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
@@ -27,7 +27,7 @@ class OwnerSchedules:
 
     def __init__(self, context: Context, owner: str) -> None:
         self._context = context
-        self.owner = fields.name("owner", owner, empty=True)
+        self.owner = checks.name("owner", owner, empty=True)
 
     def create(
         self,
@@ -43,7 +43,7 @@ class OwnerSchedules:
         Raises ScheduleExistsError when the owner has one of that name, and InvalidScheduleError
         when a field breaks a rule or the trigger lies wholly in the past.
         """
-        fields.name("name", name)
+        checks.name("name", name)
 
         def work(session: Session) -> ScheduleInfo:
             return self._insert(session, name, task, trigger, given)
@@ -85,7 +85,7 @@ class OwnerSchedules:
         Fields that are not given keep their values. Called again with another trigger it moves the
         schedule: only the latest applies. Raises InvalidScheduleError.
         """
-        fields.name("name", name)
+        checks.name("name", name)
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
@@ -274,7 +274,7 @@ class OwnerSchedules:
         return self._context.write(session, locked)
 
     def _find(self, session: Session, name: str) -> Schedule:
-        row = schedules.find(session, owner=self.owner, name=name)
+        row = schedules.find(session, owner=self.owner, name=checks.name("name", name))
         if row is None:
             raise ScheduleNotFoundError(owner=self.owner, name=name)
         return row

@@ -5,8 +5,9 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.client.checks import instant, refuse
+from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.context import Context
-from celery_dynbeat.client.fields import columns, refuse
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
 from celery_dynbeat.db.models import Schedule, Status
 from celery_dynbeat.store import runs, schedules
@@ -24,6 +25,10 @@ def page(
 ) -> Page:
     """Return one page; its cursor is None when nothing is left behind it."""
     _check_limit("limit", limit)
+    for field in ("owner", "task", "tag"):
+        value = getattr(matching, field)
+        if value is not None:
+            checked_name(field, value, empty=field == "owner")
     key = None if after is None else key_of(after)
     rows = context.read(
         session,
@@ -47,7 +52,9 @@ def history(
     _check_limit("limit", limit)
     if status is not None and status not in set(Status):
         raise refuse("status", status, f"must be one of {', '.join(Status)}")
-    columns({"start_at": since}, limit=context.settings.max_payload_bytes)
+    since = instant("since", since)
+    if name is not None:
+        checked_name("name", name)
 
     def work(session: Session) -> Sequence[RunInfo]:
         row = None if name is None else schedules.find(session, owner=owner, name=name)

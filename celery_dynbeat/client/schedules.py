@@ -5,7 +5,7 @@ from typing import Any, Required
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import edits, fields, queries
+from celery_dynbeat.client import checks, edits, queries
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Fields
 from celery_dynbeat.client.owner import OwnerSchedules
@@ -66,18 +66,12 @@ class Schedules:
 
         The history of their runs stays until it is pruned.
         """
-        fields.name("owner", owner, empty=True)
+        checks.name("owner", owner, empty=True)
 
         def work(session: Session) -> int:
-            ids = schedules.lock_owner(session, owner=owner)
+            schedules.lock_owner(session, owner=owner)
             now = self._context.clock.now()
-            if ids:
-                runs.revoke_unstarted(
-                    session,
-                    schedule_ids=ids,
-                    now=now,
-                    reason="the owner was deleted",
-                )
+            runs.revoke_owner(session, owner=owner, now=now, reason="the owner was deleted")
             return schedules.remove_owner(session, owner=owner)
 
         return self._context.write(session, work)
@@ -108,8 +102,8 @@ class Schedules:
         try:
             return edits.new_row(
                 self._context,
-                owner=fields.name("owner", new.get("owner", ""), empty=True),
-                name=fields.name("name", new["name"]),
+                owner=checks.name("owner", new.get("owner", ""), empty=True),
+                name=checks.name("name", new["name"]),
                 task=new["task"],
                 trigger=new["trigger"],
                 given=given,

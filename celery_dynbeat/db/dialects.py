@@ -74,9 +74,9 @@ class Capabilities(ABC):
     def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
         """Prepare a new connection of an engine of ours."""
 
-    @abstractmethod
     def read_clock(self, connection: Connection) -> datetime:
-        """Return the database's present instant, aware, in UTC."""
+        """Return the database's present instant, aware, in UTC. An embedded one has no clock."""
+        raise NotImplementedError
 
     @abstractmethod
     def insert_new(self, table: Table) -> Insert:
@@ -170,11 +170,6 @@ class Sqlite(Capabilities):
         for pragma in ("journal_mode = WAL", "busy_timeout = 30000", "foreign_keys = ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
-
-    def read_clock(self, connection: Connection) -> datetime:
-        # The database has no clock of its own: it is this machine's.
-        del connection
-        return datetime.now(UTC)
 
     def insert_new(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()

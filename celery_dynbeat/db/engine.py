@@ -10,7 +10,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -73,10 +73,15 @@ class Database:
     @property
     def shown_url(self) -> str:
         """The URL without its password, for banners and logs."""
-        return self.engine.url.render_as_string(hide_password=True)
+        # What follows the "?" may hold a password too, or a key.
+        return self.engine.url.set(query={}).render_as_string(hide_password=True)
 
     def read_clock(self) -> datetime:
         """Return the database's present instant."""
+        if self.capabilities.embedded:
+            # It has no clock of its own: it is this machine's. And a pool of one connection, as
+            # tests in memory have, must not be asked for it inside the caller's transaction.
+            return datetime.now(UTC)
         with self.engine.connect() as connection:
             return self.capabilities.read_clock(connection)
 

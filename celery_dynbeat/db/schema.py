@@ -1,6 +1,8 @@
 """Bring the tables to the version that this package works with, or say what is missing."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from alembic import command
 from alembic.config import Config
@@ -10,9 +12,6 @@ from sqlalchemy import Connection
 
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import SchemaError
-
-# It reports each look at the revision at INFO, into the log of whoever starts a beat or a worker.
-logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 VERSION_TABLE = "dynbeat_alembic_version"
 _CURE = "run `celery -A your_app dynbeat schema upgrade`"
@@ -25,9 +24,12 @@ def upgrade(database: Database) -> None:
     """
     capabilities = database.capabilities
     with database.engine.connect() as connection:
+        if _is_enough(_revision(connection)):
+            return
+        connection.rollback()
         capabilities.lock_schema(connection)
         try:
-            if not _is_newer(_revision(connection)):
+            if not _is_enough(_revision(connection)):
                 _migrate(connection)
             connection.commit()
         finally:
@@ -41,11 +43,16 @@ def check(database: Database) -> str:
     a rolling upgrade the tables come first, and migrations only add.
     """
     with database.engine.connect() as connection:
-        revision = _revision(connection)
+        return check_on(connection, database.shown_url)
+
+
+def check_on(connection: Connection, shown_url: str) -> str:
+    """Do the same as ``check``, within the transaction of ``connection``."""
+    revision = _revision(connection)
     if revision is None:
-        msg = f"the tables of celery_dynbeat are not in {database.shown_url}: {_CURE}"
+        msg = f"the tables of celery_dynbeat are not in {shown_url}: {_CURE}"
         raise SchemaError(msg)
-    if revision != head() and not _is_newer(revision):
+    if not _is_enough(revision):
         msg = f"the tables are at revision {revision}, this version needs {head()}: {_CURE}"
         raise SchemaError(msg)
     return revision
@@ -61,17 +68,32 @@ def head() -> str:
 def _migrate(connection: Connection) -> None:
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _quiet_alembic():
+        command.upgrade(config, "head")
 
 
 def _revision(connection: Connection) -> str | None:
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    with _quiet_alembic():
+        options = {"version_table": VERSION_TABLE}
+        context = MigrationContext.configure(connection, opts=options)
     return context.get_current_revision()
 
 
-def _is_newer(revision: str | None) -> bool:
+@contextmanager
+def _quiet_alembic() -> Iterator[None]:
+    # It reports each look at the revision at INFO, into the log of whoever starts a beat.
+    logger = logging.getLogger("alembic.runtime.migration")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _is_enough(revision: str | None) -> bool:
     # Revisions are numbers that only grow: one that we do not know was made after us.
-    return revision is not None and revision > head()
+    return revision is not None and revision >= head()
 
 
 def _script() -> ScriptDirectory:

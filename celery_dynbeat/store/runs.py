@@ -15,6 +15,8 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import UNSTARTED, Origin, Run, Schedule, Status
 from celery_dynbeat.db.types import UtcDateTime
 
+#: The longest list of values in one condition; drivers allow some tens of thousands.
+IN_LIST = 1_000
 _FINAL = (Status.SUCCEEDED, Status.FAILED, Status.REVOKED, Status.EXPIRED, Status.SKIPPED)
 
 
@@ -44,7 +46,12 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:
-    return set(session.scalars(select(Run.id).where(Run.id.in_(ids))))
+    wanted = sorted(ids)
+    found: set[str] = set()
+    for start in range(0, len(wanted), IN_LIST):
+        statement = select(Run.id).where(Run.id.in_(wanted[start : start + IN_LIST]))
+        found.update(session.scalars(statement))
+    return found
 
 
 def mark_sent(
@@ -102,6 +109,7 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
             Run.scheduled_for,
             Run.created_at,
             Schedule.id.label("schedule_id"),
+            Schedule.version,
             Schedule.task,
             Schedule.args,
             Schedule.kwargs,
@@ -256,10 +264,13 @@ def finish(
 
 
 def refuse(session: Session, *, run_id: str, status: Status, at: datetime, error: str) -> bool:
-    """Move an unfinished run to revoked, expired or failed: this message will not be run."""
+    """Move a run that is not running to revoked, expired or failed: its message is dropped.
+
+    A run in progress is not touched: the message may be a duplicate of the one that started it.
+    """
     statement = (
         update(Run)
-        .where(Run.id == run_id, Run.status.not_in(_FINAL))
+        .where(Run.id == run_id, Run.status.in_((*UNSTARTED, Status.RETRYING)))
         .values(status=status, finished_at=at, overdue_at=None, error=error)
     )
     return _count(session, statement) == 1
@@ -294,6 +305,17 @@ def revoke_unstarted(
     )
     if keep_manual:
         statement = statement.where(Run.origin != Origin.MANUAL)
+    return _count(session, statement)
+
+
+def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
+    """Move the runs that have not started, of all schedules of ``owner``, to revoked."""
+    theirs = select(Schedule.id).where(Schedule.owner == owner)
+    statement = (
+        update(Run)
+        .where(Run.schedule_id.in_(theirs), Run.status.in_((*UNSTARTED, Status.RETRYING)))
+        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+    )
     return _count(session, statement)
 
 

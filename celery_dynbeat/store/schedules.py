@@ -35,6 +35,7 @@ _DUE_COLUMNS = (
     Schedule.expires_after,
     Schedule.next_fire_at,
     Schedule.created_at,
+    Schedule.version,
 )
 
 
@@ -116,6 +117,17 @@ def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     session.connection().execute(statement, parameters)
 
 
+def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
+    """Take a schedule out of the index with ``error``, unless somebody has edited it since."""
+    statement = (
+        update(Schedule)
+        .where(Schedule.id == schedule_id, Schedule.version == version, Schedule.enabled)
+        .values(next_fire_at=None, next_run_at=None, error=error)
+    )
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return bool(result.rowcount == 1)  # type: ignore[attr-defined]
+
+
 def add(session: Session, values: Mapping[str, Any]) -> int:
     """Insert one schedule and return its id. Raises ScheduleExistsError when the name is taken."""
     try:
@@ -123,7 +135,8 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
             result = session.execute(insert(Schedule).values(**values))
     except IntegrityError as error:
         owner, name = values["owner"], values["name"]
-        if find(session, owner=owner, name=name) is None:
+        # A locking read: the caller's snapshot may be older than the row that stands in the way.
+        if lock(session, owner=owner, name=name) is None:
             raise
         raise ScheduleExistsError(owner=owner, name=name) from error
     key = result.inserted_primary_key  # type: ignore[attr-defined]

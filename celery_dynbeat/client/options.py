@@ -1,0 +1,96 @@
+"""Celery's options of apply_async that a schedule may carry.
+
+What is bound to one run (task_id, eta, group ...) has no place in a rule; expiry is the schedule's
+own ``expires_after``. Bounds are those of AMQP 0-9-1: nothing is accepted that no broker takes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kombu.compression import encoders
+from kombu.serialization import registry
+
+from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
+
+PRIORITIES = 255
+#: Octets in an AMQP short string: names of queues, keys of headers.
+SHORT_STRING = 255
+LARGEST_INTEGER = 2**63
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raise InvalidScheduleError for an option that is unknown or can never be sent."""
+    for key, option in options.items():
+        checker = _CHECKS.get(key)
+        field = f"options[{key!r}]"
+        if checker is None:
+            rule = f"no such option for a schedule; known are {', '.join(sorted(_CHECKS))}"
+            raise refuse(field, option, rule)
+        checker(field, option)
+
+
+def _short(field: str, value: Any) -> None:
+    if len(name(field, value).encode()) > SHORT_STRING:
+        raise refuse(field, value, f"must be at most {SHORT_STRING} bytes long")
+
+
+def _priority(field: str, value: Any) -> None:
+    number(field, value, least=0, most=PRIORITIES, whole=True)
+
+
+def _seconds(field: str, value: Any) -> None:
+    number(field, value, least=0, most=LONGEST)
+
+
+def _limit(field: str, value: Any) -> None:
+    number(field, value, least=0.001, most=LONGEST)
+
+
+def _serializer(field: str, value: Any) -> None:
+    choice(field, value, *sorted(registry._encoders))  # noqa: SLF001 - it has no list of names
+
+
+def _compression(field: str, value: Any) -> None:
+    choice(field, value, *sorted(encoders()))
+
+
+def _delivery_mode(field: str, value: Any) -> None:
+    choice(field, value, 1, 2, "transient", "persistent")
+
+
+def _flag(field: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise refuse(field, value, "must be True or False")
+
+
+def _headers(field: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise refuse(field, value, "must be a mapping")
+    for key in value:
+        _short(field, key)
+    _integers(field, value)
+
+
+def _integers(field: str, value: Any) -> None:
+    if isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            _integers(field, each)
+    elif isinstance(value, int) and not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
+        raise refuse(field, value, "whole numbers in headers have at most 64 bits")
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
+    "queue": _short,
+    "exchange": _short,
+    "routing_key": _short,
+    "priority": _priority,
+    "serializer": _serializer,
+    "compression": _compression,
+    "delivery_mode": _delivery_mode,
+    "countdown": _seconds,
+    "time_limit": _limit,
+    "soft_time_limit": _limit,
+    "ignore_result": _flag,
+    "shadow": name,
+    "headers": _headers,
+}
