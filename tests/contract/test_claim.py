@@ -8,7 +8,8 @@ import pytest
 from celery_dynbeat import Once
 from celery_dynbeat.claim import claim
 from celery_dynbeat.store import schedules
-from tests.support.applications import MINUTELY, START
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, application
 from tests.support.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -180,3 +181,20 @@ def test_nothing_fires_a_microsecond_early(mine, clock, beat, sent):
     clock.advance(timedelta(microseconds=1))
     beat.run_until_idle()
     assert len(sent) == 1
+
+
+def test_a_backlog_larger_than_a_batch_is_sent_in_batches(database_url, clock):
+    with application(database_url, clock=clock, batch_size=50, catch_up="all") as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        for number in range(5):
+            mine.create(f"n{number}", task="t", trigger=MINUTELY)
+        beat = ManualBeat(dynbeat)
+        clock.advance(timedelta(minutes=45))
+
+        beat.tick()
+        first_batch = len(beat.publisher.sent)
+        beat.run_until_idle()
+
+    assert first_batch == 50
+    fire_times = {(run.name, run.scheduled_for) for run in beat.publisher.sent}
+    assert len(fire_times) == len(beat.publisher.sent) == 5 * 45

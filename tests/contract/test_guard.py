@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.db.models import NodeKind, Status
-from celery_dynbeat.guard import Delivery, Verdict, judge
+from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
 from celery_dynbeat.recorder import Outcome, write
 from celery_dynbeat.store import nodes
 from tests.support.applications import MINUTELY
@@ -244,3 +244,40 @@ def test_a_message_given_back_to_the_broker_may_start_again(mine, clock, message
 
     assert only(mine).status == "sent"
     assert deliver(replace(message, redelivered=True)) is Verdict.START
+
+
+@pytest.mark.parametrize("status", [Status.EXPIRED, Status.FAILED, Status.REVOKED])
+def test_a_duplicate_that_is_dropped_does_not_touch_the_run_in_progress(
+    dynbeat, mine, clock, message, deliver, status
+):
+    deliver(message)
+    dropped = Outcome(
+        run_id=message.run_id,
+        retries=None,
+        worker="w2",
+        status=status,
+        at=clock.now(),
+        started=False,
+        error="dropped",
+    )
+
+    changed = dynbeat.context.database.run(lambda session: write(session, dropped))
+
+    assert not changed
+    assert mine.runs("n")[0].status == "running"
+
+
+def test_a_process_that_never_learned_of_its_start_lets_the_copy_start(
+    clock, alive, message, deliver
+):
+    alive("w1", pid=1, started_at=clock.now() - timedelta(hours=1))
+    deliver(message)
+    put_off = replace(
+        message,
+        put_off_at=clock.now(),
+        put_off_by=process_name("w1", message.pid),
+        pid=os.getppid(),
+        main_pid=1,
+    )
+
+    assert deliver(put_off) is Verdict.START

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron
+from celery_dynbeat.store import schedules
 from tests.support.applications import MINUTELY, START, execute
 
 DAMAGES = {
@@ -94,3 +95,17 @@ def test_a_bad_row_typed_by_hand_is_set_aside_before_it_is_ever_due(dynbeat, bea
     beat.run_until_idle()
 
     assert "minute" in dynbeat.schedules.for_owner("").get("typed").error
+
+
+def test_an_error_of_the_broker_does_not_undo_an_edit_made_since(dynbeat, mine):
+    made = mine.create("n", task="t", trigger=MINUTELY)
+    mine.update("n", task="mended")
+
+    changed = dynbeat.context.database.run(
+        lambda session: schedules.set_aside(
+            session, schedule_id=made.id, version=made.version, error="refused"
+        )
+    )
+
+    assert not changed
+    assert (mine.get("n").error, mine.get("n").next_run_at) == (None, START + MINUTELY.interval)

@@ -1,0 +1,84 @@
+"""Calls that join the caller's transaction leave it as it was, also when they are the first."""
+
+import pytest
+from sqlalchemy import StaticPool, create_engine, text
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import ScheduleExistsError, SchemaError
+from celery_dynbeat.db import schema
+from celery_dynbeat.db.engine import Database
+from tests.support.applications import MINUTELY, application
+
+
+@pytest.fixture
+def engine(database_url):
+    made = create_engine(database_url)
+    with made.begin() as connection:
+        connection.execute(text("CREATE TABLE customer (name VARCHAR(20))"))
+    yield made
+    assert made.pool.checkedout() == 0
+    made.dispose()
+
+
+def customers(session):
+    return session.execute(text("SELECT count(*) FROM customer")).scalar_one()
+
+
+def test_the_first_call_of_a_process_may_come_behind_a_write_of_the_caller(engine, database_url):
+    schema.upgrade(Database(engine=engine))
+    with application(database_url, engine=engine) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+
+        with Session(engine) as session, session.begin():
+            session.execute(text("INSERT INTO customer VALUES ('ann')"))
+            mine.create("welcome", task="t", trigger=MINUTELY, session=session)
+
+        assert mine.get("welcome").task == "t"
+        with Session(engine) as session:
+            assert customers(session) == 1
+
+
+def test_within_a_transaction_missing_tables_are_an_error_and_are_not_made(engine, database_url):
+    with application(database_url, engine=engine) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+
+        with Session(engine) as session, pytest.raises(SchemaError, match="schema upgrade"):
+            mine.create("welcome", task="t", trigger=MINUTELY, session=session)
+
+
+def test_an_engine_with_a_single_connection_keeps_the_callers_transaction():
+    engine = create_engine(
+        "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE customer (name VARCHAR(20))"))
+    schema.upgrade(Database(engine=engine))
+    with application("sqlite://", engine=engine) as dynbeat, Session(engine) as session:
+        session.execute(text("INSERT INTO customer VALUES ('ann')"))
+
+        dynbeat.schedules.for_owner("u").create("n", task="t", trigger=MINUTELY, session=session)
+
+        session.commit()
+        assert customers(session) == 1
+    engine.dispose()
+
+
+def test_a_taken_name_is_told_from_an_old_snapshot_too(mariadb_url):
+    # MariaDB's default level: a plain read after the failed insert would not see the other's row.
+    engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
+    with application(mariadb_url, engine=engine) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        dynbeat.context.prepare()
+        with Session(engine) as session:
+            mine.list(session=session)
+            mine.create("n", task="t", trigger=MINUTELY)
+
+            with pytest.raises(ScheduleExistsError):
+                mine.create("n", task="t", trigger=MINUTELY, session=session)
+    engine.dispose()
+
+
+def test_what_follows_the_question_mark_of_a_url_is_not_shown():
+    database = Database("postgresql+psycopg:///db?host=127.0.0.1&user=u&password=s3cret")
+
+    assert "s3cret" not in database.shown_url

@@ -1,0 +1,86 @@
+"""What no broker would ever take is refused when the schedule is made, as an error of ours."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.client import fields
+
+TOO_DEEP = [1]
+for _ in range(31):
+    TOO_DEEP = [TOO_DEEP]
+
+CIRCULAR: list[object] = []
+CIRCULAR.append(CIRCULAR)
+
+
+def columns(**given):
+    return fields.columns(given, limit=100_000)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": 256},
+        {"priority": -1},
+        {"priority": True},
+        {"delivery_mode": 3},
+        {"queue": ""},
+        {"queue": "ü" * 200},
+        {"queue": "a\x00b"},
+        {"headers": {"k" * 256: 1}},
+        {"headers": {"k": [2**63]}},
+        {"headers": 1},
+        {"countdown": 1e300},
+        {"countdown": -5},
+        {"time_limit": 0},
+        {"serializer": "nope"},
+        {"compression": "nope"},
+        {"ignore_result": 1},
+        {"task_id": "x"},
+        {"eta": "2026-11-21T09:00:00Z"},
+    ],
+    ids=str,
+)
+def test_an_option_that_can_never_be_sent_is_refused(options):
+    (key,) = options
+
+    with pytest.raises(InvalidScheduleError) as caught:
+        columns(options=options)
+
+    assert caught.value.field == f"options[{key!r}]"
+
+
+def test_options_that_celery_takes_are_kept():
+    options = {
+        "queue": "mail",
+        "priority": 9,
+        "serializer": "json",
+        "delivery_mode": "transient",
+        "countdown": 0,
+        "time_limit": 30,
+        "ignore_result": True,
+        "headers": {"tenant": "blue", "n": -1},
+    }
+
+    assert columns(options=options) == {"options": options}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kwargs", {"n": 10**5000}),
+        ("max_runs", 10**5000),
+        ("args", TOO_DEEP),
+        ("args", CIRCULAR),
+        ("start_at", datetime.min.replace(tzinfo=UTC)),
+        ("end_at", datetime.max.replace(tzinfo=UTC)),
+    ],
+    ids=["huge in JSON", "huge", "deep", "circular", "the first day", "the last day"],
+)
+def test_monstrous_input_is_an_error_of_ours_and_nothing_else(field, value):
+    with pytest.raises(InvalidScheduleError) as caught:
+        columns(**{field: value})
+
+    assert caught.value.field == field
