@@ -33,7 +33,8 @@ from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
 ZONES = ("UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "America/Sao_Paulo")
 PER_USER = 5
 BATCH = 2_500
-LAST_RUNS_WITHIN = 60.0
+#: The workers are given up when none of the runs that are left ended for so many seconds.
+STALLED_AFTER = 30.0
 
 
 def schedules_of(number: int, *, base: datetime, seconds: int) -> Iterator[dict[str, object]]:
@@ -125,13 +126,16 @@ def in_short(figures: Figures, elapsed: float) -> str:
 
 def finish(bar: Progress, figures: Figures) -> float:
     """Wait for the runs that were sent, and return how many seconds that took."""
-    began = time.monotonic()
+    began = moved = time.monotonic()
     task = bar.add_task("finishing", total=figures.dispatched, figures="")
     figures.read()
-    while figures.unfinished and time.monotonic() - began < LAST_RUNS_WITHIN:
+    while figures.unfinished and time.monotonic() - moved < STALLED_AFTER:
+        left = figures.unfinished
         bar.update(task, completed=figures.succeeded, total=figures.dispatched)
         time.sleep(0.5)
         figures.read()
+        if figures.unfinished < left:
+            moved = time.monotonic()
     seconds = time.monotonic() - began
     # The newest second of lags is read a second late.
     time.sleep(1.1)

@@ -6,6 +6,7 @@ import kombu
 import pytest
 from sqlalchemy.exc import SADeprecationWarning
 
+from tests.support.databases import new_postgresql_database
 from tests.support.sites import site
 
 COMBINATIONS = {
@@ -61,4 +62,25 @@ def rabbitmq_site(site_folder, postgresql_url, amqp_url):
 def file_site(site_folder, sqlite_url, broker_file_url):
     """Give an installation that needs no server: two files."""
     with site(site_folder, database_url=sqlite_url, broker_url=broker_file_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Give the pool of the worker of ``running``; a module overrides it to try others."""
+    return "prefork"
+
+
+@pytest.fixture(scope="module")
+def running(pool, postgresql_server, redis_server, tmp_path_factory):
+    """Give an installation whose beat and worker serve all tests of a module."""
+    # A database of Redis beside the one that other tests empty.
+    broker_url = f"{redis_server.url.rpartition('/')[0]}/1"
+    folder = tmp_path_factory.mktemp(pool)
+    with (
+        new_postgresql_database(postgresql_server.url) as url,
+        site(folder, database_url=url, broker_url=broker_url) as made,
+    ):
+        made.beat().wait_for_log("beat started")
+        made.worker(pool=pool).wait_for_log("ready.")
         yield made

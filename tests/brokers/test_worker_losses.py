@@ -43,13 +43,16 @@ def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
     rabbitmq_site.beat()
     killed = rabbitmq_site.worker()
     run, gate = hold(rabbitmq_site, "probe.hold_late")
-    gate.touch()
 
     killed.kill()
-    rabbitmq_site.worker()
+    heir = rabbitmq_site.worker()
 
+    rabbitmq_site.wait_for_run("held", "running", where=lambda found: found.attempt == 2)
+    gate.touch()
     after = rabbitmq_site.wait_for_run("held", "succeeded")
-    assert after.id == run.id
+    assert (after.id, after.attempt, after.worker) == (run.id, 2, run.worker)
+    assert len(rabbitmq_site.diary.starts(run.id)) == 2
+    assert "put off" not in heir.text
 
 
 def test_a_database_that_was_away_gets_the_outcome_afterwards(own_server, site_folder, redis_url):

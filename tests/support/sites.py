@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from celery import Celery
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Dynbeat
+from celery_dynbeat import Dynbeat, Once
 from celery_dynbeat.client import RunInfo
 from celery_dynbeat.db.models import Node, Run
 from tests.support.diary import CONFIG_VARIABLE, DIARY_VARIABLE, Diary
@@ -103,6 +104,11 @@ class Site:
     def gate(self, name: str) -> Path:
         """Return a file that is not there yet, for the tasks that wait for one."""
         return self.folder / f"gate-{name}"
+
+    def create_once(self, name: str, *, task: str | None = None, **fields: Any) -> None:
+        """Create a schedule of the owner that is due in a moment, of task ``probe.<name>``."""
+        soon = Once.after(timedelta(seconds=0.5))
+        self.mine.create(name, task=task or f"probe.{name}", trigger=soon, **fields)
 
     def runs(self, name: str | None = None) -> Sequence[RunInfo]:
         """Return the runs of the owner, the newest first."""
