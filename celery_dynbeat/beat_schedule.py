@@ -50,14 +50,16 @@ def _sync(
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
             edits.delete(session, row, now=now)
+    kept = 0
     for name, given in converted.items():
         try:
             _upsert_beside_others(context, session, name, given)
+            kept += 1
         except DynbeatError as error:
             _refused(name, error)
     logger.info(
         "beat_schedule: %s entries kept, %s removed",
-        len(converted),
+        kept,
         len(gone),
         extra={"event": Event.CONFIG_SYNCED},
     )
@@ -135,6 +137,9 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
     if unknown:
         rule = f"unknown key; known are {', '.join(sorted(_KNOWN_KEYS))}"
         raise checks.refuse(unknown[0], entry[unknown[0]], rule)
+    for key in ("task", "schedule"):
+        if key not in entry:
+            raise checks.refuse("entry", dict(entry), f"has no {key!r}")
     options = dict(entry.get("options") or {})
     expires = options.pop("expires", None)
     if entry.get("relative"):

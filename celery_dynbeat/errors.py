@@ -57,7 +57,7 @@ class ScheduleExistsError(DynbeatError):
     def __init__(self, *, owner: str, name: str) -> None:
         super().__init__(
             f"owner {owner!r} already has a schedule named {name!r}; names are unique for each"
-            " owner: choose another name, or call upsert() to replace it",
+            " owner: choose another name, or call upsert() to change it",
         )
         self.owner = owner
         self.name = name

@@ -21,15 +21,15 @@ TAGS = 32
 class Fields(TypedDict, total=False):
     """What may be said of a schedule beside its name, task and trigger.
 
-    ``queue`` and ``priority`` are short for entries of ``options``. Instants are aware datetimes,
-    durations timedeltas or seconds. ``catch_up`` None means the setting dynbeat_catch_up.
+    ``queue`` and ``priority`` are short for entries of ``options``; None takes them back. Instants
+    are aware datetimes, durations timedeltas or seconds. ``catch_up`` None means the setting dynbeat_catch_up.
     """
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     options: Mapping[str, Any]
-    queue: str
-    priority: int
+    queue: str | None
+    priority: int | None
     start_at: datetime | None
     end_at: datetime | None
     max_runs: int | None
@@ -56,7 +56,7 @@ def columns(given: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
     for field, value in given.items():
         check = _CHECKS.get(field)
         if check is None:
-            known = ", ".join(sorted(_CHECKS))
+            known = ", ".join(sorted([*_CHECKS, "priority", "queue", "trigger"]))
             raise refuse(field, value, f"there is no such field; known are {known}")
         values[field] = check(field, value)
     _check_span(values)
@@ -70,12 +70,14 @@ def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     ``current`` are those that the schedule has; they stay where neither says otherwise.
     """
     rest = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
-    short = {key: given[key] for key in ("queue", "priority") if given.get(key) is not None}
+    short = {key: given[key] for key in ("queue", "priority") if key in given}
     if short or "options" in given:
         base = given.get("options", current)
         if not isinstance(base, Mapping):
             raise refuse("options", base, "must be a mapping")
-        rest["options"] = {**base, **short}
+        merged = {**base, **short}
+        # None takes one of the two back.
+        rest["options"] = {key: merged[key] for key in merged if short.get(key, merged) is not None}
     return rest
 
 

@@ -82,8 +82,9 @@ class OwnerSchedules:
     ) -> ScheduleInfo:
         """Create the schedule, or give the one of that name this task, trigger and fields.
 
-        Fields that are not given keep their values. Called again with another trigger it moves the
-        schedule: only the latest applies. Raises InvalidScheduleError.
+        Fields that are not given keep their values, and a schedule that is paused stays paused.
+        Called again with another trigger it moves the schedule: only the latest applies. Raises
+        InvalidScheduleError.
         """
         checks.name("name", name)
         changes: Changes = {**given, "task": task, "trigger": trigger}

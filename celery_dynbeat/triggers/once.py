@@ -26,7 +26,12 @@ class Once(Trigger):
     @classmethod
     def after(cls, delay: timedelta) -> Self:
         """Return a trigger for ``delay`` from now, by this machine's clock."""
-        if delay < timedelta():
+        try:
+            possible = delay >= timedelta()
+        except TypeError:
+            # Not a timedelta after all.
+            possible = False
+        if not possible:
             message = f"the delay is {shorten(delay)}; it must be a timedelta, zero or positive"
             raise InvalidTriggerError(message, field="at")
         try:

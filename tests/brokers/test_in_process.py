@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from pytest_celery.defaults import ALL_CELERY_BROKERS
 
 from celery_dynbeat import Dynbeat, Once
 from celery_dynbeat.dispatch import Dispatcher
@@ -72,6 +73,12 @@ def test_passes_by_hand_and_a_worker_in_this_process_run_a_schedule(dynbeat, dis
 
     assert started == [run.id]
     assert (run.attempt, run.error) == (1, None)
+
+
+@pytest.fixture(params=sorted(ALL_CELERY_BROKERS))
+def celery_broker(request):
+    # pytest-celery takes its brokers from a set, in another order in each process of xdist.
+    return request.getfixturevalue(request.param)
 
 
 @pytest.mark.docker

@@ -201,3 +201,11 @@ def test_run_now_leaves_the_schedule_as_it_is_and_two_calls_make_two_runs(mine, 
     assert (first.origin, first.status, first.scheduled_for) == ("manual", "pending", START)
     assert second.scheduled_for == START + timedelta(microseconds=1)
     assert mine.get("n") == made
+
+
+def test_none_takes_a_queue_back(mine):
+    mine.create("n", task="t", trigger=MINUTELY, queue="mail", priority=3)
+
+    changed = mine.update("n", queue=None)
+
+    assert changed.options == {"priority": 3}
