@@ -22,7 +22,8 @@ class Fields(TypedDict, total=False):
     """What may be said of a schedule beside its name, task and trigger.
 
     ``queue`` and ``priority`` are short for entries of ``options``; None takes them back. Instants
-    are aware datetimes, durations timedeltas or seconds. ``catch_up`` None means the setting dynbeat_catch_up.
+    are aware datetimes, durations timedeltas or seconds. ``catch_up`` None means the setting
+    dynbeat_catch_up.
     """
 
     args: Sequence[Any]
