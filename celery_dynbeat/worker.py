@@ -256,7 +256,8 @@ def _claimed_run_id(request: Any) -> str | None:
 class DynbeatStep(bootsteps.StartStopStep):
     """A step of the worker's blueprint: created before the pool forks, started after it."""
 
-    requires = ("celery.worker.components:Pool",)
+    # After all that forks: what this step opens should not be open in a child.
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)

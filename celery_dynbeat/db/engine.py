@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.errors import ConfigurationError
@@ -35,7 +36,15 @@ def _forget_connections() -> None:
         engine.dispose(close=False)
 
 
-os.register_at_fork(after_in_child=_forget_connections)
+def _close_idle_files() -> None:
+    # A SQLite file that is open during a fork keeps the child from locking it ("locking
+    # protocol"). Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
+    for engine in _engines:
+        if engine.dialect.name == "sqlite" and isinstance(engine.pool, QueuePool):
+            engine.dispose()
+
+
+os.register_at_fork(before=_close_idle_files, after_in_child=_forget_connections)
 
 
 class Database:
