@@ -203,6 +203,11 @@ def capabilities_of(dialect: Dialect) -> Capabilities:
     raise NotImplementedError(msg)
 
 
+def is_embedded(name: str) -> bool:
+    """Return whether the database that SQLAlchemy calls ``name`` is a file of this machine."""
+    return name in Sqlite.names
+
+
 def notify_statement() -> Executable:
     """Return the statement that wakes the listening beats when its transaction commits."""
     return select(func.pg_notify(CHANNEL, ""))

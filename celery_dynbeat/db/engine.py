@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
 from celery_dynbeat.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def _close_idle_files() -> None:
     # A SQLite file that is open during a fork keeps the child from locking it ("locking
     # protocol"). Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
     for engine in _engines:
-        if engine.dialect.name == "sqlite" and isinstance(engine.pool, QueuePool):
+        if is_embedded(engine.dialect.name) and isinstance(engine.pool, QueuePool):
             engine.dispose()
 
 
@@ -159,5 +159,5 @@ class Database:
 
     def _options_for(self, backend: str) -> dict[str, Any]:
         # A connection that died while idle is replaced before it is used.
-        defaults: dict[str, Any] = {"pool_pre_ping": backend != "sqlite"}
+        defaults: dict[str, Any] = {"pool_pre_ping": not is_embedded(backend)}
         return {**defaults, **self._options}
