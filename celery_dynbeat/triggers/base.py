@@ -6,6 +6,9 @@ from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
 
+#: How many of the next fire times tell how densely a trigger fires.
+SAMPLE = 200
+
 
 class Trigger(ABC):
     """A rule that yields fire times. Triggers are values: immutable, equal by content, hashable.
@@ -35,8 +38,13 @@ class Trigger(ABC):
         """
 
     @abstractmethod
+    def phrase(self) -> str:
+        """Say the rule in words that can stand within a sentence."""
+
     def describe(self) -> str:
-        """Say the rule in words."""
+        """Say the rule as a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``."""
+        phrase = self.phrase()
+        return phrase[:1].upper() + phrase[1:]
 
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time in ``(after, until]``, or None when there is none.
@@ -67,6 +75,20 @@ class Trigger(ABC):
             fire_time = self.next_after(fire_time)
         return count
 
+    def shortest_interval(self, *, after: datetime) -> timedelta | None:
+        """Return the shortest distance between two of the next SAMPLE fire times.
+
+        None when there are fewer than two of them.
+        """
+        shortest, earlier = None, self.next_after(after)
+        for _ in range(SAMPLE):
+            later = None if earlier is None else self.next_after(earlier)
+            if earlier is None or later is None:
+                break
+            distance, earlier = later - earlier, later
+            shortest = distance if shortest is None else min(shortest, distance)
+        return shortest
+
     def to_json(self) -> dict[str, str | None]:
         """Return what JSON can carry; ``trigger_from_json`` reads it back."""
         return {"kind": self.kind, "spec": self.spec, "timezone": self.timezone}
@@ -77,6 +99,10 @@ class Trigger(ABC):
 
     def anchored_at(self, instant: datetime) -> "Trigger":  # noqa: ARG002 - only Every has one
         """Return this trigger counting from ``instant``, if its rule needs an anchor."""
+        return self
+
+    def hashed_by(self, key: str) -> "Trigger":  # noqa: ARG002 - only Cron has an H
+        """Return this trigger with the values that ``key`` picks for each ``H`` in its rule."""
         return self
 
 

@@ -66,7 +66,7 @@ class Cron(Trigger):
         # The minute has fire times inside it: a seconds field, or an offset of odd seconds.
         return _first_after(self, instant.replace(microsecond=0))
 
-    def describe(self) -> str:
+    def phrase(self) -> str:
         """Say the expression and its zone in words."""
         words = describe_cron(parse_fields(self.expression), day_or=self.day_or)
         return f"{words}, {self.timezone or 'UTC'}"

@@ -64,7 +64,7 @@ class Every(Trigger):
             return 0
         return min((until - first) // self.interval + 1, max(limit, 0))
 
-    def describe(self) -> str:
+    def phrase(self) -> str:
         """Say the interval, and the anchor if there is one."""
         words = describe_duration(self.interval)
         return (

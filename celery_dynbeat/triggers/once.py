@@ -54,6 +54,6 @@ class Once(Trigger):
         lies_inside = utc(after, field="after") < self.at <= utc(until, field="until")
         return self.at if lies_inside else None
 
-    def describe(self) -> str:
+    def phrase(self) -> str:
         """Say the instant, in UTC."""
         return f"once at {self.at.replace(tzinfo=None)} UTC"

@@ -263,4 +263,5 @@ def test_expressions_are_equal_by_content():
     ],
 )
 def test_an_expression_says_itself_in_words(trigger, words):
-    assert trigger.describe() == words
+    assert trigger.phrase() == words
+    assert trigger.describe() == words[0].upper() + words[1:]

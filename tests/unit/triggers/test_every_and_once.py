@@ -150,4 +150,5 @@ def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
     ],
 )
 def test_a_trigger_says_itself_in_words(trigger, words):
-    assert trigger.describe() == words
+    assert trigger.phrase() == words
+    assert trigger.describe() == words[0].upper() + words[1:]
