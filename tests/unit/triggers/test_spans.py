@@ -74,5 +74,5 @@ class Counting(Trigger):
         self.calls += 1
         return self.inner.next_after(instant)
 
-    def describe(self) -> str:
+    def phrase(self) -> str:
         return "counted"
