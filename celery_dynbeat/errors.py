@@ -78,6 +78,19 @@ class StaleScheduleError(DynbeatError):
         self.version = version
 
 
+class OwnerLimitError(DynbeatError):
+    """An owner may not have or do more than the settings allow.
+
+    ``setting`` is the limit's name, ``limit`` its value.
+    """
+
+    def __init__(self, message: str, *, owner: str, setting: str, limit: object) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.setting = setting
+        self.limit = limit
+
+
 class DispatchError(DynbeatError):
     """A run could not be handed to the broker, for a reason that lies in the run itself.
 

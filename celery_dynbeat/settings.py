@@ -14,6 +14,8 @@ PREFIX = "dynbeat_"
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 LARGEST_BATCH = 10_000
 CATCH_UPS = ("latest", "all", "none")
+OVERLAPS = ("allow", "skip", "buffer_one", "cancel_previous")
+ON_LOST = ("record", "rerun")
 
 
 class Configuration(Protocol):
@@ -74,6 +76,20 @@ def _duration(value: object) -> timedelta:
     return value
 
 
+def _delay(value: object) -> timedelta:
+    """Check a duration that may be zero."""
+    if value in {0, timedelta(0)} and not isinstance(value, bool):
+        return timedelta(0)
+    return _duration(value)
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        msg = "must be a list of task names, in which * stands for any characters"
+        raise ValueError(msg)  # noqa: TRY004
+    return tuple(_text(pattern) for pattern in value)
+
+
 def _one_of(*choices: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         if value not in choices:
@@ -101,8 +117,9 @@ def _setting(default: Any, check: Callable[[object], Any]) -> Any:
 class Settings:
     """Every setting with its default; the name in the configuration has ``dynbeat_`` before it.
 
-    ``create_tables`` None means: on an embedded database only. ``timezone`` None means: the
-    Celery application's own.
+    Those of a schedule's policies serve where the schedule leaves one open. None means: no limit,
+    no expiry, never pause. ``create_tables`` None means: on an embedded database only.
+    ``timezone`` None means: the Celery application's own.
     """
 
     database_url: str = _setting("sqlite:///dynbeat.sqlite3", _text)
@@ -119,6 +136,16 @@ class Settings:
     resend_after: timedelta = _setting(timedelta(hours=1), _duration)
     node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)
     catch_up: str = _setting("latest", _one_of(*CATCH_UPS))
+    catch_up_window: timedelta | None = _setting(None, _duration)
+    overlap: str = _setting("allow", _one_of(*OVERLAPS))
+    max_run_time: timedelta = _setting(timedelta(hours=1), _duration)
+    jitter: timedelta = _setting(timedelta(0), _delay)
+    expires_after: timedelta | None = _setting(None, _duration)
+    on_lost: str = _setting("record", _one_of(*ON_LOST))
+    pause_after_failures: int | None = _setting(None, _count)
+    min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
+    max_schedules_per_owner: int | None = _setting(None, _count)
+    allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
     max_payload_bytes: int = _setting(65_536, _count)
 
     @classmethod

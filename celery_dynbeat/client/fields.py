@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from celery_dynbeat.client import options
-from celery_dynbeat.client.checks import LONGEST, instant, name, plain_json, refuse
-from celery_dynbeat.settings import CATCH_UPS
+from celery_dynbeat.client.checks import LONGEST, instant, name, number, plain_json, refuse
+from celery_dynbeat.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers import Trigger
 
 DESCRIPTION_LENGTH = 1024
@@ -22,8 +22,9 @@ class Fields(TypedDict, total=False):
     """What may be said of a schedule beside its name, task and trigger.
 
     ``queue`` and ``priority`` are short for entries of ``options``; None takes them back. Instants
-    are aware datetimes, durations timedeltas or seconds. ``catch_up`` None means the setting
-    dynbeat_catch_up.
+    are aware datetimes, durations timedeltas or seconds. For a policy (``catch_up`` to
+    ``pause_after_failures``) None means the setting of that name; ``jitter=0`` is none at all, and
+    ``pause_after_failures=0`` never pauses, whatever the settings say.
     """
 
     args: Sequence[Any]
@@ -37,6 +38,11 @@ class Fields(TypedDict, total=False):
     catch_up: str | None
     catch_up_window: timedelta | float | None
     expires_after: timedelta | float | None
+    jitter: timedelta | float | None
+    overlap: str | None
+    max_run_time: timedelta | float | None
+    on_lost: str | None
+    pause_after_failures: int | None
     description: str
     tags: Sequence[str]
 
@@ -118,10 +124,27 @@ def _max_runs(field: str, value: Any) -> Any:
     return value
 
 
-def _catch_up(field: str, value: Any) -> Any:
-    if value is not None and value not in CATCH_UPS:
-        raise refuse(field, value, f"must be one of {', '.join(CATCH_UPS)}")
-    return value
+def _failures(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    return number(field, value, least=0, most=2**31 - 1, whole=True)
+
+
+def _jitter(field: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    return float(number(field, value, least=0, most=LONGEST))
+
+
+def _one_of(*choices: str) -> Callable[[str, Any], Any]:
+    def check(field: str, value: Any) -> Any:
+        if value is not None and value not in choices:
+            raise refuse(field, value, f"must be one of {', '.join(choices)}")
+        return value
+
+    return check
 
 
 def _description(field: str, value: Any) -> Any:
@@ -167,9 +190,14 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "start_at": instant,
     "end_at": instant,
     "max_runs": _max_runs,
-    "catch_up": _catch_up,
+    "catch_up": _one_of(*CATCH_UPS),
     "catch_up_window": _seconds,
     "expires_after": _seconds,
+    "jitter": _jitter,
+    "overlap": _one_of(*OVERLAPS),
+    "max_run_time": _seconds,
+    "on_lost": _one_of(*ON_LOST),
+    "pause_after_failures": _failures,
     "description": _description,
     "tags": _tags,
 }

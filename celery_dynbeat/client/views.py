@@ -18,7 +18,8 @@ class ScheduleInfo:
     """A schedule as it stood when it was read. Instants are aware, in UTC.
 
     ``trigger`` is None when the row's text is damaged; ``error`` then says how. ``next_run_at`` is
-    None when the schedule is paused, finished or broken. ``version`` grows with each edit.
+    None when the schedule is paused, finished or broken. A policy that is None follows the
+    settings. ``version`` grows with each edit.
     """
 
     id: int
@@ -39,6 +40,11 @@ class ScheduleInfo:
     catch_up: str | None
     catch_up_window: timedelta | None
     expires_after: timedelta | None
+    jitter: timedelta | None
+    overlap: str | None
+    max_run_time: timedelta | None
+    on_lost: str | None
+    pause_after_failures: int | None
     next_run_at: datetime | None
     last_run_at: datetime | None
     finished_at: datetime | None
@@ -56,6 +62,8 @@ class ScheduleInfo:
             "trigger": _trigger(row),
             "catch_up_window": _duration(row.catch_up_window),
             "expires_after": _duration(row.expires_after),
+            "jitter": _duration(row.jitter),
+            "max_run_time": _duration(row.max_run_time),
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
         return cls(**plain, **special)

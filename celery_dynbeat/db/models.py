@@ -1,4 +1,4 @@
-"""The three tables. Rules that must hold are constraints here, each with a name.
+"""The tables. Rules that must hold are constraints here, each with a name.
 
 A row typed by hand works: every column that is not a decision has a server default, and beat
 plans an enabled row that has no next run.
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     and_,
+    false,
     text,
     true,
 )
@@ -127,10 +128,19 @@ class Schedule(Base):
     run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
     # NULL: the setting dynbeat_catch_up decides.
     catch_up: Mapped[str | None] = mapped_column(exact_text(16))
-    # Seconds, both.
+    # Seconds, all four. NULL, here and below: the setting of that name decides.
     catch_up_window: Mapped[float | None] = mapped_column(Double)
     expires_after: Mapped[float | None] = mapped_column(Double)
+    jitter: Mapped[float | None] = mapped_column(Double)
+    max_run_time: Mapped[float | None] = mapped_column(Double)
+    overlap: Mapped[str | None] = mapped_column(exact_text(16))
+    on_lost: Mapped[str | None] = mapped_column(exact_text(16))
+    # 0: never, whatever the setting says.
+    pause_after_failures: Mapped[int | None]
+    # The first fire time that is neither sent nor recorded as skipped. A paused or broken schedule
+    # keeps it, so that what passes meanwhile can be told.
     next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When beat takes it up: next_fire_at and its jitter.
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -152,6 +162,15 @@ class Schedule(Base):
         CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
         CheckConstraint("catch_up_window IS NULL OR catch_up_window > 0", name="window_positive"),
         CheckConstraint("expires_after IS NULL OR expires_after > 0", name="expiry_positive"),
+        CheckConstraint("jitter IS NULL OR jitter >= 0", name="jitter_positive"),
+        CheckConstraint("max_run_time IS NULL OR max_run_time > 0", name="run_time_positive"),
+        CheckConstraint(
+            "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')", name="overlap_known"
+        ),
+        CheckConstraint("on_lost IN ('record', 'rerun')", name="on_lost_known"),
+        CheckConstraint(
+            "pause_after_failures IS NULL OR pause_after_failures >= 0", name="failures_positive"
+        ),
         CheckConstraint(
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
             name="next_run_only_when_live",
@@ -256,6 +275,70 @@ Index(
     sqlite_where=_overdue,
 )
 
+# What may still change, by schedule: overlap, cancel and the search for lost runs ask for it.
+_unfinished = Run.finished_at.is_(None)
+Index(
+    "ix_dynbeat_run_unfinished",
+    Run.finished_at,
+    Run.schedule_id,
+    postgresql_where=_unfinished,
+    sqlite_where=_unfinished,
+)
+
+
+class Backfill(Base):
+    """Past fire times of a schedule that somebody asked to be run after all.
+
+    ``next_fire_at`` is the first one still to be dealt with; ``next_run_at`` is when beat goes on,
+    NULL once it has ended.
+    """
+
+    __tablename__ = "dynbeat_backfill"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    schedule_id: Mapped[int] = mapped_column(
+        BigId,
+        ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
+    )
+    start_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    end_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    batch_size: Mapped[int]
+    # Fire times: in all, made into runs, and passed over because they had a run.
+    total: Mapped[int]
+    made: Mapped[int] = mapped_column(server_default="0")
+    present: Mapped[int] = mapped_column(server_default="0")
+    next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    cancelled: Mapped[bool] = mapped_column(server_default=false())
+
+    __table_args__ = (
+        CheckConstraint("batch_size > 0", name="batch_size_positive"),
+        CheckConstraint("start_at <= end_at", name="span_ordered"),
+        Index("ix_dynbeat_backfill_schedule_id", "schedule_id"),
+        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
+    )
+
+
+_going_on = Backfill.next_run_at.is_not(None)
+Index(
+    "ix_dynbeat_backfill_next_run_at",
+    Backfill.next_run_at,
+    postgresql_where=_going_on,
+    sqlite_where=_going_on,
+)
+
+
+class Owner(Base):
+    """An owner whose number of schedules is limited: the row that creates lock to take turns."""
+
+    __tablename__ = "dynbeat_owner"
+
+    owner: Mapped[str] = mapped_column(exact_text(NAME_LENGTH), primary_key=True)
+
+    __table_args__ = ({"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},)
+
 
 class Node(Base):
     """A living beat or worker. A node that starts under the same name replaces its predecessor."""
@@ -283,10 +366,12 @@ __all__ = [
     "NAME_LENGTH",
     "UNFINISHED",
     "UNSTARTED",
+    "Backfill",
     "Base",
     "Node",
     "NodeKind",
     "Origin",
+    "Owner",
     "Run",
     "Schedule",
     "Status",

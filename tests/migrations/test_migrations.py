@@ -30,7 +30,8 @@ def described(inspector, table):
         return sorted((plain(item) for item in items), key=lambda item: str(item["name"]))
 
     return {
-        "columns": [plain(column) for column in inspector.get_columns(table)],
+        # A column that came later stands at the end of a table that was there before.
+        "columns": by_name(inspector.get_columns(table)),
         "primary key": plain(inspector.get_pk_constraint(table)),
         "foreign keys": by_name(inspector.get_foreign_keys(table)),
         "unique": by_name(inspector.get_unique_constraints(table)),

@@ -1,0 +1,128 @@
+"""Policies of a schedule, backfills, and the row that serialises an owner's creates.
+
+Revision: 0002
+
+Constraints come with their columns: SQLite can add neither to a table without rebuilding it, and
+a rebuild would take the history's link to its schedules.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from celery_dynbeat.db.dialects import utc_now
+from celery_dynbeat.db.types import UtcDateTime, exact_text
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+COLUMNS = (
+    ("jitter", sa.Double(), "jitter_positive", "jitter IS NULL OR jitter >= 0"),
+    (
+        "max_run_time",
+        sa.Double(),
+        "run_time_positive",
+        "max_run_time IS NULL OR max_run_time > 0",
+    ),
+    (
+        "overlap",
+        exact_text(16),
+        "overlap_known",
+        "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')",
+    ),
+    ("on_lost", exact_text(16), "on_lost_known", "on_lost IN ('record', 'rerun')"),
+    (
+        "pause_after_failures",
+        sa.Integer(),
+        "failures_positive",
+        "pause_after_failures IS NULL OR pause_after_failures >= 0",
+    ),
+)
+
+
+def upgrade() -> None:
+    for name, kind, rule, condition in COLUMNS:
+        _add_column(name, kind, f"ck_dynbeat_schedule_{rule}", condition)
+    op.create_index(
+        "ix_dynbeat_run_unfinished",
+        "dynbeat_run",
+        ["finished_at", "schedule_id"],
+        unique=False,
+        postgresql_where=sa.text("finished_at IS NULL"),
+        sqlite_where=sa.text("finished_at IS NULL"),
+    )
+    _create_backfill()
+    op.create_table(
+        "dynbeat_owner",
+        sa.Column("owner", exact_text(255), nullable=False),
+        sa.PrimaryKeyConstraint("owner", name=op.f("pk_dynbeat_owner")),
+        mariadb_charset="utf8mb4",
+        mysql_charset="utf8mb4",
+    )
+
+
+def _add_column(name: str, kind: sa.types.TypeEngine, rule: str, condition: str) -> None:
+    if op.get_context().dialect.name == "sqlite":
+        spelled = kind.compile(dialect=op.get_context().dialect)
+        op.execute(
+            f"ALTER TABLE dynbeat_schedule ADD COLUMN {name} {spelled}"
+            f" CONSTRAINT {rule} CHECK ({condition})"
+        )
+        return
+    op.add_column("dynbeat_schedule", sa.Column(name, kind, nullable=True))
+    op.create_check_constraint(op.f(rule), "dynbeat_schedule", condition)
+
+
+def _create_backfill() -> None:
+    op.create_table(
+        "dynbeat_backfill",
+        sa.Column("id", BIG_ID, autoincrement=True, nullable=False),
+        sa.Column("schedule_id", BIG_ID, nullable=False),
+        sa.Column("start_at", UtcDateTime(), nullable=False),
+        sa.Column("end_at", UtcDateTime(), nullable=False),
+        sa.Column("batch_size", sa.Integer(), nullable=False),
+        sa.Column("total", sa.Integer(), nullable=False),
+        sa.Column("made", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("present", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("next_fire_at", UtcDateTime(), nullable=True),
+        sa.Column("next_run_at", UtcDateTime(), nullable=True),
+        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("finished_at", UtcDateTime(), nullable=True),
+        sa.Column("cancelled", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.CheckConstraint("batch_size > 0", name=op.f("ck_dynbeat_backfill_batch_size_positive")),
+        sa.CheckConstraint("start_at <= end_at", name=op.f("ck_dynbeat_backfill_span_ordered")),
+        sa.ForeignKeyConstraint(
+            ["schedule_id"],
+            ["dynbeat_schedule.id"],
+            name=op.f("fk_dynbeat_backfill_schedule_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_dynbeat_backfill")),
+        mariadb_charset="utf8mb4",
+        mysql_charset="utf8mb4",
+    )
+    op.create_index(
+        "ix_dynbeat_backfill_schedule_id", "dynbeat_backfill", ["schedule_id"], unique=False
+    )
+    op.create_index(
+        "ix_dynbeat_backfill_next_run_at",
+        "dynbeat_backfill",
+        ["next_run_at"],
+        unique=False,
+        postgresql_where=sa.text("next_run_at IS NOT NULL"),
+        sqlite_where=sa.text("next_run_at IS NOT NULL"),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("dynbeat_owner")
+    op.drop_table("dynbeat_backfill")
+    op.drop_index("ix_dynbeat_run_unfinished", "dynbeat_run")
+    for name, _, rule, _ in reversed(COLUMNS):
+        if op.get_context().dialect.name != "sqlite":
+            op.drop_constraint(
+                op.f(f"ck_dynbeat_schedule_{rule}"), "dynbeat_schedule", type_="check"
+            )
+        op.drop_column("dynbeat_schedule", name)
