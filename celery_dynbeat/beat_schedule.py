@@ -11,14 +11,15 @@ from datetime import timedelta
 from typing import Any
 
 from celery import Celery
-from celery.schedules import BaseSchedule, crontab, maybe_schedule, schedule
+from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.celery_schedules import trigger_of
 from celery_dynbeat.client import Context, checks, edits
 from celery_dynbeat.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.events import Event
 from celery_dynbeat.store import schedules
-from celery_dynbeat.triggers import Cron, Every, Trigger
+from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
         raise checks.refuse("relative", entry["relative"], rule)
     return {
         "task": entry["task"],
-        "trigger": trigger_of(entry["schedule"], app=app),
+        "trigger": _trigger(entry["schedule"], app=app),
         "args": entry.get("args") or (),
         "kwargs": entry.get("kwargs") or {},
         "options": options,
@@ -155,51 +156,14 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
     }
 
 
+def _trigger(given: Any, *, app: Celery) -> Trigger:
+    # Celery's beat does this too: it makes a crontab one of the application's, in its zone.
+    spoken = maybe_schedule(given, app=app) if isinstance(given, BaseSchedule) else given
+    return trigger_of(spoken, timezone=str(app.timezone))
+
+
 def _expires_after(expires: Any) -> Any:
     if expires is None or isinstance(expires, (int, float, timedelta)):
         return expires
     rule = "an instant would expire all later runs; give seconds or a timedelta"
     raise checks.refuse("options['expires']", expires, rule)
-
-
-def trigger_of(given: object, *, app: Celery) -> Trigger:
-    """Return the trigger that says the same as one of Celery's schedules.
-
-    Raises InvalidScheduleError for one that no trigger says.
-    """
-    if isinstance(given, Trigger):
-        return given
-    spoken: BaseSchedule = maybe_schedule(given, app=app)
-    if type(spoken) is crontab and spoken.nowfun is None:
-        # Celery asks for both day fields to match; cron would be content with either.
-        return Cron(_cron_text(spoken), timezone=str(spoken.tz or app.timezone), day_or=False)
-    if type(spoken) is schedule and not spoken.relative and spoken.nowfun is None:
-        return Every(spoken.run_every)
-    rule = (
-        "only crontab, timedelta and numbers of seconds can be kept in the table; use one of them"
-    )
-    raise checks.refuse("schedule", given, rule)
-
-
-def _cron_text(spoken: crontab) -> str:
-    return " ".join(
-        (
-            _field(spoken._orig_minute, spoken.minute, 0, 59),  # noqa: SLF001 - public in __reduce__
-            _field(spoken._orig_hour, spoken.hour, 0, 23),  # noqa: SLF001
-            _field(spoken._orig_day_of_month, spoken.day_of_month, 1, 31),  # noqa: SLF001
-            _field(spoken._orig_month_of_year, spoken.month_of_year, 1, 12),  # noqa: SLF001
-            _field(spoken._orig_day_of_week, spoken.day_of_week, 0, 6),  # noqa: SLF001
-        ),
-    )
-
-
-def _field(original: object, values: set[int], lowest: int, highest: int) -> str:
-    """Return a cron field for the ``values`` that Celery found in ``original``.
-
-    A step over the whole range stays a wildcard, since that decides what happens at a DST change.
-    """
-    if values == set(range(lowest, highest + 1)):
-        return "*"
-    if isinstance(original, str) and original.startswith("*/") and "," not in original:
-        return original
-    return ",".join(str(value) for value in sorted(values))

@@ -1,7 +1,7 @@
 """What every trigger can do: the interface, and the parts that follow from ``next_after`` alone."""
 
 from abc import ABC, abstractmethod
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
@@ -19,6 +19,8 @@ class Trigger(ABC):
     __slots__ = ()
 
     kind: ClassVar[str]
+    #: Whether counting costs little however many fire times there are.
+    counts_fast: ClassVar[bool] = False
 
     @property
     def timezone(self) -> str | None:
@@ -88,6 +90,18 @@ class Trigger(ABC):
             distance, earlier = later - earlier, later
             shortest = distance if shortest is None else min(shortest, distance)
         return shortest
+
+    def excluding(self, *what: "date | Trigger", timezone: str | None = None) -> "Trigger":
+        """Return this trigger without the fire times that fall on the days of ``what``.
+
+        Dates, and triggers for each day on which they fire. The days are those of ``timezone``,
+        without one of this trigger's own zone, without that of UTC. Exclusions of the same zone
+        add up. Raises ``InvalidTriggerError``.
+        """
+        # Imported late: Excluding is itself a Trigger, so its module needs this one first.
+        from celery_dynbeat.triggers.excluding import Excluding  # noqa: PLC0415
+
+        return Excluding(self, *what, timezone=timezone)
 
     def to_json(self) -> dict[str, str | None]:
         """Return what JSON can carry; ``trigger_from_json`` reads it back."""

@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 from celery_dynbeat.triggers.base import Trigger, require_text, utc
-from celery_dynbeat.triggers.fields import parse_fields
+from celery_dynbeat.triggers.counts import count, wall_times
+from celery_dynbeat.triggers.cron_words import describe_cron
+from celery_dynbeat.triggers.fields import parse_fields, picked_by
 from celery_dynbeat.triggers.wall import next_fixed, next_wildcard, wall_rule
-from celery_dynbeat.triggers.words import describe_cron
 from celery_dynbeat.triggers.zones import lookup
 
 DAY_AND = "day_and"
@@ -25,6 +26,9 @@ class Cron(Trigger):
     When neither day field begins with ``*``, one that matches is enough, as in cron; with
     ``day_or=False`` both must match, as in Celery's ``crontab``. Without a zone: UTC.
 
+    Each ``H`` stands for numbers that ``hashed_by(key)`` picks; until then for those of the key
+    ``""``. Beat gives the owner and name of the schedule as the key.
+
     Around a change of clocks a fixed time (neither minute nor hour begins with ``*``) fires once:
     at the first instant after the gap if the clock skips it, at its first occurrence if the clock
     repeats it. Any other expression follows elapsed time: it fires at each real instant whose wall
@@ -35,6 +39,7 @@ class Cron(Trigger):
     """
 
     kind: ClassVar[str] = "cron"
+    counts_fast: ClassVar[bool] = True
 
     expression: str
     timezone: str | None = field(default=None)
@@ -66,6 +71,14 @@ class Cron(Trigger):
         # The minute has fire times inside it: a seconds field, or an offset of odd seconds.
         return _first_after(self, instant.replace(microsecond=0))
 
+    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
+        """Count the fire times in ``(after, until]``, at most up to ``limit``."""
+        after = max(utc(after, field="after"), _EARLIEST)
+        until = min(utc(until, field="until"), _LATEST)
+        times = wall_times(self.expression, day_or=self.day_or)
+        zone = lookup(self.timezone or "UTC")
+        return min(count(times, zone, after=after, until=until), max(limit, 0))
+
     def phrase(self) -> str:
         """Say the expression and its zone in words."""
         words = describe_cron(parse_fields(self.expression), day_or=self.day_or)
@@ -74,6 +87,14 @@ class Cron(Trigger):
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger in the zone ``name``, itself if it has a zone already."""
         return self if self.timezone is not None else replace(self, timezone=name)
+
+    def hashed_by(self, key: str) -> Trigger:
+        """Return this trigger with the numbers that ``key`` picks for each ``H``, else itself.
+
+        They are the same for ever and on every machine.
+        """
+        fields = parse_fields(self.expression)
+        return replace(self, expression=picked_by(key, fields)) if fields.hashed else self
 
 
 @lru_cache(maxsize=8192)

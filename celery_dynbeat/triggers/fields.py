@@ -1,9 +1,10 @@
 """Cron expressions as text: five fields, or six with seconds as the sixth.
 
 The grammar is that of Vixie's crontab(5) - numbers, names, ranges, steps, lists, the ``@`` names -
-with ``L`` (last day of the month) and ``mon#2`` (second Monday of the month) from croniter, and
-ranges that wrap (``sat-sun``, ``22-2``). ``5/15`` means from 5 to the end in steps of 15, as in
-croniter. Everything is checked here, so that croniter only ever sees plain lists of numbers.
+with what others have added: ``L``, ``mon#2`` and ``L5`` from croniter, which also has ranges that
+wrap (``sat-sun``, ``22-2``) and ``5/15`` for from 5 to the end in steps of 15; ``LW``, ``15W``,
+``L-3`` and ``5L`` from Quartz; ``H`` from Jenkins. Everything is checked here, so that croniter
+only ever sees plain lists of numbers.
 """
 
 import re
@@ -12,13 +13,15 @@ from functools import lru_cache
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import shorten
+from celery_dynbeat.triggers.days import MonthDay, NthWeekday
+from celery_dynbeat.triggers.domains import DOMAINS, Domain, refusal
+from celery_dynbeat.triggers.items import Pick, parse_item
 
 # With its longest suffix the text still fits into a column of 255 characters.
 MAX_LENGTH = 240
-LAST_DAY = "l"
+# The numbers that stand for H take up to twice its room: "h,h" becomes "59,59".
+MAX_LENGTH_HASHED = MAX_LENGTH // 2
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -28,43 +31,28 @@ _ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_ITEM = re.compile(r"(\*|[a-z0-9]{1,3})(?:-([a-z0-9]{1,3}))?(?:/([0-9]{1,3}))?", re.ASCII)
-_NTH = re.compile(r"([a-z0-9]{1,3})#([0-9])", re.ASCII)
 _REFUSED = (
     (re.compile(r"\?"), "'?' is not cron's; write * for any value"),
     (
-        re.compile(r"(^|[,-])[hr]($|[(/,-])"),
-        "H and R pick a value by hash or by chance; write the value, spread the load by jitter",
+        re.compile(r"(^|,)r($|[(/,-])"),
+        "R would pick by chance, anew at each reading; write H, which picks once for each schedule",
     ),
-    (re.compile(r"^l?w$|[0-9]w|w[0-9]"), "W (nearest weekday) is not supported; name the days"),
 )
-_LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """The values that a field may take; ``names`` stand for ``low``, ``low + 1`` ..."""
-
-    name: str
-    low: int
-    high: int
-    names: tuple[str, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Return how many values there are."""
-        return self.high - self.low + 1
+_FIVE, _SIX = 5, 6
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its text, and the values that it names, in order."""
+    """One field: its text, the values that it names, in order, and what is no number.
+
+    ``rules`` are days that the calendar names, ``picks`` what waits for a key.
+    """
 
     text: str
     values: tuple[int, ...]
     full: bool
-    last_day: bool = False
-    nth: tuple[tuple[int, int], ...] = ()
+    rules: tuple[MonthDay | NthWeekday, ...] = ()
+    picks: tuple[Pick, ...] = ()
 
     @property
     def starred(self) -> bool:
@@ -93,17 +81,16 @@ class Fields:
         """
         return self.minute.starred or self.hour.starred
 
+    @property
+    def each(self) -> tuple[Field, ...]:
+        """Return the fields in their order."""
+        five = (self.minute, self.hour, self.day, self.month, self.weekday)
+        return five if self.second is None else (*five, self.second)
 
-_DOMAINS = (
-    Domain("minute", 0, 59),
-    Domain("hour", 0, 23),
-    Domain("day of month", 1, 31),
-    Domain("month", 1, 12, _MONTHS),
-    Domain("day of week", 0, 6, _WEEKDAYS),
-    Domain("second", 0, 59),
-)
-_DAY, _WEEKDAY = _DOMAINS[2], _DOMAINS[4]
-_FIVE, _SIX = 5, 6
+    @property
+    def hashed(self) -> bool:
+        """Whether there is an ``H`` in it."""
+        return any(field.picks for field in self.each)
 
 
 @lru_cache(maxsize=4096)
@@ -120,24 +107,29 @@ def parse_fields(expression: str) -> Fields:
             " (minute, hour, day of month, month, day of week) or 6 (then seconds, last)"
         )
         raise InvalidTriggerError(message)
-    parsed = [_parse_field(text, domain) for text, domain in zip(texts, _DOMAINS, strict=False)]
+    parsed = [_parse_field(text, domain) for text, domain in zip(texts, DOMAINS, strict=False)]
     second = parsed[_FIVE] if len(parsed) == _SIX else None
     minute, hour, day, month, weekday = parsed[:_FIVE]
-    return Fields(" ".join(texts), minute, hour, day, month, weekday, second)
+    fields = Fields(" ".join(texts), minute, hour, day, month, weekday, second)
+    if fields.hashed and len(fields.text) > MAX_LENGTH_HASHED:
+        raise _too_long(expression, limit=MAX_LENGTH_HASHED)
+    return fields
 
 
-def month_has(day: int, month: int) -> bool:
-    """Whether ``month`` has the day ``day``, at least in leap years."""
-    return day <= _LONGEST.get(month, 31)
+def picked_by(key: str, fields: Fields) -> str:
+    """Return the expression with the values that ``key`` picks for each ``H``."""
+    pairs = zip(fields.each, DOMAINS, strict=False)
+    return " ".join(_picked_in(field, domain, key) for field, domain in pairs)
+
+
+def _picked_in(field: Field, domain: Domain, key: str) -> str:
+    picked = {pick.text: pick.picked_by(key, field=domain.name) for pick in field.picks}
+    return ",".join(picked.get(item, item) for item in field.text.split(","))
 
 
 def _split(expression: str) -> list[str]:
     if len(expression) > MAX_LENGTH:
-        message = (
-            f"cron expression {shorten(expression)} has {len(expression)} characters; at most"
-            f" {MAX_LENGTH} are allowed: use ranges and steps"
-        )
-        raise InvalidTriggerError(message)
+        raise _too_long(expression, limit=MAX_LENGTH)
     text = " ".join(expression.lower().split())
     if text == "@reboot":
         message = "'@reboot' is no time; call the task from Celery's beat_init signal instead"
@@ -148,90 +140,35 @@ def _split(expression: str) -> list[str]:
     return _ALIASES.get(text, text).split()
 
 
+def _too_long(expression: str, *, limit: int) -> InvalidTriggerError:
+    hashed = " with an H" if limit == MAX_LENGTH_HASHED else ""
+    message = (
+        f"cron expression {shorten(expression)} has {len(expression)} characters; at most"
+        f" {limit} are allowed{hashed}: use ranges and steps"
+    )
+    return InvalidTriggerError(message)
+
+
 def _parse_field(text: str, domain: Domain) -> Field:
     for pattern, reason in _REFUSED:
         if pattern.search(text):
-            raise _refusal(text, domain, reason)
+            raise refusal(text, domain, reason)
     values: set[int] = set()
-    nth: set[tuple[int, int]] = set()
-    items = text.split(",")
-    for item in items:
-        if domain is _WEEKDAY and (match := _NTH.fullmatch(item)):
-            nth.add((_number(match[1], domain, text) % 7, _week(match[2], text)))
-        elif not (domain is _DAY and item == LAST_DAY):
-            values.update(_item_values(item, domain, text))
-    if nth and values:
-        raise _refusal(text, domain, "days with and without # cannot be mixed in one field")
+    # Without repetitions, in the order in which they are written.
+    rules: dict[MonthDay | NthWeekday, None] = {}
+    picks: dict[Pick, None] = {}
+    for item in text.split(","):
+        parsed = parse_item(item, domain, text)
+        if isinstance(parsed, Pick):
+            picks[parsed] = None
+        elif isinstance(parsed, MonthDay | NthWeekday):
+            rules[parsed] = None
+        else:
+            values.update(parsed)
     return Field(
         text,
         tuple(sorted(values)),
         full=len(values) == domain.size,
-        last_day=domain is _DAY and LAST_DAY in items,
-        nth=tuple(sorted(nth)),
+        rules=tuple(rules),
+        picks=tuple(picks),
     )
-
-
-def _item_values(item: str, domain: Domain, text: str) -> set[int]:
-    """Return the values of one item of a list: ``*``, ``5``, ``1-5``, ``*/2``, ``1-5/2``."""
-    match = _ITEM.fullmatch(item)
-    if match is None:
-        raise _refusal(text, domain, f"{shorten(item)} is no number, name, range or step")
-    first, last, step_text = match.groups()
-    if first == "*" and last is not None:
-        raise _refusal(text, domain, "* takes no range; write both ends as numbers")
-    step = _step(step_text, domain, text)
-    if first == "*":
-        return set(range(domain.low, domain.high + 1, step))
-    low = _number(first, domain, text)
-    if last is not None:
-        return _walk(low, _number(last, domain, text), step, domain)
-    if step_text is None:
-        return _walk(low, low, 1, domain)
-    return set(range(low % 7 if domain is _WEEKDAY else low, domain.high + 1, step))
-
-
-def _walk(low: int, high: int, step: int, domain: Domain) -> set[int]:
-    """Step from ``low`` to ``high``, round the end of the field if need be."""
-    if domain is _WEEKDAY and low > high:
-        # The Sunday that opens "sun-tue" written as 7; it closes "fri-sun" written as 0.
-        low %= 7
-    length = high - low if low <= high else high - low + domain.size
-    return {
-        (low - domain.low + done) % domain.size + domain.low for done in range(0, length + 1, step)
-    }
-
-
-def _number(token: str, domain: Domain, text: str) -> int:
-    """Return the value of a number or name; 7 is Sunday too, and stays 7 to end a range."""
-    if token in domain.names:
-        return domain.names.index(token) + domain.low
-    highest = 7 if domain is _WEEKDAY else domain.high
-    if token.isdigit() and domain.low <= int(token) <= highest:
-        return int(token)
-    if token == LAST_DAY and domain is _DAY:
-        raise _refusal(text, domain, "L stands alone or in a list, not in a range or step")
-    known = f" or a name from {domain.names[0]} to {domain.names[-1]}" if domain.names else ""
-    reason = f"{token!r} is not a number from {domain.low} to {highest}{known}"
-    raise _refusal(text, domain, reason)
-
-
-def _step(token: str | None, domain: Domain, text: str) -> int:
-    if token is None:
-        return 1
-    if 1 <= int(token) <= domain.size:
-        return int(token)
-    reason = (
-        f"the step {token} is not from 1 to {domain.size}: steps start again with each round of the"
-        " field; for longer intervals use Every"
-    )
-    raise _refusal(text, domain, reason)
-
-
-def _week(digit: str, text: str) -> int:
-    if digit in "12345":
-        return int(digit)
-    raise _refusal(text, _WEEKDAY, f"#{digit} is not from #1 to #5: a month has no other weeks")
-
-
-def _refusal(text: str, domain: Domain, reason: str) -> InvalidTriggerError:
-    return InvalidTriggerError(f"{domain.name} {shorten(text)}: {reason}", field=domain.name)

@@ -17,6 +17,7 @@ class Once(Trigger):
     """
 
     kind: ClassVar[str] = "once"
+    counts_fast: ClassVar[bool] = True
 
     at: datetime
 

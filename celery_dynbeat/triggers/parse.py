@@ -3,16 +3,24 @@
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import lru_cache
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import Trigger, require_text, shorten
+from celery_dynbeat.triggers.combined import AnyOf, parse_any_of
+from celery_dynbeat.triggers.composite import MAX_SPEC
 from celery_dynbeat.triggers.cron import DAY_AND, Cron
 from celery_dynbeat.triggers.every import Every
+from celery_dynbeat.triggers.excluding import Excluding, parse_excluding
 from celery_dynbeat.triggers.once import Once
+from celery_dynbeat.triggers.rrule import RRule
+from celery_dynbeat.triggers.rrule_text import MAX_LENGTH as MAX_RRULE
+from celery_dynbeat.triggers.solar import Solar
 from celery_dynbeat.triggers.text import parse_duration, parse_instant
 
 _MAX_LENGTH = 255
+_MAX_LENGTHS = {AnyOf.kind: MAX_SPEC, Excluding.kind: MAX_SPEC, RRule.kind: MAX_RRULE}
 _REPEATING = re.compile(
     r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
 )
@@ -59,8 +67,9 @@ def _parse(kind: str, spec: str, timezone: str | None) -> Trigger:
         near = difflib.get_close_matches(name[:40], _PARSERS, n=1)
         cure = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_PARSERS)}"
         raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {cure}", field="kind")
-    if len(spec) > _MAX_LENGTH:
-        message = f"{shorten(spec)} has {len(spec)} characters; at most {_MAX_LENGTH} are allowed"
+    most = _MAX_LENGTHS.get(name, _MAX_LENGTH)
+    if len(spec) > most:
+        message = f"{shorten(spec)} has {len(spec)} characters; at most {most} are allowed"
         raise InvalidTriggerError(message, field="spec")
     return _PARSERS[name](spec, timezone)
 
@@ -72,23 +81,50 @@ def _parse_cron(spec: str, timezone: str | None) -> Trigger:
     return Cron(expression, timezone=timezone, day_or=day_or)
 
 
-def _parse_every(spec: str, _timezone: str | None) -> Trigger:
+def _parse_every(spec: str, timezone: str | None) -> Trigger:
     match = _REPEATING.fullmatch(spec)
-    if match is None:
-        return Every(parse_duration(spec))
-    if match["times"].strip():
+    if match is not None and match["times"].strip():
         message = f"{shorten(spec)} counts its repetitions; write R/ and set max_runs instead"
         raise InvalidTriggerError(message, field="interval")
-    anchor = parse_instant(match["anchor"], field="anchor")
-    return Every(parse_duration(match["duration"]), anchor=anchor)
+    anchor = None if match is None else parse_instant(match["anchor"], field="anchor")
+    duration = parse_duration(spec if match is None else match["duration"])
+    if isinstance(duration, timedelta):
+        return Every(duration, anchor=anchor)
+    return Every(anchor=anchor, timezone=timezone, **duration)
 
 
 def _parse_once(spec: str, _timezone: str | None) -> Trigger:
     return Once(parse_instant(spec, field="at"))
 
 
+def _parse_any_of(spec: str, timezone: str | None) -> Trigger:
+    return parse_any_of(spec, timezone, read=trigger_from_json)
+
+
+def _parse_excluding(spec: str, timezone: str | None) -> Trigger:
+    return parse_excluding(spec, timezone, read=trigger_from_json)
+
+
+def _parse_rrule(spec: str, timezone: str | None) -> Trigger:
+    return RRule(spec, timezone=timezone)
+
+
+def _parse_solar(spec: str, _timezone: str | None) -> Trigger:
+    words = spec.split()
+    try:
+        event, latitude, longitude = words[0], *map(float, words[1:])
+    except (IndexError, ValueError) as error:
+        message = f"{shorten(spec)} must look like 'sunrise 37.5665 126.978'"
+        raise InvalidTriggerError(message, field="spec") from error
+    return Solar(event, latitude=latitude, longitude=longitude)
+
+
 _PARSERS: dict[str, Callable[[str, str | None], Trigger]] = {
     Cron.kind: _parse_cron,
     Every.kind: _parse_every,
     Once.kind: _parse_once,
+    RRule.kind: _parse_rrule,
+    Solar.kind: _parse_solar,
+    AnyOf.kind: _parse_any_of,
+    Excluding.kind: _parse_excluding,
 }

@@ -11,13 +11,12 @@ _INSTANT = re.compile(
 )
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?", re.ASCII)
 _DURATION = re.compile(
-    r"P(?=.*\d)(?:(?P<weeks>\d{1,9})W)?(?:(?P<days>\d{1,9})D)?"
+    r"P(?=.*\d)(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?"
+    r"(?:(?P<weeks>\d{1,9})W)?(?:(?P<days>\d{1,9})D)?"
     r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
     r"(?:(?P<seconds>\d{1,10})(?:\.(?P<fraction>\d{1,6}))?S)?)?",
     re.ASCII,
 )
-_CALENDAR = re.compile(r"P[\dWD.]*\d[YM].*", re.ASCII)
-_SECONDS_A_MINUTE, _SECONDS_AN_HOUR = 60, 3600
 
 
 def format_instant(instant: datetime) -> str:
@@ -46,38 +45,53 @@ def parse_instant(text: str, *, field: str) -> datetime:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Return a positive duration as ``P1DT1H30M``, ``PT5M`` or ``PT0.5S``."""
-    hours, rest = divmod(duration.seconds, _SECONDS_AN_HOUR)
-    minutes, seconds = divmod(rest, _SECONDS_A_MINUTE)
-    fraction = f".{duration.microseconds:06}".rstrip("0") if duration.microseconds else ""
+    """Return positive elapsed time as ``PT24H``, ``PT1H30M`` or ``PT0.5S``: hours at most."""
+    minutes, rest = divmod(duration, timedelta(minutes=1))
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{rest.microseconds:06}".rstrip("0") if rest.microseconds else ""
     clock = f"{hours}H" if hours else ""
     clock += f"{minutes}M" if minutes else ""
-    clock += f"{seconds}{fraction}S" if seconds or fraction else ""
-    days = f"{duration.days}D" if duration.days else ""
-    return f"P{days}T{clock}" if clock else f"P{days}"
+    return f"PT{clock}{rest.seconds}{fraction}S" if rest else f"PT{clock}"
 
 
-def parse_duration(text: str) -> timedelta:
-    """Read an ISO 8601 duration of weeks, days, hours, minutes and seconds.
+def format_calendar(unit: str, count: int) -> str:
+    """Return a number of days, weeks, months or years as ``P3D``, ``P2W``, ``P1M`` or ``P1Y``."""
+    return f"P{count}{unit[0].upper()}"
 
-    Raises ``InvalidTriggerError`` with field ``"interval"``, also for years and months: they are
-    no elapsed time.
+
+def parse_duration(text: str) -> timedelta | dict[str, int]:
+    """Read an ISO 8601 duration: elapsed time, or ``{"months": 1}`` for one of the calendar.
+
+    With a time part (``P1DT12H``) it is elapsed time, a day 24 hours; without one it is of the
+    calendar, and has one unit. Raises ``InvalidTriggerError`` with field ``"interval"``.
     """
     cleaned = "".join(text.split()).upper()
     match = _DURATION.fullmatch(cleaned)
-    if match is not None:
-        digits = match.groupdict("0")
-        microseconds = int(digits.pop("fraction").ljust(6, "0"))
-        parts = {unit: int(number) for unit, number in digits.items()}
+    if match is None:
+        reason = "it must be an ISO 8601 duration, such as PT5M, PT1H30M or P1D"
+        raise InvalidTriggerError(f"interval {shorten(text)}: {reason}", field="interval")
+    digits = {unit: number for unit, number in match.groupdict().items() if number is not None}
+    fraction = digits.pop("fraction", "")
+    parts = {unit: int(number) for unit, number in digits.items()}
+    if "T" not in cleaned and len(parts) == 1:
+        return parts
+    reason = _mixed(parts)
+    if not reason:
         try:
-            return timedelta(**parts, microseconds=microseconds)
+            return timedelta(**parts, microseconds=int(fraction.ljust(6, "0")))
         except OverflowError:
             reason = "it must not exceed 100 years"
-    else:
-        reason = "it must be an ISO 8601 duration, such as PT5M, PT1H30M or P1D"
-    if _CALENDAR.fullmatch(cleaned):
-        reason = (
-            "years and months differ in length; use days (P30D) or a Cron such as '0 9 1 * *'"
-            " (five minutes are PT5M)"
-        )
     raise InvalidTriggerError(f"interval {shorten(text)}: {reason}", field="interval")
+
+
+def _mixed(parts: dict[str, int]) -> str:
+    """Return why these units cannot stand together, "" if they can."""
+    if parts.keys() & {"hours", "minutes", "seconds"}:
+        if not parts.keys() & {"years", "months"}:
+            return ""
+        return "years and months differ in length; write hours (PT720H) or months alone (P1M)"
+    if parts.keys() <= {"years", "months"}:
+        return f"one unit only; write P{parts['years'] * 12 + parts['months']}M"
+    if parts.keys() <= {"weeks", "days"}:
+        return f"one unit only; write P{parts['weeks'] * 7 + parts['days']}D"
+    return "one unit only, because months differ in length; use P30D, P1M or a Cron"

@@ -28,14 +28,39 @@ def fields(low: int, high: int, names: list[str] | None = None) -> st.SearchStra
     return st.one_of(stars, lists)
 
 
+def special_days() -> st.SearchStrategy[str]:
+    """Days of the month that only the calendar can name."""
+    days = st.integers(1, 31)
+    return st.one_of(
+        st.sampled_from(["l", "lw", "31w", "1w", "30w", "29w"]),
+        days.map("{}w".format),
+        days.map("w{}".format),
+        st.integers(1, 30).map("l-{}".format),
+        st.integers(1, 30).map("l-{}w".format),
+    )
+
+
 def month_days() -> st.SearchStrategy[str]:
-    return st.one_of(st.just("*"), st.just("l"), fields(1, 31), items(1, 31).map("{},l".format))
+    special = st.lists(st.one_of(special_days(), items(1, 31)), min_size=1, max_size=3)
+    return st.one_of(
+        *(st.just("*"), st.just("l"), fields(1, 31), items(1, 31).map("{},l".format)),
+        *(special_days(), special.map(",".join)),
+    )
 
 
 def weekdays() -> st.SearchStrategy[str]:
     nth = st.tuples(st.sampled_from([*WEEKDAYS, "0", "7"]), st.integers(1, 5))
-    nths = st.lists(nth.map(lambda pair: f"{pair[0]}#{pair[1]}"), min_size=1, max_size=2)
-    return st.one_of(st.just("*"), fields(0, 6, WEEKDAYS), items(1, 7), nths.map(",".join))
+    nths = nth.map(lambda pair: f"{pair[0]}#{pair[1]}")
+    lasts = st.one_of(
+        st.sampled_from([*WEEKDAYS, "0", "5", "7"]).map("{}l".format),
+        st.integers(0, 7).map("l{}".format),
+    )
+    special = st.lists(st.one_of(nths, lasts), min_size=1, max_size=2)
+    mixed = st.lists(st.one_of(nths, lasts, items(0, 6, WEEKDAYS)), min_size=1, max_size=3)
+    return st.one_of(
+        *(st.just("*"), fields(0, 6, WEEKDAYS), items(1, 7)),
+        *(special.map(",".join), mixed.map(",".join)),
+    )
 
 
 def dates() -> st.SearchStrategy[str]:
@@ -50,5 +75,30 @@ def times() -> st.SearchStrategy[str]:
 
 def daily() -> st.SearchStrategy[str]:
     """Expressions that fire on most days, so that a window of a day or two sees them."""
-    days = st.sampled_from(["* * *", "* * *", "1-28 * *", "* * mon-fri", "*/2 * *", "l,1 * sun"])
+    days = st.sampled_from(
+        [
+            *("* * *", "* * *", "1-28 * *", "* * mon-fri", "*/2 * *", "l,1 * sun"),
+            *("1-20,lw,l-1 * *", "15w * mon-thu,fril", "* * mon-fri,sat#1,sunl"),
+        ]
+    )
     return st.tuples(times(), days).map(" ".join)
+
+
+def hashes(low: int, high: int) -> st.SearchStrategy[str]:
+    """Every form of H in a field of numbers."""
+    numbers = st.integers(low, high)
+    spans = st.one_of(
+        st.just("h"), st.tuples(numbers, numbers).map(lambda ends: f"h({ends[0]}-{ends[1]})")
+    )
+    steps = st.one_of(st.just(""), st.integers(1, high - low + 1).map("/{}".format))
+    return st.tuples(spans, steps).map("".join)
+
+
+def hashed() -> st.SearchStrategy[str]:
+    """Expressions with an H in some fields; dates may be such that they do not exist."""
+    parts = [
+        st.one_of(fields(low, high), hashes(low, high), st.just("*"))
+        for low, high in ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+    ]
+    lists = st.tuples(hashes(0, 59), items(0, 59), hashes(0, 59)).map(",".join)
+    return st.tuples(st.one_of(parts[0], lists), *parts[1:]).map(" ".join)

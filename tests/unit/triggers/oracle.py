@@ -4,6 +4,7 @@ It shares nothing with the package: its own reading of the fields, no croniter, 
 changes of clocks. All that it asks of a zone is what its clock shows at an instant.
 """
 
+import calendar
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -82,13 +83,9 @@ def matcher(texts: list[str], *, day_or: bool) -> Callable[[datetime], bool]:
     either = day_or and not (texts[2].startswith("*") or texts[4].startswith("*"))
 
     def day_matches(wall: datetime) -> bool:
-        ends = (wall + timedelta(days=1)).day == 1
-        by_date = wall.day in sets[2] or (ends and "l" in texts[2].split(","))
-        weekday = wall.isoweekday() % 7
-        nth = {item for item in texts[4].split(",") if "#" in item}
-        by_weekday = weekday in sets[4] or any(
-            number(day, 4) % 7 == weekday and (wall.day + 6) // 7 == int(week)
-            for day, week in (item.split("#") for item in nth)
+        by_date = wall.day in sets[2] or wall.day in special_dates(texts[2], wall)
+        by_weekday = wall.isoweekday() % 7 in sets[4] or any(
+            falls_on(item, wall) for item in texts[4].split(",") if special(item, 4)
         )
         return by_date or by_weekday if either else by_date and by_weekday
 
@@ -103,10 +100,46 @@ def matcher(texts: list[str], *, day_or: bool) -> Callable[[datetime], bool]:
 
 def allowed(text: str, index: int) -> set[int]:
     low, high = BOUNDS[index]
-    items = [item for item in text.split(",") if item != "l" and "#" not in item]
+    items = [item for item in text.split(",") if not special(item, index)]
     top = 7 if index == 4 else high
     named = {value for value in range(low, top + 1) if any(hit(i, value, index) for i in items)}
     return {value % 7 for value in named} if index == 4 else named
+
+
+def special(item: str, index: int) -> bool:
+    """Whether an item names days that depend on the month; no name of a weekday has an l."""
+    return (index == 2 and bool({"l", "w"} & set(item))) or (
+        index == 4 and bool({"l", "#"} & set(item))
+    )
+
+
+def special_dates(text: str, wall: datetime) -> set[int]:
+    """Return the days that L, L-3, 15W and LW name in the month of ``wall``."""
+    weeks = calendar.monthcalendar(wall.year, wall.month)
+    month = [day for week in weeks for day in week if day]
+    weekdays = [day for week in weeks for day in week[:5] if day]
+    found = set()
+    for item in text.split(","):
+        if not special(item, 2):
+            continue
+        start, _, back = item.replace("w", "").partition("-")
+        wanted = month[-1] - int(back or 0) if start == "l" else int(start)
+        if wanted in month and "w" in item:
+            # One Saturday or Sunday has one weekday nearest to it, also at the ends of the month.
+            found.add(min(weekdays, key=lambda day: abs(day - wanted)))
+        elif wanted in month:
+            found.add(wanted)
+    return found
+
+
+def falls_on(item: str, wall: datetime) -> bool:
+    """Whether ``mon#2``, ``friL`` or ``l5`` names the day of ``wall``."""
+    day, _, week = item.partition("#")
+    if number(day.strip("l"), 4) % 7 != wall.isoweekday() % 7:
+        return False
+    if not week:
+        return (wall + timedelta(days=7)).month != wall.month
+    return (wall.day + 6) // 7 == int(week)
 
 
 def hit(item: str, value: int, index: int) -> bool:

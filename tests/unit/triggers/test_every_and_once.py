@@ -82,6 +82,20 @@ def test_seconds_are_rounded_to_microseconds():
     assert Every(90) == Every(timedelta(minutes=1, seconds=30))
 
 
+def test_the_shortest_interval_of_elapsed_time_is_the_interval():
+    assert Every(90).shortest_interval(after=NOON) == timedelta(seconds=90)
+    assert Every(timedelta(days=36525), anchor=NOON).shortest_interval(after=NOON)
+
+
+def test_elapsed_time_has_no_zone():
+    with pytest.raises(InvalidTriggerError, match="leave it out") as refusal:
+        Every(timedelta(days=1), timezone="Asia/Seoul")
+
+    assert refusal.value.field == "timezone"
+    assert Every(60).timezone is None
+    assert Every(60).in_zone("Asia/Seoul") == Every(60)
+
+
 def test_once_fires_at_its_instant_and_never_again():
     trigger = Once(NOON)
 
@@ -144,7 +158,8 @@ def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
         (Every(3600), "every hour"),
         (Every(5400), "every 1 hour 30 minutes"),
         (Every(0.5), "every 0.5 seconds"),
-        (Every(timedelta(days=1)), "every day"),
+        (Every(timedelta(days=1)), "every 24 hours"),
+        (Every(timedelta(hours=36, minutes=30)), "every 36 hours 30 minutes"),
         (Every(60, anchor=NOON), "every minute from 2026-11-21 12:00:00 UTC"),
         (Once(NOON), "once at 2026-11-21 12:00:00 UTC"),
     ],

@@ -117,9 +117,14 @@ def test_fire_times_with_seconds_are_those_of_a_walk_over_every_second(
     judge(f"{times} * * * {seconds}", zone, start, stop, starts=instants)
 
 
-@settings(max_examples=80)
+@settings(max_examples=150)
 @example(dates="3-1,l * *", day_or=True, start=datetime(2000, 1, 1))  # noqa: DTZ001 - made aware below
 @example(dates="1-29,31,l * *", day_or=True, start=datetime(2000, 1, 1))  # noqa: DTZ001
+@example(dates="31w,lw 2,4 *", day_or=True, start=datetime(2000, 1, 1))  # noqa: DTZ001
+@example(dates="1w,15w,30w * sat,sun", day_or=False, start=datetime(2000, 1, 1))  # noqa: DTZ001
+@example(dates="l-27,l-30w * mon#5,l0", day_or=True, start=datetime(2000, 1, 1))  # noqa: DTZ001
+@example(dates="* * fri,mon#1,sunl", day_or=True, start=datetime(2000, 1, 1))  # noqa: DTZ001
+@example(dates="1-31,lw * 0-6,fril", day_or=False, start=datetime(2000, 1, 1))  # noqa: DTZ001
 @given(
     dates=expressions.dates(),
     day_or=st.booleans(),

@@ -1,12 +1,12 @@
 """The newest fire time of a span and the number of them, without walking through a year."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.triggers import Cron, Every, Once, Trigger
+from celery_dynbeat.triggers import AnyOf, Cron, Every, Once, Trigger
 
 START = datetime(2026, 3, 7, tzinfo=UTC)
 DAY, YEAR = timedelta(days=1), timedelta(days=365)
@@ -17,6 +17,9 @@ TRIGGERS = [
     Cron("0-2 0 1,2 * *"),
     Every(5000, anchor=START + DAY / 3),
     Every(7000),
+    Every(days=1, anchor=START, timezone="America/New_York"),
+    AnyOf(Every(5000, anchor=START), Cron("0 */2 * * *"), Once(START + 2 * DAY)),
+    Cron("0 */3 * * *", timezone="America/New_York").excluding(date(2026, 3, 8), Cron("0 0 * * 3")),
     Once(START + 2 * DAY),
 ]
 spans = st.timedeltas(timedelta(0), 5 * DAY)

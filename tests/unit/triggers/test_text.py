@@ -16,7 +16,8 @@ from tests.unit.triggers import expressions
 
 NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)
 BUDGET_SECONDS = 0.05
-instants = st.datetimes(timezones=st.just(UTC))
+UTCS = st.just(UTC)
+instants = st.datetimes(timezones=UTCS)
 zones = st.sampled_from([None, "UTC", "Asia/Seoul", "America/Argentina/Buenos_Aires", "Etc/GMT+5"])
 # Fixed dates, because not every combination of dates exists.
 crons = st.builds(
@@ -33,7 +34,14 @@ everys = st.builds(
     st.timedeltas(timedelta(microseconds=1), timedelta(days=36525)),
     st.one_of(st.none(), instants),
 )
-triggers = st.one_of(crons, everys, st.builds(Once, instants))
+calendars = st.builds(
+    lambda unit, count, anchor, zone: Every(**{unit: count}, anchor=anchor, timezone=zone),
+    st.sampled_from(["days", "weeks", "months", "years"]),
+    st.integers(1, 100),
+    st.one_of(st.none(), st.datetimes(datetime(1901, 1, 1), datetime(9000, 1, 1), timezones=UTCS)),  # noqa: DTZ001 - made aware
+    zones,
+)
+triggers = st.one_of(crons, everys, calendars, st.builds(Once, instants))
 
 
 @given(triggers)
@@ -62,8 +70,13 @@ def test_a_trigger_comes_back_from_json_from_a_pickle_and_from_a_copy(trigger):
         (Cron("@daily"), "cron", "0 0 * * *"),
         (Every(300), "every", "PT5M"),
         (Every(5400.25), "every", "PT1H30M0.25S"),
-        (Every(timedelta(days=1)), "every", "P1D"),
-        (Every(timedelta(weeks=2, seconds=1)), "every", "P14DT1S"),
+        (Every(timedelta(days=1)), "every", "PT24H"),
+        (Every(timedelta(hours=36, minutes=30)), "every", "PT36H30M"),
+        (Every(timedelta(weeks=2, seconds=1)), "every", "PT336H1S"),
+        (Every(days=3), "every", "P3D"),
+        (Every(weeks=2, timezone="Asia/Seoul"), "every", "P2W"),
+        (Every(months=1), "every", "P1M"),
+        (Every(years=1, anchor=NINE), "every", "R/2026-11-21T09:00:00Z/P1Y"),
         (Every(300, anchor=NINE), "every", "R/2026-11-21T09:00:00Z/PT5M"),
         (Once(NINE), "once", "2026-11-21T09:00:00Z"),
         (Once(NINE.replace(microsecond=5)), "once", "2026-11-21T09:00:00.000005Z"),
@@ -82,8 +95,15 @@ def test_text_is_what_people_write(trigger, kind, spec):
         ("cron", "0 9 1 * fri DAY_AND", Cron("0 9 1 * fri", day_or=False)),
         ("every", "pt5m", Every(300)),
         ("every", " PT 1H 30M ", Every(5400)),
-        ("every", "P1W", Every(timedelta(days=7))),
+        ("every", "P1W", Every(weeks=1)),
+        ("every", " p 3 d ", Every(days=3)),
+        ("every", "P1M", Every(months=1)),
+        ("every", "PT1M", Every(60)),
+        ("every", "r/2026-11-21 09:00z/p12m", Every(months=12, anchor=NINE)),
+        # With a time part a day is 24 hours.
+        ("every", "P1DT12H", Every(timedelta(hours=36))),
         ("every", "P1DT0.5S", Every(86400.5)),
+        ("every", "P1W1DT0S", Every(timedelta(days=8))),
         ("every", "r/2026-11-21 18:00+09:00/pt5m", Every(300, anchor=NINE)),
         ("once", "2026-11-21t09:00z", Once(NINE)),
         ("once", "2026-11-21 09:00:00 +00:00", Once(NINE)),
@@ -103,9 +123,13 @@ def test_text_typed_by_hand_is_understood(kind, spec, expected):
         ("cron", None, "spec", "must be text"),
         ("cron", " " * 256, "spec", "at most 255"),
         ("cron", "day_and", None, "0 fields"),
-        ("every", "P1M", "interval", "differ in length"),
-        ("every", "P1Y", "interval", "differ in length"),
+        ("every", "P1M2D", "interval", "P30D"),
+        ("every", "P1Y2W", "interval", "P30D"),
+        ("every", "P1Y6M", "interval", "write P18M"),
+        ("every", "P1W2D", "interval", "write P9D"),
+        ("every", "P1MT5M", "interval", "PT720H"),
         ("every", "P1Y2M3DT4H", "interval", "differ in length"),
+        ("every", "P0D", "interval", "from 1 to"),
         ("every", "300", "interval", "ISO 8601"),
         ("every", "5 minutes", "interval", "ISO 8601"),
         ("every", "P", "interval", "ISO 8601"),
@@ -116,6 +140,10 @@ def test_text_typed_by_hand_is_understood(kind, spec, expected):
         ("every", "PT0S", "interval", "positive"),
         ("every", "P999999999D", "interval", "100 years"),
         ("every", "P999999999W", "interval", "100 years"),
+        ("every", "P1201M", "interval", "100 years"),
+        ("every", "P101Y", "interval", "100 years"),
+        ("every", "P999999999DT1S", "interval", "100 years"),
+        ("every", "R/1899-12-31T00:00:00Z/P1D", "anchor", "1900 to 9900"),
         ("every", "R5/2026-11-21T09:00:00Z/PT5M", "interval", "max_runs"),
         ("every", "R/tomorrow/PT5M", "anchor", "2026-11-21T09:00:00Z"),
         ("every", "R/2026-11-21T09:00:00/PT5M", "anchor", "add Z"),
@@ -156,6 +184,22 @@ def test_the_zone_matters_to_the_wall_clock_only():
     assert parse_trigger("every", "PT5M", timezone="Asia/Seoul") == Every(300)
     assert Every(300).in_zone("Asia/Seoul") == Every(300)
     assert Once(NINE).anchored_at(NINE) == Once(NINE)
+
+
+def test_the_zone_of_a_row_is_that_of_its_calendar():
+    assert parse_trigger("every", "P1M", timezone="Asia/Seoul") == Every(
+        months=1, timezone="Asia/Seoul"
+    )
+
+
+@pytest.mark.parametrize(("spec", "elapsed"), [("P1D", 1), ("P14D", 14), ("P2W", 14)])
+def test_days_written_when_they_were_24_hours_mean_the_same_in_utc(spec, elapsed):
+    row = parse_trigger("every", spec, timezone="UTC").anchored_at(NINE)
+    fire_time = NINE
+
+    for count in range(1, 200):
+        fire_time = row.next_after(fire_time)
+        assert fire_time == NINE + count * timedelta(days=elapsed)
 
 
 def test_rules_that_are_equal_are_read_once():

@@ -1,0 +1,218 @@
+"""Celery's schedules become triggers, and triggers become Celery's schedules.
+
+What a crontab means is asked of Celery itself: its walk from one run to the next, in UTC.
+"""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from celery import Celery
+from celery.schedules import crontab, schedule, solar
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, InvalidTriggerError, Once
+from celery_dynbeat.celery_schedules import schedule_of, trigger_of
+from celery_dynbeat.triggers import Solar
+
+START = datetime(2026, 11, 21, 9, 17, tzinfo=UTC)
+COUNT = 12
+APP = Celery(set_as_current=False)
+MONTHS = ["jan", "feb", "march", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "december"]
+WEEKDAYS = ["sun", "monday", "tue", "wed", "thu", "fri", "sat"]
+
+
+class Lunar(schedule):
+    """A kind of schedule that somebody wrote for Celery's own beat."""
+
+
+def field(low: int, high: int, names: list[str] | None = None) -> st.SearchStrategy[object]:
+    """Return what a crontab takes for one field: texts, numbers, sets, lists."""
+    numbers = st.integers(low, high)
+    texts = st.one_of(numbers.map(str), st.sampled_from(names)) if names else numbers.map(str)
+    spans = st.tuples(texts, texts).map("-".join)
+    items = st.one_of(
+        texts,
+        spans,
+        st.tuples(spans, st.integers(1, 9).map(str)).map("/".join),
+        st.integers(1, 9).map("*/{}".format),
+    )
+    return st.one_of(
+        st.just("*"),
+        items,
+        st.lists(items, min_size=2, max_size=3).map(",".join),
+        numbers,
+        st.sets(numbers, min_size=1, max_size=9),
+        st.lists(numbers, min_size=1, max_size=3),
+    )
+
+
+def possible(**fields: object) -> crontab | None:
+    try:
+        return crontab(**fields, app=APP)
+    except ValueError:
+        # A date that never comes.
+        return None
+
+
+crontabs = st.builds(
+    possible,
+    minute=field(0, 59),
+    hour=field(0, 23),
+    day_of_month=st.one_of(st.just("*"), field(1, 31)),
+    month_of_year=st.one_of(st.just("*"), field(1, 12, MONTHS)),
+    day_of_week=st.one_of(st.just("*"), field(0, 6, WEEKDAYS)),
+).filter(bool)
+
+
+def celery_fires(spoken: crontab, start: datetime = START) -> list[datetime]:
+    """Return the next runs, by Celery's own walk from one to the next."""
+    found = [start]
+    while len(found) <= COUNT:
+        last, delta, _ = spoken.remaining_delta(found[-1], tz=UTC)
+        found.append((last + delta).astimezone(UTC))
+    return found[1:]
+
+
+def fires(trigger: Cron, start: datetime = START) -> list[datetime]:
+    found = [start]
+    while len(found) <= COUNT:
+        found.append(trigger.next_after(found[-1]))
+    return found[1:]
+
+
+@settings(max_examples=250)
+@given(crontabs)
+def test_a_crontab_fires_as_celery_says_and_comes_back(spoken):
+    trigger = trigger_of(spoken, timezone="Asia/Seoul")
+
+    assert trigger.timezone == "UTC"
+    assert fires(trigger) == celery_fires(spoken)
+    assert schedule_of(trigger, app=APP) == spoken
+    assert trigger_of(schedule_of(trigger, app=APP), timezone="UTC") == trigger
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (crontab(), "* * * * *"),
+        (crontab(minute="*/15"), "*/15 * * * *"),
+        (crontab(minute=0, hour="9-11"), "0 9-11 * * *"),
+        (crontab(minute=0, hour="0-23"), "0 * * * *"),
+        (crontab(minute={0, 30}, hour=[9, 17]), "0,30 9,17 * * *"),
+        (crontab(minute=0, hour=0, day_of_week="sun,mon"), "0 0 * * 0,1"),
+        (crontab(minute=0, hour=0, day_of_week="fri-mon"), "0 0 * * 0,1,5,6"),
+        (crontab(minute=5, hour=4, day_of_month="1-3", month_of_year="*/6"), "5 4 1-3 */6 *"),
+        # Longer than a column holds if each value were named.
+        (
+            crontab(minute="1-59", day_of_month="2-31", hour="1-23"),
+            "1-59 1-23 2-31 * *",
+        ),
+    ],
+)
+def test_a_crontab_of_no_application_is_in_the_zone_given(given, text):
+    assert trigger_of(given, timezone="Europe/Berlin") == Cron(
+        text, timezone="Europe/Berlin", day_or=False
+    )
+
+
+@pytest.mark.parametrize("given", [90, 90.0, timedelta(seconds=90), schedule(90)])
+def test_a_number_or_a_timedelta_becomes_an_interval(given):
+    assert trigger_of(given, timezone="UTC") == Every(90)
+    assert schedule_of(Every(90), app=APP) == schedule(90)
+
+
+def test_the_sun_goes_both_ways():
+    berlin = Solar("sunset", latitude=52.5, longitude=13.4)
+
+    assert trigger_of(solar("sunset", 52.5, 13.4), timezone="UTC") == berlin
+    assert schedule_of(berlin, app=APP) == solar("sunset", 52.5, 13.4)
+
+
+def test_a_trigger_of_ours_stays_itself():
+    assert trigger_of(Every(months=1), timezone="UTC") == Every(months=1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Lunar(90),
+        schedule(90, relative=True),
+        crontab(nowfun=lambda: datetime.now(UTC)),
+        "0 9 * * *",
+        None,
+    ],
+    ids=["lunar", "relative", "nowfun", "text", "none"],
+)
+def test_what_no_trigger_says_is_refused(given):
+    with pytest.raises(InvalidScheduleError, match="use one of them") as caught:
+        trigger_of(given, timezone="UTC")
+
+    assert caught.value.field == "schedule"
+
+
+@pytest.mark.parametrize("given", [schedule(0), schedule(None), True, -5])
+def test_an_interval_that_no_trigger_takes_is_refused(given):
+    with pytest.raises(InvalidTriggerError):
+        trigger_of(given, timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        Cron("*/5 * * * *"),
+        Cron("5/15 22-2 * * *"),
+        Cron("0 9 * jan-mar,dec fri-sun"),
+        Cron("0 0 * * 7"),
+        Cron("0 0 */2 * mon", timezone="UTC"),
+        Cron("0 0 1-7 * mon", day_or=False),
+        # Either of two day fields, one of which is every day: so every day.
+        Cron("0 0 1-31 * mon"),
+        Cron("0 0 1 * 0-6"),
+        Cron("30 4 * * * 0"),
+    ],
+    ids=str,
+)
+def test_a_cron_fires_as_celery_says_of_its_crontab(cron):
+    assert fires(cron) == celery_fires(schedule_of(cron, app=APP))
+
+
+def test_a_crontab_gets_the_application_whose_zone_it_is_in():
+    app = Celery(set_as_current=False)
+    app.conf.timezone = "Asia/Seoul"
+
+    made = schedule_of(Cron("0 9 * * *", timezone="Asia/Seoul"), app=app)
+
+    assert str(made.tz) == "Asia/Seoul"
+    # The seventeen past nine of the start is 18:17 in Seoul.
+    last, delta, _ = made.remaining_delta(START)
+    assert last + delta == datetime(2026, 11, 22, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "reason"),
+    [
+        (Cron("0 9 * * * 30"), "seconds"),
+        (Cron("0 9 l * *"), "L, W, # and H"),
+        (Cron("0 9 * * mon#2"), "L, W, # and H"),
+        (Cron("0 9 13 * fri"), "day_or=False"),
+        (Cron("0 9 * * *", timezone="Asia/Seoul"), "zone of its application, UTC"),
+        (Every(days=1), "use a Cron"),
+        (Every(60, anchor=START), "leave the anchor out"),
+        (Once(START), "keep it in the table"),
+        (AnyOf(Every(60), Every(90)), "keep it in the table"),
+        (Every(60).excluding(START.date()), "keep it in the table"),
+    ],
+)
+def test_what_celery_cannot_say_is_refused_with_the_cure(trigger, reason):
+    with pytest.raises(InvalidScheduleError, match=reason) as caught:
+        schedule_of(trigger, app=APP)
+
+    assert caught.value.field == "schedule"
+
+
+def test_fire_times_compared_are_different_ones():
+    found = celery_fires(crontab(minute="*/20", app=APP))
+
+    assert all(earlier < later for earlier, later in pairwise(found))

@@ -1,0 +1,235 @@
+"""Every by the calendar: one wall time every so many days, weeks, months or years."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from dateutil import tz
+from dateutil.relativedelta import relativedelta
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import Every
+
+NINE = datetime(2026, 1, 31, 9, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+ZONES = [
+    *("UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"),
+    *("America/St_Johns", "America/Sao_Paulo", "Africa/Casablanca", "Pacific/Apia", "Asia/Gaza"),
+    *("Pacific/Kwajalein", "Pacific/Kiritimati", "Africa/Monrovia", "America/Santiago"),
+]
+MOST = {"days": 800, "weeks": 120, "months": 60, "years": 9}
+units = st.sampled_from(list(MOST)).flatmap(
+    lambda unit: st.tuples(st.just(unit), st.integers(1, MOST[unit] // 8))
+)
+# Quarters of an hour, so that gaps and folds are hit, and midnight often.
+anchors = st.builds(
+    lambda day, quarter: day + timedelta(minutes=15) * quarter,
+    st.datetimes(datetime(1971, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 - made aware
+        lambda instant: instant.replace(hour=0, minute=0, second=0, microsecond=0)
+    ),
+    st.integers(0, 95),
+)
+
+
+def walk(unit: str, count: int, anchor: datetime, zone: ZoneInfo, steps: int) -> list[datetime]:
+    """Return the fire times by dateutil's arithmetic, which shares nothing with the package."""
+    wall = anchor.astimezone(zone).replace(tzinfo=None)
+    walls = [wall + relativedelta(**{unit: count * k}) for k in range(1, steps)]
+    found = [anchor]
+    for each in walls:
+        local = each.replace(tzinfo=zone)
+        shown = tz.datetime_exists(local)
+        instant = local.astimezone(UTC) if shown else end_of_gap(local)
+        if instant != found[-1]:
+            found.append(instant)
+    return found
+
+
+def end_of_gap(local: datetime) -> datetime:
+    """Return the first instant, by seconds, at which the clock shows something later."""
+    wall, zone = local.replace(tzinfo=None), local.tzinfo
+    low = local.replace(fold=0).astimezone(UTC) - timedelta(hours=30)
+    high = low + timedelta(hours=60)
+    while high - low > timedelta(seconds=1):
+        middle = low + (high - low) // 2
+        if middle.astimezone(zone).replace(tzinfo=None) < wall:
+            low = middle
+        else:
+            high = middle
+    return high.replace(microsecond=0)
+
+
+@settings(max_examples=250)
+@given(unit=units, anchor=anchors, zone=st.sampled_from(ZONES), start=st.integers(0, 7))
+def test_fire_times_are_those_of_a_walk_of_the_calendar(unit, anchor, zone, start):
+    trigger = Every(**dict([unit]), anchor=anchor, timezone=zone)
+    expected = walk(*unit, anchor, ZoneInfo(zone), 9)
+
+    fire_time, found = anchor - MICROSECOND, []
+    for _ in expected:
+        fire_time = trigger.next_after(fire_time)
+        found.append(fire_time)
+
+    assert found == expected
+    assert found == sorted(set(found))
+    later = expected[min(start, len(expected) - 1)]
+    assert trigger.next_after(later - MICROSECOND) == later
+    assert trigger.latest_until(after=anchor - MICROSECOND, until=later) == later
+
+
+@settings(max_examples=150)
+@given(
+    anchor=st.sampled_from(["2011-12-20", "1993-08-10", "1994-12-20", "2025-12-24"]),
+    minutes=st.integers(0, 95).map(lambda quarter: 15 * quarter),
+    zone=st.sampled_from(ZONES),
+    low=st.integers(0, 29 * 24),
+    span=st.integers(0, 20 * 24),
+    days=st.integers(1, 2),
+)
+def test_spans_over_a_day_that_never_was_are_counted_as_they_fire(
+    anchor, minutes, zone, low, span, days
+):
+    start = datetime.fromisoformat(anchor).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    start += timedelta(minutes=minutes)
+    after = start + timedelta(hours=low - 24)
+    until = after + timedelta(hours=span)
+    trigger = Every(days=days, anchor=start, timezone=zone)
+
+    inside = [each for each in walk("days", days, start, ZoneInfo(zone), 60) if after < each]
+    inside = [each for each in inside if each <= until]
+
+    assert trigger.count_until(after=after, until=until, limit=99) == len(inside)
+    assert trigger.count_until(after=after, until=until, limit=2) == min(len(inside), 2)
+    assert trigger.latest_until(after=after, until=until) == (inside or [None])[-1]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "expected"),
+    [
+        # The 31st comes back after each shorter month, 29 February after each common year.
+        (Every(months=1, anchor=NINE), "02-28 09:00, 03-31 09:00, 04-30 09:00"),
+        (
+            Every(years=1, anchor=datetime(2024, 2, 29, tzinfo=UTC)),
+            "02-28 00:00, 02-28 00:00, 02-28 00:00, 02-29 00:00",
+        ),
+        # Berlin: 10:00 on the wall is 08:00 UTC in summer.
+        (Every(months=2, anchor=NINE, timezone="Europe/Berlin"), "03-31 08:00, 05-31 08:00"),
+        # New York: 02:30 does not exist on 8 March, and 01:30 exists twice on 1 November.
+        (
+            Every(
+                days=1, anchor=datetime(2026, 3, 7, 7, 30, tzinfo=UTC), timezone="America/New_York"
+            ),
+            "03-08 07:00, 03-09 06:30",
+        ),
+        (
+            Every(
+                weeks=1,
+                anchor=datetime(2026, 10, 25, 5, 30, tzinfo=UTC),
+                timezone="America/New_York",
+            ),
+            "11-01 05:30, 11-08 06:30",
+        ),
+        # From the second 01:30, which is the anchor itself.
+        (
+            Every(
+                days=1, anchor=datetime(2026, 11, 1, 6, 30, tzinfo=UTC), timezone="America/New_York"
+            ),
+            "11-02 06:30, 11-03 06:30",
+        ),
+        # Apia: 30 December 2011 did not happen; at midnight it is one fire time with the 31st.
+        (
+            Every(days=1, anchor=datetime(2011, 12, 29, 10, tzinfo=UTC), timezone="Pacific/Apia"),
+            "12-30 10:00, 12-31 10:00",
+        ),
+    ],
+)
+def test_documented_cases(trigger, expected):
+    fire_time, found = trigger.anchor, []
+
+    for _ in expected.split(", "):
+        fire_time = trigger.next_after(fire_time)
+        found.append(f"{fire_time:%m-%d %H:%M}")
+
+    assert ", ".join(found) == expected
+
+
+def test_without_an_anchor_it_counts_from_the_instant_asked_about():
+    trigger = Every(months=1, timezone="Europe/Berlin")
+
+    assert trigger.next_after(NINE) == datetime(2026, 2, 28, 9, tzinfo=UTC)
+    assert trigger.anchored_at(NINE).next_after(NINE.replace(month=3)) == datetime(
+        2026, 4, 30, 8, tzinfo=UTC
+    )
+    assert trigger.count_until(after=NINE, until=NINE + timedelta(days=60), limit=9) == 2
+
+
+def test_a_zone_is_given_to_a_calendar_that_has_none_only():
+    trigger = Every(days=1).in_zone("Asia/Seoul")
+
+    assert trigger == Every(days=1, timezone="Asia/Seoul")
+    assert trigger.in_zone("Europe/Berlin") is trigger
+
+
+def test_centuries_cost_no_walk():
+    trigger = Every(days=1, anchor=datetime(1900, 1, 1, tzinfo=UTC), timezone="Pacific/Apia")
+    until = datetime(9899, 12, 31, tzinfo=UTC)
+
+    assert trigger.next_after(until) > until
+    assert trigger.latest_until(after=trigger.anchor, until=until) > until - timedelta(days=1)
+    assert trigger.count_until(after=trigger.anchor, until=until, limit=10**9) > 2_900_000
+
+
+def test_there_is_nothing_after_the_year_9900():
+    late, end = datetime(9899, 12, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+    for trigger in (Every(years=1), Every(years=100, anchor=NINE), Every(days=36525)):
+        assert trigger.next_after(end) is None
+        assert trigger.latest_until(after=end, until=end) is None
+    assert Every(years=1, anchor=late).next_after(late) is None
+    assert Every(days=1, timezone="America/New_York").next_after(datetime.min.replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "reason"),
+    [
+        ({}, "interval", "timedelta or a number"),
+        ({"interval": 60, "days": 1}, "interval", "an interval and days"),
+        ({"days": 1, "months": 1}, "interval", "one unit"),
+        ({"days": 0}, "interval", "from 1 to 36525"),
+        ({"months": 1.5}, "interval", "whole number"),
+        ({"weeks": True}, "interval", "whole number"),
+        ({"years": "1"}, "interval", "whole number"),
+        ({"years": 101}, "interval", "100 years"),
+        ({"weeks": 10**400}, "interval", "100 years"),
+        ({"days": 1, "timezone": "Mars"}, "timezone", "unknown time zone"),
+        ({"days": 1, "timezone": 9}, "timezone", "must be text"),
+        ({"days": 1, "anchor": NINE.replace(tzinfo=None)}, "anchor", "has no zone"),
+        ({"days": 1, "anchor": NINE.replace(year=1800)}, "anchor", "1900 to 9900"),
+    ],
+)
+def test_a_bad_calendar_is_refused_with_the_reason(given, field, reason):
+    with pytest.raises(InvalidTriggerError, match=reason) as refusal:
+        Every(**given)
+
+    assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        (Every(months=1, timezone="Europe/Berlin"), "every month, Europe/Berlin"),
+        (Every(days=1), "every day, UTC"),
+        (
+            Every(weeks=2, timezone="Asia/Seoul", anchor=NINE - timedelta(hours=9)),
+            "every 2 weeks from 2026-01-31 09:00:00, Asia/Seoul",
+        ),
+    ],
+)
+def test_a_calendar_says_itself_in_words(trigger, words):
+    assert trigger.phrase() == words
+
+
+def test_a_value_shows_what_it_was_given():
+    assert repr(Every(months=1, timezone="Asia/Seoul")) == "Every(months=1, timezone='Asia/Seoul')"

@@ -1,0 +1,244 @@
+"""Triggers made of triggers go to JSON text and come back; no text does worse than be refused."""
+
+import copy
+import json
+import pickle
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import (
+    AnyOf,
+    Cron,
+    Every,
+    Once,
+    RRule,
+    Solar,
+    Trigger,
+    parse_trigger,
+    trigger_from_json,
+)
+
+START = datetime(2026, 3, 7, tzinfo=UTC)
+DAY = timedelta(days=1)
+NINE, NOON = Cron("0 9 * * *", timezone="Asia/Seoul"), Cron("0 12 * * *", timezone="UTC")
+WEEKDAYS = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
+LEAVES = [
+    NINE,
+    NOON,
+    Cron("0 9 * * *"),
+    Cron("0 9 1 * fri", day_or=False),
+    Every(5000, anchor=START),
+    Every(timedelta(hours=6)),
+    Every(days=1, timezone="Europe/Berlin", anchor=START),
+    Every(weeks=2),
+    Once(START + DAY),
+    Solar("sunset", latitude=52.5, longitude=13.4),
+    RRule("RRULE:FREQ=WEEKLY;BYDAY=MO"),
+]
+leaves = st.sampled_from(LEAVES)
+days = st.dates(date(2026, 1, 1), date(2026, 12, 31))
+zones = st.sampled_from([None, "UTC", "Asia/Seoul", "America/New_York"])
+
+
+def combinations(inner: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
+    """Return combinations of two different triggers of ``inner`` and exclusions from one."""
+    pairs = st.lists(inner, min_size=2, max_size=4, unique=True)
+    what = st.lists(st.one_of(days, inner), min_size=1, max_size=3)
+    return st.one_of(
+        pairs.map(combined),
+        st.builds(
+            lambda trigger, what, zone: trigger.excluding(*what, timezone=zone), inner, what, zones
+        ),
+    )
+
+
+def combined(parts: list[Trigger]) -> Trigger:
+    try:
+        return AnyOf(*parts)
+    except InvalidTriggerError:
+        # Two of them have the same triggers.
+        return parts[0]
+
+
+one = combinations(leaves)
+nested = st.one_of(one, combinations(st.one_of(leaves, one)))
+
+
+@given(nested)
+def test_combinations_come_back_from_text_json_pickle_and_copy(trigger):
+    twins = [
+        parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone),
+        trigger_from_json(json.loads(json.dumps(trigger.to_json()))),
+        pickle.loads(pickle.dumps(trigger)),  # noqa: S301 - our own bytes
+        copy.deepcopy(trigger),
+    ]
+
+    assert twins == [trigger] * 4
+    assert {hash(twin) for twin in twins} == {hash(trigger)}
+
+
+@given(nested)
+def test_a_row_keeps_what_was_meant_when_zones_and_anchors_are_given(trigger):
+    placed = trigger.in_zone("Asia/Seoul")
+
+    # A row has a zone always.
+    read = parse_trigger(placed.kind, placed.spec, timezone=placed.timezone or "UTC")
+
+    assert read == placed
+    assert read.anchored_at(START) == placed.anchored_at(START)
+    assert placed.in_zone("Europe/Berlin") == placed
+
+
+def test_the_text_is_json_that_people_can_read():
+    trigger = AnyOf(NINE, Every(3600))
+
+    assert (trigger.kind, trigger.timezone) == ("any_of", None)
+    assert trigger.spec == (
+        '[{"kind":"cron","spec":"0 9 * * *","timezone":"Asia/Seoul"},'
+        '{"kind":"every","spec":"PT1H","timezone":null}]'
+    )
+
+
+def test_text_typed_by_hand_takes_the_zone_of_the_row():
+    spec = '[ {"kind": "cron", "spec": "0 9 * * *"}, {"kind": "every", "spec": "P1M"} ]'
+
+    assert parse_trigger("any_of", spec, timezone="Asia/Seoul") == AnyOf(
+        NINE, Every(months=1, timezone="Asia/Seoul")
+    )
+    assert parse_trigger("any_of", spec) == AnyOf(Cron("0 9 * * *"), Every(months=1))
+
+
+def test_a_nested_text_may_be_json_or_quoted():
+    inner = NINE.excluding(date(2026, 12, 25))
+    trigger = AnyOf(inner, NOON)
+    quoted = json.dumps([inner.to_json(), NOON.to_json()])
+
+    assert '"spec":{"trigger":{"kind":"cron"' in trigger.spec
+    assert parse_trigger("any_of", quoted) == trigger
+
+
+def test_the_text_of_an_exclusion_is_json_that_people_can_type():
+    trigger = WEEKDAYS.excluding(date(2026, 12, 25), Cron("0 0 1 1 *"))
+    typed = (
+        '{"trigger": {"kind": "cron", "spec": "0 9 * * mon-fri"}, "dates": ["2026-12-25"],'
+        ' "triggers": [{"kind": "cron", "spec": "0 0 1 1 *"}]}'
+    )
+
+    assert (trigger.kind, trigger.timezone) == ("excluding", "Asia/Seoul")
+    assert trigger.spec == (
+        '{"trigger":{"kind":"cron","spec":"0 9 * * mon-fri","timezone":"Asia/Seoul"},'
+        '"dates":["2026-12-25"],'
+        '"triggers":[{"kind":"cron","spec":"0 0 1 1 *","timezone":"Asia/Seoul"}]}'
+    )
+    assert parse_trigger("excluding", typed, timezone="Asia/Seoul") == trigger
+
+
+def test_a_year_of_dates_comes_back_from_text():
+    dates = [date(2026, 1, 1) + n * DAY for n in range(366)]
+    trigger = WEEKDAYS.excluding(*dates, Cron("0 0 1 1 *"))
+
+    assert parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone) == trigger
+
+
+def test_a_row_that_just_fits_is_evaluated_with_its_anchors_and_keys():
+    row = longest()
+
+    read = parse_trigger(row.kind, row.spec, timezone="UTC").anchored_at(START).hashed_by("key")
+
+    assert len(read.spec) > 8000
+    assert read.next_after(START) is not None
+
+
+def longest() -> AnyOf:
+    """Return as much as a row may hold; anchors make it longer."""
+    dates = [date(2026, 1, 1) + n * DAY for n in range(366)]
+    weeks = [Every(weeks=n) for n in range(1, 20)]
+    hours = ",".join(map(str, range(24)))
+    days = ",".join(map(str, range(1, 29)))
+    for count in range(10, 0, -1):
+        crons = [Cron(f"{n} {hours} {days} * *") for n in range(count)]
+        try:
+            return AnyOf(*weeks, NOON.excluding(*dates, *crons))
+        except InvalidTriggerError:
+            continue
+    raise AssertionError
+
+
+HOSTILE = [
+    "",
+    "null",
+    "9" * 5000,
+    "NaN",
+    '"text"',
+    "[]",
+    "{}",
+    "[1, 2]",
+    "[[], []]",
+    "[" * 4000,
+    "[" * 3000 + "]" * 3000,
+    '{"trigger":' * 500,
+    '[{"kind":"cron"},{"kind":"once"}]',
+    '[{"kind":"cron","spec":5},{"kind":"once","spec":null}]',
+    '[{"kind":"cron","spec":"0 9 * * *","timezone":[]},{"kind":"every","spec":"PT5M"}]',
+    '[{"kind":"cron","spec":"0 9 * * *","extra":1},{"kind":"every","spec":"PT5M"}]',
+    '[{"kind":"\\ud800","spec":"\\ud800","timezone":"\\ud800"},{"kind":"every","spec":"PT5M"}]',
+    '{"trigger":{"kind":"every","spec":"PT5M"}}',
+    '{"trigger":{"kind":"every","spec":"PT5M"},"dates":[]}',
+    '{"trigger":{"kind":"every","spec":"PT5M"},"dates":{}}',
+    '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-02-30"]}',
+    '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["20260201"]}',
+    '{"trigger":{"kind":"every","spec":"PT5M"},"dates":[20260201]}',
+    '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-02-01"],"zone":"UTC"}',
+    '{"trigger":null,"dates":["2026-02-01"]}',
+    '{"trigger":[],"dates":["2026-02-01"]}',
+    '{"dates":["2026-02-01"]}',
+    " " * 8001,
+]
+
+
+@pytest.mark.parametrize("spec", HOSTILE, ids=[str(n) for n in range(len(HOSTILE))])
+@pytest.mark.parametrize("kind", ["any_of", "excluding"])
+def test_hostile_text_is_refused(kind, spec):
+    with pytest.raises(InvalidTriggerError):
+        parse_trigger(kind, spec)
+
+
+def test_text_nested_beyond_reason_is_refused_without_being_read():
+    spec: object = [{"kind": "every", "spec": "PT5M"}, {"kind": "every", "spec": "PT6M"}]
+    for _ in range(120):
+        spec = [{"kind": "any_of", "spec": spec}, {"kind": "every", "spec": "PT7M"}]
+    text = json.dumps(spec, separators=(",", ":"))
+
+    with pytest.raises(InvalidTriggerError, match="more than 3"):
+        parse_trigger("any_of", text)
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.integers(),
+        st.text(max_size=8),
+        st.sampled_from(["cron", "every", "any_of", "excluding", "PT5M", "0 9 * * *", "P1D"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["kind", "spec", "timezone", "trigger", "triggers", "dates"]), inner
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200)
+@given(kind=st.sampled_from(["any_of", "excluding"]), value=json_values)
+def test_any_json_is_read_or_refused(kind, value):
+    try:
+        trigger = parse_trigger(kind, json.dumps(value))
+    except InvalidTriggerError:
+        return
+    assert trigger.describe()

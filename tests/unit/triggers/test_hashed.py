@@ -1,0 +1,151 @@
+"""H stands for numbers that a key picks: the same for ever, spread over many keys."""
+
+import json
+import math
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import Cron, Every, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers.fields import parse_fields, picked_by
+from tests.unit.triggers import expressions
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+KEYS = [f"user:{number}/digest" for number in range(6000)]
+
+
+def bound(expression: str, key: str) -> str:
+    return Cron(expression).hashed_by(key).expression
+
+
+def chi_square(counts: Counter[tuple[int, ...]], cells: int) -> float:
+    even = counts.total() / cells
+    empty = (cells - len(counts)) * even
+    return sum((count - even) ** 2 / even for count in counts.values()) + empty
+
+
+@pytest.mark.parametrize(
+    ("expression", "key", "expected"),
+    [
+        ("H H * * *", "user:42/digest", "27 17 * * *"),
+        ("H/15 H(22-4) * H * H", "user:42/digest", "6-59/15 1 * 8 * 22"),
+        ("30,H(0-9),H(10-19) * * H(1-6)/2 * H", "\ud800 \0", "30,8,11 * * 1-6/2 * 30"),
+    ],
+)
+def test_the_numbers_of_a_key_never_change(expression, key, expected):
+    assert bound(expression, key) == expected
+
+
+def test_a_rule_without_h_is_itself():
+    trigger = Cron("0 9 * * thu")
+
+    assert trigger.hashed_by("user:42/digest") is trigger
+    assert Every(300).hashed_by("user:42/digest") == Every(300)
+
+
+def test_zone_and_rule_of_days_are_kept():
+    trigger = Cron("H 9 1 * fri", timezone="Asia/Seoul", day_or=False).hashed_by("a")
+
+    assert (trigger.timezone, trigger.day_or) == ("Asia/Seoul", False)
+    assert trigger.hashed_by("b") is trigger
+
+
+@pytest.mark.parametrize("expression", ["H H * * *", "H(0-29)/10 * H,LW * H", "0 0 * * * H"])
+def test_without_a_key_it_fires_as_with_the_empty_one(expression):
+    trigger = Cron(expression)
+
+    assert trigger.next_after(START) == trigger.hashed_by("").next_after(START)
+    assert trigger.expression == expression.lower()
+
+
+def test_text_and_json_keep_the_h():
+    trigger = Cron("H/15 H(0-7) * * *", timezone="Asia/Seoul")
+
+    assert trigger.spec == "h/15 h(0-7) * * *"
+    assert parse_trigger("cron", trigger.spec, timezone="Asia/Seoul") == trigger
+    assert trigger_from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
+    assert trigger != trigger.hashed_by("")
+
+
+@pytest.mark.parametrize(
+    ("expression", "outcomes"),
+    [
+        ("h(7-9)", [(7,), (8,), (9,)]),
+        ("h(7-7)", [(7,)]),
+        ("h/30", [(start, start + 30) for start in range(30)]),
+        ("h(0-29)/10", [(start, start + 10, start + 20) for start in range(10)]),
+        # A short last step, and a step longer than the range.
+        ("h(0-6)/4", [(0, 4), (1, 5), (2, 6), (3,)]),
+        ("h(0-3)/15", [(0,), (1,), (2,), (3,)]),
+        # Round the end of the field.
+        ("h(58-1)/2", [(0, 58), (1, 59)]),
+        ("h/60", [(start,) for start in range(60)]),
+    ],
+)
+def test_each_key_picks_one_of_the_outcomes_and_each_outcome_is_picked(expression, outcomes):
+    fields = parse_fields(f"{expression} * * * *")
+    picked = {parse_fields(picked_by(key, fields)).minute.values for key in KEYS[:1200]}
+
+    assert picked == set(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("expression", "cells"),
+    [
+        *(("H 0 1 1 *", 60), ("0 H 1 1 *", 24), ("0 0 H * *", 28), ("0 0 1 H *", 12)),
+        *(("0 0 * * H", 7), ("0 0 1 1 * H", 60), ("0 0 H(1-31) * *", 31), ("0 0 * * H(1-5)", 5)),
+        *(("H(0-29) 0 1 1 *", 30), ("H/15 0 1 1 *", 15), ("H(0-29)/10 0 1 1 *", 10)),
+        # One H tells nothing of another: in the next field, or in the same list.
+        *(("H H * * *", 1440), ("0 0 H H *", 336), ("H(0-9),H(10-19) 0 1 1 *", 100)),
+    ],
+)
+def test_many_keys_are_spread_evenly(expression, cells):
+    hashed = parse_fields(expression)
+    picked = (parse_fields(picked_by(key, hashed)) for key in KEYS)
+    parts = expression.split()
+    counts = Counter(
+        tuple(
+            field.values[: len(text.split(","))]
+            for field, text in zip(fields.each, parts, strict=True)
+            if "H" in text
+        )
+        for fields in picked
+    )
+
+    # The mean of chi-square is the degrees of freedom, its variance twice that.
+    freedom = cells - 1
+    assert chi_square(counts, cells) < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_a_bare_h_in_the_day_of_month_fires_in_every_month():
+    for key in KEYS[:60]:
+        trigger, months, fire_time = Cron("0 0 H * *").hashed_by(key), [], START
+        while len(months) < 12:
+            fire_time = trigger.next_after(fire_time)
+            months.append(fire_time.month)
+
+        assert sorted(months) == list(range(1, 13))
+
+
+@given(expression=expressions.hashed(), key=st.text(max_size=300), day_or=st.booleans())
+def test_what_is_accepted_is_accepted_with_every_key(expression, key, day_or):
+    try:
+        trigger = Cron(expression, day_or=day_or)
+    except InvalidTriggerError:
+        return
+    picked = trigger.hashed_by(key)
+
+    assert "h" not in picked.expression
+    assert parse_trigger("cron", picked.spec) == picked
+    assert picked.next_after(START) > START
+
+
+def test_the_longest_expression_with_an_h_has_room_for_its_numbers():
+    expression = f"{'h,' * 55}h * * * *"
+
+    assert len(expression) == 119
+    assert parse_trigger("cron", Cron(expression, day_or=False).hashed_by("a").spec)

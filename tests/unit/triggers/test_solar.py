@@ -1,0 +1,164 @@
+"""Solar fires when Celery's own solar schedule does, also where the sun does not set for months."""
+
+import builtins
+import pickle
+import random
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import Celery
+from celery.schedules import solar
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import Solar, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import solar as module
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+SEOUL = {"latitude": 37.5665, "longitude": 126.978}
+TROMSO = {"latitude": 69.6492, "longitude": 18.9553}
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+PLACES = [
+    *((0.0, 0.0), (37.5665, 126.978), (52.52, 13.405), (-33.8688, 151.2093), (64.1466, -21.9426)),
+    *((69.6492, 18.9553), (-77.85, 166.67), (21.3, 179.99), (-18.1, -179.99), (84.0, 40.0)),
+]
+
+
+@pytest.fixture(scope="module")
+def app():
+    app = Celery(set_as_current=False)
+    app.conf.timezone = "UTC"
+    return app
+
+
+def by_celery(app, event, place, instant):
+    schedule = solar(event, *place, nowfun=lambda: instant, app=app)
+    return instant + schedule.remaining_estimate(instant)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("event", module.EVENTS)
+def test_it_fires_when_celery_says(app, event, place):
+    trigger = Solar(event, latitude=place[0], longitude=place[1])
+    dice = random.Random(f"{event} {place}")  # noqa: S311 - the same at each run
+
+    for _ in range(8):
+        instant = NEW_YEAR + timedelta(seconds=dice.randrange(10 * 365 * 86400))
+        fire_time = trigger.next_after(instant)
+        assert abs(fire_time - by_celery(app, event, place, instant)) < 1.1 * SECOND, instant
+        assert fire_time.microsecond == 0
+
+
+@settings(max_examples=40)
+@given(
+    event=st.sampled_from(list(module.EVENTS)),
+    latitude=st.floats(-66, 66),
+    longitude=st.floats(-180, 180),
+    day=st.integers(0, 20000),
+)
+def test_an_event_is_the_same_second_from_wherever_one_asks(event, latitude, longitude, day):
+    trigger = Solar(event, latitude=latitude, longitude=longitude)
+    fire_time = trigger.next_after(datetime(1980, 1, 1, tzinfo=UTC) + day * DAY)
+
+    for seconds in (0.000001, 1, 59, 3600, 40000):
+        assert trigger.next_after(fire_time - timedelta(seconds=seconds)) in {
+            fire_time,
+            # The same event a little less than a day before.
+            trigger.next_after(fire_time - DAY - timedelta(minutes=20)),
+        }
+    assert trigger.next_after(fire_time) - fire_time > timedelta(hours=20)
+
+
+def test_days_without_the_event_are_passed_over():
+    sunrise = Solar("sunrise", **TROMSO)
+
+    after_polar_night = sunrise.next_after(datetime(2026, 12, 1, tzinfo=UTC))
+
+    assert datetime(2027, 1, 10, tzinfo=UTC) < after_polar_night < datetime(2027, 1, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("event", "latitude"), [("sunrise", 90), ("dawn_astronomical", -90)])
+def test_a_place_that_never_has_the_event_is_refused_soon(event, latitude):
+    started = time.process_time()
+
+    with pytest.raises(InvalidTriggerError, match="never happens there") as refusal:
+        Solar(event, latitude=latitude, longitude=0)
+
+    assert refusal.value.field == "event"
+    assert time.process_time() - started < 0.5
+
+
+def test_it_ends_with_the_years_that_it_knows():
+    trigger = Solar("sunrise", **SEOUL)
+
+    assert trigger.next_after(datetime(9999, 1, 1, tzinfo=UTC)) is None
+    assert trigger.next_after(datetime(1, 1, 1, tzinfo=UTC)).year == 1900
+
+
+def test_years_of_fire_times_are_counted_soon():
+    trigger, started = Solar("sunset", **SEOUL), time.process_time()
+    later = NEW_YEAR + 3650 * DAY
+
+    assert trigger.count_until(after=NEW_YEAR, until=later, limit=1000) == 1000
+    assert later - DAY < trigger.latest_until(after=NEW_YEAR, until=later) <= later
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("event", "latitude", "longitude", "field", "reason"),
+    [
+        ("moonrise", 0, 0, "event", "sunrise"),
+        (None, 0, 0, "event", "must be text"),
+        ("sunrise", 90.1, 0, "latitude", "-90 to 90"),
+        ("sunrise", float("nan"), 0, "latitude", "-90 to 90"),
+        ("sunrise", 0, float("inf"), "longitude", "-180 to 180"),
+        pytest.param("sunrise", 0, 10**400, "longitude", "-180 to 180", id="huge"),
+        ("sunrise", "37", 0, "latitude", "number"),
+        ("sunrise", True, 0, "latitude", "number"),
+    ],
+)
+def test_bad_input_is_refused_with_the_field(event, latitude, longitude, field, reason):
+    with pytest.raises(InvalidTriggerError, match=reason) as refusal:
+        Solar(event, latitude=latitude, longitude=longitude)
+
+    assert refusal.value.field == field
+
+
+@given(st.floats(-60, 60), st.floats(-180, 180))
+def test_it_goes_to_text_to_json_and_to_bytes_and_back(latitude, longitude):
+    trigger = Solar("solar_noon", latitude=latitude, longitude=longitude)
+
+    assert parse_trigger("solar", trigger.spec) == trigger
+    assert trigger_from_json(trigger.to_json()) == trigger
+    assert pickle.loads(pickle.dumps(trigger)) == trigger  # noqa: S301 - our own bytes
+    assert hash(parse_trigger("solar", trigger.spec)) == hash(trigger)
+
+
+@pytest.mark.parametrize("spec", ["", "sunrise", "sunrise 1", "sunrise 1 2 3", "sunrise north 5"])
+def test_text_that_is_no_place_is_refused(spec):
+    with pytest.raises(InvalidTriggerError, match=r"sunrise 37\.5665 126\.978"):
+        parse_trigger("solar", spec)
+
+
+def test_text_and_words_are_what_people_read():
+    assert Solar("Sunrise", **SEOUL).spec == "sunrise 37.5665 126.978"
+    assert Solar("sunrise", **SEOUL).phrase() == "at sunrise at 37.5665 N, 126.978 E"
+    south_west = Solar("dusk_civil", latitude=-33, longitude=-70.5)
+    assert south_west.describe() == "At civil dusk at 33.0 S, 70.5 W"
+
+
+def test_without_ephem_the_error_says_what_to_install(monkeypatch):
+    real_import = builtins.__import__
+
+    def without_ephem(name, *args, **kwargs):
+        if name == "ephem":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_ephem)
+    module._first_from.cache_clear()
+
+    with pytest.raises(InvalidTriggerError, match=r"celery-dynbeat\[solar\]"):
+        Solar("sunrise", latitude=1, longitude=1)
