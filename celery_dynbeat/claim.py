@@ -3,57 +3,86 @@
 When the transaction commits, each fire time that was due is a ``pending`` run or stands in a
 ``skipped`` one, and the schedules have moved on. When it does not, nothing has happened. A schedule
 that cannot be planned is set aside with its error; the others are not touched by it.
+
+Fairness: while more is due than fits into a batch, the owners who took a large share of the one
+before come second. The others get up to half of the batch first, so that nobody waits behind all of
+one owner's runs, and no owner waits for ever.
 """
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ids
-from celery_dynbeat.db.models import Status
+from celery_dynbeat import allowed_tasks, records
 from celery_dynbeat.events import Event
-from celery_dynbeat.planning import Plan, Rule, RuleColumns, first_fire, plan, rule_of
+from celery_dynbeat.planning import Plan, first_fire, passed, plan, run_at
 from celery_dynbeat.publish import Outgoing
+from celery_dynbeat.rules import Rule, RuleColumns, max_run_time, rule_of
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store import overlaps, runs, schedules
 
 logger = logging.getLogger(__name__)
 
 #: With catch_up="all", the fire times of one schedule that one pass sends at most.
 CATCH_UP_BATCH = 100
+#: An owner with more than one in so many rows of a full batch waits for the others in the next.
+HEAVY_SHARE = 10
 
 
 @dataclass(slots=True)
 class Claimed:
-    """What one claim decided, row by row."""
+    """What one claim decided, row by row.
+
+    ``terminate`` are runs in progress that a newer one replaces. ``heavy`` are the owners who had a
+    large share of a batch that was full.
+    """
 
     rows: int = 0
     outgoing: list[Outgoing] = field(default_factory=list)
+    terminate: list[str] = field(default_factory=list)
+    heavy: frozenset[str] = frozenset()
     records: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
-    aside: list[dict[str, Any]] = field(default_factory=list)
+    replaced: list[int] = field(default_factory=list)
 
 
-def claim(session: Session, *, now: datetime, settings: Settings) -> Claimed:
-    """Claim a batch of due schedules, record their runs, and return what is to be published."""
+def claim(
+    session: Session,
+    *,
+    now: datetime,
+    settings: Settings,
+    heavy: frozenset[str] = frozenset(),
+) -> Claimed:
+    """Claim a batch of due schedules, record their runs, and return what is to be published.
+
+    ``heavy`` is what the claim before found.
+    """
     claimed = Claimed()
-    for row in schedules.lock_due(session, now=now, limit=settings.batch_size):
+    rows = _lock_due(session, now=now, limit=settings.batch_size, heavy=heavy)
+    if len(rows) >= settings.batch_size:
+        shares = Counter(row.owner for row in rows)
+        heaviest = settings.batch_size / HEAVY_SHARE
+        claimed.heavy = frozenset(owner for owner in shares if shares[owner] > heaviest)
+    busy = _busy(session, rows, now=now, settings=settings)
+    for row in rows:
         left = settings.batch_size - len(claimed.outgoing)
         if left <= 0:
             # A backlog: the rows behind stay due for the next pass.
             break
         claimed.rows += 1
         try:
-            _decide(claimed, row, now=now, settings=settings, limit=min(left, CATCH_UP_BATCH))
+            limit = min(left, CATCH_UP_BATCH)
+            _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy[row.id])
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
-    _record(session, claimed)
+    _record(session, claimed, now=now)
     return claimed
 
 
@@ -64,13 +93,42 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
     for row in rows:
         try:
             _check_payload(row)
-            fire_at = first_fire(_rule(row, settings), now=now)
-            claimed.changes.append(_moved(row, fire_at, row.run_count, None, now))
+            allowed_tasks.check(settings, owner=row.owner, task=row.task)
+            rule = rule_of(cast("RuleColumns", row), settings)
+            _tell_passed(claimed, row, rule, now)
+            fire_at = first_fire(rule, now=now)
+            claimed.changes.append(_moved(row, rule, Plan(next_fire_at=fire_at), now))
         # As above: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
-    _record(session, claimed)
+    _record(session, claimed, now=now)
     return len(rows)
+
+
+def _lock_due(
+    session: Session, *, now: datetime, limit: int, heavy: frozenset[str]
+) -> Sequence[Row[Any]]:
+    if not heavy:
+        return schedules.lock_due(session, now=now, limit=limit)
+    others = schedules.lock_due(session, now=now, limit=limit - limit // 2, without=heavy)
+    theirs = schedules.lock_due(session, now=now, limit=limit - len(others), only=heavy)
+    return [*others, *theirs]
+
+
+def _busy(
+    session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+) -> Counter[int]:
+    """Count the runs of each schedule that overlap with its next, where its policy asks for it."""
+    longest = {
+        row.id: max_run_time(row.max_run_time, settings)
+        for row in rows
+        if (row.overlap or settings.overlap) != "allow"
+    }
+    return Counter(
+        run.schedule_id
+        for run in overlaps.unfinished(session, list(longest))
+        if run.started_at is None or now - run.started_at < longest[run.schedule_id]
+    )
 
 
 def _decide(
@@ -80,40 +138,49 @@ def _decide(
     now: datetime,
     settings: Settings,
     limit: int,
+    busy: int,
 ) -> None:
     _check_payload(row)
+    allowed_tasks.check(settings, owner=row.owner, task=row.task)
+    # A Row has each selected column as an attribute, which its type cannot say.
+    rule = rule_of(cast("RuleColumns", row), settings)
     planned = plan(
-        _rule(row, settings),
+        rule,
         fire_at=row.next_fire_at,
         run_count=row.run_count,
         now=now,
         limit=limit,
+        busy=busy,
     )
-    for fire_at in planned.send:
-        outgoing = _outgoing(row, fire_at, now)
-        claimed.outgoing.append(outgoing)
-        claimed.records.append(_pending(outgoing, now, settings.dispatch_timeout))
-    if planned.skip is not None:
-        claimed.records.append(_skipped(row, planned, now))
-    count = row.run_count + len(planned.send)
-    last_run_at = planned.send[-1] if planned.send else None
-    claimed.changes.append(_moved(row, planned.next_fire_at, count, last_run_at, now))
+    new = [records.outgoing(row, at, now=now, settings=settings) for at in planned.runs]
+    claimed.changes.append(_moved(row, rule, planned, now))
+    claimed.outgoing += new[: len(planned.send)]
+    # A run that waits is one that nobody sends until the sweep finds that it need not wait.
+    overdue_at = now + settings.dispatch_timeout
+    claimed.records += [records.pending(run, now=now, overdue_at=overdue_at) for run in new]
+    claimed.records += [records.skipped(row, skip, now=now) for skip in planned.skips]
+    if planned.replaces:
+        claimed.replaced.append(row.id)
 
 
-def _record(session: Session, claimed: Claimed) -> None:
+def _tell_passed(claimed: Claimed, row: Row[Any], rule: Rule, now: datetime) -> None:
+    """Record what passed while a row was out of the index, before a hand put it back."""
+    if row.next_fire_at is None:
+        return
+    reason = "missed: the schedule was paused or broken"
+    skip = passed(rule, fire_at=row.next_fire_at, now=now, reason=reason)
+    if skip is not None:
+        claimed.records.append(records.skipped(row, skip, now=now))
+
+
+def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
+    claimed.terminate = overlaps.replace(session, claimed.replaced, now=now)
     new = runs.add(session, claimed.records)
     claimed.outgoing = [outgoing for outgoing in claimed.outgoing if outgoing.run_id in new]
-    schedules.advance(session, [change for change in claimed.changes if "last_run_at" in change])
-    schedules.advance(
-        session, [change for change in claimed.changes if "last_run_at" not in change]
-    )
-    schedules.advance(session, claimed.aside)
-
-
-def _rule(row: Row[Any], settings: Settings) -> Rule:
-    # A Row has each selected column as an attribute, which its type cannot say.
-    columns = cast("RuleColumns", row)
-    return rule_of(columns, catch_up=settings.catch_up, grace=settings.dispatch_timeout)
+    # One statement for each set of columns that is written.
+    for columns in {frozenset(change) for change in claimed.changes}:
+        same = [change for change in claimed.changes if change.keys() == columns]
+        schedules.advance(session, same)
 
 
 def _check_payload(row: Row[Any]) -> None:
@@ -125,76 +192,16 @@ def _check_payload(row: Row[Any]) -> None:
             raise TypeError(msg)
 
 
-def _outgoing(row: Row[Any], fire_at: datetime, now: datetime) -> Outgoing:
-    return Outgoing(
-        run_id=ids.run_id(now),
-        schedule_id=row.id,
-        owner=row.owner,
-        name=row.name,
-        version=row.version,
-        task=row.task,
-        args=row.args,
-        kwargs=row.kwargs,
-        options=row.options,
-        scheduled_for=fire_at,
-        expires_at=expires_at(row.expires_after, created_at=now),
-    )
-
-
-def expires_at(expires_after: float | None, *, created_at: datetime) -> datetime | None:
-    """Return when a run made at ``created_at`` may no longer start; None: it always may."""
-    return None if expires_after is None else created_at + timedelta(seconds=expires_after)
-
-
-def _pending(outgoing: Outgoing, now: datetime, timeout: timedelta) -> dict[str, Any]:
-    return {
-        **_history(outgoing.schedule_id, outgoing.owner, outgoing.name, outgoing.task),
-        "id": outgoing.run_id,
-        "scheduled_for": outgoing.scheduled_for,
-        "status": Status.PENDING,
-        "created_at": now,
-        "overdue_at": now + timeout,
-        "finished_at": None,
-        "fire_count": 1,
-        "error": None,
-    }
-
-
-def _skipped(row: Row[Any], planned: Plan, now: datetime) -> dict[str, Any]:
-    skip = planned.skip
-    assert skip is not None  # noqa: S101 - narrows the type: the caller has looked
-    return {
-        **_history(row.id, row.owner, row.name, row.task),
-        "id": ids.run_id(now),
-        "scheduled_for": skip.newest,
-        "status": Status.SKIPPED,
-        "created_at": now,
-        "overdue_at": None,
-        "finished_at": now,
-        "fire_count": skip.count,
-        "error": skip.reason,
-    }
-
-
-def _history(schedule_id: int, owner: str, name: str, task: str) -> Mapping[str, Any]:
-    return {"schedule_id": schedule_id, "owner": owner, "name": name, "task": task}
-
-
-def _moved(
-    row: Row[Any],
-    fire_at: datetime | None,
-    run_count: int,
-    last_run_at: datetime | None,
-    now: datetime,
-) -> dict[str, Any]:
+def _moved(row: Row[Any], rule: Rule, planned: Plan, now: datetime) -> dict[str, Any]:
+    fire_at = planned.next_fire_at
     change = {
         "id": row.id,
         "next_fire_at": fire_at,
-        "next_run_at": fire_at,
-        "run_count": run_count,
+        "next_run_at": None if fire_at is None else run_at(rule, fire_at),
+        "run_count": row.run_count + len(planned.runs),
         "finished_at": now if fire_at is None else None,
     }
-    return change if last_run_at is None else {**change, "last_run_at": last_run_at}
+    return {**change, "last_run_at": planned.runs[-1]} if planned.runs else change
 
 
 def _set_aside(claimed: Claimed, row: Row[Any], error: Exception) -> None:
@@ -206,10 +213,5 @@ def _set_aside(claimed: Claimed, row: Row[Any], error: Exception) -> None:
         exc_info=error,
         extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": row.id},
     )
-    claimed.aside.append(aside(row.id, error))
-
-
-def aside(schedule_id: int, error: Exception) -> dict[str, Any]:
-    """Return the change that takes a schedule out of the index, with its error in plain sight."""
     text = f"{type(error).__name__}: {error}"
-    return {"id": schedule_id, "next_fire_at": None, "next_run_at": None, "error": text}
+    claimed.changes.append({"id": row.id, "next_run_at": None, "error": text})

@@ -2,6 +2,7 @@
 
     connect -> agenda -> claim, plan, record (1 transaction) -> publish -> confirm (1 UPDATE)
                       -> sweep: take what is overdue (1 transaction) -> publish -> confirm
+                      -> when that was nothing: a batch of a backfill, likewise
 
 A crash leaves, by where it strikes:
 
@@ -24,11 +25,13 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.claim import claim, plan_unplanned
+from celery_dynbeat.backfill import go_on
+from celery_dynbeat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
+from celery_dynbeat.lost import take_lost
 from celery_dynbeat.publish import Outgoing, Published
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import agenda, runs, schedules
@@ -39,6 +42,8 @@ logger = logging.getLogger(__name__)
 #: When all that is due is in the hands of other beats, look again after this.
 ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 NOW = timedelta(0)
+#: How often beat looks for lost runs within dynbeat_node_timeout.
+LOOKS = 4
 
 
 class Outlet(Protocol):
@@ -49,6 +54,9 @@ class Outlet(Protocol):
 
     def publish(self, batch: Sequence[Outgoing]) -> Published:
         """Hand ``batch`` over and tell what was taken; raise when nothing can be."""
+
+    def terminate(self, run_ids: Sequence[str]) -> None:
+        """Ask the workers to end these runs, or raise when nobody can be asked."""
 
 
 def _nothing(point: str) -> None:
@@ -72,6 +80,8 @@ class Dispatcher:
         self._clock = clock
         self._settings = settings
         self._reached = reached
+        self._heavy: frozenset[str] = frozenset()
+        self._looked_for_lost_at: datetime | None = None
 
     def run_pass(self) -> timedelta:
         """Send a batch of what is due and return how long beat may sleep.
@@ -87,6 +97,10 @@ class Dispatcher:
             moved += self._dispatch_due(now)
         if _is_due(todo.overdue_at, now):
             moved += self._republish_overdue(now)
+        moved += self._give_up_lost(now)
+        # Only when this pass has caught up with what is live: the past has waited so long already.
+        if moved < self._settings.batch_size and _is_due(todo.backfill_at, now):
+            moved += self._go_on_with_backfill(now)
         if moved:
             return NOW
         return self._pause(todo.earliest(), now)
@@ -104,15 +118,44 @@ class Dispatcher:
         )
 
     def _dispatch_due(self, now: datetime) -> int:
-        def work(session: Session) -> tuple[int, list[Outgoing]]:
-            claimed = claim(session, now=now, settings=self._settings)
+        def work(session: Session) -> Claimed:
+            claimed = claim(session, now=now, settings=self._settings, heavy=self._heavy)
             self._reached("recorded")
-            return claimed.rows, claimed.outgoing
+            return claimed
 
-        rows, outgoing = self._database.run(work)
+        claimed = self._database.run(work)
         self._reached("committed")
-        self._send(outgoing, Event.RUNS_DISPATCHED)
-        return rows
+        self._heavy = claimed.heavy
+        self._terminate(claimed.terminate)
+        self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
+        return claimed.rows
+
+    def _terminate(self, run_ids: Sequence[str]) -> None:
+        if not run_ids:
+            return
+        try:
+            self._publisher.terminate(run_ids)
+        # Of whatever kind: the runs end by themselves, and their successors must go out.
+        except Exception as error:  # noqa: BLE001
+            logger.warning(
+                "%s runs not terminated: %s",
+                len(run_ids),
+                error,
+                extra={"event": Event.TERMINATE_FAILED},
+            )
+
+    def _give_up_lost(self, now: datetime) -> int:
+        """Look for runs whose worker is gone, a few times within the time that makes it so."""
+        interval, looked_at = self._settings.node_timeout / LOOKS, self._looked_for_lost_at
+        # A clock that went back does not count.
+        if looked_at is not None and timedelta(0) <= now - looked_at < interval:
+            return 0
+        lost = self._database.run(
+            lambda session: take_lost(session, now=now, settings=self._settings),
+        )
+        if lost < self._settings.batch_size:
+            self._looked_for_lost_at = now
+        return lost
 
     def _republish_overdue(self, now: datetime) -> int:
         taken, overdue = self._database.run(
@@ -121,6 +164,17 @@ class Dispatcher:
         self._reached("swept")
         self._send(overdue, Event.RUNS_REPUBLISHED)
         return taken
+
+    def _go_on_with_backfill(self, now: datetime) -> int:
+        def work(session: Session) -> tuple[int, list[Outgoing]]:
+            done = go_on(session, now=now, settings=self._settings)
+            self._reached("recorded")
+            return done
+
+        looked_at, outgoing = self._database.run(work)
+        self._reached("committed")
+        self._send(outgoing, Event.RUNS_BACKFILLED)
+        return looked_at
 
     def _send(self, outgoing: Sequence[Outgoing], event: Event) -> None:
         if not outgoing:

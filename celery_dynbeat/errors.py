@@ -51,6 +51,19 @@ class ScheduleNotFoundError(DynbeatError, LookupError):
         self.name = name
 
 
+class BackfillNotFoundError(DynbeatError, LookupError):
+    """The schedule has no backfill of that id, or none at all (``backfill_id`` None)."""
+
+    def __init__(self, *, owner: str, name: str, backfill_id: int | None) -> None:
+        which = "no backfill" if backfill_id is None else f"no backfill {backfill_id}"
+        super().__init__(
+            f"schedule {name!r} of owner {owner!r} has {which}; backfills() shows those that exist",
+        )
+        self.owner = owner
+        self.name = name
+        self.backfill_id = backfill_id
+
+
 class ScheduleExistsError(DynbeatError):
     """The owner already has a schedule of that name."""
 

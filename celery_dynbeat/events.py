@@ -12,10 +12,14 @@ class Event(StrEnum):
     CONFIG_REFUSED = "config_refused"
     RUNS_DISPATCHED = "runs_dispatched"
     RUNS_REPUBLISHED = "runs_republished"
+    RUNS_BACKFILLED = "runs_backfilled"
     RUN_REFUSED = "run_refused"
     RUN_PUT_OFF = "run_put_off"
     RUN_UNPUBLISHABLE = "run_unpublishable"
+    RUN_LOST = "run_lost"
+    SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"
+    TERMINATE_FAILED = "terminate_failed"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat
     PASS_RECOVERED = "pass_recovered"  # noqa: S105
     LISTENER_FAILED = "listener_failed"

@@ -4,86 +4,54 @@ Nothing here reads a clock, a table or a setting. Source of the rules: "Time" an
 docs/explanation/design.md.
 """
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.rules import Rule
+from celery_dynbeat.triggers import Trigger
 
 #: The smallest step between two instants that the databases can tell apart.
 TICK = timedelta(microseconds=1)
-#: Missed fire times are counted up to here; beyond it the count says "at least".
+#: Missed fire times are counted up to here, by triggers that have to walk through them; beyond it
+#: the count says "at least".
 COUNT_LIMIT = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What a schedule asks for, apart from what it has done so far.
-
-    ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than
-    ``catch_up_window`` is not sent; with ``"none"`` one older than ``grace`` is not, where
-    ``grace`` is the delay that still counts as on time.
-    """
-
-    trigger: Trigger
-    start_at: datetime | None = None
-    end_at: datetime | None = None
-    max_runs: int | None = None
-    catch_up: str = "latest"
-    catch_up_window: timedelta | None = None
-    grace: timedelta = timedelta(seconds=30)
+#: The same for triggers that count fast. The column, of 32 bits, has room for them.
+MOST_COUNTED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Fire times that are not sent: how many (at most COUNT_LIMIT are counted), and why."""
+    """Fire times that are not sent: how many, and why.
+
+    At most MOST_COUNTED are counted, COUNT_LIMIT if the trigger does not count fast.
+    """
 
     newest: datetime
     count: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one pass does with one schedule. ``next_fire_at`` None: the schedule has finished."""
+    """What one pass does with one schedule.
 
-    send: tuple[datetime, ...]
-    skip: Skip | None
-    next_fire_at: datetime | None
-
-
-class RuleColumns(Protocol):
-    """The columns of a schedule that make up its rule; durations in seconds."""
-
-    trigger_kind: str
-    trigger_spec: str
-    timezone: str
-    anchor_at: datetime | None
-    start_at: datetime | None
-    end_at: datetime | None
-    max_runs: int | None
-    catch_up: str | None
-    catch_up_window: float | None
-    created_at: datetime
-
-
-def rule_of(columns: RuleColumns, *, catch_up: str, grace: timedelta) -> Rule:
-    """Return the rule that a row states; ``catch_up`` serves where the row leaves it open.
-
-    Raises InvalidTriggerError when the trigger's text or zone is damaged.
+    ``send`` are the fire times that become runs now, ``hold`` those that become runs which wait for
+    the one before to end. ``replaces``: the runs before are cancelled. ``next_fire_at`` None: the
+    schedule has finished.
     """
-    trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
-    window = columns.catch_up_window
-    return Rule(
-        trigger=trigger.anchored_at(columns.start_at or columns.anchor_at or columns.created_at),
-        start_at=columns.start_at,
-        end_at=columns.end_at,
-        max_runs=columns.max_runs,
-        catch_up=columns.catch_up or catch_up,
-        catch_up_window=None if window is None else timedelta(seconds=window),
-        grace=grace,
-    )
+
+    send: tuple[datetime, ...] = ()
+    hold: tuple[datetime, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    replaces: bool = False
+    next_fire_at: datetime | None = None
+
+    @property
+    def runs(self) -> tuple[datetime, ...]:
+        """The fire times that become runs, oldest first."""
+        return self.send + self.hold
 
 
 def first_fire(rule: Rule, *, now: datetime) -> datetime | None:
@@ -95,28 +63,96 @@ def first_fire(rule: Rule, *, now: datetime) -> datetime | None:
     return _next(rule, after)
 
 
-def plan(rule: Rule, *, fire_at: datetime, run_count: int, now: datetime, limit: int) -> Plan:
+def run_at(rule: Rule, fire_at: datetime) -> datetime:
+    """Return when beat takes up ``fire_at``: delayed by the jitter, before the next fire time.
+
+    The delay is picked by hash, so it is the same whoever asks, and however often.
+    """
+    if not rule.jitter:
+        return fire_at
+    following = rule.trigger.next_after(fire_at)
+    room = rule.jitter if following is None else min(rule.jitter, following - fire_at)
+    digest = hashlib.blake2b(f"{rule.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
+    return fire_at + (room // TICK * int.from_bytes(digest) >> 64) * TICK
+
+
+def passed(rule: Rule, *, fire_at: datetime, now: datetime, reason: str) -> Skip | None:
+    """Return the Skip for what nobody sends any more: the fire times from ``fire_at`` to ``now``.
+
+    For a schedule that was paused, broken or edited meanwhile; None when nothing has passed.
+    """
+    return _skip(rule, fire_at, now if rule.end_at is None else min(now, rule.end_at), reason)
+
+
+def plan(
+    rule: Rule,
+    *,
+    fire_at: datetime,
+    run_count: int,
+    now: datetime,
+    limit: int,
+    busy: int = 0,
+) -> Plan:
     """Decide about the fire times from ``fire_at`` up to ``now``.
 
-    ``fire_at`` is the schedule's next fire time, and due. At most ``limit`` fire times are sent;
+    ``fire_at`` is the schedule's next fire time, and due. At most ``limit`` fire times become runs;
     with ``catch_up="all"`` the rest stays due for the next pass. ``run_count`` counts the runs made
-    so far.
+    so far, ``busy`` those of them that count against overlap.
     """
-    until = now if rule.end_at is None else min(now, rule.end_at)
+    until = _due_until(rule, fire_at, now)
     if rule.max_runs is not None:
         limit = min(limit, rule.max_runs - run_count)
     if fire_at > until or limit <= 0:
-        return Plan((), None, None)
-    decided = _all(rule, fire_at, until, now, limit) if rule.catch_up == "all" else None
-    send, skip, reached = decided or _newest_only(rule, fire_at, until, now)
-    exhausted = rule.max_runs is not None and run_count + len(send) >= rule.max_runs
-    return Plan(send, skip, None if exhausted else _next(rule, reached))
+        return Plan()
+    decide = _all if rule.catch_up == "all" else _newest_only
+    wanted, missed, reached = decide(rule, fire_at, until, now, limit)
+    send, hold, refused, reason = _admit(rule.overlap, wanted, busy)
+    exhausted = rule.max_runs is not None and run_count + len(send) + len(hold) >= rule.max_runs
+    overlapped = Skip(refused[-1], len(refused), reason) if refused else None
+    return Plan(
+        send=send,
+        hold=hold,
+        skips=tuple(skip for skip in (missed, overlapped) if skip is not None),
+        replaces=rule.overlap == "cancel_previous" and busy > 0 and bool(send),
+        next_fire_at=None if exhausted else _next(rule, reached),
+    )
 
 
-_Decision = tuple[tuple[datetime, ...], Skip | None, datetime]
+def _due_until(rule: Rule, fire_at: datetime, now: datetime) -> datetime:
+    """Return up to when fire times are due: those delayed beyond ``now`` by jitter are not."""
+    until = now if rule.end_at is None else min(now, rule.end_at)
+    if not rule.jitter:
+        return until
+    newest = rule.trigger.latest_until(after=fire_at, until=until)
+    return until if newest is None or run_at(rule, newest) <= now else newest - TICK
 
 
-def _newest_only(rule: Rule, fire_at: datetime, until: datetime, now: datetime) -> _Decision:
+_Instants = tuple[datetime, ...]
+
+
+def _admit(
+    overlap: str, wanted: _Instants, busy: int
+) -> tuple[_Instants, _Instants, _Instants, str]:
+    """Return what is sent, what waits, what is refused, and why, with ``busy`` runs unfinished."""
+    if overlap == "skip":
+        free = 0 if busy else 1
+        return wanted[:free], (), wanted[free:], "overlap: the run before had not ended"
+    if overlap == "buffer_one":
+        free, room = (0 if busy else 1), max(2 - busy, 0)
+        reason = "overlap: the run before had not ended, and one waited already"
+        return wanted[:free], wanted[free:room], wanted[room:], reason
+    if overlap == "cancel_previous":
+        return wanted[-1:], (), wanted[:-1], "overlap: a newer fire time took its place at once"
+    return wanted, (), (), ""
+
+
+_Decision = tuple[_Instants, Skip | None, datetime]
+
+
+def _newest_only(
+    rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: int
+) -> _Decision:
+    del limit
     newest = rule.trigger.latest_until(after=fire_at, until=until) or fire_at
     oldest = _oldest_allowed(rule, now)
     if oldest is not None and newest < oldest:
@@ -155,7 +191,8 @@ def _oldest_allowed(rule: Rule, now: datetime) -> datetime | None:
     limits = [rule.catch_up_window] if rule.catch_up_window is not None else []
     if rule.catch_up == "none":
         limits.append(rule.grace)
-    return now - min(limits) if limits else None
+    # What was delayed on purpose is not late.
+    return now - min(limits) - rule.jitter if limits else None
 
 
 def _too_old(rule: Rule) -> str:
@@ -169,7 +206,8 @@ def _skip(rule: Rule, fire_at: datetime, until: datetime, reason: str) -> Skip |
     if fire_at > until:
         return None
     newest = rule.trigger.latest_until(after=fire_at, until=until) or fire_at
-    others = rule.trigger.count_until(after=fire_at, until=until, limit=COUNT_LIMIT - 1)
+    limit = MOST_COUNTED if rule.trigger.counts_fast else COUNT_LIMIT
+    others = rule.trigger.count_until(after=fire_at, until=until, limit=limit - 1)
     return Skip(newest, 1 + others, reason)
 
 

@@ -31,6 +31,8 @@ HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
 HEADER_OWNER = "dynbeat_owner"
 HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
+#: Sent with the runs that another may wait for, so that the others cost their worker nothing.
+HEADER_OVERLAP = "dynbeat_overlap"
 
 _CONNECT_TIMEOUT = 5.0
 NOT_FOUND = 404
@@ -58,6 +60,7 @@ class Outgoing:
     options: Mapping[str, Any]
     scheduled_for: datetime
     expires_at: datetime | None = None
+    overlap: str = "allow"
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -68,6 +71,7 @@ class Outgoing:
             HEADER_SCHEDULE: self.name,
             HEADER_OWNER: self.owner,
             HEADER_SCHEDULED_FOR: self.scheduled_for.isoformat(),
+            **({HEADER_OVERLAP: self.overlap} if self.overlap == "buffer_one" else {}),
             # What other tools know a scheduled task by.
             "celery_beat_task": True,
             "periodic_task_name": self.name,
@@ -133,6 +137,13 @@ class Publisher:
         except self.broker_errors:
             self.close()
             raise
+
+    def terminate(self, run_ids: Sequence[str]) -> None:
+        """Ask the workers to end these runs: a broadcast, which a worker may miss.
+
+        Raises one of ``broker_errors`` when the broker is away.
+        """
+        self._app.control.revoke(list(run_ids), terminate=True, connection=self._connection)
 
     def _checked(self, published: Published, batch: Sequence[Outgoing]) -> Published:
         """Return ``published``, unless every run of many was refused.

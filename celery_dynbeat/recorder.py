@@ -9,6 +9,7 @@ and are found with its node.
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,9 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import Status
+from celery_dynbeat.db.models import UNFINISHED, Status
 from celery_dynbeat.events import Event
-from celery_dynbeat.store import runs
+from celery_dynbeat.pausing import pause_if_failing
+from celery_dynbeat.settings import Settings
+from celery_dynbeat.store import overlaps, runs
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ class Outcome:
 
     ``started`` False: the run ends in whichever state it is, for it may never have been started.
     ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again.
+    ``awaited``: another run of the schedule may wait for this one to end.
     """
 
     run_id: str
@@ -45,13 +49,22 @@ class Outcome:
     error: str | None = None
     traceback: str | None = None
     resend_at: datetime | None = None
+    awaited: bool = False
 
 
 class Recorder:
     """Writes outcomes, in the order in which they came."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        settings: Settings,
+        announce: Callable[[Session], None],
+    ) -> None:
         self._database = database
+        self._settings = settings
+        self._announce = announce
         self._kept: deque[Outcome] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -85,7 +98,26 @@ class Recorder:
             self._report_dropped(len(self._kept))
 
     def _write(self, outcome: Outcome) -> None:
-        self._database.run(lambda session: write(session, outcome))
+        self._database.run(lambda session: self._write_within(session, outcome))
+
+    def _write_within(self, session: Session, outcome: Outcome) -> None:
+        if not write(session, outcome):
+            return
+        if outcome.status == Status.FAILED:
+            self._pause_if_failing(session, outcome)
+        ended = outcome.awaited and outcome.status not in UNFINISHED
+        if ended and overlaps.release(session, run_id=outcome.run_id, now=outcome.at):
+            self._announce(session)
+
+    def _pause_if_failing(self, session: Session, outcome: Outcome) -> None:
+        run = runs.get(session, run_id=outcome.run_id)
+        if run is not None and run.schedule_id is not None:
+            pause_if_failing(
+                session,
+                schedule_id=run.schedule_id,
+                settings=self._settings,
+                now=outcome.at,
+            )
 
     def _keep(self, outcome: Outcome, error: SQLAlchemyError | None) -> None:
         if len(self._kept) >= KEPT:

@@ -2,6 +2,8 @@
 
 - ``pending`` for longer than dynbeat_dispatch_timeout: beat died between the commit and the
   publish, the broker was away, or its answer was lost. A manual run is overdue from its birth.
+- ``pending`` behind a run that has not ended, under ``overlap="buffer_one"``: put off. The worker
+  that ends the run makes it overdue at once; looking again is for workers that die.
 - ``sent`` for longer than dynbeat_resend_after: the broker forgot its queue, or the queue is long.
   Should both messages arrive, the guard lets one start.
 - past its ``expires_after``: recorded as expired instead.
@@ -10,16 +12,18 @@ Taking a run in hand pushes its ``overdue_at`` on, so two beats never publish th
 and a beat that dies in the middle leaves it to the next.
 """
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.claim import expires_at
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.publish import Outgoing
+from celery_dynbeat.rules import expires_at, max_run_time
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import overlaps, runs
 
 
 def take_overdue(
@@ -33,19 +37,48 @@ def take_overdue(
     These are leased to this beat for dynbeat_dispatch_timeout.
     """
     orphans = runs.revoke_orphans(session, now=now)
-    overdue = [
-        _outgoing(row) for row in runs.lock_overdue(session, now=now, limit=settings.batch_size)
-    ]
-    expired = [
+    rows = runs.lock_overdue(session, now=now, limit=settings.batch_size)
+    overdue = [_outgoing(row, settings) for row in rows]
+    expired = {
         run.run_id for run in overdue if run.expires_at is not None and run.expires_at <= now
-    ]
-    alive = [run for run in overdue if run.run_id not in set(expired)]
-    runs.mark_expired(session, expired, now=now)
+    }
+    alive = [run for run in overdue if run.run_id not in expired]
+    runs.mark_expired(session, sorted(expired), now=now)
     runs.lease(session, [run.run_id for run in alive], overdue_at=now + settings.dispatch_timeout)
-    return orphans + len(overdue), alive
+    waiting = _waiting(session, rows, now=now, settings=settings)
+    return orphans + len(overdue), [run for run in alive if run.run_id not in waiting]
 
 
-def _outgoing(row: Row[Any]) -> Outgoing:
+def _waiting(
+    session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+) -> set[str]:
+    """Return the ids of the runs that wait for another run of their schedule to end."""
+    buffered = [
+        row
+        for row in rows
+        if (row.overlap or settings.overlap) == "buffer_one"
+        and row.origin == Origin.SCHEDULE
+        and row.sent_at is None
+    ]
+    others = overlaps.unfinished(session, list({row.schedule_id for row in buffered}))
+    return {row.id for row in buffered if _is_blocked(row, others, now, settings)}
+
+
+def _is_blocked(
+    row: Row[Any], others: Iterable[Row[Any]], now: datetime, settings: Settings
+) -> bool:
+    longest = max_run_time(row.max_run_time, settings)
+    return any(
+        other.schedule_id == row.schedule_id
+        and other.id != row.id
+        and (other.started_at is None or now - other.started_at < longest)
+        # Of two that have not been sent, the older one goes first.
+        and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)
+        for other in others
+    )
+
+
+def _outgoing(row: Row[Any], settings: Settings) -> Outgoing:
     return Outgoing(
         run_id=row.id,
         schedule_id=row.schedule_id,
@@ -57,5 +90,6 @@ def _outgoing(row: Row[Any]) -> Outgoing:
         kwargs=row.kwargs,
         options=row.options,
         scheduled_for=row.scheduled_for,
-        expires_at=expires_at(row.expires_after, created_at=row.created_at),
+        expires_at=expires_at(row.expires_after, created_at=row.created_at, settings=settings),
+        overlap=row.overlap or settings.overlap,
     )

@@ -46,10 +46,14 @@ class FrozenClock:
 
 
 class RecordingPublisher:
-    """Keeps in ``sent``, in order, what a broker would have been given."""
+    """Keeps in ``sent``, in order, what a broker would have been given.
+
+    ``terminated`` are the ids of the runs that workers would have been asked to end.
+    """
 
     def __init__(self) -> None:
         self.sent: list[Outgoing] = []
+        self.terminated: list[str] = []
         self._failure: Exception | None = None
 
     def fail_with(self, error: Exception | None) -> None:
@@ -66,6 +70,11 @@ class RecordingPublisher:
         self.connect()
         self.sent += batch
         return Published(sent=[run.run_id for run in batch])
+
+    def terminate(self, run_ids: Sequence[str]) -> None:
+        """Keep the ids."""
+        self.connect()
+        self.terminated += run_ids
 
 
 P = TypeVar("P", bound=Outlet)

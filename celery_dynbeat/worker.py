@@ -27,7 +27,7 @@ from celery_dynbeat.db.models import NodeKind, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
 from celery_dynbeat.heartbeat import Heartbeat
-from celery_dynbeat.publish import HEADER_RUN_ID
+from celery_dynbeat.publish import HEADER_OVERLAP, HEADER_RUN_ID
 from celery_dynbeat.recorder import Outcome, Recorder
 
 if TYPE_CHECKING:
@@ -49,8 +49,17 @@ class WorkerSide:
         self.context = context
         self.hostname = hostname
         self.main_pid = os.getpid()
-        self.recorder = Recorder(context.database)
+        self.recorder = self._new_recorder()
         self._in_progress: set[str] = set()
+
+    def _new_recorder(self) -> Recorder:
+        context = self.context
+        return Recorder(
+            context.database,
+            settings=context.settings,
+            # Looked up when it is used: what the notifier connects belongs to the process.
+            announce=lambda session: self.context.notifier.announce(session),  # noqa: PLW0108
+        )
 
     def guard(self, task: Task) -> None:
         """Wrap the body of ``task``, once."""
@@ -169,7 +178,12 @@ class WorkerSide:
         """Receive task_success, in the process that ran the body."""
         run_id = run_id_of(sender.request)
         if run_id is not None:
-            self.record(run_id, Status.SUCCEEDED, retries=sender.request.retries or 0)
+            self.record(
+                run_id,
+                Status.SUCCEEDED,
+                retries=sender.request.retries or 0,
+                awaited=_is_awaited(sender.request),
+            )
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
         """Receive task_failure: in the process that ran the body, or for one that is gone."""
@@ -180,6 +194,7 @@ class WorkerSide:
             task_id,
             Status.FAILED,
             retries=(sender.request.retries or 0) if here else None,
+            awaited=here and _is_awaited(sender.request),
             error=f"{type(exception).__name__}: {exception}",
             traceback=str(einfo) if einfo is not None else None,
         )
@@ -210,7 +225,7 @@ class WorkerSide:
             self.record(run_id, Status.EXPIRED, started=False, error="not started in time")
             return
         if details.get("terminated"):
-            self.record(run_id, Status.REVOKED, error="terminated")
+            self.record(run_id, Status.REVOKED, error="terminated", awaited=_is_awaited(request))
         # Before its start, or between the two: whichever of these finds the run ends it.
         self.record(run_id, Status.REVOKED, started=False, error="revoked before it started")
 
@@ -222,14 +237,20 @@ class WorkerSide:
             return
         retries = sender.request.retries or 0
         if state == "IGNORED":
-            self.record(run_id, Status.SUCCEEDED, retries=retries, error="the task raised Ignore")
+            self.record(
+                run_id,
+                Status.SUCCEEDED,
+                retries=retries,
+                error="the task raised Ignore",
+                awaited=_is_awaited(sender.request),
+            )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
             resend_at = self._now() + self.context.settings.resend_after
             self.record(run_id, Status.SENT, retries=retries, resend_at=resend_at)
 
     def on_process_init(self, **_: Any) -> None:
         """Receive worker_process_init: what the parent keeps is the parent's to write."""
-        self.recorder = Recorder(self.context.database)
+        self.recorder = self._new_recorder()
 
     def on_process_shutdown(self, **_: Any) -> None:
         """Receive worker_process_shutdown."""
@@ -251,6 +272,11 @@ def run_id_of(request: Any) -> str | None:
 def _claimed_run_id(request: Any) -> str | None:
     run_id = (request.headers or {}).get(HEADER_RUN_ID)
     return run_id if run_id == request.id and ids.is_run_id(run_id) else None
+
+
+def _is_awaited(request: Any) -> bool:
+    """Return whether another run of the schedule may wait for this one to end."""
+    return HEADER_OVERLAP in (request.headers or {})
 
 
 class DynbeatStep(bootsteps.StartStopStep):

@@ -7,7 +7,7 @@ from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Changes, Fields
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.client.schedules import NewSchedule, Schedules
-from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
+from celery_dynbeat.client.views import BackfillInfo, Page, RunInfo, ScheduleInfo
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.errors import ConfigurationError
 
@@ -51,6 +51,7 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 
 __all__ = [
+    "BackfillInfo",
     "Changes",
     "Context",
     "Dynbeat",

@@ -15,7 +15,7 @@ from celery_dynbeat.clock import Clock, DatabaseClock
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.planning import Rule, RuleColumns, rule_of
+from celery_dynbeat.rules import Rule, RuleColumns, rule_of
 from celery_dynbeat.settings import Settings
 
 T = TypeVar("T")
@@ -90,5 +90,4 @@ class Context:
 
     def rule(self, columns: RuleColumns) -> Rule:
         """Return the rule that a row states, with the settings' defaults."""
-        settings = self.settings
-        return rule_of(columns, catch_up=settings.catch_up, grace=settings.dispatch_timeout)
+        return rule_of(columns, self.settings)

@@ -12,14 +12,15 @@ from typing import Any
 from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ids
+from celery_dynbeat import allowed_tasks, ids, pausing, records
+from celery_dynbeat.client import limits, timing
 from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import columns, merge_options
 from celery_dynbeat.db.models import Origin, Run, Schedule, Status
 from celery_dynbeat.errors import ScheduleNotFoundError, StaleScheduleError
-from celery_dynbeat.planning import TICK, first_fire
+from celery_dynbeat.planning import TICK, Skip
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.triggers import Trigger
 
@@ -46,9 +47,10 @@ def new_row(
     row = Schedule(**{**_defaults(), **values, **_trigger_columns(context, trigger, now)})
     row.owner, row.name = owner, name
     row.created_at = row.updated_at = now
-    _plan(context, row, now)
+    limits.check(context, row, {}, trigger=trigger, now=now)
+    timing.plan_from(context, row, now=now)
     if row.next_run_at is None:
-        raise _never_fires(trigger, row)
+        raise timing.never_fires(trigger, row)
     return row
 
 
@@ -91,6 +93,7 @@ def change(
     values = columns(merge_options(row.options, rest), limit=context.settings.max_payload_bytes)
     if "trigger" in given:
         values |= _trigger_columns(context, given["trigger"], now)
+    limits.check(context, row, values, trigger=given.get("trigger"), now=now)
     values = {key: value for key, value in values.items() if getattr(row, key) != value}
     # The anchor of an interval that stays the same stays too.
     if "trigger_spec" not in values:
@@ -98,31 +101,57 @@ def change(
     if not values and row.error is None:
         return
     retimed = bool(_TIMING & values.keys()) or row.error is not None
-    if retimed and row.trigger_kind == "once":
-        cancel(session, row, now=now, reason="the one-off was moved")
     _check_span(row, values)
+    # By the rule that holds so far.
+    missed = timing.missed(context, row, now=now) if retimed else None
+    moved = retimed and row.trigger_kind == "once"
+    try:
+        _apply(context, row, values, retimed=retimed, trigger=given.get("trigger"), now=now)
+    except Exception:
+        # A caller who catches it and commits must not write half of it.
+        session.expire(row)
+        raise
+    if moved:
+        cancel(session, row, now=now, reason="the one-off was moved")
+    _record_missed(session, row, missed, now=now)
+    touch(context, session, row, now=now)
+
+
+def _apply(
+    context: Context,
+    row: Schedule,
+    values: Mapping[str, Any],
+    *,
+    retimed: bool,
+    trigger: Trigger | None,
+    now: datetime,
+) -> None:
     for key, value in values.items():
         setattr(row, key, value)
     row.error = None
     if retimed:
-        _replan(context, row, given.get("trigger"), now)
-    touch(context, session, row, now=now)
+        timing.replan(context, row, trigger=trigger, now=now)
+    elif "jitter" in values:
+        timing.delay(context, row)
 
 
-def pause(context: Context, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
+    if skip is not None:
+        runs.add(session, [records.skipped(row, skip, now=now)])
+
+
+def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
     """Take a locked row out of the index and revoke what has not started, manual runs excepted."""
-    row.enabled, row.paused_reason = False, reason
-    row.next_fire_at = row.next_run_at = None
-    cancel(session, row, now=now, reason="the schedule was paused")
-    touch(context, session, row, now=now)
+    pausing.pause(session, row, reason=reason, now=now)
 
 
 def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
     """Plan a locked row from now. A one-off whose time passed meanwhile is finished."""
     if row.enabled and row.error is None:
         return
+    _record_missed(session, row, timing.missed(context, row, now=now), now=now)
     row.enabled, row.paused_reason, row.error = True, None, None
-    _plan(context, row, now)
+    timing.plan_from(context, row, now=now)
     touch(context, session, row, now=now)
 
 
@@ -159,6 +188,7 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
     """Record a run that is overdue from its birth, so that any beat publishes it at once."""
+    allowed_tasks.check(context.settings, owner=row.owner, task=row.task)
     scheduled_for = now
     while True:
         run_id = ids.run_id(now)
@@ -200,7 +230,7 @@ def _defaults() -> dict[str, Any]:
 
 def _trigger_columns(context: Context, trigger: object, now: datetime) -> dict[str, Any]:
     if not isinstance(trigger, Trigger):
-        raise refuse("trigger", trigger, "must be a Cron, an Every or a Once")
+        raise refuse("trigger", trigger, "must be a trigger, such as Cron, Every or Once")
     placed = trigger.in_zone(context.settings.timezone)
     return {
         "trigger_kind": placed.kind,
@@ -211,33 +241,8 @@ def _trigger_columns(context: Context, trigger: object, now: datetime) -> dict[s
     }
 
 
-def _plan(context: Context, row: Schedule, now: datetime) -> None:
-    spent = row.max_runs is not None and row.run_count >= row.max_runs
-    fire_at = None if spent else first_fire(context.rule(row), now=now)
-    row.next_fire_at = row.next_run_at = fire_at
-    row.finished_at = now if fire_at is None else None
-
-
-def _replan(context: Context, row: Schedule, trigger: Trigger | None, now: datetime) -> None:
-    if not row.enabled:
-        row.finished_at = None
-        return
-    _plan(context, row, now)
-    if row.next_run_at is None and trigger is not None:
-        raise _never_fires(trigger, row)
-
-
 def _check_span(row: Schedule, values: Mapping[str, Any]) -> None:
     start_at = values.get("start_at", row.start_at)
     end_at = values.get("end_at", row.end_at)
     if start_at is not None and end_at is not None and end_at < start_at:
         raise refuse("end_at", end_at, f"must not be before start_at = {start_at!r}")
-
-
-def _never_fires(trigger: Trigger, row: Schedule) -> Exception:
-    rule = (
-        f"would never fire again within start_at = {row.start_at}, end_at = {row.end_at},"
-        f" max_runs = {row.max_runs} (it is {row.updated_at} now); give a time in the future, or"
-        " use run_now()"
-    )
-    return refuse("trigger", trigger, rule)

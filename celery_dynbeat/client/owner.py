@@ -6,7 +6,8 @@ from typing import TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits, fields, queries
+from celery_dynbeat.client import checks, edits, fields, limits, queries
+from celery_dynbeat.client.backfills import Backfilling
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Changes, Fields
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
@@ -18,7 +19,7 @@ from celery_dynbeat.triggers import Trigger
 T = TypeVar("T")
 
 
-class OwnerSchedules:
+class OwnerSchedules(Backfilling):
     """Sees and touches the rows of one owner and no others.
 
     Every call takes ``session=``: it then joins the caller's transaction, commits nothing itself,
@@ -90,6 +91,7 @@ class OwnerSchedules:
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
+            limits.take_turn(self._context, session, self.owner)
             row = schedules.lock(session, owner=self.owner, name=name)
             if row is None:
                 try:
@@ -117,7 +119,7 @@ class OwnerSchedules:
         fields.columns({"description": reason}, limit=self._context.settings.max_payload_bytes)
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
-            edits.pause(self._context, session, row, reason=reason, now=now)
+            edits.pause(session, row, reason=reason, now=now)
 
         return self._edit(name, session, work, expected_version=expected_version)
 
@@ -214,6 +216,7 @@ class OwnerSchedules:
         name: str | None = None,
         *,
         status: str | None = None,
+        origin: str | None = None,
         since: datetime | None = None,
         limit: int = 20,
         session: Session | None = None,
@@ -228,6 +231,7 @@ class OwnerSchedules:
             owner=self.owner,
             name=name,
             status=status,
+            origin=origin,
             since=since,
             limit=limit,
         )
@@ -250,6 +254,7 @@ class OwnerSchedules:
             given=given,
             now=now,
         )
+        limits.make_room(self._context, session, {self.owner: 1})
         row.id = schedules.add(session, edits.insert_values(row))
         self._context.announce(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)

@@ -9,7 +9,7 @@ from celery_dynbeat.client.checks import instant, refuse
 from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
-from celery_dynbeat.db.models import Schedule, Status
+from celery_dynbeat.db.models import Origin, Schedule, Status
 from celery_dynbeat.store import runs, schedules
 
 LARGEST_PAGE = 1_000
@@ -45,6 +45,7 @@ def history(
     owner: str,
     name: str | None,
     status: str | None,
+    origin: str | None,
     since: datetime | None,
     limit: int,
 ) -> Sequence[RunInfo]:
@@ -52,6 +53,8 @@ def history(
     _check_limit("limit", limit)
     if status is not None and status not in set(Status):
         raise refuse("status", status, f"must be one of {', '.join(Status)}")
+    if origin is not None and origin not in set(Origin):
+        raise refuse("origin", origin, f"must be one of {', '.join(Origin)}")
     since = instant("since", since)
     if name is not None:
         checked_name("name", name)
@@ -63,6 +66,7 @@ def history(
             name=name,
             schedule_id=None if row is None else row.id,
             status=status,
+            origin=origin,
             since=since,
         )
         return [RunInfo.of(run) for run in runs.history(session, matching=matching, limit=limit)]
@@ -77,7 +81,8 @@ def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
     if row.max_runs is not None:
         count = min(count, row.max_runs - row.run_count)
     instants: list[datetime] = []
-    fire_at = row.next_fire_at
+    # Paused, finished or broken: it fires no more.
+    fire_at = None if row.next_run_at is None else row.next_fire_at
     while fire_at is not None and len(instants) < count:
         if rule.end_at is not None and fire_at > rule.end_at:
             break

@@ -1,18 +1,19 @@
 """The schedules of all owners: what the application itself calls."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Required
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits, queries
+from celery_dynbeat.client import checks, edits, limits, queries
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Fields
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.client.views import Page
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.errors import InvalidScheduleError, ScheduleExistsError
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store import owners, runs, schedules
 from celery_dynbeat.triggers import Trigger
 
 
@@ -55,6 +56,7 @@ class Schedules:
         earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
 
         def work(session: Session) -> int:
+            limits.make_room(self._context, session, Counter(row.owner for row in rows))
             schedules.add_many(session, [edits.insert_values(row) for row in rows])
             self._context.announce(session, next_run_at=earliest, now=now)
             return len(rows)
@@ -69,6 +71,7 @@ class Schedules:
         checks.name("owner", owner, empty=True)
 
         def work(session: Session) -> int:
+            owners.remove(session, owner=owner)
             schedules.lock_owner(session, owner=owner)
             now = self._context.clock.now()
             runs.revoke_owner(session, owner=owner, now=now, reason="the owner was deleted")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, overload
 
-from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
@@ -106,6 +106,44 @@ class RunInfo:
         return None if self.sent_at is None else self.sent_at - self.scheduled_for
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillInfo:
+    """A backfill as it stood when it was read. Instants are aware, in UTC.
+
+    ``total`` counts the fire times from ``start_at`` to ``end_at``, ``made`` those that became
+    runs, ``present`` those that had one. ``status`` is ``"running"`` until each fire time has its
+    run, then ``"finished"``; what became of the runs is theirs to tell. Or it is ``"cancelled"``.
+    """
+
+    id: int
+    owner: str
+    name: str
+    start_at: datetime
+    end_at: datetime
+    total: int
+    made: int
+    present: int
+    status: str
+    created_at: datetime
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Backfill, schedule: Schedule) -> "BackfillInfo":
+        """Return the value of a row, of the schedule that it belongs to."""
+        special: dict[str, Any] = {
+            "owner": schedule.owner,
+            "name": schedule.name,
+            "status": _progress_of(row),
+        }
+        plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
+        return cls(**plain, **special)
+
+    @property
+    def progress(self) -> float:
+        """The part of the fire times that has been dealt with: 0.0 to 1.0."""
+        return 1.0 if self.status == "finished" else (self.made + self.present) / self.total
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Sequence[ScheduleInfo]):
     """A part of a list. ``cursor`` given as ``after`` brings the next; None: this was the last."""
@@ -147,6 +185,12 @@ def _trigger(row: Schedule) -> Trigger | None:
         return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
     except InvalidTriggerError:
         return None
+
+
+def _progress_of(row: Backfill) -> str:
+    if row.cancelled:
+        return "cancelled"
+    return "running" if row.finished_at is None else "finished"
 
 
 def _duration(seconds: float | None) -> timedelta | None:

@@ -6,7 +6,7 @@ Error Codes" and "Transactions".
 
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -14,6 +14,7 @@ from sqlalchemy import (
     Dialect,
     Executable,
     FromClause,
+    GenerativeSelect,
     Table,
     exists,
     func,
@@ -22,7 +23,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -30,6 +31,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import DateTime
+
+S = TypeVar("S", bound=GenerativeSelect)
 
 CHANNEL = "dynbeat_change"
 _SCHEMA_LOCK = "dynbeat_schema"
@@ -83,6 +86,15 @@ class Capabilities(ABC):
         """Return an INSERT that passes over rows whose unique key exists; rowcount omits them."""
 
     @abstractmethod
+    def insert_or_lock(self, table: Table) -> Insert:
+        """Return an INSERT that locks the row instead where its primary key exists."""
+
+    def latest(self, statement: S) -> S:
+        """Return ``statement`` as one that sees what was committed before ``insert_or_lock``."""
+        # PostgreSQL and SQLite refuse a write behind a snapshot that is older.
+        return statement
+
+    @abstractmethod
     def is_transient(self, error: DBAPIError) -> bool:
         """Return whether the same transaction may succeed when run again."""
 
@@ -113,6 +125,11 @@ class PostgreSql(Capabilities):
     def insert_new(self, table: Table) -> Insert:
         return postgresql.insert(table).on_conflict_do_nothing()
 
+    def insert_or_lock(self, table: Table) -> Insert:
+        new = postgresql.insert(table)
+        key = {column.name: new.excluded[column.name] for column in table.primary_key}
+        return new.on_conflict_do_update(index_elements=list(key), set_=key)
+
     def is_transient(self, error: DBAPIError) -> bool:
         return _sqlstate(error) in self._transient
 
@@ -138,6 +155,14 @@ class MySql(Capabilities):
 
     def insert_new(self, table: Table) -> Insert:
         return insert(table).prefix_with("IGNORE")
+
+    def insert_or_lock(self, table: Table) -> Insert:
+        key = {column.name: column for column in table.primary_key}
+        return mysql.insert(table).on_duplicate_key_update(key)
+
+    def latest(self, statement: S) -> S:
+        # At REPEATABLE READ only a locking read looks past the snapshot.
+        return statement.with_for_update(read=True)
 
     def is_transient(self, error: DBAPIError) -> bool:
         arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
@@ -173,6 +198,11 @@ class Sqlite(Capabilities):
 
     def insert_new(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
+
+    def insert_or_lock(self, table: Table) -> Insert:
+        new = sqlite.insert(table)
+        key = {column.name: new.excluded[column.name] for column in table.primary_key}
+        return new.on_conflict_do_update(index_elements=list(key), set_=key)
 
     def is_transient(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorname", "").startswith(

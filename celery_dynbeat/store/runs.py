@@ -28,6 +28,7 @@ class Filter:
     name: str | None = None
     schedule_id: int | None = None
     status: str | None = None
+    origin: str | None = None
     since: datetime | None = None
 
 
@@ -78,7 +79,7 @@ def mark_sent(
             sent_at=func.coalesce(Run.sent_at, literal(now, UtcDateTime)),
         )
     )
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
@@ -88,7 +89,7 @@ def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: s
         .where(Run.id == run_id, Run.status.in_(UNSTARTED))
         .values(status=Status.FAILED, finished_at=now, error=error, overdue_at=None)
     )
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def earliest_overdue() -> Any:
@@ -101,13 +102,15 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
 
     The rows are locked; rows that another beat has locked are skipped.
     """
-    statement = (
+    statement: Any = (
         select(
             Run.id,
             Run.owner,
             Run.name,
             Run.scheduled_for,
             Run.created_at,
+            Run.origin,
+            Run.sent_at,
             Schedule.id.label("schedule_id"),
             Schedule.version,
             Schedule.task,
@@ -115,6 +118,8 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
             Schedule.kwargs,
             Schedule.options,
             Schedule.expires_after,
+            Schedule.overlap,
+            Schedule.max_run_time,
         )
         .join(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
@@ -132,7 +137,7 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
     statement = (
         update(Run).where(Run.id.in_(ids), Run.status.in_(UNSTARTED)).values(overdue_at=overdue_at)
     )
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
@@ -149,7 +154,7 @@ def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
             error="not started within expires_after",
         )
     )
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def revoke_orphans(session: Session, *, now: datetime) -> int:
@@ -164,7 +169,7 @@ def revoke_orphans(session: Session, *, now: datetime) -> int:
             error="the schedule was deleted",
         )
     )
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def start(
@@ -233,7 +238,7 @@ def _start(session: Session, run_id: str, condition: Any, begun: _Begun) -> bool
             traceback=None,
         )
     )
-    return _count(session, statement) == 1
+    return affected(session, statement) == 1
 
 
 def finish(
@@ -249,18 +254,23 @@ def finish(
 ) -> bool:
     """Move a running run to succeeded, failed or retrying, for the attempt of this worker.
 
-    Another worker's attempt, or a later one, is not touched. ``retries`` None: whichever attempt of
-    this worker it is (the main process does not know, when it reports a child that is gone).
+    Another worker's attempt, or a later one, is not touched. A run that was given up as lost is:
+    its worker was only slow. ``retries`` None: whichever attempt of this worker it is (the main
+    process does not know, when it reports a child that is gone).
     """
     ended = None if status == Status.RETRYING else at
     statement = (
         update(Run)
-        .where(Run.id == run_id, Run.status == Status.RUNNING, Run.worker == worker)
+        .where(
+            Run.id == run_id,
+            Run.status.in_((Status.RUNNING, Status.LOST)),
+            Run.worker == worker,
+        )
         .values(status=status, finished_at=ended, error=error, traceback=traceback)
     )
     if retries is not None:
         statement = statement.where(Run.retries == retries)
-    return _count(session, statement) == 1
+    return affected(session, statement) == 1
 
 
 def refuse(session: Session, *, run_id: str, status: Status, at: datetime, error: str) -> bool:
@@ -273,7 +283,7 @@ def refuse(session: Session, *, run_id: str, status: Status, at: datetime, error
         .where(Run.id == run_id, Run.status.in_((*UNSTARTED, Status.RETRYING)))
         .values(status=status, finished_at=at, overdue_at=None, error=error)
     )
-    return _count(session, statement) == 1
+    return affected(session, statement) == 1
 
 
 def give_back(session: Session, *, run_id: str, retries: int, overdue_at: datetime) -> bool:
@@ -283,7 +293,7 @@ def give_back(session: Session, *, run_id: str, retries: int, overdue_at: dateti
         .where(Run.id == run_id, Run.status == Status.RUNNING, Run.retries == retries)
         .values(status=Status.SENT, overdue_at=overdue_at)
     )
-    return _count(session, statement) == 1
+    return affected(session, statement) == 1
 
 
 def revoke_unstarted(
@@ -305,7 +315,7 @@ def revoke_unstarted(
     )
     if keep_manual:
         statement = statement.where(Run.origin != Origin.MANUAL)
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
@@ -316,7 +326,7 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
         .where(Run.schedule_id.in_(theirs), Run.status.in_((*UNSTARTED, Status.RETRYING)))
         .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
     )
-    return _count(session, statement)
+    return affected(session, statement)
 
 
 def get(session: Session, *, run_id: str) -> Run | None:
@@ -333,12 +343,15 @@ def history(session: Session, *, matching: Filter, limit: int) -> Sequence[Run]:
         statement = statement.where(Run.schedule_id == matching.schedule_id)
     if matching.status is not None:
         statement = statement.where(Run.status == matching.status)
+    if matching.origin is not None:
+        statement = statement.where(Run.origin == matching.origin)
     if matching.since is not None:
         statement = statement.where(Run.scheduled_for >= matching.since)
     ordered = statement.order_by(Run.scheduled_for.desc(), Run.id.desc()).limit(limit)
     return session.scalars(ordered).all()
 
 
-def _count(session: Session, statement: Any) -> int:
+def affected(session: Session, statement: Any) -> int:
+    """Execute an UPDATE and return how many rows it changed."""
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return int(result.rowcount)  # type: ignore[attr-defined]

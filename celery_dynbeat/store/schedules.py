@@ -1,6 +1,6 @@
 """Questions to the table of schedules, one function each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.models import Backfill, Schedule
 from celery_dynbeat.errors import ScheduleExistsError
 
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
@@ -33,6 +33,9 @@ _DUE_COLUMNS = (
     Schedule.catch_up,
     Schedule.catch_up_window,
     Schedule.expires_after,
+    Schedule.jitter,
+    Schedule.overlap,
+    Schedule.max_run_time,
     Schedule.next_fire_at,
     Schedule.created_at,
     Schedule.version,
@@ -49,13 +52,26 @@ class Filter:
     tag: str | None = None
 
 
-def lock_due(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+def lock_due(
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+) -> Sequence[Row[Any]]:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
     Rows that another beat has locked are skipped. SQLite has no row locks and ignores the
-    clause; there the write lock of the transaction keeps two beats apart.
+    clause; there the write lock of the transaction keeps two beats apart. ``only`` and ``without``
+    name owners whose schedules alone are wanted, or are not.
     """
-    return session.execute(due_statement(now=now, limit=limit)).all()
+    statement = due_statement(now=now, limit=limit)
+    if only:
+        statement = statement.where(Schedule.owner.in_(only))
+    if without:
+        statement = statement.where(Schedule.owner.not_in(without))
+    return session.execute(statement).all()
 
 
 def due_statement(*, now: datetime, limit: int) -> Select[Any]:
@@ -122,7 +138,7 @@ def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -
     statement = (
         update(Schedule)
         .where(Schedule.id == schedule_id, Schedule.version == version, Schedule.enabled)
-        .values(next_fire_at=None, next_run_at=None, error=error)
+        .values(next_run_at=None, error=error)
     )
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return bool(result.rowcount == 1)  # type: ignore[attr-defined]
@@ -181,6 +197,19 @@ def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
     return session.scalars(statement).one_or_none()
 
 
+def lock_id(session: Session, *, schedule_id: int) -> Schedule | None:
+    """Do the same by the schedule's id."""
+    statement = select(Schedule).where(Schedule.id == schedule_id).with_for_update()
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+def pause_after_failures(session: Session, *, schedule_id: int) -> int | None:
+    """Return after how many failures in a row the schedule is paused; None: it does not say."""
+    return session.scalar(
+        select(Schedule.pause_after_failures).where(Schedule.id == schedule_id),
+    )
+
+
 def _named(owner: str, name: str) -> Select[Any]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
 
@@ -215,11 +244,18 @@ def _conditions(session: Session, matching: Filter) -> Iterable[Any]:
 
 def remove(session: Session, *, schedule_id: int) -> None:
     """Delete one schedule; its history stays, without it."""
+    # The foreign key does it too, save on SQLite where an application's own engine turns it off.
+    session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
 
 def remove_owner(session: Session, *, owner: str) -> int:
     """Delete all schedules of ``owner`` and return how many there were."""
+    theirs = select(Schedule.id).where(Schedule.owner == owner)
+    session.execute(
+        delete(Backfill).where(Backfill.schedule_id.in_(theirs)),
+        execution_options={"synchronize_session": False},
+    )
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]
 

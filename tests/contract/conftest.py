@@ -1,5 +1,7 @@
 """An application on each kind of database, with a frozen clock and a beat made by hand."""
 
+import contextlib
+
 import pytest
 
 from celery_dynbeat.testing import FrozenClock, ManualBeat
@@ -32,3 +34,16 @@ def beat(dynbeat):
 def sent(beat):
     """Give the list that grows with what beat sends."""
     return beat.publisher.sent
+
+
+@pytest.fixture
+def limited(database_url, clock):
+    """Make applications on one database with settings of their own, such as limits."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**settings):
+            made = stack.enter_context(application(database_url, clock=clock, **settings))
+            made.context.prepare()
+            return made
+
+        yield make

@@ -12,9 +12,14 @@ from celery_dynbeat import ConfigurationError, Every, recorder
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule, Status
 from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.settings import Settings
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers import MariaDBServer, PostgreSQLServer
 from tests.support.waiting import wait_until
+
+
+def keeper_on(database):
+    return Recorder(database, settings=Settings(), announce=lambda _session: None)
 
 
 def test_an_instant_keeps_its_microseconds_and_comes_back_in_utc(mine):
@@ -111,7 +116,7 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
             "UPDATE dynbeat_run SET status = 'running', worker = 'w', overdue_at = NULL",
         )
         ended = Outcome(run_id=run.id, retries=0, worker="w", status=Status.SUCCEEDED, at=START)
-        keeper = Recorder(dynbeat.context.database)
+        keeper = keeper_on(dynbeat.context.database)
 
         server.kill()
         keeper.record(ended)
@@ -126,7 +131,7 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
 def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, caplog):
     monkeypatch.setattr(recorder, "KEPT", 2)
     # A folder that does not exist: SQLite answers like a server that is away.
-    keeper = Recorder(Database("sqlite:////nowhere/at/all.sqlite3"))
+    keeper = keeper_on(Database("sqlite:////nowhere/at/all.sqlite3"))
 
     for number in range(4):
         keeper.record(

@@ -1,13 +1,15 @@
 """Calls that join the caller's transaction leave it as it was, also when they are the first."""
 
+from datetime import timedelta
+
 import pytest
 from sqlalchemy import StaticPool, create_engine, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ScheduleExistsError, SchemaError
+from celery_dynbeat import InvalidScheduleError, Once, ScheduleExistsError, SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from tests.support.applications import MINUTELY, application
+from tests.support.applications import MINUTELY, START, application
 
 
 @pytest.fixture
@@ -82,3 +84,17 @@ def test_what_follows_the_question_mark_of_a_url_is_not_shown():
     database = Database("postgresql+psycopg:///db?host=127.0.0.1&user=u&password=s3cret")
 
     assert "s3cret" not in database.shown_url
+
+
+def test_an_edit_that_is_refused_leaves_nothing_behind_in_the_callers_transaction(
+    dynbeat, mine, clock
+):
+    before = mine.create("n", task="t", trigger=Once(START + timedelta(hours=1)))
+    clock.advance(timedelta(minutes=1))
+
+    with Session(dynbeat.context.database.engine) as session:
+        with pytest.raises(InvalidScheduleError, match="never fire"):
+            mine.update("n", trigger=Once(START), args=[1], session=session)
+        session.commit()
+
+    assert mine.get("n") == before

@@ -113,14 +113,53 @@ def test_tables_behind_are_refused_and_tables_ahead_accepted(database, revision)
         assert schema.check(database) == revision
 
 
-def test_a_downgrade_to_the_base_leaves_no_table_of_ours(database):
-    schema.upgrade(database)
-
+def migrate(database, revision, *, move=command.upgrade):
     with database.engine.connect() as connection:
         config = schema._config()
         config.attributes["connection"] = connection
-        command.downgrade(config, "base")
+        move(config, revision)
         connection.commit()
+
+
+def test_rows_of_the_first_schema_keep_their_runs_through_the_migrations(database):
+    migrate(database, "0001")
+    with database.engine.begin() as connection:
+        for statement in (
+            (
+                "INSERT INTO dynbeat_schedule (id, name, task, trigger_kind, trigger_spec)"
+                " VALUES (7, 'old', 't', 'every', 'PT1M')"
+            ),
+            (
+                "INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status)"
+                " VALUES ('019e0000-0000-7000-8000-000000000001', 7, '', 'old', 't',"
+                " '2026-11-21 09:00:00', 'sent')"
+            ),
+        ):
+            connection.exec_driver_sql(statement)
+
+    schema.upgrade(database)
+
+    with database.engine.connect() as connection:
+        question = "SELECT r.schedule_id, s.overlap FROM dynbeat_run r, dynbeat_schedule s"
+        assert connection.exec_driver_sql(question).all() == [(7, None)]
+
+
+def test_a_downgrade_of_one_step_gives_the_schema_before(database):
+    migrate(database, "0001")
+    tables = sorted(inspect(database.engine).get_table_names())
+    before = described(inspect(database.engine), "dynbeat_schedule")
+    schema.upgrade(database)
+
+    migrate(database, "0001", move=command.downgrade)
+
+    assert sorted(inspect(database.engine).get_table_names()) == tables
+    assert described(inspect(database.engine), "dynbeat_schedule") == before
+
+
+def test_a_downgrade_to_the_base_leaves_no_table_of_ours(database):
+    schema.upgrade(database)
+
+    migrate(database, "base", move=command.downgrade)
 
     assert set(inspect(database.engine).get_table_names()) == {schema.VERSION_TABLE}
     with pytest.raises(SchemaError):

@@ -8,7 +8,17 @@ from celery import Celery
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, Dynbeat, Every, Once, Page, RunInfo, ScheduleInfo, Trigger
+from celery_dynbeat import (
+    BackfillInfo,
+    Cron,
+    Dynbeat,
+    Every,
+    Once,
+    Page,
+    RunInfo,
+    ScheduleInfo,
+    Trigger,
+)
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
 from celery_dynbeat.publish import Outgoing, Publisher
 from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher
@@ -42,6 +52,11 @@ assert_type(mine.list()[0], ScheduleInfo)
 assert_type(mine.list().cursor, str | None)
 assert_type(mine.runs("digest", status="failed", since=clock.now()), Sequence[RunInfo])
 assert_type(mine.run_now("digest").lag, timedelta | None)
+past = mine.backfill("digest", start=clock.now(), end=clock.now(), batch_size=10)
+assert_type(past, BackfillInfo)
+assert_type(past.progress, float)
+assert_type(mine.backfills("digest"), Sequence[BackfillInfo])
+assert_type(mine.cancel_backfill("digest", past.id), BackfillInfo)
 mine.delete("digest")
 
 many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]

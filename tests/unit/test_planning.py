@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import Every, InvalidTriggerError, Once
-from celery_dynbeat.planning import COUNT_LIMIT, Plan, Rule, Skip, first_fire, plan, rule_of
+from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once
+from celery_dynbeat.planning import (
+    COUNT_LIMIT,
+    MOST_COUNTED,
+    Plan,
+    Skip,
+    first_fire,
+    passed,
+    plan,
+    run_at,
+)
+from celery_dynbeat.rules import Rule, expires_at, rule_of
+from celery_dynbeat.settings import Settings
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 MISSED = "missed: a newer fire time was sent instead"
@@ -21,13 +32,14 @@ def rule(**fields):
     return Rule(trigger=Every(60, anchor=START), **fields)
 
 
-def decide(*, now, fire_at=1, run_count=0, limit=100, **fields):
+def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, **fields):
     return plan(
         rule(**fields),
         fire_at=minute(fire_at),
         run_count=run_count,
         now=minute(now),
         limit=limit,
+        busy=busy,
     )
 
 
@@ -56,20 +68,34 @@ def test_a_due_schedule_is_decided_by_its_rule(arguments, sent, skipped, followi
 
     assert list(made.send) == [minute(number) for number in sent]
     assert made.next_fire_at == (None if following is None else minute(following))
-    assert (made.skip and (made.skip.newest, made.skip.count)) == (
-        skipped and (minute(skipped[0]), skipped[1])
+    assert [(skip.newest, skip.count) for skip in made.skips] == (
+        [(minute(skipped[0]), skipped[1])] if skipped else []
     )
 
 
 def test_a_skip_says_why():
-    assert decide(now=2).skip == Skip(minute(1), 1, MISSED)
-    assert "catch_up is 'none'" in decide(now=2.9, catch_up="none").skip.reason
+    assert decide(now=2).skips == (Skip(minute(1), 1, MISSED),)
+    assert "catch_up is 'none'" in decide(now=2.9, catch_up="none").skips[0].reason
     window = timedelta(seconds=1)
-    assert "catch_up_window" in decide(now=2.9, catch_up_window=window).skip.reason
+    assert "catch_up_window" in decide(now=2.9, catch_up_window=window).skips[0].reason
 
 
-def test_the_count_of_what_was_missed_is_bounded():
-    assert decide(now=10_000).skip == Skip(minute(9_999), COUNT_LIMIT, MISSED)
+@pytest.mark.parametrize(
+    ("trigger", "now", "count"),
+    [
+        (Every(60, anchor=START), 10_000, 9_999),
+        (Every(60, anchor=START), 2_000_000, MOST_COUNTED),
+        (Cron("* * * * *"), 10_000, 9_999),
+        (Cron("* * * * *"), 2_000_000, MOST_COUNTED),
+        (AnyOf(Every(60, anchor=START), Once(START)), 10_000, COUNT_LIMIT),
+    ],
+)
+def test_the_count_of_what_was_missed_is_bounded_and_higher_where_it_costs_little(
+    trigger, now, count
+):
+    made = plan(Rule(trigger=trigger), fire_at=minute(1), run_count=0, now=minute(now), limit=1)
+
+    assert made.skips == (Skip(minute(now - 1), count, MISSED),)
 
 
 def test_a_one_off_is_sent_and_has_no_next():
@@ -77,7 +103,7 @@ def test_a_one_off_is_sent_and_has_no_next():
 
     made = plan(once, fire_at=minute(1), run_count=0, now=minute(500), limit=100)
 
-    assert made == Plan((minute(1),), None, None)
+    assert made == Plan(send=(minute(1),))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +122,9 @@ def test_the_first_fire_time_lies_after_now_and_within_the_span(fields, first):
 
 
 class Columns:
-    trigger_kind, trigger_spec, timezone = "every", "PT1M", "UTC"
+    owner, name, trigger_kind, trigger_spec, timezone = "user:42", "digest", "every", "PT1M", "UTC"
     anchor_at = start_at = end_at = max_runs = catch_up = catch_up_window = None
+    overlap = max_run_time = jitter = None
     created_at = START
 
     def __init__(self, **values):
@@ -114,19 +141,142 @@ class Columns:
     ],
 )
 def test_an_interval_counts_from_its_own_anchor_the_start_the_edit_or_the_creation(values, anchor):
-    assert rule_of(Columns(**values), catch_up="all", grace=timedelta(1)).trigger.anchor == anchor
+    assert rule_of(Columns(**values), Settings()).trigger.anchor == anchor
 
 
-def test_a_row_that_leaves_catch_up_open_follows_the_setting():
-    assert rule_of(Columns(), catch_up="all", grace=timedelta(1)).catch_up == "all"
-    stated = Columns(catch_up="none", catch_up_window=90.0)
-    made = rule_of(stated, catch_up="all", grace=timedelta(1))
-    assert (made.catch_up, made.catch_up_window) == ("none", timedelta(seconds=90))
+def test_a_row_that_leaves_its_policies_open_follows_the_settings():
+    settings = Settings(
+        catch_up="all",
+        catch_up_window=timedelta(hours=1),
+        overlap="skip",
+        max_run_time=timedelta(minutes=5),
+        jitter=timedelta(seconds=9),
+    )
+    policies = ("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter")
+
+    made = rule_of(Columns(), settings)
+
+    assert {name: getattr(made, name) for name in policies} == {
+        name: getattr(settings, name) for name in policies
+    }
+
+
+def test_what_a_row_states_comes_before_the_settings():
+    stated = {"catch_up": "none", "overlap": "buffer_one"}
+    seconds = {"catch_up_window": 90.0, "max_run_time": 60.0, "jitter": 0.0}
+    settings = Settings(catch_up="all", overlap="skip", jitter=timedelta(seconds=9))
+
+    made = rule_of(Columns(**stated, **seconds), settings)
+
+    assert {name: getattr(made, name) for name in stated} == stated
+    assert {name: getattr(made, name).total_seconds() for name in seconds} == seconds
+
+
+def test_a_run_expires_by_its_schedule_else_by_the_setting():
+    settings = Settings(expires_after=timedelta(minutes=2))
+
+    assert expires_at(None, created_at=START, settings=Settings()) is None
+    assert expires_at(None, created_at=START, settings=settings) == minute(2)
+    assert expires_at(60.0, created_at=START, settings=settings) == minute(1)
 
 
 def test_damaged_text_is_refused():
     with pytest.raises(InvalidTriggerError):
-        rule_of(Columns(trigger_spec="often"), catch_up="all", grace=timedelta(1))
+        rule_of(Columns(trigger_spec="often"), Settings())
+
+
+@pytest.mark.parametrize(
+    ("overlap", "busy", "sent", "held", "skipped"),
+    [
+        ("allow", 3, [1, 2, 3], [], []),
+        ("skip", 0, [1], [], [2, 3]),
+        ("skip", 1, [], [], [1, 2, 3]),
+        ("buffer_one", 0, [1], [2], [3]),
+        ("buffer_one", 1, [], [1], [2, 3]),
+        ("buffer_one", 2, [], [], [1, 2, 3]),
+        ("buffer_one", 5, [], [], [1, 2, 3]),
+        ("cancel_previous", 0, [3], [], [1, 2]),
+        ("cancel_previous", 2, [3], [], [1, 2]),
+    ],
+)
+def test_overlap_sends_holds_or_skips(overlap, busy, sent, held, skipped):
+    made = decide(now=3, catch_up="all", overlap=overlap, busy=busy)
+
+    assert list(made.send) == [minute(number) for number in sent]
+    assert list(made.hold) == [minute(number) for number in held]
+    assert [(skip.newest, skip.count) for skip in made.skips] == (
+        [(minute(skipped[-1]), len(skipped))] if skipped else []
+    )
+    assert made.replaces == (overlap == "cancel_previous" and busy > 0)
+    assert made.next_fire_at == minute(4)
+
+
+def test_what_overlap_skips_does_not_use_up_max_runs():
+    made = decide(now=3, overlap="skip", busy=1, max_runs=1)
+
+    assert made.runs == ()
+    assert made.next_fire_at == minute(4)
+
+
+@given(number=st.integers(0, 500_000), seconds=st.integers(1, 10_000), key=st.text())
+def test_jitter_delays_by_hash_and_never_past_the_next_fire_time(number, seconds, key):
+    spread = rule(jitter=timedelta(seconds=seconds), key=key)
+
+    delayed = run_at(spread, minute(number))
+
+    assert minute(number) <= delayed < minute(number) + timedelta(seconds=min(seconds, 60))
+    assert run_at(spread, minute(number)) == delayed
+
+
+def test_jitter_spreads_the_schedules_of_one_instant_evenly():
+    hour = rule(jitter=timedelta(seconds=10))
+    delays = [
+        (run_at(Rule(trigger=hour.trigger, jitter=hour.jitter, key=f"user:{n}/x"), minute(1)))
+        for n in range(5_000)
+    ]
+
+    in_each_second = [
+        sum(
+            minute(1) + timedelta(seconds=n) <= at < minute(1) + timedelta(seconds=n + 1)
+            for at in delays
+        )
+        for n in range(10)
+    ]
+
+    # 500 expected in each, with a deviation of 21.
+    assert all(400 < count < 600 for count in in_each_second)
+
+
+@given(seconds=st.integers(60, 1_800), jitter=st.integers(1, 3_600), key=st.text(max_size=9))
+def test_passes_send_each_fire_time_at_its_delayed_instant_and_once(seconds, jitter, key):
+    spread = rule(jitter=timedelta(seconds=jitter), key=key, catch_up="all")
+    end = START + timedelta(seconds=seconds)
+    sent, fire_at = [], minute(1)
+    while (now := run_at(spread, fire_at)) <= end:
+        made = plan(spread, fire_at=fire_at, run_count=0, now=now, limit=9)
+        sent += made.send
+        fire_at = made.next_fire_at
+
+    assert sent == [minute(n) for n in range(1, 32) if run_at(spread, minute(n)) <= end]
+
+
+def test_a_fire_time_that_jitter_still_delays_does_not_supersede_the_one_before():
+    spread = rule(jitter=timedelta(seconds=59), key="user:42/digest")
+    between = (run_at(spread, minute(2)) - minute(2)) / 2 + minute(2)
+
+    made = plan(spread, fire_at=minute(1), run_count=0, now=between, limit=9)
+
+    assert made == Plan(send=(minute(1),), next_fire_at=minute(2))
+
+
+def test_what_passed_while_nobody_sent_is_counted_within_the_span():
+    ended = rule(end_at=minute(3))
+
+    assert passed(rule(), fire_at=minute(1), now=minute(5.5), reason="paused") == Skip(
+        minute(5), 5, "paused"
+    )
+    assert passed(ended, fire_at=minute(1), now=minute(5.5), reason="x").newest == minute(3)
+    assert passed(rule(), fire_at=minute(1), now=minute(0.5), reason="paused") is None
 
 
 @given(
@@ -159,7 +309,7 @@ def test_passes_decide_each_fire_time_once_as_enumeration_does(
     while fire_at is not None and fire_at <= now:
         made = plan(made_of, fire_at=fire_at, run_count=len(sent), now=now, limit=limit)
         sent += made.send
-        skipped += made.skip.count if made.skip else 0
+        skipped += sum(skip.count for skip in made.skips)
         assert made.next_fire_at is None or made.next_fire_at > fire_at
         fire_at = made.next_fire_at
 

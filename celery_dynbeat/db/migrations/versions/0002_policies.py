@@ -6,8 +6,11 @@ Constraints come with their columns: SQLite can add neither to a table without r
 a rebuild would take the history's link to its schedules.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.types import TypeEngine
 
 from celery_dynbeat.db.dialects import utc_now
 from celery_dynbeat.db.types import UtcDateTime, exact_text
@@ -18,7 +21,7 @@ branch_labels = None
 depends_on = None
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-COLUMNS = (
+COLUMNS: tuple[tuple[str, TypeEngine[Any], str, str], ...] = (
     ("jitter", sa.Double(), "jitter_positive", "jitter IS NULL OR jitter >= 0"),
     (
         "max_run_time",
@@ -63,7 +66,7 @@ def upgrade() -> None:
     )
 
 
-def _add_column(name: str, kind: sa.types.TypeEngine, rule: str, condition: str) -> None:
+def _add_column(name: str, kind: TypeEngine[Any], rule: str, condition: str) -> None:
     if op.get_context().dialect.name == "sqlite":
         spelled = kind.compile(dialect=op.get_context().dialect)
         op.execute(

@@ -1,0 +1,185 @@
+"""The backfills of a schedule: asked for, looked at, cancelled."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import allowed_tasks
+from celery_dynbeat.client import checks, edits
+from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.views import BackfillInfo
+from celery_dynbeat.db.models import Backfill, Schedule
+from celery_dynbeat.errors import (
+    BackfillNotFoundError,
+    InvalidScheduleError,
+    ScheduleNotFoundError,
+)
+from celery_dynbeat.gaps import fire_times
+from celery_dynbeat.store import backfills, schedules
+
+#: The fire times of one backfill, at most.
+BACKFILL_LIMIT = 10_000
+#: The runs of a schedule's backfills that are unfinished at any time, at most.
+LARGEST_BATCH = 1_000
+LONGEST_LIST = 1_000
+#: A caller's clock that is ahead of the database's by less than this says "now".
+SKEW = timedelta(minutes=1)
+
+
+class Backfilling:
+    """What an owner's schedules can do about fire times of the past."""
+
+    _context: Context
+    owner: str
+
+    def backfill(
+        self,
+        name: str,
+        *,
+        start: datetime,
+        end: datetime,
+        batch_size: int = 100,
+        session: Session | None = None,
+    ) -> BackfillInfo:
+        """Run the schedule for its fire times in [start, end] that have no run, oldest first.
+
+        Beat makes the runs when it has nothing else to do, so that at most ``batch_size`` of them
+        are unfinished at any time; one at a time when the schedule's runs must not overlap. They do
+        not count against ``max_runs``. A paused schedule's backfill waits. Raises
+        ScheduleNotFoundError, and InvalidScheduleError when the range holds no fire time or more
+        than BACKFILL_LIMIT, or when the schedule has a backfill that goes on.
+        """
+        start, end = _instant("start", start), _instant("end", end)
+        checks.number("batch_size", batch_size, least=1, most=LARGEST_BATCH, whole=True)
+
+        def work(session: Session) -> BackfillInfo:
+            row = edits.lock(session, owner=self.owner, name=name)
+            now = self._context.clock.now()
+            made = _new(self._context, session, row, (start, end), now=now)
+            made.batch_size = batch_size
+            session.add(made)
+            session.flush()
+            self._context.notifier.announce(session)
+            return BackfillInfo.of(made, row)
+
+        return self._context.write(session, work)
+
+    def backfills(
+        self, name: str, *, limit: int = 20, session: Session | None = None
+    ) -> Sequence[BackfillInfo]:
+        """Return up to ``limit`` backfills of the schedule, the newest first.
+
+        Raises ScheduleNotFoundError.
+        """
+        checks.number("limit", limit, least=1, most=LONGEST_LIST, whole=True)
+        checks.name("name", name)
+
+        def work(session: Session) -> Sequence[BackfillInfo]:
+            row = schedules.find(session, owner=self.owner, name=name)
+            if row is None:
+                raise ScheduleNotFoundError(owner=self.owner, name=name)
+            found = backfills.history(session, schedule_id=row.id, limit=limit)
+            return [BackfillInfo.of(backfill, row) for backfill in found]
+
+        return self._context.read(session, work)
+
+    def cancel_backfill(
+        self, name: str, backfill_id: int | None = None, *, session: Session | None = None
+    ) -> BackfillInfo:
+        """Make no more runs, and revoke those that have not started; without an id of the newest.
+
+        A backfill that has ended keeps its end; what it made is revoked all the same. Fire times
+        that were not reached stay as they were. Raises ScheduleNotFoundError and
+        BackfillNotFoundError.
+        """
+        if backfill_id is not None:
+            checks.number("backfill_id", backfill_id, least=1, most=2**63 - 1, whole=True)
+
+        def work(session: Session) -> BackfillInfo:
+            row = edits.lock(session, owner=self.owner, name=name)
+            found = backfills.lock(session, schedule_id=row.id, backfill_id=backfill_id)
+            if found is None:
+                raise BackfillNotFoundError(owner=self.owner, name=name, backfill_id=backfill_id)
+            _cancel(session, found, now=self._context.clock.now())
+            return BackfillInfo.of(found, row)
+
+        return self._context.write(session, work)
+
+
+def _instant(field: str, value: Any) -> datetime:
+    found = checks.instant(field, value)
+    if found is None:
+        raise checks.refuse(field, value, "must be an aware datetime, such as datetime.now(UTC)")
+    return found
+
+
+def _new(
+    context: Context,
+    session: Session,
+    row: Schedule,
+    span: tuple[datetime, datetime],
+    *,
+    now: datetime,
+) -> Backfill:
+    start, end = span
+    if start > end:
+        raise checks.refuse("start", start, f"must not be after end = {end!r}")
+    if end > now + SKEW:
+        rule = f"must not lie in the future (it is {now} now): beat itself runs what is to come"
+        raise checks.refuse("end", end, rule)
+    allowed_tasks.check(context.settings, owner=row.owner, task=row.task)
+    _refuse_second(session, row)
+    end = max(start, min(end, now))
+    found = fire_times(context.rule(row), start=start, end=end, limit=BACKFILL_LIMIT + 1)
+    if not 0 < len(found) <= BACKFILL_LIMIT:
+        raise _wrong_number(row, start, end, len(found))
+    return Backfill(
+        schedule_id=row.id,
+        start_at=start,
+        end_at=end,
+        total=len(found),
+        made=0,
+        present=0,
+        next_fire_at=found[0],
+        next_run_at=now,
+        created_at=now,
+        cancelled=False,
+    )
+
+
+def _refuse_second(session: Session, row: Schedule) -> None:
+    other = backfills.going_on(session, schedule_id=row.id)
+    if other is not None:
+        msg = (
+            f"schedule {row.name!r} of owner {row.owner!r} has backfill {other.id} going on, from"
+            f" {other.start_at} to {other.end_at}: wait for its end, or cancel_backfill() it"
+        )
+        raise InvalidScheduleError(msg, field="name")
+
+
+def _wrong_number(row: Schedule, start: datetime, end: datetime, count: int) -> Exception:
+    if count:
+        rule = (
+            f"there are more than {BACKFILL_LIMIT} fire times up to {end}, as many as one backfill"
+            " takes: split the range and ask for one part after the other"
+        )
+    else:
+        anchor = row.start_at or row.anchor_at or row.created_at
+        rule = (
+            f"the schedule has no fire time up to {end}, within its start_at = {row.start_at} and"
+            f" end_at = {row.end_at}: choose a range in which it fires (an interval without an"
+            f" anchor counts from {anchor} on)"
+        )
+    return checks.refuse("start", start, rule)
+
+
+def _cancel(session: Session, backfill: Backfill, *, now: datetime) -> None:
+    reason = "the backfill was cancelled"
+    revoked = backfills.revoke_unstarted(session, backfill, now=now, reason=reason)
+    if backfill.finished_at is None:
+        backfill.finished_at, backfill.next_run_at, backfill.cancelled = now, None, True
+    elif revoked:
+        backfill.cancelled = True
+    session.flush()

@@ -1,0 +1,130 @@
+"""What the settings let owners have: how often, which tasks, how many.
+
+How often is measured on the fire times themselves, those that beat would see. That takes about
+a hundredth of a second for a cron expression, so a distance that can be told from the text comes
+first, and what was measured is remembered.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import allowed_tasks
+from celery_dynbeat.client.checks import refuse
+from celery_dynbeat.client.context import Context
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.errors import OwnerLimitError
+from celery_dynbeat.rules import RuleColumns
+from celery_dynbeat.settings import Settings
+from celery_dynbeat.store import owners
+from celery_dynbeat.triggers import Cron, Every, Once, Trigger
+from celery_dynbeat.triggers.base import SAMPLE
+from celery_dynbeat.triggers.fields import parse_fields
+
+_SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
+#: No clock of the tz database goes forward by more from 2026 on (Antarctica/Troll).
+_LARGEST_GAP = timedelta(hours=2)
+
+
+def check(
+    context: Context,
+    row: Schedule,
+    values: Mapping[str, Any],
+    *,
+    trigger: Trigger | None,
+    now: datetime,
+) -> None:
+    """Raise InvalidScheduleError when ``row``, once it has ``values``, would break a limit.
+
+    ``trigger`` is the one that the caller gives; one that stays as it was is not measured.
+    """
+    task = values.get("task", row.task)
+    allowed_tasks.check(context.settings, owner=row.owner, task=task)
+    if trigger is None or _keeps(trigger, context.settings.min_interval):
+        return
+    seen = {name: values.get(name, getattr(row, name)) for name in RuleColumns.__annotations__}
+    rule = context.rule(cast("RuleColumns", SimpleNamespace(**seen)))
+    _check_interval(context.settings, rule.trigger, given=trigger, now=now)
+
+
+def take_turn(context: Context, session: Session, owner: str) -> None:
+    """Make others wait who would create a schedule of ``owner``, if their number is limited."""
+    if context.settings.max_schedules_per_owner is not None and owner:
+        owners.lock(session, [owner])
+
+
+def make_room(context: Context, session: Session, wanted: Mapping[str, int]) -> None:
+    """Raise OwnerLimitError when an owner has no room for as many new schedules as are wanted.
+
+    To be called within the transaction that inserts them. Paused and finished schedules count. The
+    application itself (owner ``""``) has no limit.
+    """
+    limit = context.settings.max_schedules_per_owner
+    limited = {owner: count for owner, count in wanted.items() if owner}
+    if limit is None or not limited:
+        return
+    owners.lock(session, limited)
+    present = owners.count_schedules(session, limited)
+    for owner, count in sorted(limited.items()):
+        if present.get(owner, 0) + count > limit:
+            raise _too_many(owner, present=present.get(owner, 0), wanted=count, limit=limit)
+
+
+def _too_many(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimitError:
+    setting = "dynbeat_max_schedules_per_owner"
+    msg = (
+        f"owner {owner!r} has {present} schedules and asks for {wanted} more, {setting} ="
+        f" {limit}: delete some (paused and finished ones count too), or raise the setting"
+    )
+    return OwnerLimitError(msg, owner=owner, setting=setting, limit=limit)
+
+
+def _check_interval(settings: Settings, trigger: Trigger, *, given: Trigger, now: datetime) -> None:
+    least = settings.min_interval
+    # By the minute: what is asked about again in the same call, or soon after, is known.
+    shortest = _measured(trigger, now.replace(second=0, microsecond=0))
+    if shortest is not None and shortest < least:
+        rule = (
+            f"two of its next {SAMPLE} fire times are {shortest.total_seconds():g} s apart,"
+            f" dynbeat_min_interval = {least.total_seconds():g} s: let it fire less often, or lower"
+            " the setting (0: no limit)"
+        )
+        raise refuse("trigger", given, rule)
+
+
+@lru_cache(maxsize=8192)
+def _measured(trigger: Trigger, after: datetime) -> timedelta | None:
+    return trigger.shortest_interval(after=after)
+
+
+def _keeps(trigger: Trigger, least: timedelta) -> bool:
+    """Whether fire times are known to keep the distance, without looking at any."""
+    if isinstance(trigger, Every):
+        return trigger.interval is not None and trigger.interval >= least
+    if isinstance(trigger, Cron):
+        # All of its fire times fall on whole seconds.
+        return least <= _SECOND or least <= told(trigger)
+    return isinstance(trigger, Once) or not least
+
+
+def told(cron: Cron) -> timedelta:
+    """Return a distance that the fire times of ``cron`` keep, by its text and in any zone.
+
+    Without a seconds field they fall on whole minutes, since the changes of all clocks do. A fixed
+    time of day comes once a day, early by a gap at most. One with wildcards comes twice in an hour
+    that the clock repeats, and ``H`` is not known yet: of those it says no more.
+    """
+    fields = parse_fields(cron.expression)
+    if fields.second is not None:
+        return _SECOND
+    if fields.wildcard or fields.hashed:
+        return _MINUTE
+    hours, minutes = fields.hour.values, fields.minute.values
+    times = sorted(60 * hour + minute for hour in hours for minute in minutes)
+    shortest = min(later - earlier for earlier, later in pairwise([*times, times[0] + _DAY]))
+    return max(_MINUTE, timedelta(minutes=shortest) - _LARGEST_GAP)

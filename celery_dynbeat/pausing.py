@@ -1,0 +1,64 @@
+"""Taking a schedule out of the index until somebody resumes it: by hand, or for its failures."""
+
+import logging
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.models import Schedule, Status
+from celery_dynbeat.events import Event
+from celery_dynbeat.settings import Settings
+from celery_dynbeat.store import losses, runs, schedules
+
+logger = logging.getLogger(__name__)
+
+
+def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+    """Pause a locked row and revoke what has not started, manual runs excepted.
+
+    ``next_fire_at`` stays: a resume tells what passed since.
+    """
+    row.enabled, row.paused_reason = False, reason
+    row.next_run_at = None
+    row.version += 1
+    row.updated_at = now
+    session.flush()
+    runs.revoke_unstarted(
+        session,
+        schedule_ids=[row.id],
+        now=now,
+        reason="the schedule was paused",
+        keep_manual=True,
+    )
+
+
+def pause_if_failing(
+    session: Session, *, schedule_id: int, settings: Settings, now: datetime
+) -> bool:
+    """Pause the schedule when its last runs, as many as its policy says, all failed or were lost.
+
+    What ended before the last edit or resume does not count. Return whether it was paused.
+    """
+    most = schedules.pause_after_failures(session, schedule_id=schedule_id)
+    limit = settings.pause_after_failures if most is None else most
+    if not limit:
+        return False
+    row = schedules.lock_id(session, schedule_id=schedule_id)
+    if row is None or not row.enabled:
+        return False
+    ends = losses.latest_ends(session, schedule_id=schedule_id, limit=limit)
+    failures = [
+        end for end in ends if end.status != Status.SUCCEEDED and end.finished_at > row.updated_at
+    ]
+    if len(failures) < limit:
+        return False
+    reason = f"{limit} failures in a row; the last: {failures[0].error}"
+    pause(session, row, reason=reason, now=now)
+    logger.warning(
+        "schedule %r of owner %r is paused: %s",
+        row.name,
+        row.owner,
+        reason,
+        extra={"event": Event.SCHEDULE_PAUSED, "schedule_id": row.id},
+    )
+    return True

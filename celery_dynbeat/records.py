@@ -1,0 +1,68 @@
+"""A schedule's row to rows of history, and to what is sent."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from celery_dynbeat import ids
+from celery_dynbeat.db.models import Origin, Status
+from celery_dynbeat.planning import Skip
+from celery_dynbeat.publish import Outgoing
+from celery_dynbeat.rules import expires_at
+from celery_dynbeat.settings import Settings
+
+
+def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) -> Outgoing:
+    """Return a new run of the schedule in ``row``, as it is sent."""
+    return Outgoing(
+        run_id=ids.run_id(now),
+        schedule_id=row.id,
+        owner=row.owner,
+        name=row.name,
+        version=row.version,
+        task=row.task,
+        args=row.args,
+        kwargs=row.kwargs,
+        options=row.options,
+        scheduled_for=fire_at,
+        expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
+        overlap=row.overlap or settings.overlap,
+    )
+
+
+def pending(
+    run: Outgoing, *, now: datetime, overdue_at: datetime, origin: Origin = Origin.SCHEDULE
+) -> dict[str, Any]:
+    """Return the record of a run that nobody has sent yet; after ``overdue_at`` the sweep does."""
+    return {
+        **_history(run.schedule_id, run.owner, run.name, run.task),
+        "id": run.run_id,
+        "scheduled_for": run.scheduled_for,
+        "status": Status.PENDING,
+        "origin": origin,
+        "created_at": now,
+        "overdue_at": overdue_at,
+        "finished_at": None,
+        "fire_count": 1,
+        "error": None,
+    }
+
+
+def skipped(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
+    """Return the record of fire times of the schedule in ``row`` that are not sent."""
+    return {
+        **_history(row.id, row.owner, row.name, row.task),
+        "id": ids.run_id(now),
+        "scheduled_for": skip.newest,
+        "status": Status.SKIPPED,
+        "origin": Origin.SCHEDULE,
+        "created_at": now,
+        "overdue_at": None,
+        "finished_at": now,
+        "fire_count": skip.count,
+        "error": skip.reason,
+    }
+
+
+def _history(schedule_id: int, owner: str, name: str, task: str) -> Mapping[str, Any]:
+    return {"schedule_id": schedule_id, "owner": owner, "name": name, "task": task}

@@ -1,0 +1,151 @@
+"""Questions to the table of backfills, and those that a backfill asks of the history."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.models import UNSTARTED, Backfill, Origin, Run, Schedule, Status
+from celery_dynbeat.store.runs import affected
+
+#: What tells which fire times a row of history stands for.
+_STANDS_FOR: tuple[Any, ...] = (
+    Run.id,
+    Run.status,
+    Run.scheduled_for,
+    Run.fire_count,
+    Run.error,
+)
+
+
+def earliest() -> Any:
+    """Return the subquery for the earliest ``next_run_at`` of all."""
+    return select(func.min(Backfill.next_run_at)).scalar_subquery()
+
+
+def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | None:
+    """Return the backfill that has waited longest, with its schedule; both are locked.
+
+    None when none is due, or when others hold those that are. A claim and an edit of the schedule
+    wait for the end of the transaction, or pass over it.
+    """
+    statement = (
+        select(Backfill, Schedule)
+        .join(Schedule, Schedule.id == Backfill.schedule_id)
+        .where(Backfill.next_run_at.is_not(None), Backfill.next_run_at <= now)
+        .order_by(Backfill.next_run_at)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .execution_options(populate_existing=True)
+    )
+    row = session.execute(statement).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+def remove_orphans(session: Session, *, now: datetime) -> int:
+    """Delete due backfills whose schedule is gone; return how many there were.
+
+    SQLite's own shell, for one, does not follow foreign keys.
+    """
+    # Two statements: MySQL would wait for the locks of the schedules that a DELETE looks at.
+    orphans = (
+        select(Backfill.id)
+        .outerjoin(Schedule, Schedule.id == Backfill.schedule_id)
+        .where(Backfill.next_run_at <= now, Schedule.id.is_(None))
+    )
+    ids = session.scalars(orphans).all()
+    return affected(session, delete(Backfill).where(Backfill.id.in_(ids))) if ids else 0
+
+
+def going_on(session: Session, *, schedule_id: int) -> Backfill | None:
+    """Return the backfill of the schedule that has not ended; there is one at most."""
+    statement = _of(schedule_id).where(Backfill.finished_at.is_(None)).limit(1)
+    return session.scalars(statement).one_or_none()
+
+
+def lock(session: Session, *, schedule_id: int, backfill_id: int | None) -> Backfill | None:
+    """Return a backfill of the schedule, locked; without an id the newest. None: there is none."""
+    statement = _of(schedule_id).limit(1).with_for_update()
+    if backfill_id is not None:
+        statement = statement.where(Backfill.id == backfill_id)
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+def history(session: Session, *, schedule_id: int, limit: int) -> Sequence[Backfill]:
+    """Return up to ``limit`` backfills of the schedule, the newest first."""
+    return session.scalars(_of(schedule_id).limit(limit)).all()
+
+
+def _of(schedule_id: int) -> Any:
+    return select(Backfill).where(Backfill.schedule_id == schedule_id).order_by(Backfill.id.desc())
+
+
+def unfinished(
+    session: Session,
+    *,
+    schedule_id: int,
+    started_after: datetime,
+    origin: Origin | None = None,
+) -> int:
+    """Count the schedule's runs that have not ended, save those that started long ago."""
+    statement = select(func.count()).where(
+        Run.finished_at.is_(None),
+        Run.schedule_id == schedule_id,
+        or_(Run.started_at.is_(None), Run.started_at > started_after),
+    )
+    if origin is not None:
+        statement = statement.where(Run.origin == origin)
+    return session.scalar(statement) or 0
+
+
+def present(session: Session, *, schedule_id: int, instants: Sequence[datetime]) -> set[datetime]:
+    """Return those of the fire times that have a run; a skipped one has none."""
+    statement = select(Run.scheduled_for).where(
+        Run.schedule_id == schedule_id,
+        Run.scheduled_for.in_(instants),
+        Run.status != Status.SKIPPED,
+    )
+    return set(session.scalars(statement))
+
+
+def first_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
+    """Return id, status, scheduled_for, fire_count, error of the first row of history from then on.
+
+    Manual runs are passed over: they lie between the fire times.
+    """
+    statement = (
+        select(*_STANDS_FOR)
+        .where(
+            Run.schedule_id == schedule_id,
+            Run.scheduled_for >= instant,
+            Run.origin != Origin.MANUAL,
+        )
+        .order_by(Run.scheduled_for)
+        .limit(1)
+    )
+    return session.execute(statement).one_or_none()
+
+
+def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
+    """Let a skipped row stand for ``fire_count`` fire times; with 0 it goes."""
+    is_skipped = (Run.id == run_id, Run.status == Status.SKIPPED)
+    if fire_count:
+        return affected(session, update(Run).where(*is_skipped).values(fire_count=fire_count))
+    return affected(session, delete(Run).where(*is_skipped))
+
+
+def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, reason: str) -> int:
+    """Move the runs of a backfill that have not started to revoked; return how many."""
+    statement = (
+        update(Run)
+        .where(
+            Run.schedule_id == backfill.schedule_id,
+            Run.scheduled_for.between(backfill.start_at, backfill.end_at),
+            Run.origin == Origin.BACKFILL,
+            Run.status.in_((*UNSTARTED, Status.RETRYING)),
+        )
+        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+    )
+    return affected(session, statement)

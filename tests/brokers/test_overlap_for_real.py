@@ -1,0 +1,59 @@
+"""Overlap and lost runs with real beats and workers: what is revoked, released, begun anew."""
+
+from celery_dynbeat import Every
+
+
+def statuses(site, name):
+    """Return the states of the runs of a schedule, the oldest first."""
+    return [run.status for run in reversed(site.runs(name))]
+
+
+def test_cancel_previous_terminates_the_run_before(running):
+    fields = {"kwargs": {"gate": "/nowhere"}, "overlap": "cancel_previous"}
+    running.mine.create("takes-over", task="probe.hold", trigger=Every(2), **fields)
+    first = running.wait_for_run("takes-over", "running")
+
+    second = running.wait_for_run("takes-over", "running", where=lambda found: found.id != first.id)
+    running.mine.pause("takes-over")
+    running.app.control.revoke(second.id, terminate=True)
+
+    running.wait_for_run("takes-over", "revoked")
+    ended = {run.id: (run.status, run.error) for run in running.runs("takes-over")}
+    assert ended[first.id] == ("revoked", "terminated")
+
+
+def test_buffer_one_sends_the_run_that_waits_when_the_worker_ends_the_other(running):
+    gate = running.gate("buffer")
+    fields = {"kwargs": {"gate": str(gate)}, "overlap": "buffer_one"}
+    running.mine.create("waits", task="probe.hold", trigger=Every(1), **fields)
+    running.wait_for_run("waits", "skipped")
+    assert statuses(running, "waits")[:3] == ["running", "pending", "skipped"]
+
+    gate.touch()
+
+    # Far sooner than dynbeat_dispatch_timeout, after which beat would have looked by itself.
+    running.wait_for_run(
+        "waits", "succeeded", within=10, where=lambda _: "pending" not in statuses(running, "waits")
+    )
+    running.mine.delete("waits")
+
+
+def test_a_run_of_a_killed_worker_is_lost_or_sent_once_more(redis_site):
+    redis_site.config.update(dynbeat_node_timeout=3)
+    redis_site.beat()
+    killed = redis_site.worker("-c", "4", name="killed@test")
+    gate = redis_site.gate("hold")
+    for on_lost in ("record", "rerun"):
+        fields = {"kwargs": {"gate": str(gate)}, "on_lost": on_lost}
+        redis_site.create_once(on_lost, task="probe.hold", **fields)
+        redis_site.wait_for_run(on_lost, "running")
+
+    killed.kill()
+    gate.touch()
+    redis_site.worker(name="other@test")
+
+    again = redis_site.wait_for_run("rerun", "succeeded")
+    assert (again.attempt, again.worker) == (2, "other@test")
+    lost = redis_site.wait_for_run("record", "lost")
+    assert (lost.attempt, lost.worker) == (1, "killed@test")
+    assert len(redis_site.diary.starts(lost.id)) == 1

@@ -1,0 +1,743 @@
+"""Fire times of the past become runs: which, in what order, how many at a time, and until when."""
+
+import threading
+from collections import Counter
+from datetime import datetime, timedelta
+
+import pytest
+
+from celery_dynbeat import (
+    AnyOf,
+    BackfillNotFoundError,
+    Cron,
+    Every,
+    InvalidScheduleError,
+    Once,
+    ScheduleNotFoundError,
+)
+from celery_dynbeat.db.models import Status
+from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, application, execute
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+#: Fires each hour, also before it was made.
+HOURLY = Cron("0 * * * *", timezone="UTC")
+#: The same, of a kind whose fire times are counted one by one, up to a thousand.
+SLOWLY_COUNTED = AnyOf(HOURLY, Once(START - HOUR))
+
+
+def at(hour):
+    """Return the fire time so many hours after the clock of the test began."""
+    return START + hour * HOUR
+
+
+def kept(mine, name="n"):
+    """Return the history as (hour, status, origin, count), oldest first."""
+    return [
+        ((run.scheduled_for - START) / HOUR, run.status, run.origin, run.fire_count)
+        for run in reversed(mine.runs(name, limit=1000))
+    ]
+
+
+def hours(sent):
+    return [(run.scheduled_for - START) / HOUR for run in sent]
+
+
+def end_runs(dynbeat, clock, sent):
+    """Let a worker take every run that was sent, and end it."""
+
+    def work(session):
+        for run in sent:
+            begun = {"worker": "w", "retries": 0, "run_id": run.run_id}
+            if runs.start(session, **begun, pid=1, now=clock.now()):
+                ended = {"status": Status.SUCCEEDED, "at": clock.now()}
+                runs.finish(session, **begun, **ended, error=None, traceback=None)
+
+    dynbeat.context.database.run(work)
+
+
+@pytest.fixture
+def finish(dynbeat, clock, sent):
+    return lambda: end_runs(dynbeat, clock, sent)
+
+
+@pytest.fixture
+def go_on(beat, clock):
+    """Make beat's passes of the next second, in which a going-on backfill is looked at again."""
+
+    def passes():
+        clock.advance(SECOND)
+        beat.run_until_idle()
+
+    return passes
+
+
+def test_the_past_is_run_oldest_first_in_batches_that_wait_for_their_end(
+    mine, beat, sent, go_on, finish
+):
+    mine.create("n", task="t", trigger=HOURLY)
+    asked = mine.backfill("n", start=at(-9), end=at(-5), batch_size=2)
+    assert (asked.status, asked.total, asked.progress) == ("running", 5, 0.0)
+
+    beat.run_until_idle()
+    assert hours(sent) == [-9, -8]
+    go_on()
+    assert len(sent) == 2, "nothing is made while as many as a batch are unfinished"
+    finish()
+    go_on()
+    assert hours(sent) == [-9, -8, -7, -6]
+    finish()
+    go_on()
+
+    (ended,) = mine.backfills("n")
+    assert hours(sent) == [-9, -8, -7, -6, -5]
+    assert kept(mine)[-1] == (-5, "sent", "backfill", 1)
+    assert (ended.status, ended.made, ended.present, ended.progress) == ("finished", 5, 0, 1.0)
+    assert mine.get("n").run_count == 0
+
+
+def test_a_batch_is_filled_up_as_its_runs_end(dynbeat, mine, clock, beat, sent, go_on):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
+    beat.run_until_idle()
+
+    end_runs(dynbeat, clock, sent[:1])
+    go_on()
+
+    assert hours(sent) == [-9, -8, -7, -6]
+
+
+def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
+    dynbeat, mine, clock, beat, sent
+):
+    mine.create("n", task="t", trigger=Cron("0 0 1 1 *"), max_run_time=60)
+    mine.backfill("n", start=START - timedelta(days=800), end=START, batch_size=1)
+    beat.run_until_idle()
+
+    def start(session):
+        run_id = sent[0].run_id
+        return runs.start(session, run_id=run_id, retries=0, worker="w", pid=1, now=clock.now())
+
+    dynbeat.context.database.run(start)
+    clock.advance(59 * SECOND)
+    beat.run_until_idle()
+    assert len(sent) == 1
+    clock.advance(2 * SECOND)
+    beat.run_until_idle()
+
+    assert len(sent) == 2
+
+
+def test_fire_times_that_have_a_run_are_left_alone(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    for _ in range(2):
+        clock.advance(HOUR)
+        beat.run_until_idle()
+    before = mine.runs("n")
+    mine.backfill("n", start=at(-1), end=at(2))
+    beat.run_until_idle()
+
+    (ended,) = mine.backfills("n")
+    assert (ended.total, ended.made, ended.present, ended.status) == (4, 2, 2, "finished")
+    assert hours(sent[-2:]) == [-1, 0]
+    assert mine.runs("n", origin="schedule") == before
+
+
+def test_a_range_in_which_all_has_run_ends_at_once(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY, catch_up="all")
+    clock.advance(7 * HOUR)
+    beat.run_until_idle()
+
+    mine.backfill("n", start=at(1), end=at(7), batch_size=2)
+    beat.run_until_idle()
+
+    (ended,) = mine.backfills("n")
+    assert (ended.present, ended.status, len(sent)) == (7, "finished", 7)
+
+
+def test_what_is_due_now_goes_before_the_past(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.create("manual", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-2), end=at(0))
+    mine.run_now("manual")
+    clock.advance(HOUR)
+
+    beat.run_until_idle()
+
+    assert Counter(run.name for run in sent[:3]) == {"n": 1, "manual": 2}
+    assert hours(run for run in sent if run.name == "n") == [1, -2, -1, 0]
+
+
+def test_while_more_is_due_than_fits_into_a_batch_the_past_waits(database_url, clock):
+    with application(database_url, clock=clock, batch_size=2) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
+        mine.create("n", task="t", trigger=HOURLY)
+        for name in "abc":
+            mine.create(name, task="t", trigger=HOURLY)
+        mine.backfill("n", start=at(0), end=at(0))
+        clock.advance(HOUR)
+
+        beat.tick()
+        beat.tick()
+        assert hours(beat.publisher.sent) == [1] * 4
+        beat.run_until_idle()
+
+        assert hours(beat.publisher.sent) == [1] * 4 + [0]
+
+
+def test_a_steady_load_does_not_keep_the_past_waiting(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.create("steady", task="t", trigger=Every(1))
+    mine.backfill("n", start=at(0), end=at(0))
+
+    for _ in range(3):
+        clock.advance(SECOND)
+        beat.tick()
+
+    assert at(0) in [run.scheduled_for for run in sent if run.name == "n"]
+
+
+def test_fire_times_that_beat_has_not_decided_about_are_left_to_beat(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY, jitter=HOUR)
+    undecided = mine.get("n").next_run_at
+    clock.move_to(undecided - SECOND)
+    mine.backfill("n", start=at(0), end=clock.now())
+
+    beat.run_until_idle()
+    assert hours(sent) == [0]
+    assert mine.backfills("n")[0].status == "running"
+    clock.move_to(undecided + SECOND)
+    beat.run_until_idle()
+
+    assert [run[:3] for run in kept(mine)] == [(0, "sent", "backfill"), (1, "sent", "schedule")]
+    assert mine.backfills("n")[0].status == "finished"
+
+
+def test_what_beat_missed_is_skipped_first_and_then_run_after_all(mine, clock, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    clock.advance(4 * HOUR)
+    mine.backfill("n", start=at(1), end=at(4))
+
+    beat.run_until_idle()
+
+    assert kept(mine) == [
+        (1, "sent", "backfill", 1),
+        (2, "sent", "backfill", 1),
+        (3, "sent", "backfill", 1),
+        (4, "sent", "schedule", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "left"),
+    [
+        (1, 9, []),
+        (3, 9, [(2, 2)]),
+        (1, 7, [(9, 2)]),
+        (4, 6, [(3, 3), (9, 3)]),
+        (9, 9, [(8, 8)]),
+        (1, 1, [(9, 8)]),
+        (-2, 0, [(9, 9)]),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [2, 100])
+def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(
+    mine, clock, beat, go_on, finish, first, last, left, batch_size
+):
+    mine.create("n", task="t", trigger=HOURLY)
+    clock.advance(10 * HOUR)
+    beat.run_until_idle()
+    (skipped,) = mine.runs("n", status="skipped")
+    assert (skipped.scheduled_for, skipped.fire_count) == (at(9), 9)
+
+    mine.backfill("n", start=at(first), end=at(last), batch_size=batch_size)
+    while mine.backfills("n")[0].status == "running":
+        go_on()
+        finish()
+
+    after = kept(mine)
+    rows = [(hour, count) for hour, status, _, count in after if status == "skipped"]
+    assert rows == left
+    filled = [hour for hour, _, origin, _ in after if origin == "backfill"]
+    assert filled == list(range(first, last + 1))
+    reasons = {run.error for run in mine.runs("n", status="skipped")}
+    assert reasons <= {skipped.error}
+
+
+def test_each_skipped_row_gives_up_its_own(mine, clock, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    for _ in range(3):
+        clock.advance(4 * HOUR)
+        beat.run_until_idle()
+
+    mine.backfill("n", start=at(3), end=at(10))
+    beat.run_until_idle()
+
+    after = kept(mine)
+    assert [row[0] for row in after if row[1] == "sent"] == [*range(3, 11), 12]
+    assert [(row[0], row[3]) for row in after if row[1] == "skipped"] == [(2, 2), (11, 1)]
+
+
+def test_a_count_of_at_least_is_taken_at_its_word(mine, clock, beat):
+    mine.create("n", task="t", trigger=SLOWLY_COUNTED)
+    clock.advance(1500 * HOUR)
+    beat.run_until_idle()
+    assert [run.fire_count for run in mine.runs("n", status="skipped")] == [1000]
+
+    mine.backfill("n", start=at(1490), end=at(1490))
+    beat.run_until_idle()
+
+    skipped = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
+    assert skipped == [(1489, 990), (1499, 9)]
+
+
+def test_fire_times_older_than_those_counted_leave_the_count_alone(mine, clock, beat):
+    mine.create("n", task="t", trigger=SLOWLY_COUNTED)
+    clock.advance(1500 * HOUR)
+    beat.run_until_idle()
+
+    mine.backfill("n", start=at(100), end=at(101))
+    beat.run_until_idle()
+
+    skipped = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
+    assert skipped == [(1499, 1000)]
+
+
+def test_what_was_skipped_under_another_rule_is_left_as_it_is(mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("30 * * * *", timezone="UTC"))
+    clock.advance(5 * HOUR)
+    beat.run_until_idle()
+    mine.update("n", trigger=HOURLY)
+
+    mine.backfill("n", start=at(1), end=at(3))
+    beat.run_until_idle()
+
+    assert [row for row in kept(mine) if row[1] == "skipped"] == [(3.5, "skipped", "schedule", 4)]
+    assert [row[0] for row in kept(mine) if row[2] == "backfill"] == [1, 2, 3]
+
+
+def test_a_count_that_another_rule_made_is_not_lost(mine, clock, beat):
+    mine.create("n", task="t", trigger=Cron("*/10 * * * *", timezone="UTC"))
+    clock.advance(10 * MINUTE)
+    beat.run_until_idle()
+    clock.move_to(at(2) + 10 * MINUTE)
+    beat.run_until_idle()
+    (skipped,) = mine.runs("n", status="skipped")
+    assert (skipped.scheduled_for, skipped.fire_count) == (at(2), 11)
+    mine.update("n", trigger=HOURLY)
+
+    mine.backfill("n", start=at(1), end=at(2))
+    beat.run_until_idle()
+
+    assert sum(run.fire_count for run in mine.runs("n", status="skipped")) == 9
+
+
+def test_a_backfill_that_is_cancelled_stops_and_revokes_what_has_not_started(
+    dynbeat, mine, clock, beat, sent, go_on
+):
+    mine.create("n", task="t", trigger=HOURLY)
+    manual = mine.run_now("n")
+    mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
+    beat.run_until_idle()
+    end_runs(dynbeat, clock, [run for run in sent if run.scheduled_for == at(-9)])
+
+    cancelled = mine.cancel_backfill("n")
+    go_on()
+
+    assert (cancelled.status, cancelled.made, cancelled.progress) == ("cancelled", 3, 3 / 9)
+    assert cancelled.finished_at == START
+    assert mine.backfills("n") == [cancelled]
+    assert [row[:2] for row in kept(mine)] == [
+        (-9, "succeeded"),
+        (-8, "revoked"),
+        (-7, "revoked"),
+        (0, "sent"),
+    ]
+    assert mine.runs("n", origin="manual")[0].id == manual.id
+    assert len(sent) == 4
+
+
+def test_a_backfill_that_has_ended_can_still_be_called_back(mine, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    ended = mine.backfill("n", start=at(-3), end=at(-1))
+    beat.run_until_idle()
+
+    called_back = mine.cancel_backfill("n", ended.id)
+    again = mine.cancel_backfill("n")
+
+    assert (called_back.status, called_back.made) == ("cancelled", 3)
+    assert again == called_back
+    assert {run.status for run in mine.runs("n")} == {"revoked"}
+
+
+def test_cancelling_what_has_run_changes_nothing(mine, beat, finish):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-3), end=at(-1))
+    beat.run_until_idle()
+    finish()
+
+    assert mine.cancel_backfill("n").status == "finished"
+    assert {run.status for run in mine.runs("n")} == {"succeeded"}
+
+
+class CrashError(Exception):
+    """Beat ends here."""
+
+
+@pytest.mark.parametrize("point", ["recorded", "committed", "published"])
+def test_a_beat_that_crashes_leaves_its_batch_to_the_next(dynbeat, mine, clock, beat, sent, point):
+    def reached(passed):
+        if passed == point:
+            raise CrashError(passed)
+
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-3), end=at(-1))
+    crashing = ManualBeat(dynbeat, reached=reached)
+    with pytest.raises(CrashError):
+        crashing.tick()
+
+    beat.run_until_idle()
+    assert len(sent) == (3 if point == "recorded" else 0)
+    clock.advance(30 * SECOND)
+    beat.run_until_idle()
+
+    assert sorted(hours(sent)) == [-3, -2, -1]
+    assert {run.run_id for run in crashing.publisher.sent} <= {run.run_id for run in sent}
+    assert [row[1] for row in kept(mine)] == ["sent"] * 3
+
+
+def test_beats_side_by_side_make_each_run_once(database_url, mine, clock):
+    for number in range(20):
+        mine.create(f"n{number}", task="t", trigger=HOURLY)
+        mine.backfill(f"n{number}", start=at(-50), end=at(-1), batch_size=50)
+    sent, failures = [], []
+
+    def run(beat):
+        try:
+            while beat.tick() <= timedelta(milliseconds=50):
+                pass
+        except Exception as error:  # noqa: BLE001 - shown by the assertion
+            failures.append(error)
+        sent.extend(beat.publisher.sent)
+
+    with (
+        application(database_url, clock=clock) as one,
+        application(database_url, clock=clock) as two,
+    ):
+        threads = [threading.Thread(target=run, args=(ManualBeat(made),)) for made in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+    assert failures == []
+    fires = Counter((run.schedule_id, run.scheduled_for) for run in sent)
+    assert len(fires) == 20 * 50
+    assert set(fires.values()) == {1}
+
+
+def test_a_backfill_whose_schedule_somebody_edits_is_passed_over(dynbeat, mine, beat, sent):
+    database = dynbeat.context.database
+    if database.capabilities.embedded:
+        pytest.skip("one transaction at a time writes here")
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-2), end=at(-1))
+
+    with database._session() as holder:
+        schedules.lock(holder, owner="user:42", name="n")
+        assert beat.tick() == timedelta(milliseconds=50)
+        assert sent == []
+        holder.rollback()
+    beat.run_until_idle()
+
+    assert hours(sent) == [-2, -1]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
+def test_runs_that_must_not_overlap_are_made_one_at_a_time(
+    mine, beat, sent, go_on, finish, overlap
+):
+    mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
+    mine.run_now("n")
+    mine.backfill("n", start=at(-2), end=at(-1))
+
+    beat.run_until_idle()
+    assert [run.scheduled_for for run in sent] == [START], "a manual run is a run too"
+    for count in (1, 2):
+        finish()
+        go_on()
+        go_on()
+        assert len(sent) == 1 + count
+
+    assert hours(sent) == [0, -2, -1]
+
+
+def test_a_paused_schedule_keeps_its_backfill_waiting(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.pause("n")
+    mine.backfill("n", start=at(-2), end=at(-1))
+
+    clock.advance(5 * SECOND)
+    beat.run_until_idle()
+    assert (sent, mine.backfills("n")[0].status) == ([], "running")
+    mine.resume("n")
+    clock.advance(5 * SECOND)
+    beat.run_until_idle()
+
+    assert hours(sent) == [-2, -1]
+
+
+def test_a_pause_revokes_what_a_backfill_made(mine, clock, beat, go_on):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-4), end=at(-1), batch_size=2)
+    beat.run_until_idle()
+
+    mine.pause("n")
+    go_on()
+    mine.resume("n")
+    clock.advance(5 * SECOND)
+    beat.run_until_idle()
+
+    assert [row[:2] for row in kept(mine)] == [
+        (-4, "revoked"),
+        (-3, "revoked"),
+        (-2, "sent"),
+        (-1, "sent"),
+    ]
+
+
+def test_a_pause_that_is_over_can_be_made_up_for(mine, clock, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.pause("n")
+    clock.advance(3 * HOUR)
+    mine.resume("n")
+
+    mine.backfill("n", start=at(1), end=at(3))
+    beat.run_until_idle()
+
+    assert kept(mine) == [(hour, "sent", "backfill", 1) for hour in (1, 2, 3)]
+
+
+def test_a_finished_schedule_can_be_run_for_its_past(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY, max_runs=1)
+    clock.advance(3 * HOUR)
+    beat.run_until_idle()
+    assert mine.get("n").finished_at is not None
+
+    mine.backfill("n", start=at(1), end=at(3))
+    beat.run_until_idle()
+
+    assert hours(sent) == [3, 1, 2]
+
+
+def test_the_span_of_the_schedule_bounds_its_past(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY, start_at=at(-3), end_at=at(1))
+    clock.advance(2 * HOUR)
+    beat.run_until_idle()
+
+    assert mine.backfill("n", start=at(-9), end=at(2)).total == 5
+    beat.run_until_idle()
+
+    assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
+
+
+def test_an_edit_counts_at_once_and_makes_a_backfill_no_larger(mine, beat, sent, go_on, finish):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-9), end=at(-1), batch_size=2)
+    beat.run_until_idle()
+
+    mine.update("n", trigger=Cron("* * * * *", timezone="UTC"), task="other")
+    while mine.backfills("n")[0].status == "running":
+        finish()
+        go_on()
+
+    assert len(sent) == 9
+    assert {run.task for run in sent[2:]} == {"other"}
+    assert hours(sent[2:4]) == [-7, -7 + 1 / 60]
+
+
+def test_a_rule_that_cannot_be_read_waits_in_plain_sight_and_stops_nobody(
+    dynbeat, mine, clock, beat, sent
+):
+    for name in ("broken", "fine"):
+        mine.create(name, task="t", trigger=HOURLY)
+        mine.backfill(name, start=at(-2), end=at(-1))
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'broken'")
+
+    beat.run_until_idle()
+    assert "InvalidTriggerError" in (mine.get("broken").error or "")
+    assert [run.name for run in sent] == ["fine", "fine"]
+    mine.update("broken", trigger=HOURLY)
+    clock.advance(5 * SECOND)
+    beat.run_until_idle()
+
+    assert [run.name for run in sent[2:]] == ["broken", "broken"]
+
+
+def test_a_deleted_schedule_takes_its_backfills_with_it(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.create("m", task="t", trigger=HOURLY)
+    mine.backfill("m", start=at(-2), end=at(-1))
+
+    mine.delete("n")
+    dynbeat.schedules.delete_owner("user:42")
+    clock.advance(SECOND)
+
+    assert beat.tick() == timedelta(seconds=5)
+    assert sent == []
+    assert execute(dynbeat, "DELETE FROM dynbeat_backfill") == 0
+
+
+def test_a_backfill_whose_schedule_a_hand_deleted_keeps_nobody_awake(dynbeat, mine, beat, sent):
+    if not dynbeat.context.database.capabilities.embedded:
+        pytest.skip("this database follows the foreign key")
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-2), end=at(-1))
+    with dynbeat.context.database.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        connection.exec_driver_sql("DELETE FROM dynbeat_schedule")
+        connection.commit()
+        connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+
+    beat.run_until_idle()
+
+    assert sent == []
+    assert beat.tick() == timedelta(seconds=5)
+    assert execute(dynbeat, "DELETE FROM dynbeat_backfill") == 0
+
+
+def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    beat.run_until_idle()
+    assert beat.tick() == timedelta(seconds=5)
+
+    mine.backfill("n", start=at(-9), end=at(-1), batch_size=1)
+    beat.run_until_idle()
+
+    assert beat.tick() == SECOND
+
+
+def test_an_owner_sees_and_cancels_only_its_own(dynbeat, mine):
+    mine.create("n", task="t", trigger=HOURLY)
+    asked = mine.backfill("n", start=at(-2), end=at(-1))
+    other = dynbeat.schedules.for_owner("user:43")
+    other.create("n", task="t", trigger=HOURLY)
+
+    assert other.backfills("n") == []
+    with pytest.raises(BackfillNotFoundError, match=rf"no backfill {asked.id}"):
+        other.cancel_backfill("n", asked.id)
+    with pytest.raises(BackfillNotFoundError, match="has no backfill;"):
+        other.cancel_backfill("n")
+    assert (asked.owner, asked.name) == ("user:42", "n")
+    assert mine.backfills("n") == [asked]
+
+
+@pytest.mark.parametrize("call", ["backfill", "backfills", "cancel_backfill"])
+def test_a_schedule_that_is_not_there_has_no_backfills(mine, call):
+    span = {"start": at(-1), "end": at(0)} if call == "backfill" else {}
+
+    with pytest.raises(ScheduleNotFoundError):
+        getattr(mine, call)("n", **span)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "reason"),
+    [
+        ({"start": at(0), "end": at(-1)}, "start", "must not be after end"),
+        ({"end": at(1)}, "end", "must not lie in the future"),
+        ({"start": None}, "start", "must be an aware datetime"),
+        ({"end": datetime(2026, 11, 21)}, "end", "must be an aware datetime"),  # noqa: DTZ001
+        ({"start": at(-0.7), "end": at(-0.6)}, "start", "no fire time"),
+        ({"start": START - timedelta(days=500)}, "start", "more than 10000 fire times"),
+        ({"batch_size": 0}, "batch_size", "from 1 to 1000"),
+        ({"batch_size": 1001}, "batch_size", "from 1 to 1000"),
+    ],
+)
+def test_a_range_that_cannot_be_run_is_refused(mine, given, field, reason):
+    mine.create("n", task="t", trigger=HOURLY)
+
+    with pytest.raises(InvalidScheduleError, match=reason) as caught:
+        mine.backfill("n", **{"start": at(-1), "end": at(0), **given})
+
+    assert caught.value.field == field
+    assert mine.backfills("n") == []
+
+
+def test_an_interval_has_no_fire_times_before_its_anchor(mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.create("anchored", task="t", trigger=Every(60, anchor=at(-1)))
+
+    with pytest.raises(InvalidScheduleError, match="counts from 2026-11-21"):
+        mine.backfill("n", start=at(-1), end=at(0) - SECOND)
+    assert mine.backfill("anchored", start=at(-1), end=at(0)).total == 61
+
+
+def test_now_by_a_clock_that_is_a_little_ahead_is_now(mine):
+    mine.create("n", task="t", trigger=HOURLY)
+
+    assert mine.backfill("n", start=at(-1), end=START + SECOND).end_at == START
+
+
+def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    first = mine.backfill("n", start=at(-3), end=at(-2))
+
+    with pytest.raises(InvalidScheduleError, match=f"backfill {first.id} going on"):
+        mine.backfill("n", start=at(-1), end=at(0))
+    beat.run_until_idle()
+    second = mine.backfill("n", start=at(-1), end=at(0))
+
+    assert [each.id for each in mine.backfills("n")] == [second.id, first.id]
+    assert [each.id for each in mine.backfills("n", limit=1)] == [second.id]
+
+
+def test_a_backfill_rolls_back_with_the_callers_transaction(dynbeat, mine, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY)
+    with dynbeat.context.database._session() as session:
+        mine.backfill("n", start=at(-1), end=at(0), session=session)
+        assert len(mine.backfills("n", session=session)) == 1
+        session.rollback()
+
+    beat.run_until_idle()
+
+    assert (mine.backfills("n"), sent) == ([], [])
+
+
+def test_a_task_that_is_no_longer_allowed_is_not_run_for_the_past(database_url, mine, clock):
+    for name in ("n", "m"):
+        mine.create(name, task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-2), end=at(-1))
+
+    with application(database_url, clock=clock, allowed_tasks=["mail.*"]) as strict:
+        theirs = strict.schedules.for_owner("user:42")
+        with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+            theirs.backfill("m", start=at(-2), end=at(-1))
+        beat = ManualBeat(strict)
+        beat.run_until_idle()
+
+    assert beat.publisher.sent == []
+    assert "dynbeat_allowed_tasks" in (mine.get("n").error or "")
+
+
+def test_the_history_can_be_asked_for_by_origin(mine):
+    mine.create("n", task="t", trigger=HOURLY)
+    run = mine.run_now("n")
+
+    assert mine.runs("n", origin="manual") == [run]
+    assert mine.runs("n", origin="backfill") == []
+    with pytest.raises(InvalidScheduleError, match="must be one of schedule, manual, backfill"):
+        mine.runs("n", origin="x")
+
+
+def test_a_run_of_the_past_may_start_for_expires_after_from_when_it_was_made(
+    mine, clock, beat, sent
+):
+    mine.create("n", task="t", trigger=HOURLY, expires_after=10)
+    mine.backfill("n", start=at(-2), end=at(-2))
+    clock.advance(5 * SECOND)
+
+    beat.run_until_idle()
+
+    assert sent[0].expires_at == clock.now() + 10 * SECOND

@@ -1,0 +1,167 @@
+"""The limits for owners: each refuses, says what it is, and leaves nothing half written."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat.beat_schedule import sync
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, execute
+
+OWNER = "user:42"
+DAILY = Cron("0 9 * * *")
+
+
+def owned(dynbeat):
+    return dynbeat.schedules.for_owner(OWNER)
+
+
+def names(dynbeat):
+    return [schedule.name for schedule in dynbeat.schedules.list()]
+
+
+def new(name, *, owner=OWNER, task="t", trigger=MINUTELY):
+    return {"owner": owner, "name": name, "task": task, "trigger": trigger}
+
+
+WRITES = {
+    "create": lambda mine, **given: mine.create("new", **given),
+    "update": lambda mine, **given: mine.update("n", **given, description="changed"),
+    "upsert": lambda mine, **given: mine.upsert("n", **given, description="changed"),
+    "create_many": lambda mine, **given: mine._context.app.dynbeat.schedules.create_many(
+        [new("a", task="mail.send", trigger=DAILY), {"owner": mine.owner, "name": "new", **given}]
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(
+    ("trigger", "measured"),
+    [
+        (Every(299), "299 s"),
+        (Cron("0,4 9 * * *", timezone="Asia/Seoul"), "240 s"),
+        (Cron("0 9 * * * 0,30"), "30 s"),
+    ],
+    ids=["every", "cron", "seconds"],
+)
+def test_what_fires_closer_than_the_limit_is_refused(limited, write, trigger, measured):
+    dynbeat = limited(min_interval=300)
+    before = owned(dynbeat).create("n", task="t", trigger=Every(300))
+
+    with pytest.raises(InvalidScheduleError) as caught:
+        write(owned(dynbeat), task="t", trigger=trigger)
+
+    assert caught.value.field == "trigger"
+    for fact in ("dynbeat_min_interval = 300 s", measured, "less often"):
+        assert fact in str(caught.value)
+    assert list(dynbeat.schedules.list()) == [before]
+
+
+def test_the_limit_of_distance_holds_for_the_application_itself_too(limited):
+    with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 1 s"):
+        limited().schedules.for_owner("").create("n", task="t", trigger=Every(0.5))
+
+
+def test_what_keeps_the_distance_is_made(limited):
+    mine = owned(limited(min_interval=300))
+
+    mine.create("every", task="t", trigger=Every(300))
+    mine.create("daily", task="t", trigger=Cron("0 9 * * *"))
+    mine.create("measured", task="t", trigger=Cron("*/5 * * * *"))
+    mine.create("once", task="t", trigger=Once(START + timedelta(seconds=1)))
+
+    assert len(mine.list()) == 4
+
+
+def test_without_a_limit_of_distance_anything_goes(limited):
+    mine = owned(limited(min_interval=0))
+
+    assert mine.create("n", task="t", trigger=Every(0.01)).next_run_at
+
+
+def test_a_schedule_from_before_the_limit_keeps_its_trigger(limited):
+    owned(limited()).create("n", task="t", trigger=Every(5))
+
+    changed = owned(limited(min_interval=60)).update("n", description="changed")
+
+    assert (changed.description, changed.trigger) == ("changed", Every(5))
+
+
+def test_an_entry_of_the_configuration_below_the_limit_is_refused_by_name(limited, caplog):
+    dynbeat = limited()
+    dynbeat.app.conf.beat_schedule = {
+        "quick": {"task": "t", "schedule": 0.5},
+        "slow": {"task": "t", "schedule": 60},
+    }
+
+    sync(dynbeat.context)
+
+    assert "slow" in names(dynbeat)
+    assert "quick" not in names(dynbeat)
+    assert "beat_schedule['quick'] is refused" in caplog.text
+    assert "dynbeat_min_interval = 1 s" in caplog.text
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("task", ["os.remove", "Mail.send", "xmail.send"])
+def test_a_task_that_is_not_allowed_is_refused(limited, write, task):
+    dynbeat = limited(allowed_tasks=["mail.*", "report"])
+    before = owned(dynbeat).create("n", task="mail.send", trigger=MINUTELY)
+
+    with pytest.raises(InvalidScheduleError) as caught:
+        write(owned(dynbeat), task=task, trigger=MINUTELY)
+
+    assert caught.value.field == "task"
+    assert task in str(caught.value)
+    assert "dynbeat_allowed_tasks = ['mail.*', 'report']" in str(caught.value)
+    assert list(dynbeat.schedules.list()) == [before]
+
+
+def test_the_application_itself_may_run_any_task(limited):
+    schedules = limited(allowed_tasks=[]).schedules.for_owner("")
+
+    schedules.create("n", task="os.remove", trigger=MINUTELY)
+
+    assert schedules.run_now("n").task == "os.remove"
+
+
+def test_a_task_that_was_allowed_earlier_is_neither_run_nor_edited(limited):
+    owned(limited()).create("n", task="os.remove", trigger=MINUTELY)
+    mine = owned(limited(allowed_tasks=["mail.*"]))
+
+    with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+        mine.run_now("n")
+    with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+        mine.update("n", description="changed")
+
+    assert mine.runs() == []
+    assert mine.update("n", task="mail.send").task == "mail.send"
+
+
+def test_beat_sets_aside_what_an_owner_may_not_run(limited, clock):
+    dynbeat = limited(allowed_tasks=["mail.*"])
+    mine, beat = owned(dynbeat), ManualBeat(dynbeat)
+    for name in ("good", "bad"):
+        mine.create(name, task="mail.send", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET task = 'os.remove' WHERE name = 'bad'")
+
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    assert [run.name for run in beat.publisher.sent] == ["good"]
+    assert "dynbeat_allowed_tasks = ['mail.*']" in mine.get("bad").error
+    assert mine.get("bad").next_run_at is None
+
+
+def test_a_row_by_hand_with_a_task_that_is_not_allowed_is_never_planned(limited):
+    dynbeat = limited(allowed_tasks=["mail.*"])
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec)"
+        " VALUES ('user:42', 'n', 'os.remove', 'every', 'PT1M')",
+    )
+
+    ManualBeat(dynbeat).run_until_idle()
+
+    assert "dynbeat_allowed_tasks" in owned(dynbeat).get("n").error

@@ -1,0 +1,201 @@
+"""How many schedules an owner may have: also when many ask at once."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import create_engine, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Every, InvalidScheduleError, OwnerLimitError
+from celery_dynbeat.db.models import Owner
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, application
+
+OWNER = "user:42"
+LIMIT = "dynbeat_max_schedules_per_owner"
+
+
+def owned(dynbeat):
+    return dynbeat.schedules.for_owner(OWNER)
+
+
+def names(dynbeat):
+    return [schedule.name for schedule in dynbeat.schedules.list()]
+
+
+def new(name, *, owner=OWNER, task="t", trigger=MINUTELY):
+    return {"owner": owner, "name": name, "task": task, "trigger": trigger}
+
+
+@pytest.mark.parametrize("name", ["create", "upsert"])
+def test_an_owner_at_the_limit_gets_no_more(limited, name):
+    dynbeat = limited(max_schedules_per_owner=2)
+    mine = owned(dynbeat)
+    for made in ("a", "b"):
+        getattr(mine, name)(made, task="t", trigger=MINUTELY)
+    mine.pause("a")
+
+    with pytest.raises(OwnerLimitError) as caught:
+        getattr(mine, name)("c", task="t", trigger=MINUTELY)
+
+    assert (caught.value.owner, caught.value.setting, caught.value.limit) == (OWNER, LIMIT, 2)
+    for fact in ("'user:42' has 2 schedules", "dynbeat_max_schedules_per_owner = 2", "delete"):
+        assert fact in str(caught.value)
+    assert names(dynbeat) == ["a", "b"]
+
+
+def test_at_the_limit_an_upsert_still_moves_and_a_delete_makes_room(limited):
+    mine = owned(limited(max_schedules_per_owner=1))
+    mine.create("a", task="t", trigger=MINUTELY)
+
+    assert mine.upsert("a", task="u", trigger=MINUTELY).task == "u"
+
+    mine.delete("a")
+    assert mine.create("b", task="t", trigger=MINUTELY).name == "b"
+
+
+def test_owners_are_counted_apart_and_the_application_itself_is_not(limited):
+    dynbeat = limited(max_schedules_per_owner=1)
+
+    for owner in (OWNER, "user:43"):
+        dynbeat.schedules.for_owner(owner).create("a", task="t", trigger=MINUTELY)
+    dynbeat.schedules.create_many(new(name, owner="") for name in "abc")
+
+    assert len(dynbeat.schedules.list()) == 5
+
+
+def test_of_many_none_is_made_when_one_owner_has_no_room(limited):
+    dynbeat = limited(max_schedules_per_owner=2)
+    owned(dynbeat).create("a", task="t", trigger=MINUTELY)
+    many = [new("a", owner="user:43"), new("b"), new("c"), new("b", owner="user:41")]
+
+    with pytest.raises(OwnerLimitError) as caught:
+        dynbeat.schedules.create_many(many)
+
+    assert "'user:42' has 1 schedules and asks for 2 more" in str(caught.value)
+    assert names(dynbeat) == ["a"]
+    assert dynbeat.schedules.create_many([many[0], *many[2:]]) == 3
+
+
+def test_a_refusal_leaves_the_callers_transaction_usable_and_unchanged(limited):
+    dynbeat = limited(max_schedules_per_owner=1, allowed_tasks=["t"], min_interval=60)
+    mine = owned(dynbeat)
+    before = mine.create("a", task="t", trigger=MINUTELY)
+
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        with pytest.raises(OwnerLimitError):
+            mine.create("b", task="t", trigger=MINUTELY, session=session)
+        for wrong in ({"task": "u"}, {"trigger": Every(59)}):
+            with pytest.raises(InvalidScheduleError):
+                mine.update("a", description="changed", session=session, **wrong)
+
+    assert list(mine.list()) == [before]
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback"])
+def test_a_create_waits_for_one_that_has_not_ended(limited, ending):
+    dynbeat = limited(max_schedules_per_owner=1)
+    mine, results = owned(dynbeat), []
+
+    def create_second():
+        try:
+            results.append(mine.create("second", task="t", trigger=MINUTELY).name)
+        except OwnerLimitError as error:
+            results.append(error.limit)
+
+    second = threading.Thread(target=create_second)
+    with Session(dynbeat.context.database.engine) as holder:
+        mine.create("first", task="t", trigger=MINUTELY, session=holder)
+        second.start()
+        second.join(1)
+        assert second.is_alive()
+        getattr(holder, ending)()
+    second.join(30)
+
+    assert results == ([1] if ending == "commit" else ["second"])
+    assert names(dynbeat) == (["first"] if ending == "commit" else ["second"])
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_create_that_has_not_ended_does_not_hold_up_the_owners_schedules(request, clock, kind):
+    url = request.getfixturevalue(f"{kind}_url")
+    with application(url, clock=clock, max_schedules_per_owner=2) as dynbeat:
+        mine, beat = owned(dynbeat), ManualBeat(dynbeat)
+        mine.create("due", task="t", trigger=MINUTELY)
+        clock.advance(timedelta(minutes=1))
+
+        with Session(dynbeat.context.database.engine) as holder:
+            mine.create("new", task="t", trigger=MINUTELY, session=holder)
+            beat.run_until_idle()
+            holder.rollback()
+
+        assert [run.name for run in beat.publisher.sent] == ["due"]
+
+
+@pytest.mark.parametrize("name", ["create", "upsert", "create_many"])
+def test_many_at_once_make_no_more_than_the_limit(limited, name):
+    dynbeat, results = limited(max_schedules_per_owner=5), []
+    start = threading.Barrier(20)
+
+    def make(number):
+        start.wait(30)
+        try:
+            if name == "create_many":
+                dynbeat.schedules.create_many([new(f"n{number}"), new("n", owner=f"u{number}")])
+            else:
+                getattr(owned(dynbeat), name)(f"n{number}", task="t", trigger=MINUTELY)
+            results.append("made")
+        except OwnerLimitError:
+            results.append("refused")
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert sorted(results) == ["made"] * 5 + ["refused"] * 15
+    assert len(owned(dynbeat).list()) == 5
+    assert len(dynbeat.schedules.list()) == (10 if name == "create_many" else 5)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_an_old_snapshot_does_not_hide_what_others_made(request, kind):
+    url = request.getfixturevalue(f"{kind}_url")
+    engine = create_engine(url, isolation_level="REPEATABLE READ")
+    with application(url, engine=engine, max_schedules_per_owner=1) as dynbeat:
+        mine = owned(dynbeat)
+        dynbeat.context.prepare()
+
+        with Session(engine) as session:
+            mine.list(session=session)
+            mine.create("first", task="t", trigger=MINUTELY)
+
+            # PostgreSQL gives up a transaction that would have to look past its snapshot.
+            with pytest.raises((OwnerLimitError, DBAPIError)):
+                mine.create("second", task="t", trigger=MINUTELY, session=session)
+
+        assert names(dynbeat) == ["first"]
+    engine.dispose()
+
+
+def test_an_owner_who_leaves_leaves_no_row_behind(limited):
+    dynbeat = limited(max_schedules_per_owner=1)
+    owned(dynbeat).create("a", task="t", trigger=MINUTELY)
+
+    dynbeat.schedules.delete_owner(OWNER)
+
+    with Session(dynbeat.context.database.engine) as session:
+        assert session.scalars(select(Owner.owner)).all() == []
+    assert owned(dynbeat).create("b", task="t", trigger=MINUTELY).name == "b"
+
+
+def test_without_a_limit_nobody_takes_turns(limited):
+    dynbeat = limited()
+    owned(dynbeat).upsert("a", task="t", trigger=MINUTELY)
+    dynbeat.schedules.create_many([new("b")])
+
+    with Session(dynbeat.context.database.engine) as session:
+        assert session.scalars(select(Owner.owner)).all() == []

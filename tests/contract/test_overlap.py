@@ -1,0 +1,224 @@
+"""What happens when the next run comes while the one before has not ended."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import Status
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START
+from tests.support.hands import HandWorker
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def worker(dynbeat):
+    return HandWorker(dynbeat)
+
+
+def kept(mine):
+    """Return the history as (minute, status), oldest first."""
+    return [
+        ((run.scheduled_for - START) / MINUTE, run.status) for run in reversed(mine.runs(limit=99))
+    ]
+
+
+def reason(mine, minute):
+    return next(
+        run.error for run in mine.runs(limit=99) if run.scheduled_for == START + minute * MINUTE
+    )
+
+
+@pytest.fixture
+def pass_minutes(clock, beat, worker):
+    """Give a function that lets minutes pass, with beat at work and the worker alive."""
+
+    def pass_minutes(count, beat=beat):
+        for _ in range(count):
+            clock.advance(MINUTE)
+            worker.live()
+            beat.run_until_idle()
+
+    return pass_minutes
+
+
+def test_allow_sends_each_run_whatever_the_others_do(mine, sent, worker, pass_minutes):
+    mine.create("n", task="t", trigger=MINUTELY)
+    pass_minutes(1)
+    worker.start(sent[0])
+
+    pass_minutes(2)
+
+    assert kept(mine) == [(1, "running"), (2, "sent"), (3, "sent")]
+    assert "dynbeat_overlap" not in sent[0].headers
+
+
+def test_skip_records_what_it_leaves_out_until_the_run_ends(mine, sent, worker, pass_minutes):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
+    pass_minutes(1)
+    worker.start(sent[0])
+
+    pass_minutes(2)
+    worker.finish(sent[0])
+    pass_minutes(1)
+
+    assert kept(mine) == [(1, "succeeded"), (2, "skipped"), (3, "skipped"), (4, "sent")]
+    assert reason(mine, 2) == "overlap: the run before had not ended"
+
+
+def test_a_run_that_no_worker_has_started_counts_too(mine, pass_minutes):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
+
+    pass_minutes(2)
+
+    assert kept(mine) == [(1, "sent"), (2, "skipped")]
+
+
+def test_a_run_that_runs_for_longer_than_max_run_time_blocks_nothing(
+    mine, sent, worker, pass_minutes
+):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="skip", max_run_time=150)
+    pass_minutes(1)
+    worker.start(sent[0])
+
+    pass_minutes(3)
+
+    assert kept(mine) == [(1, "running"), (2, "skipped"), (3, "skipped"), (4, "sent")]
+
+
+def test_buffer_one_lets_one_run_wait_and_sends_it_when_the_other_ends(
+    mine, beat, sent, worker, pass_minutes
+):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
+    pass_minutes(1)
+    worker.start(sent[0])
+    pass_minutes(2)
+    assert kept(mine) == [(1, "running"), (2, "pending"), (3, "skipped")]
+    assert reason(mine, 3) == "overlap: the run before had not ended, and one waited already"
+
+    worker.finish(sent[0])
+    beat.run_until_idle()
+
+    assert kept(mine) == [(1, "succeeded"), (2, "sent"), (3, "skipped")]
+    assert [run.scheduled_for for run in sent] == [START + MINUTE, START + 2 * MINUTE]
+    assert worker.start(sent[1])
+
+
+def test_a_run_that_waits_is_found_when_nobody_tells_that_the_other_ended(
+    dynbeat, mine, clock, beat, sent, worker, pass_minutes
+):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
+    pass_minutes(1)
+    worker.start(sent[0])
+    pass_minutes(1)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE dynbeat_run SET status = 'failed', finished_at = started_at"
+            " WHERE status = 'running'"
+        )
+
+    clock.advance(dynbeat.context.settings.dispatch_timeout)
+    worker.live()
+    beat.run_until_idle()
+
+    assert kept(mine) == [(1, "failed"), (2, "sent")]
+
+
+def test_a_run_that_waits_is_dropped_by_a_pause_and_expires_like_any_other(
+    mine, clock, beat, sent, worker, pass_minutes
+):
+    mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
+    mine.create("b", task="t", trigger=MINUTELY, overlap="buffer_one", expires_after=40)
+    pass_minutes(1)
+    for run in sent:
+        worker.start(run)
+    pass_minutes(1)
+
+    mine.pause("a")
+    clock.advance(timedelta(seconds=45))
+    worker.live()
+    beat.run_until_idle()
+
+    assert [run.status for run in mine.runs("a")] == ["revoked", "running"]
+    assert [run.status for run in mine.runs("b")] == ["expired", "running"]
+
+
+def test_cancel_previous_revokes_what_has_not_started_and_terminates_what_runs(
+    mine, beat, sent, worker, pass_minutes
+):
+    mine.create("waiting", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    mine.create("working", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    pass_minutes(1)
+    first = {run.name: run for run in sent}
+    worker.start(first["working"])
+
+    pass_minutes(1)
+
+    assert [run.status for run in mine.runs("waiting")] == ["sent", "revoked"]
+    assert [run.status for run in mine.runs("working")] == ["sent", "running"]
+    assert beat.publisher.terminated == [first["working"].run_id]
+    assert not worker.start(first["waiting"])
+
+
+def test_cancel_previous_sends_only_the_newest_of_what_was_missed(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", catch_up="all")
+
+    clock.advance(3 * MINUTE)
+    beat.run_until_idle()
+
+    assert kept(mine) == [(2, "skipped"), (3, "sent")]
+    assert mine.runs()[1].fire_count == 2
+
+
+def test_a_broadcast_that_fails_does_not_keep_the_new_run(dynbeat, mine, worker, pass_minutes):
+    beat = ManualBeat(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    pass_minutes(1, beat)
+    worker.start(beat.publisher.sent[0])
+
+    def broken(run_ids):
+        raise ConnectionError(run_ids)
+
+    beat.publisher.terminate = broken
+    pass_minutes(1, beat)
+
+    assert kept(mine) == [(1, "running"), (2, "sent")]
+
+
+def test_two_beats_hold_one_run_between_them(dynbeat, mine, clock):
+    beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one", catch_up="all")
+
+    clock.advance(3 * MINUTE)
+    for beat in beats:
+        beat.run_until_idle()
+
+    assert kept(mine) == [(1, "sent"), (2, "pending"), (3, "skipped")]
+    assert sum(len(beat.publisher.sent) for beat in beats) == 1
+
+
+def test_the_setting_serves_schedules_that_do_not_say(dynbeat, mine, pass_minutes):
+    object.__setattr__(dynbeat.context.settings, "overlap", "skip")
+    mine.create("follows", task="t", trigger=MINUTELY)
+    mine.create("states", task="t", trigger=MINUTELY, overlap="allow")
+
+    pass_minutes(2)
+
+    assert [run.status for run in mine.runs("follows")] == ["skipped", "sent"]
+    assert [run.status for run in mine.runs("states")] == ["sent", "sent"]
+
+
+def test_a_run_of_one_schedule_says_nothing_about_another(mine, sent, worker, pass_minutes):
+    mine.create("long", task="t", trigger=MINUTELY, overlap="skip")
+    mine.create("short", task="t", trigger=MINUTELY, overlap="skip")
+    pass_minutes(1)
+    worker.start(next(run for run in sent if run.name == "long"))
+    short = next(run for run in sent if run.name == "short")
+    worker.start(short)
+    worker.finish(short, Status.FAILED)
+
+    pass_minutes(1)
+
+    assert [run.status for run in mine.runs("long")] == ["skipped", "running"]
+    assert [run.status for run in mine.runs("short")] == ["sent", "failed"]

@@ -1,0 +1,293 @@
+"""Jitter, expiry, lost runs, failures in a row, and the record of what passed in silence."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Every, Once
+from celery_dynbeat.db.models import Status
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.hands import HandWorker
+
+MINUTE = timedelta(minutes=1)
+SILENCE = timedelta(seconds=61)
+
+
+@pytest.fixture
+def worker(dynbeat):
+    return HandWorker(dynbeat)
+
+
+@pytest.fixture
+def run(mine, beat, sent, worker):
+    """Give a run in progress, of a schedule that fires once an hour."""
+    mine.create("n", task="t", trigger=Every(3600))
+    mine.run_now("n")
+    beat.run_until_idle()
+    assert worker.start(sent[0])
+    return sent[0]
+
+
+def kept(mine):
+    return [
+        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count, run.error)
+        for run in reversed(mine.runs(limit=99))
+    ]
+
+
+def test_jitter_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sent):
+    made = mine.create("n", task="t", trigger=MINUTELY, jitter=30)
+    delay = made.next_run_at - (START + MINUTE)
+    assert timedelta(0) < delay < timedelta(seconds=30)
+
+    clock.move_to(made.next_run_at - timedelta(microseconds=1))
+    beat.run_until_idle()
+    assert sent == []
+    clock.move_to(made.next_run_at)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + MINUTE]
+    assert mine.upcoming("n", count=1) == [START + 2 * MINUTE]
+
+
+def test_an_edit_of_jitter_moves_the_next_run_and_not_its_fire_time(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, jitter=59)
+    clock.advance(MINUTE)
+
+    assert mine.update("n", jitter=0).next_run_at == START + MINUTE
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + MINUTE]
+
+
+def test_jitter_is_not_lateness(database_url, clock):
+    with application(database_url, clock=clock, dispatch_timeout=1) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
+        made = mine.create("n", task="t", trigger=MINUTELY, jitter=59, catch_up="none")
+        clock.move_to(made.next_run_at)
+
+        beat.run_until_idle()
+
+        assert [run.status for run in mine.runs()] == ["sent"]
+
+
+@pytest.mark.usefixtures("run")
+def test_a_run_whose_worker_is_silent_is_lost(mine, clock, beat):
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    [lost] = mine.runs()
+    assert (lost.status, lost.error) == ("lost", "its worker is gone")
+    assert lost.finished_at == clock.now()
+
+
+@pytest.mark.usefixtures("run")
+def test_a_run_whose_worker_lives_is_not_lost_however_long_it_takes(mine, clock, beat, worker):
+    for _ in range(5):
+        clock.advance(SILENCE / 2)
+        worker.live()
+        beat.run_until_idle()
+
+    assert [found.status for found in mine.runs()] == ["running"]
+
+
+@pytest.mark.usefixtures("run")
+def test_a_node_that_starts_under_the_same_name_ends_its_predecessor_at_once(
+    dynbeat, mine, clock, beat
+):
+    clock.advance(timedelta(seconds=20))
+    execute(dynbeat, "DELETE FROM dynbeat_node")
+    HandWorker(dynbeat)
+    beat.run_until_idle()
+
+    assert [found.status for found in mine.runs()] == ["lost"]
+
+
+def test_a_lost_run_is_sent_once_more_when_its_task_is_idempotent(
+    dynbeat, mine, clock, beat, sent, run
+):
+    mine.update("n", on_lost="rerun")
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    assert [again.run_id for again in sent] == [run.run_id] * 2
+    assert HandWorker(dynbeat, "w2").start(sent[1])
+    [found] = mine.runs()
+    assert (found.status, found.attempt, found.worker) == ("running", 2, "w2")
+
+
+def test_of_the_message_sent_again_and_the_one_redelivered_one_starts(
+    dynbeat, mine, clock, beat, sent, run
+):
+    mine.update("n", on_lost="rerun")
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    other = HandWorker(dynbeat, "w2")
+
+    assert [other.start(run, redelivered=True), other.start(sent[1])] == [True, False]
+
+
+def test_a_worker_that_was_only_slow_records_how_its_run_ended(mine, clock, beat, worker, run):
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    worker.finish(run)
+
+    assert [found.status for found in mine.runs()] == ["succeeded"]
+
+
+def test_a_worker_that_was_only_slow_says_nothing_about_the_attempt_after_its_own(
+    dynbeat, mine, clock, beat, sent, worker, run
+):
+    mine.update("n", on_lost="rerun")
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    HandWorker(dynbeat, "w2").start(sent[1])
+
+    worker.finish(run, Status.FAILED)
+
+    assert [found.status for found in mine.runs()] == ["running"]
+
+
+def test_failures_in_a_row_pause_a_schedule_and_say_so(mine, clock, beat, sent, worker):
+    mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
+    for status in (Status.FAILED, Status.SUCCEEDED, Status.FAILED, Status.FAILED):
+        assert mine.get("n").enabled
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+        worker.start(sent[-1])
+        worker.finish(sent[-1], status)
+
+    found = mine.get("n")
+    assert (found.enabled, found.next_run_at) == (False, None)
+    assert found.paused_reason == "2 failures in a row; the last: ValueError: no"
+
+
+def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent, worker):
+    mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
+
+    def fail():
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+        worker.live()
+        worker.start(sent[-1])
+        worker.finish(sent[-1], Status.FAILED)
+        return mine.get("n").enabled
+
+    assert [fail(), fail()] == [True, False]
+    clock.advance(timedelta(seconds=1))
+    mine.resume("n")
+    assert [fail(), fail()] == [True, False]
+
+
+@pytest.mark.usefixtures("run")
+def test_lost_runs_count_as_failures(mine, clock, beat):
+    mine.update("n", pause_after_failures=1)
+
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    assert not mine.get("n").enabled
+
+
+def test_a_schedule_may_refuse_the_pause_that_the_settings_ask_for(database_url, clock):
+    with application(database_url, clock=clock, pause_after_failures=1) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
+        worker = HandWorker(dynbeat)
+        mine.create("follows", task="t", trigger=MINUTELY)
+        mine.create("never", task="t", trigger=MINUTELY, pause_after_failures=0)
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+        for sent in beat.publisher.sent:
+            worker.start(sent)
+            worker.finish(sent, Status.FAILED)
+
+        assert not mine.get("follows").enabled
+        assert mine.get("never").enabled
+
+
+def test_what_passes_during_a_pause_is_recorded_as_skipped_when_it_ends(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.pause("n")
+    clock.advance(10.5 * MINUTE)
+
+    mine.resume("n")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert kept(mine) == [
+        (10, "skipped", 10, "missed: the schedule was paused"),
+        (11, "sent", 1, None),
+    ]
+
+
+def test_an_edit_before_beat_could_send_records_what_it_leaves_behind(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(2.5 * MINUTE)
+
+    mine.update("n", trigger=Every(3600))
+    beat.run_until_idle()
+
+    reason = "missed: the schedule was edited before a beat could send it"
+    assert kept(mine) == [(2, "skipped", 2, reason)]
+
+
+def test_an_edit_during_a_pause_tells_of_each_rule_what_passed_under_it(mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.pause("n")
+    clock.advance(2 * MINUTE)
+    mine.update("n", trigger=Every(30))
+    clock.advance(MINUTE)
+
+    mine.resume("n")
+
+    reason = "missed: the schedule was paused"
+    assert kept(mine) == [(2, "skipped", 2, reason), (3, "skipped", 2, reason)]
+
+
+def test_a_one_off_whose_time_passed_during_a_pause_is_told(mine, clock):
+    mine.create("n", task="t", trigger=Once(START + MINUTE))
+    mine.pause("n")
+    clock.advance(2 * MINUTE)
+
+    found = mine.resume("n")
+
+    assert found.finished_at == clock.now()
+    assert kept(mine) == [(1, "skipped", 1, "missed: the schedule was paused")]
+
+
+def test_a_row_put_back_by_hand_tells_what_passed_while_it_was_out(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.pause("n")
+    clock.advance(3.5 * MINUTE)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET enabled = TRUE")
+
+    beat.run_until_idle()
+
+    assert kept(mine) == [(3, "skipped", 3, "missed: the schedule was paused or broken")]
+    assert mine.get("n").next_run_at == START + 4 * MINUTE
+
+
+def test_a_broken_schedule_that_is_mended_tells_what_passed(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET args = '{}'")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert "array" in mine.get("n").error
+    clock.advance(MINUTE)
+
+    mine.update("n", args=[])
+
+    assert kept(mine) == [(2, "skipped", 2, "missed: the schedule was broken")]
+
+
+def test_the_setting_expires_runs_of_schedules_that_do_not_say(database_url, clock):
+    with application(database_url, clock=clock, expires_after=60) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
+        mine.create("n", task="t", trigger=MINUTELY)
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+        assert beat.publisher.sent[0].expires_at == clock.now() + MINUTE
