@@ -1,24 +1,28 @@
 """The public names as an application uses them; checked by mypy --strict, never run."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import assert_type
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, assert_type
 
 from celery import Celery
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    AnyOf,
     BackfillInfo,
     Cron,
     Dynbeat,
     Every,
     Once,
     Page,
+    RRule,
     RunInfo,
     ScheduleInfo,
+    Solar,
     Trigger,
 )
+from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
 from celery_dynbeat.publish import Outgoing, Publisher
 from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher
@@ -39,6 +43,25 @@ made = mine.create(
     expires_after=timedelta(minutes=5),
 )
 assert_type(made, ScheduleInfo)
+monthly = Every(months=1, anchor=clock.now(), timezone="Europe/Berlin")
+either: Trigger = AnyOf(monthly, RRule("FREQ=WEEKLY"), Solar("sunrise", latitude=1, longitude=2))
+assert_type(either.next_after(clock.now()), datetime | None)
+assert_type(either.describe(), str)
+without: Trigger = either.excluding(date(2026, 12, 25), Cron("0 0 1 1 *"), timezone="UTC")
+assert_type(trigger_of(300, timezone="UTC"), Trigger)
+assert_type(schedule_of(Every(300), app=app), Any)
+mine.create(
+    "policies",
+    task="t",
+    trigger=without,
+    overlap="buffer_one",
+    max_run_time=timedelta(minutes=5),
+    jitter=30,
+    on_lost="rerun",
+    pause_after_failures=3,
+    catch_up="all",
+    catch_up_window=None,
+)
 assert_type(made.trigger, Trigger | None)
 assert_type(made.next_run_at, datetime | None)
 assert_type(mine.update("digest", trigger=Every(300), expected_version=3), ScheduleInfo)
