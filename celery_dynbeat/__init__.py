@@ -15,7 +15,18 @@ from celery_dynbeat.errors import (
     StaleScheduleError,
 )
 from celery_dynbeat.scheduler import DatabaseScheduler
-from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, Trigger
+from celery_dynbeat.triggers import (
+    AnyOf,
+    Cron,
+    Every,
+    Excluding,
+    Once,
+    RRule,
+    Solar,
+    Trigger,
+    parse_trigger,
+    trigger_from_json,
+)
 
 __all__ = [
     "AnyOf",
@@ -43,4 +54,6 @@ __all__ = [
     "Solar",
     "StaleScheduleError",
     "Trigger",
+    "parse_trigger",
+    "trigger_from_json",
 ]

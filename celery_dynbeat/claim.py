@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from sqlalchemy import Row
@@ -120,7 +120,7 @@ def _busy(
 ) -> Counter[int]:
     """Count the runs of each schedule that overlap with its next, where its policy asks for it."""
     longest = {
-        row.id: max_run_time(row.max_run_time, settings)
+        row.id: _counts_for(row, settings)
         for row in rows
         if (row.overlap or settings.overlap) != "allow"
     }
@@ -129,6 +129,13 @@ def _busy(
         for run in overlaps.unfinished(session, list(longest))
         if run.started_at is None or now - run.started_at < longest[run.schedule_id]
     )
+
+
+def _counts_for(row: Row[Any], settings: Settings) -> timedelta:
+    """Return for how long a run counts: one that a newer one ends does so however old it is."""
+    if (row.overlap or settings.overlap) == "cancel_previous":
+        return timedelta.max
+    return max_run_time(row.max_run_time, settings)
 
 
 def _decide(

@@ -141,8 +141,15 @@ class Publisher:
     def terminate(self, run_ids: Sequence[str]) -> None:
         """Ask the workers to end these runs: a broadcast, which a worker may miss.
 
-        Raises one of ``broker_errors`` when the broker is away.
+        Raises one of ``broker_errors`` when the broker is away, and DispatchError when its kind
+        carries no broadcasts.
         """
+        if not self._connection.supports_exchange_type("fanout"):
+            kind = self._connection.transport.driver_type
+            raise DispatchError(
+                f"the broker ({kind}) carries no broadcasts, so overlap='cancel_previous' cannot"
+                " end what runs; use Redis or RabbitMQ, or another overlap"
+            )
         self._app.control.revoke(list(run_ids), terminate=True, connection=self._connection)
 
     def _checked(self, published: Published, batch: Sequence[Outgoing]) -> Published:

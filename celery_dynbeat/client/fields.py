@@ -124,6 +124,13 @@ def _max_runs(field: str, value: Any) -> Any:
     return value
 
 
+def _window(field: str, value: Any) -> Any:
+    seconds = _seconds(field, value)
+    if seconds is not None and seconds < 1:
+        raise refuse(field, value, "must be at least a second: less would skip what is on time")
+    return seconds
+
+
 def _failures(field: str, value: Any) -> Any:
     if value is None:
         return None
@@ -191,7 +198,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "end_at": instant,
     "max_runs": _max_runs,
     "catch_up": _one_of(*CATCH_UPS),
-    "catch_up_window": _seconds,
+    "catch_up_window": _window,
     "expires_after": _seconds,
     "jitter": _jitter,
     "overlap": _one_of(*OVERLAPS),

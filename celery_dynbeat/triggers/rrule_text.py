@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import shorten
 from celery_dynbeat.triggers.rrule_parts import (
+    Freq,
     Rule,
     format_moment,
     format_rule,
@@ -100,9 +101,14 @@ def parse_recurrence(text: str, *, timezone: str | None) -> Recurrence:
 
 
 def anchored(recurrence: Recurrence, instant: datetime) -> Recurrence:
-    """Return the recurrence counting from the wall time at ``instant``, in whole seconds."""
+    """Return the recurrence counting from the wall time at ``instant``.
+
+    In whole minutes, unless it repeats by the second: who says 9 o'clock means no seconds.
+    """
     zone = recurrence.zone or "UTC"
     wall = wall_at(lookup(zone), instant.replace(microsecond=0))
+    if all(rule.freq is not Freq.SECONDLY for rule in recurrence.rules):
+        wall = wall.replace(second=0)
     return replace(recurrence, dtstart=wall, zone=zone)
 
 
@@ -123,6 +129,9 @@ def _line(word: str) -> _Line:
     name = name.upper()
     if not colon:
         value = word
+        if ";TZID=" in word.upper():
+            reason = "names of the tz database have no spaces, such as Asia/Seoul"
+            raise refused("timezone", word, reason)
     if name not in _NAMES:
         field = name.lower() if name in _CURES else "rrule"
         raise refused(field, word, _CURES.get(name, _LIMITED))

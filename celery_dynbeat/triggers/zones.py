@@ -114,5 +114,9 @@ def _unknown(name: str) -> InvalidTriggerError:
 def _nearest(name: str) -> str | None:
     folded = {known.lower(): known for known in _names()}
     wanted = name.strip()[:40].lower().replace(" ", "_")
-    matches = difflib.get_close_matches(wanted, folded, n=1)
+    if wanted in folded:
+        return folded[wanted]
+    # Of places only: what is near to "KST" or "UTC+9" in letters is hours away in time.
+    places = [known for known in folded if "/" in known and not known.startswith("etc/")]
+    matches = difflib.get_close_matches(wanted, places, n=1)
     return folded[matches[0]] if matches else None

@@ -171,6 +171,16 @@ def test_cancel_previous_sends_only_the_newest_of_what_was_missed(mine, clock, b
     assert mine.runs()[1].fire_count == 2
 
 
+def test_cancel_previous_ends_a_run_however_old_it_is(mine, sent, worker, beat, pass_minutes):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", max_run_time=1)
+    pass_minutes(1)
+    worker.start(sent[0])
+
+    pass_minutes(1)
+
+    assert beat.publisher.terminated == [sent[0].run_id]
+
+
 def test_a_broadcast_that_fails_does_not_keep_the_new_run(dynbeat, mine, worker, pass_minutes):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")

@@ -203,6 +203,10 @@ def test_outside_of_its_years_it_answers_at_once(year):
     ("zone", "reason"),
     [
         ("Asia/Seol", "did you mean 'Asia/Seoul'?"),
+        # Near in letters, hours away in time.
+        ("KST", "it must be a name of the tz database"),
+        ("UTC+9", "it must be a name of the tz database"),
+        ("utc", "did you mean 'UTC'?"),
         ("asia/seoul", "did you mean 'Asia/Seoul'?"),
         ("america/new york", "did you mean 'America/New_York'?"),
         ("", "tz database"),

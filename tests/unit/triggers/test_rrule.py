@@ -86,10 +86,23 @@ def test_without_dtstart_it_counts_from_its_anchor():
     anchored = rule.anchored_at(utc("2026-07-01 07:30:15.5"))
 
     assert (
-        anchored.spec == "DTSTART;TZID=Europe/Berlin:20260701T093015\nRRULE:FREQ=WEEKLY;INTERVAL=2"
+        anchored.spec == "DTSTART;TZID=Europe/Berlin:20260701T093000\nRRULE:FREQ=WEEKLY;INTERVAL=2"
     )
-    assert anchored.next_after(utc("2026-07-02")) == utc("2026-07-15 07:30:15")
+    assert anchored.next_after(utc("2026-07-02")) == utc("2026-07-15 07:30")
     assert anchored.anchored_at(NOW) is anchored
+
+
+def test_only_what_repeats_by_the_second_counts_from_a_second():
+    by_second = RRule("FREQ=SECONDLY;INTERVAL=30").anchored_at(utc("2026-07-01 07:30:15.5"))
+
+    assert by_second.next_after(utc("2026-07-02")) == utc("2026-07-02 00:00:15")
+
+
+def test_a_zone_of_another_system_is_refused_as_a_zone():
+    with pytest.raises(InvalidTriggerError, match="have no spaces") as caught:
+        RRule("DTSTART;TZID=Korea Standard Time:20261123T090000\nRRULE:FREQ=DAILY")
+
+    assert caught.value.field == "timezone"
 
 
 def test_without_an_anchor_it_counts_from_the_instant_asked_about():
