@@ -11,7 +11,7 @@ one owner's runs, and no owner waits for ever.
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -20,6 +20,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
+from celery_dynbeat.db.models import Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.planning import Plan, first_fire, passed, plan, run_at
 from celery_dynbeat.publish import Outgoing
@@ -184,10 +185,26 @@ def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
     claimed.terminate = overlaps.replace(session, claimed.replaced, now=now)
     new = runs.add(session, claimed.records)
     claimed.outgoing = [outgoing for outgoing in claimed.outgoing if outgoing.run_id in new]
+    _uncount(claimed, new)
     # One statement for each set of columns that is written.
     for columns in {frozenset(change) for change in claimed.changes}:
         same = [change for change in claimed.changes if change.keys() == columns]
         schedules.advance(session, same)
+
+
+def _uncount(claimed: Claimed, new: Collection[str]) -> None:
+    """Count no run for a fire time that had its own, from before the clock was set back."""
+    present = Counter(
+        record["schedule_id"]
+        for record in claimed.records
+        if record["status"] == Status.PENDING and record["id"] not in new
+    )
+    for change in claimed.changes:
+        if count := present[change["id"]]:
+            change["run_count"] -= count
+            if change["next_fire_at"] is None:
+                # Perhaps it has runs left after all: the next pass plans it anew.
+                change["finished_at"] = None
 
 
 def _check_payload(row: Row[Any]) -> None:

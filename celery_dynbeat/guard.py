@@ -21,7 +21,7 @@ from enum import Enum, auto
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Node, NodeKind, Run, Status
-from celery_dynbeat.store import nodes, runs
+from celery_dynbeat.store import attempts, nodes, runs
 
 
 class Verdict(Enum):
@@ -54,7 +54,7 @@ class Delivery:
 
 def judge(session: Session, delivery: Delivery, *, now: datetime, timeout: timedelta) -> Verdict:
     """Decide about a message and, when it may start, mark its run as running."""
-    started = runs.start(
+    started = attempts.start(
         session,
         run_id=delivery.run_id,
         retries=delivery.retries,
@@ -131,7 +131,7 @@ def _in_progress(run: Run, delivery: Delivery) -> bool:
 
 
 def _restart(session: Session, run: Run, delivery: Delivery, now: datetime) -> bool:
-    return runs.restart(
+    return attempts.restart(
         session,
         run_id=run.id,
         retries=delivery.retries,

@@ -9,9 +9,12 @@ second start stands the guard: what the broker delivers again finds the run star
 
 import logging
 from datetime import datetime
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.events import Event
 from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.settings import Settings
@@ -24,7 +27,7 @@ def take_lost(session: Session, *, now: datetime, settings: Settings) -> int:
     """Deal with a batch of runs whose worker is gone, and return how many they were."""
     silent_since = now - settings.node_timeout
     rows = losses.lock_lost(session, silent_since=silent_since, limit=settings.batch_size)
-    again = [row.id for row in rows if (row.on_lost or settings.on_lost) == "rerun"]
+    again = [row.id for row in rows if _is_rerun(row, settings)]
     lost = [row for row in rows if row.id not in set(again)]
     losses.rerun(session, again, now=now)
     losses.mark_lost(session, [row.id for row in lost], now=now)
@@ -39,3 +42,9 @@ def take_lost(session: Session, *, now: datetime, settings: Settings) -> int:
     for schedule_id in sorted({row.schedule_id for row in lost if row.schedule_id is not None}):
         pause_if_failing(session, schedule_id=schedule_id, settings=settings, now=now)
     return len(rows)
+
+
+def _is_rerun(row: Row[Any], settings: Settings) -> bool:
+    # A pause and a delete win against a new attempt, as they do against the first.
+    wanted = (row.on_lost or settings.on_lost) == "rerun"
+    return wanted and (bool(row.enabled) or row.origin == Origin.MANUAL)

@@ -21,7 +21,7 @@ from celery_dynbeat.db.models import UNFINISHED, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import overlaps, runs
+from celery_dynbeat.store import attempts, overlaps, runs
 
 logger = logging.getLogger(__name__)
 
@@ -158,21 +158,21 @@ def write(session: Session, outcome: Outcome) -> bool:
     """Apply ``outcome`` where the state of the run allows it; return whether it did."""
     if outcome.status == Status.SENT:
         assert outcome.resend_at is not None  # noqa: S101 - see Outcome
-        return runs.give_back(
+        return attempts.give_back(
             session,
             run_id=outcome.run_id,
             retries=outcome.retries or 0,
             overdue_at=outcome.resend_at,
         )
     if not outcome.started:
-        return runs.refuse(
+        return attempts.refuse(
             session,
             run_id=outcome.run_id,
             status=outcome.status,
             at=outcome.at,
             error=storable(outcome.error or "", ERROR_LENGTH),
         )
-    return runs.finish(
+    return attempts.finish(
         session,
         run_id=outcome.run_id,
         retries=outcome.retries,

@@ -19,7 +19,11 @@ from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import columns, merge_options
 from celery_dynbeat.db.models import Origin, Run, Schedule, Status
-from celery_dynbeat.errors import ScheduleNotFoundError, StaleScheduleError
+from celery_dynbeat.errors import (
+    InvalidTriggerError,
+    ScheduleNotFoundError,
+    StaleScheduleError,
+)
 from celery_dynbeat.planning import TICK, Skip
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.triggers import Trigger
@@ -189,7 +193,8 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
     """Record a run that is overdue from its birth, so that any beat publishes it at once."""
     allowed_tasks.check(context.settings, owner=row.owner, task=row.task)
-    scheduled_for = now
+    # A fire time's own microsecond stays free for the run that beat makes of it.
+    scheduled_for = now + TICK if _is_to_fire(context, row, now) else now
     while True:
         run_id = ids.run_id(now)
         record = {
@@ -212,6 +217,16 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
     run = runs.get(session, run_id=run_id)
     assert run is not None  # noqa: S101 - inserted above
     return run
+
+
+def _is_to_fire(context: Context, row: Schedule, instant: datetime) -> bool:
+    if row.next_fire_at is None or instant < row.next_fire_at:
+        return False
+    try:
+        trigger = context.rule(row).trigger
+    except InvalidTriggerError:
+        return False
+    return trigger.next_after(instant - TICK) == instant
 
 
 def _defaults() -> dict[str, Any]:

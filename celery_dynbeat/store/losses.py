@@ -12,7 +12,7 @@ from celery_dynbeat.store.runs import affected
 
 
 def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Sequence[Row[Any]]:
-    """Return up to ``limit`` running runs whose worker is gone: id, schedule_id, worker, on_lost.
+    """Return up to ``limit`` running runs whose worker is gone, with what decides their fate.
 
     Gone is a node whose name another process took since, or one of which nothing was heard after
     ``silent_since``. The rows are locked; rows that another beat has locked are skipped.
@@ -23,7 +23,7 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Sequen
         or_(Node.name.is_(None), Node.seen_at <= silent_since, Node.stopped_at <= silent_since),
     )
     statement: Any = (
-        select(Run.id, Run.schedule_id, Run.worker, Schedule.on_lost)
+        select(Run.id, Run.schedule_id, Run.worker, Run.origin, Schedule.on_lost, Schedule.enabled)
         .outerjoin(Node, and_(Node.kind == NodeKind.WORKER, Node.name == Run.worker))
         .outerjoin(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.finished_at.is_(None), Run.status == Status.RUNNING, or_(replaced, silent))

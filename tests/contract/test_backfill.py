@@ -16,7 +16,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
 )
 from celery_dynbeat.db.models import Status
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store import attempts, schedules
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 
@@ -50,9 +50,9 @@ def end_runs(dynbeat, clock, sent):
     def work(session):
         for run in sent:
             begun = {"worker": "w", "retries": 0, "run_id": run.run_id}
-            if runs.start(session, **begun, pid=1, now=clock.now()):
+            if attempts.start(session, **begun, pid=1, now=clock.now()):
                 ended = {"status": Status.SUCCEEDED, "at": clock.now()}
-                runs.finish(session, **begun, **ended, error=None, traceback=None)
+                attempts.finish(session, **begun, **ended, error=None, traceback=None)
 
     dynbeat.context.database.run(work)
 
@@ -117,7 +117,7 @@ def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
 
     def start(session):
         run_id = sent[0].run_id
-        return runs.start(session, run_id=run_id, retries=0, worker="w", pid=1, now=clock.now())
+        return attempts.start(session, run_id=run_id, retries=0, worker="w", pid=1, now=clock.now())
 
     dynbeat.context.database.run(start)
     clock.advance(59 * SECOND)

@@ -124,18 +124,15 @@ def migrate(database, revision, *, move=command.upgrade):
 def test_rows_of_the_first_schema_keep_their_runs_through_the_migrations(database):
     migrate(database, "0001")
     with database.engine.begin() as connection:
-        for statement in (
-            (
-                "INSERT INTO dynbeat_schedule (id, name, task, trigger_kind, trigger_spec)"
-                " VALUES (7, 'old', 't', 'every', 'PT1M')"
-            ),
-            (
-                "INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status)"
-                " VALUES ('019e0000-0000-7000-8000-000000000001', 7, '', 'old', 't',"
-                " '2026-11-21 09:00:00', 'sent')"
-            ),
-        ):
-            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(
+            "INSERT INTO dynbeat_schedule (id, name, task, trigger_kind, trigger_spec)"
+            " VALUES (7, 'old', 't', 'every', 'PT1M')"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status)"
+            " VALUES ('019e0000-0000-7000-8000-000000000001', 7, '', 'old', 't',"
+            " '2026-11-21 09:00:00', 'sent')"
+        )
 
     schema.upgrade(database)
 

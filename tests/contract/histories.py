@@ -1,0 +1,195 @@
+"""What holds in any history of schedules: the checks behind the rules of ``test_stateful``."""
+
+import contextlib
+from collections import Counter
+from datetime import timedelta
+
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+from sqlalchemy import select
+
+from celery_dynbeat.claim import CATCH_UP_BATCH
+from celery_dynbeat.db.models import UNFINISHED, UNSTARTED, Origin, Run, Status
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import START
+from tests.support.examples import empty
+from tests.support.expected import MAX_RUN_TIME
+from tests.support.fleet import Fleet
+
+FASTER = "a worker is faster than the confirm"
+POINTS = ["recorded", "committed", "swept", "published", FASTER]
+
+
+class CrashError(Exception):
+    """Beat ends here."""
+
+
+class Watched(RuleBasedStateMachine):
+    """Two beats, a fleet of workers, and ``expected`` by name of the schedule.
+
+    ``latest`` is the farthest that the clock has been. ``cancelled`` are the runs that may not
+    start any more, ``published`` those that beat has handed over.
+    """
+
+    def __init__(self, dynbeat, clock):
+        super().__init__()
+        self.dynbeat, self.clock = dynbeat, clock
+        clock.move_to(START)
+        empty(dynbeat)
+        self.mine = dynbeat.schedules.for_owner("user:42")
+        self.beats = [ManualBeat(dynbeat, reached=self.reached) for _ in range(2)]
+        self.crash_at = None
+        self.fleet = Fleet(dynbeat)
+        for worker in ("w1", "w2"):
+            self.fleet.join(worker)
+        self.dead = {}
+        self.deaths, self.cancelled, self.published = Counter(), set(), set()
+        self.expected = {}
+        self.latest = START
+
+    def reached(self, point):
+        if self.crash_at == FASTER and point == "published" and self.fleet.workers:
+            for beat in self.beats:
+                self.fleet.accept(beat.publisher.sent)
+            for message in list(self.fleet.queue):
+                self.deliver(message, min(self.fleet.workers))
+        if point == self.crash_at:
+            raise CrashError(point)
+
+    def rows(self, schedule_id=None):
+        statement = select(*Run.__table__.columns)
+        if schedule_id is not None:
+            statement = statement.where(Run.schedule_id == schedule_id)
+        with self.dynbeat.context.database.engine.connect() as connection:
+            return connection.execute(statement).all()
+
+    def cancel(self, expected, *, keep_manual):
+        """Note the runs that may not start any more."""
+        self.cancelled |= {
+            row.id
+            for row in self.rows(expected.id)
+            if not self.fleet.starts[row.id] and not (keep_manual and row.origin == Origin.MANUAL)
+        }
+
+    def newest(self, expected):
+        """Return the newest fire time in the history."""
+        return max((row.scheduled_for for row in self.rows(expected.id)), default=START)
+
+    def tick(self, which, crash_at=None):
+        """Let one beat crash, if it reaches that point, and the other make its passes.
+
+        At FASTER no beat crashes, but a worker starts what is published before beat confirms it.
+        """
+        before = self.rows()
+        if crash_at is not None:
+            self.crash_at = crash_at
+            with contextlib.suppress(CrashError):
+                self.beats[1 - which].tick()
+            self.crash_at = None
+        self.beats[which].run_until_idle()
+
+        after = self.rows()
+        # In an order of their own: that of ids, which are random, would not come again.
+        messages = sorted(
+            (run for beat in self.beats for run in beat.publisher.sent),
+            key=lambda run: (run.scheduled_for, run.name),
+        )
+        terminated = {run for beat in self.beats for run in beat.publisher.terminated}
+        for beat in self.beats:
+            beat.publisher.sent.clear()
+            beat.publisher.terminated.clear()
+        self.check_messages(messages, before, after)
+        self.check_decisions(
+            before, after, messages if crash_at in {None, FASTER} else None, terminated
+        )
+        self.published |= {message.run_id for message in messages}
+        self.fleet.accept(messages)
+        for worker, held in self.fleet.workers.items():
+            for run_id in terminated & held.keys():
+                self.fleet.finish(worker, run_id, Status.REVOKED)
+
+    def check_messages(self, messages, before, after):
+        rows = {row.id: row for row in after}
+        waits = {e.id for e in self.expected.values() if e.get("overlap") == "buffer_one"}
+        for message in messages:
+            row = rows[message.run_id]
+            assert message.run_id not in self.cancelled
+            assert row.scheduled_for == message.scheduled_for
+            if row.origin == Origin.MANUAL:
+                continue
+            assert row.scheduled_for <= self.latest
+            if row.schedule_id in waits and row.id not in self.published:
+                in_hand = self.published & {
+                    other.id
+                    for other in before
+                    if other.schedule_id == row.schedule_id
+                    # One that ended meanwhile, or is sent anew after it ran for too long.
+                    and self.is_busy(other)
+                    and self.is_busy(rows[other.id])
+                }
+                assert in_hand == set()
+
+    def check_decisions(self, before, after, messages, terminated):
+        now, known = self.clock.now(), {row.id for row in before}
+        for name, expected in self.expected.items():
+            ours = [row for row in before if row.schedule_id == expected.id]
+            new = [row for row in after if row.schedule_id == expected.id and row.id not in known]
+            runs = sorted((r.scheduled_for, r.id) for r in new if r.status != Status.SKIPPED)
+            skips = [row for row in new if row.status == Status.SKIPPED]
+            count = len(runs) + sum(row.fire_count for row in skips)
+            if not expected.enabled:
+                assert new == []
+            if len(expected.due(now)) > CATCH_UP_BATCH:
+                # Likewise: several passes.
+                expected.exempt = True
+            if expected.exempt:
+                expected.made = self.mine.get(name).run_count
+            if expected.exempt or not expected.enabled:
+                continue
+            busy = [row for row in ours if self.is_busy(row)]
+            due = expected.due(now)
+            choices = [expected.decide(due, now=now, busy=len(busy))]
+            if due and due[-1] + expected.get("jitter", timedelta(0)) > now:
+                choices.append(expected.decide(due[:-1], now=now, busy=len(busy)))
+            found = [
+                choice
+                for choice in choices
+                if [at for at, _ in runs] == [*choice.sent, *choice.held] and count == choice.count
+            ]
+            assert found, (runs, count, choices)
+            decided = found[0]
+            assert {row.scheduled_for for row in skips} <= set(decided.settled)
+            ids = dict(runs)
+            if messages is not None:
+                sent = {message.run_id for message in messages}
+                assert [at for at in ids if ids[at] in sent] == [*decided.sent]
+            if expected.get("overlap") == "cancel_previous" and busy and decided.sent:
+                self.cancelled |= {row.id for row in ours if not self.fleet.starts[row.id]}
+                if messages is not None:
+                    assert {r.id for r in busy if r.status == Status.RUNNING} <= terminated
+            expected.settle(decided)
+
+    def is_busy(self, row):
+        started = row.started_at
+        recent = started is None or self.clock.now() - started < MAX_RUN_TIME
+        return row.status in UNFINISHED and recent
+
+    def compare_counts(self, name):
+        expected = self.expected[name]
+        rows = [row for row in self.rows(expected.id) if row.origin == Origin.SCHEDULE]
+        if not expected.exempt:
+            assert sum(row.fire_count for row in rows) == expected.accounted
+
+    @invariant()
+    def rules_hold(self):
+        rows = {row.id: row for row in self.rows()}
+        fires = [(row.schedule_id, row.scheduled_for) for row in rows.values() if row.schedule_id]
+        assert len(set(fires)) == len(fires)
+        paused = {e.id for e in self.expected.values() if not e.enabled}
+        for row in rows.values():
+            assert (row.finished_at is None) == (row.status in UNFINISHED)
+            assert row.status != Status.RUNNING or self.fleet.starts[row.id]
+            if row.schedule_id in paused and row.origin != Origin.MANUAL:
+                assert row.status not in UNSTARTED
+        for held in self.fleet.workers.values():
+            for run_id in held:
+                assert rows[run_id].status == Status.RUNNING

@@ -1,0 +1,187 @@
+"""No walk of the clock, over years and backwards, gives a fire time twice or loses one."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat import Cron, Every
+from celery_dynbeat.guard import Verdict
+from celery_dynbeat.planning import COUNT_LIMIT
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import MINUTELY, START
+from tests.support.examples import TIMES, empty, prepared
+from tests.support.fleet import Fleet
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+#: Seldom enough to send every fire time of some years.
+TRIGGERS = {
+    "every": Every(11 * DAY),
+    "calendar": Every(months=1, timezone="America/New_York"),
+    "cron": Cron("30 2 * * sun", timezone="Europe/Berlin"),
+}
+STEPS = st.one_of(
+    st.integers(1, 600).map(lambda seconds: timedelta(seconds=seconds)),
+    st.integers(1, 60).map(lambda days: days * DAY),
+    st.integers(1, 3 * 366).map(lambda days: days * DAY),
+    st.integers(1, 90_000).map(lambda seconds: -timedelta(seconds=seconds)),
+    st.integers(1, 2 * 366).map(lambda days: -days * DAY),
+)
+POLICIES = ["latest", "all", "none"]
+
+
+def fire_times(trigger, *, until):
+    found, anchored = [], trigger.anchored_at(START)
+    at = anchored.next_after(START)
+    while at <= until:
+        found.append(at)
+        at = anchored.next_after(at)
+    return found
+
+
+def walk(dynbeat, clock, steps):
+    """Take the steps with a pass of one of two beats after each; return the farthest instant."""
+    beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
+    farthest, sent = START, []
+    for number, step in enumerate(steps):
+        farthest = max(farthest, clock.advance(step))
+        beat = beats[number % 2]
+        beat.run_until_idle()
+        assert all(run.scheduled_for <= clock.now() for run in beat.publisher.sent)
+        sent += beat.publisher.sent
+        beat.publisher.sent.clear()
+    return farthest, sent
+
+
+def each_fire_time_is_dealt_with_once(dynbeat, clock, steps):
+    mine = dynbeat.schedules.for_owner("user:42")
+    for name, trigger in TRIGGERS.items():
+        for policy in POLICIES:
+            mine.create(f"{name}/{policy}", task="t", trigger=trigger, catch_up=policy)
+
+    farthest, sent = walk(dynbeat, clock, steps)
+
+    for name, trigger in TRIGGERS.items():
+        due = fire_times(trigger, until=farthest)
+        for policy in POLICIES:
+            ours = [run.scheduled_for for run in sent if run.name == f"{name}/{policy}"]
+            assert ours == (due if policy == "all" else sorted(set(ours) & set(due)))
+            history = mine.runs(f"{name}/{policy}", limit=1_000)
+            assert sum(run.fire_count for run in history) == len(due) < COUNT_LIMIT
+
+
+def check(url, *, examples):
+    clock = FrozenClock(START)
+    # No worker takes part: what is sent stays sent.
+    with prepared(url, clock=clock, resend_after=36_500 * DAY) as dynbeat:
+
+        @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
+        @given(steps=st.lists(STEPS, min_size=1, max_size=8))
+        def each(steps):
+            empty(dynbeat)
+            clock.move_to(START)
+            each_fire_time_is_dealt_with_once(dynbeat, clock, steps)
+
+        each()
+
+
+@pytest.mark.timeout(120 * TIMES)
+def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_sqlite(sqlite_url):
+    check(sqlite_url, examples=40)
+
+
+@pytest.mark.timeout(120 * TIMES)
+def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_postgresql(postgresql_url):
+    check(postgresql_url, examples=4)
+
+
+@pytest.mark.timeout(120 * TIMES)
+def test_what_is_planned_anew_by_a_clock_that_was_set_back_is_not_sent_twice(sqlite_url):
+    clock = FrozenClock(START)
+    with prepared(sqlite_url, clock=clock, resend_after=36_500 * DAY) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+
+        @settings(max_examples=40 * TIMES, suppress_health_check=list(HealthCheck))
+        @given(walks=st.lists(st.lists(STEPS, max_size=3), min_size=2, max_size=5))
+        def each(walks):
+            empty(dynbeat)
+            clock.move_to(START)
+            trigger, other = Cron("0 9 * * mon"), Cron("0 9 1 * *")
+            for policy in POLICIES:
+                mine.create(policy, task="t", trigger=trigger, catch_up=policy)
+            sent = []
+            for number, steps in enumerate(walks):
+                sent += walk(dynbeat, clock, steps)[1]
+                for policy in POLICIES:
+                    mine.pause(policy)
+                    mine.update(policy, trigger=(other, trigger)[number % 2])
+                    mine.resume(policy)
+
+            fires = Counter((run.name, run.scheduled_for) for run in sent)
+            assert set(fires.values()) <= {1}
+
+        each()
+
+
+def test_a_fire_time_that_has_its_run_does_not_use_up_max_runs(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=Cron("* * * * *"), max_runs=3)
+    for _ in range(2):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+    clock.move_to(START)
+    mine.pause("n")
+    mine.resume("n")
+    for _ in range(4):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent] == [START + n * MINUTE for n in (1, 2, 3)]
+    assert mine.get("n").run_count == 3
+
+
+@pytest.fixture
+def running(dynbeat, mine, beat):
+    """Give a function that lets a worker of its own start a run."""
+
+    def running():
+        fleet = Fleet(dynbeat)
+        fleet.join("w1")
+        mine.create("n", task="t", trigger=MINUTELY, on_lost="rerun")
+        mine.run_now("n")
+        beat.run_until_idle()
+        fleet.accept(beat.publisher.sent)
+        return fleet
+
+    return running
+
+
+def test_a_run_of_a_living_worker_is_not_lost_when_the_clock_is_set_back(
+    mine, clock, beat, running
+):
+    fleet = running()
+    clock.advance(-timedelta(seconds=5))
+    fleet.heartbeat()
+    assert fleet.deliver(fleet.queue[0], "w1") is Verdict.START
+
+    beat.run_until_idle()
+
+    assert [run.status for run in mine.runs("n")] == ["running"]
+
+
+def test_beat_goes_on_looking_for_lost_runs_when_the_clock_is_set_back(mine, clock, beat, running):
+    fleet = running()
+    clock.advance(366 * DAY)
+    beat.run_until_idle()
+    clock.move_to(START + MINUTE)
+    mine.pause("n")
+    fleet.join("w1")
+    assert fleet.deliver(fleet.queue[0], "w1") is Verdict.START
+    fleet.die("w1", redelivered=False)
+
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+
+    assert "running" not in {run.status for run in mine.runs("n")}

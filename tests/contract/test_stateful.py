@@ -1,0 +1,327 @@
+"""Whatever happens, in whatever order: beats, workers and a broker against a plain model.
+
+Each example is a history in random order: schedules are made, edited, paused, run and deleted, the
+clock goes on, jumps and goes back, beats crash, the broker is away, workers die and messages come
+twice. After each step the tables are compared with what enumeration says (``Expected``), and with
+rules that hold at any time. At the end everything works again, and nothing may be left over.
+"""
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from celery_dynbeat import InvalidScheduleError, Once
+from celery_dynbeat.db.models import UNFINISHED, Origin, Status
+from celery_dynbeat.guard import Verdict
+from celery_dynbeat.testing import FrozenClock
+from tests.contract.drawn import (
+    CHANGES,
+    FIELDS,
+    MINUTE,
+    SPAN,
+    STEPS,
+    TRIGGERS,
+    too_intricate,
+)
+from tests.contract.histories import POINTS, Watched
+from tests.support.applications import START
+from tests.support.examples import TIMES, prepared
+from tests.support.expected import Expected
+
+RESEND_AFTER = 300
+LATEST = datetime.max.replace(tzinfo=UTC)
+TIMING = {"trigger", "start_at", "end_at", "max_runs"}
+
+NAMES = ["a", "b", "c"]
+
+
+def some(values):
+    """Choose one of what the machine has at that moment."""
+    return st.runner().flatmap(lambda machine: st.sampled_from(values(machine)))
+
+
+def schedules(machine):
+    return sorted(machine.expected)
+
+
+def free(machine):
+    return [name for name in NAMES if name not in machine.expected]
+
+
+def living(machine):
+    return sorted(machine.fleet.workers)
+
+
+class Schedules(Watched):
+    # What people do
+
+    @initialize(made=st.lists(st.tuples(TRIGGERS, FIELDS), min_size=2, max_size=2))
+    def begin_with_some_schedules(self, made):
+        for name, (trigger, given) in zip(NAMES, made, strict=False):
+            self.create(name, trigger, given, upsert=False)
+
+    @precondition(free)
+    @rule(name=some(free), trigger=TRIGGERS, given=FIELDS, upsert=st.booleans())
+    def create(self, name, trigger, given, upsert):
+        given = self.at_the_clock({**given, "trigger": trigger})
+        fields = {key: value for key, value in given.items() if key != "trigger"}
+        now = self.clock.now()
+        made = Expected(0, given["trigger"], fields, anchor=now, after=now)
+        made.plan_from(now)
+        call = self.mine.upsert if upsert else self.mine.create
+        if made.coming() is None:
+            with pytest.raises(InvalidScheduleError):
+                call(name, task="t", **given)
+            return
+        made.id = call(name, task="t", **given).id
+        self.expected[name] = made
+
+    @precondition(schedules)
+    @rule(name=some(schedules), trigger=TRIGGERS, given=CHANGES)
+    def upsert(self, name, trigger, given):
+        given = self.at_the_clock({**given, "trigger": trigger})
+        self.change(name, given, lambda: self.mine.upsert(name, task="t", **given))
+
+    @precondition(schedules)
+    @rule(name=some(schedules), trigger=st.none() | TRIGGERS, given=CHANGES)
+    def edit(self, name, trigger, given):
+        given = given if trigger is None else {**given, "trigger": trigger}
+        given = self.at_the_clock(given)
+        self.change(name, given, lambda: self.mine.update(name, **given))
+
+    def change(self, name, given, call):
+        was, now = self.expected[name], self.clock.now()
+        fields = {**was.fields, **given}
+        trigger = fields.pop("trigger", was.trigger)
+        if too_intricate(fields) or fields.get("start_at", now) > fields.get("end_at", LATEST):
+            return
+        old = {**was.fields, "trigger": was.trigger}
+        new = replace(was, trigger=trigger, fields=fields)
+        retimed = any(given[key] != old.get(key) for key in TIMING & given.keys())
+        if retimed:
+            passed = replace(was)
+            passed.tell_passed(now)
+            new.accounted, new.after = passed.accounted, passed.after
+            new.anchor = was.anchor if trigger == was.trigger else now
+            new.plan_from(now, self.newest(was))
+        if retimed and was.enabled and new.coming() is None and "trigger" in given:
+            with pytest.raises(InvalidScheduleError):
+                call()
+            return
+        if retimed and isinstance(was.trigger, Once):
+            self.cancel(was, keep_manual=True)
+        call()
+        self.expected[name] = new
+        if retimed:
+            self.compare_counts(name)
+
+    def at_the_clock(self, given):
+        now = self.clock.now()
+        made = {key: now + value if key in SPAN else value for key, value in given.items()}
+        if isinstance(made.get("trigger"), timedelta):
+            made["trigger"] = Once(now + made["trigger"])
+        return made
+
+    @precondition(schedules)
+    @rule(name=some(schedules))
+    def pause(self, name):
+        self.cancel(self.expected[name], keep_manual=True)
+        self.mine.pause(name)
+        self.expected[name].enabled = False
+
+    @precondition(schedules)
+    @rule(name=some(schedules))
+    def resume(self, name):
+        expected = self.expected[name]
+        self.mine.resume(name)
+        if expected.enabled:
+            return
+        expected.enabled = True
+        expected.tell_passed(self.clock.now())
+        expected.plan_from(self.clock.now(), self.newest(expected))
+        self.compare_counts(name)
+
+    @precondition(schedules)
+    @rule(name=some(schedules), minutes=st.integers(1, 9), which=st.integers(0, 1))
+    def pause_for_minutes(self, name, minutes, which):
+        self.pause(name)
+        self.minutes_pass(minutes, which)
+        self.resume(name)
+        self.tick(which)
+
+    @precondition(schedules)
+    @rule(name=some(schedules))
+    def run_now(self, name):
+        made = self.mine.run_now(name)
+
+        assert (made.origin, made.status) == ("manual", "pending")
+
+    @precondition(schedules)
+    @rule(name=some(schedules))
+    def delete(self, name):
+        self.cancel(self.expected[name], keep_manual=False)
+        self.mine.delete(name)
+        del self.expected[name]
+
+    # What time does
+
+    def go_on(self, step):
+        self.clock.advance(step)
+        self.latest = max(self.latest, self.clock.now())
+        self.fleet.heartbeat()
+
+    @rule(minutes=st.integers(1, 3), which=st.integers(0, 1))
+    def minutes_pass(self, minutes, which):
+        self.go_on(minutes * MINUTE)
+        self.tick(which)
+
+    @precondition(living)
+    @rule(which=st.integers(0, 1), worker=some(living), minutes=st.integers(1, 5))
+    def minutes_pass_and_a_worker_takes_all(self, which, worker, minutes):
+        self.minutes_pass(minutes, which)
+        for message in list(self.fleet.queue):
+            self.deliver(message, worker)
+
+    # What beat does
+
+    @rule(which=st.integers(0, 1), step=STEPS, crash_at=st.none() | st.sampled_from(POINTS))
+    def a_while_passes(self, which, step, crash_at):
+        self.go_on(step)
+        self.tick(which, crash_at)
+
+    @rule(which=st.integers(0, 1), step=STEPS)
+    def a_while_passes_without_a_broker(self, which, step):
+        self.go_on(step)
+        before = self.rows()
+        publisher = self.beats[which].publisher
+        publisher.fail_with(ConnectionError("away"))
+        with pytest.raises(ConnectionError):
+            self.beats[which].tick()
+        publisher.fail_with(None)
+
+        assert self.rows() == before
+
+    # What brokers and workers do
+
+    @precondition(lambda self: self.fleet.queue and self.fleet.workers)
+    @rule(message=some(lambda self: self.fleet.queue), worker=some(living))
+    def deliver(self, message, worker):
+        verdict = self.fleet.deliver(message, worker)
+
+        if verdict is not Verdict.START:
+            return
+        run_id = message.run_id
+        (row,) = [row for row in self.rows() if row.id == run_id]
+        assert (row.status, row.worker) == (Status.RUNNING, worker)
+        assert self.fleet.holders(run_id) == [worker]
+        assert self.fleet.starts[run_id] <= 1 + self.deaths[run_id]
+        if self.fleet.starts[run_id] == 1:
+            assert run_id not in self.cancelled
+            enabled = {e.id for e in self.expected.values() if e.enabled}
+            assert row.schedule_id in enabled or row.origin == Origin.MANUAL
+
+    @precondition(lambda self: self.fleet.queue)
+    @rule(message=some(lambda self: self.fleet.queue))
+    def double_a_message(self, message):
+        self.fleet.queue.append(message)
+
+    @precondition(lambda self: any(self.fleet.workers.values()))
+    @rule(worker=some(lambda self: [w for w in living(self) if self.fleet.workers[w]]))
+    def deliver_again_what_is_in_progress(self, worker):
+        self.fleet.repeat(worker)
+
+    @precondition(lambda self: self.fleet.queue)
+    @rule()
+    def broker_forgets_its_queue(self):
+        self.fleet.queue.clear()
+
+    @precondition(lambda self: any(self.fleet.workers.values()))
+    @rule(
+        worker=some(lambda self: [w for w in living(self) if self.fleet.workers[w]]),
+        status=st.sampled_from([Status.SUCCEEDED, Status.FAILED]),
+    )
+    def finish(self, worker, status):
+        run_id = next(iter(self.fleet.workers[worker]))
+        self.fleet.finish(worker, run_id, status)
+
+        assert [row.status for row in self.rows() if row.id == run_id] == [status]
+
+    @precondition(lambda self: any(self.fleet.workers.values()))
+    @rule()
+    def finish_all(self):
+        for worker in living(self):
+            while self.fleet.workers[worker]:
+                self.finish(worker, Status.SUCCEEDED)
+
+    @precondition(living)
+    @rule(worker=some(living), redelivered=st.booleans())
+    def worker_dies(self, worker, redelivered):
+        self.deaths.update(self.fleet.workers[worker].keys())
+        self.fleet.die(worker, redelivered=redelivered)
+        self.dead[worker] = self.latest
+
+    @precondition(lambda self: self.dead)
+    @rule(worker=some(lambda self: sorted(self.dead)))
+    def worker_comes_back(self, worker):
+        # By a clock that was set back nobody can tell the two apart.
+        if self.clock.now() > self.dead[worker]:
+            del self.dead[worker]
+            self.fleet.join(worker)
+
+    def teardown(self):
+        if sys.exc_info()[0] is None:
+            self.nothing_is_left_over()
+
+    def nothing_is_left_over(self):
+        left = {row.id for row in self.rows() if row.status in UNFINISHED}
+        if not self.fleet.workers:
+            self.fleet.join("last")
+        self.clock.move_to(self.latest)
+        for _ in range(4):
+            self.go_on(timedelta(seconds=RESEND_AFTER + 1))
+            self.tick(0)
+            self.tick(1)
+            for message in list(self.fleet.queue):
+                self.deliver(message, living(self)[0])
+            if any(self.fleet.workers.values()):
+                self.finish_all()
+        ends = {row.id: row.status for row in self.rows() if row.id in left}
+
+        assert {status for status in ends.values() if status in UNFINISHED} == set()
+
+
+def check(url, *, examples, steps):
+    clock = FrozenClock(START)
+    with prepared(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
+        run_state_machine_as_test(
+            lambda: Schedules(dynbeat, clock),
+            settings=settings(
+                max_examples=examples * TIMES,
+                stateful_step_count=steps,
+                # To explain a history takes longer than to read it.
+                phases=set(Phase) - {Phase.explain},
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+# A failure takes minutes to be made short.
+@pytest.mark.timeout(600 * TIMES)
+def test_any_history_agrees_with_the_model_on_sqlite(sqlite_url):
+    check(sqlite_url, examples=100, steps=40)
+
+
+# A failure takes minutes to be made short.
+@pytest.mark.timeout(600 * TIMES)
+def test_any_history_agrees_with_the_model_on_postgresql(postgresql_url):
+    check(postgresql_url, examples=10, steps=40)

@@ -1,0 +1,142 @@
+"""``upcoming`` promises what beat then does: the same fire times, one at a time, in their order."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat import Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import START
+from tests.support.examples import TIMES, empty, prepared
+
+COUNT = 8
+
+#: Shortly before clocks change: forward and back, by an hour and by half of one, at midnight, at
+#: noon UTC, backwards for Ramadan.
+CHANGES = [
+    ("Europe/Berlin", datetime(2026, 3, 28, 23, 20, tzinfo=UTC)),
+    ("Europe/Berlin", datetime(2026, 10, 24, 23, 20, tzinfo=UTC)),
+    ("America/New_York", datetime(2026, 3, 8, 5, 30, tzinfo=UTC)),
+    ("America/New_York", datetime(2026, 11, 1, 4, 30, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 4, 4, 13, 45, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 10, 3, 14, 15, tzinfo=UTC)),
+    ("Pacific/Chatham", datetime(2026, 4, 4, 12, 30, tzinfo=UTC)),
+    ("America/Santiago", datetime(2026, 9, 6, 2, 10, tzinfo=UTC)),
+    ("Africa/Casablanca", datetime(2026, 2, 15, 0, 40, tzinfo=UTC)),
+    ("Asia/Seoul", START),
+]
+EXPRESSIONS = [
+    "* * * * *",
+    "*/20 * * * *",
+    "30 * * * *",
+    "30 1,2 * * *",
+    "0 0-5 * * *",
+    "*/15 1-3 * * *",
+    "15 */2 * * *",
+    "0 0 * * *",
+    "H H(0-4) * * *",
+    "30 2 29 2 *",
+    "*/10 * * * * 7,31",
+]
+
+
+@st.composite
+def cases(draw):
+    """Draw a zone, an instant near a change of its clock, a trigger and fields."""
+    zone, start = draw(st.sampled_from(CHANGES))
+    now = start + timedelta(seconds=draw(st.integers(-3_600, 3_600)))
+    minutes = draw(st.integers(1, 200))
+    trigger = draw(
+        st.sampled_from([Cron(expression, timezone=zone) for expression in EXPRESSIONS])
+        | st.sampled_from(
+            [
+                Every(timedelta(minutes=minutes)),
+                Every(minutes * 7.25, anchor=now - timedelta(days=2)),
+                Every(days=1 + minutes % 3, timezone=zone),
+                Every(months=1, anchor=now - timedelta(days=1), timezone=zone),
+                Once(now + timedelta(minutes=minutes)),
+            ]
+        )
+    )
+    optional = {
+        "jitter": st.integers(1, 7_200),
+        "max_runs": st.integers(1, COUNT),
+        "catch_up": st.sampled_from(["latest", "all", "none"]),
+        "catch_up_window": st.integers(1, 600),
+        "start_at": st.integers(-300, 300).map(lambda n: now + timedelta(minutes=n)),
+        "end_at": st.integers(301, 2_000).map(lambda n: now + timedelta(minutes=n)),
+    }
+    return now, trigger, draw(st.fixed_dictionaries({}, optional=optional))
+
+
+def upcoming_is_what_beat_sends(dynbeat, clock, case):
+    now, trigger, fields = case
+    clock.move_to(now)
+    beat, mine = ManualBeat(dynbeat), dynbeat.schedules.for_owner("user:42")
+    try:
+        made = mine.create("n", task="t", trigger=trigger, **fields)
+    except InvalidScheduleError:
+        # It would never fire.
+        return
+    promised = [*mine.upcoming("n", count=COUNT)]
+    assert promised
+    assert now < promised[0] <= made.next_run_at
+
+    sent_at = []
+    while made.next_run_at is not None and len(sent_at) < COUNT:
+        # A moment before it is due nothing happens.
+        clock.move_to(made.next_run_at - timedelta(microseconds=1))
+        beat.run_until_idle()
+        assert len(beat.publisher.sent) == len(sent_at)
+        clock.move_to(made.next_run_at)
+        beat.run_until_idle()
+        sent_at.append(clock.now())
+        made = mine.get("n")
+
+    assert [run.scheduled_for for run in beat.publisher.sent] == promised
+    assert {run.status for run in mine.runs(limit=100)} == {"sent"}
+    follows = [*promised[1:], datetime.max.replace(tzinfo=UTC)]
+    for fire_at, at, following in zip(promised, sent_at, follows, strict=True):
+        assert fire_at <= at < following
+        assert at == fire_at or at - fire_at < timedelta(seconds=fields.get("jitter", 0))
+    if len(promised) < COUNT:
+        assert (mine.upcoming("n"), made.next_run_at) == ([], None)
+        assert made.finished_at == clock.now()
+
+
+def check(url, *, examples):
+    clock = FrozenClock(START)
+    # No worker takes part: what is sent stays sent.
+    with prepared(url, clock=clock, resend_after=timedelta(days=36_500)) as dynbeat:
+
+        @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
+        @given(case=cases())
+        def each(case):
+            empty(dynbeat)
+            upcoming_is_what_beat_sends(dynbeat, clock, case)
+
+        each()
+
+
+@pytest.mark.timeout(120 * TIMES)
+def test_upcoming_is_exactly_what_beat_sends_on_sqlite(sqlite_url):
+    check(sqlite_url, examples=150)
+
+
+@pytest.mark.timeout(120 * TIMES)
+def test_upcoming_is_exactly_what_beat_sends_on_postgresql(postgresql_url):
+    check(postgresql_url, examples=10)
+
+
+@pytest.mark.parametrize("way", ["pause", "finish"])
+def test_what_fires_no_more_has_nothing_upcoming(mine, clock, beat, way):
+    mine.create("n", task="t", trigger=Every(60), max_runs=1)
+    if way == "pause":
+        mine.pause("n")
+    else:
+        clock.advance(timedelta(minutes=1))
+        beat.run_until_idle()
+
+    assert mine.upcoming("n") == []

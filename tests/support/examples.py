@@ -1,0 +1,38 @@
+"""One application for the many examples of a property: its database is emptied, not made anew."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import delete, event
+
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.clock import Clock
+from celery_dynbeat.db.models import Base
+from tests.support.applications import application
+
+#: ``DYNBEAT_EXAMPLES=n`` makes n times as many examples.
+TIMES = int(os.environ.get("DYNBEAT_EXAMPLES", "1"))
+
+
+@contextlib.contextmanager
+def prepared(url: str, *, clock: Clock, **settings: Any) -> Iterator[Dynbeat]:
+    """Yield an application whose tables are made; on SQLite it does not wait for the disk."""
+    with application(url, clock=clock, **settings) as dynbeat:
+        database = dynbeat.context.database
+        if database.capabilities.embedded:
+            event.listen(database.engine, "connect", _leave_the_disk_alone)
+        dynbeat.context.prepare()
+        yield dynbeat
+
+
+def empty(dynbeat: Dynbeat) -> None:
+    """Delete all rows of all tables."""
+    with dynbeat.context.database.engine.begin() as connection:
+        for table in reversed(Base.metadata.sorted_tables):
+            connection.execute(delete(table))
+
+
+def _leave_the_disk_alone(connection: Any, _record: Any) -> None:
+    connection.execute("PRAGMA synchronous = OFF")

@@ -1,0 +1,142 @@
+"""A broker and workers in memory, for a clock that stands still; guard and recorder are real."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.db.models import NodeKind, Status
+from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
+from celery_dynbeat.publish import Outgoing
+from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.store import nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A run's message as the broker holds it."""
+
+    run_id: str
+    expires_at: datetime | None
+    awaited: bool
+    redelivered: bool = False
+    put_off_at: datetime | None = None
+    put_off_by: str | None = None
+
+    @classmethod
+    def of(cls, run: Outgoing) -> "Message":
+        """Return the message of a run that beat has published."""
+        awaited = run.overlap == "buffer_one"
+        return cls(run_id=run.run_id, expires_at=run.expires_at, awaited=awaited)
+
+
+class Fleet:
+    """Messages in ``queue``; in ``workers``, by name, what each living worker has in progress.
+
+    ``starts`` counts how often the body of each run was begun. A living worker is heard of as often
+    as ``heartbeat`` is called; one that died is not.
+    """
+
+    def __init__(self, dynbeat: Dynbeat) -> None:
+        self._context = dynbeat.context
+        self._recorder = Recorder(
+            dynbeat.context.database,
+            settings=dynbeat.context.settings,
+            announce=dynbeat.context.notifier.announce,
+        )
+        self.queue: list[Message] = []
+        self.workers: dict[str, dict[str, Message]] = {}
+        self.starts: Counter[str] = Counter()
+
+    def accept(self, runs: Iterable[Outgoing]) -> None:
+        """Queue what beat has published."""
+        self.queue += map(Message.of, runs)
+
+    def join(self, worker: str) -> None:
+        """Let a worker begin, in place of one of the same name that has died."""
+        self.workers[worker] = {}
+        now = self._context.clock.now()
+        self._context.database.run(
+            lambda session: nodes.enter(
+                session,
+                kind=NodeKind.WORKER,
+                name=worker,
+                pid=os.getpid(),
+                started_at=now,
+                now=now,
+            )
+        )
+
+    def heartbeat(self) -> None:
+        """Let the living workers say that they are."""
+        now = self._context.clock.now()
+        for worker in self.workers:
+            seen = partial(nodes.refresh, kind=NodeKind.WORKER, name=worker, pid=os.getpid())
+            self._context.database.run(partial(seen, now=now))
+
+    def die(self, worker: str, *, redelivered: bool) -> None:
+        """Kill a worker; with ``redelivered`` the broker gives its messages to others."""
+        held = self.workers.pop(worker).values()
+        if redelivered:
+            self.queue += [replace(message, redelivered=True) for message in held]
+
+    def deliver(self, message: Message, worker: str) -> Verdict | None:
+        """Give a message of the queue to a worker; None when it came after its expiry."""
+        self.queue.remove(message)
+        now = self._context.clock.now()
+        if message.expires_at is not None and message.expires_at <= now:
+            self._record(message, worker, Status.EXPIRED, started=False)
+            return None
+        delivery = Delivery(
+            run_id=message.run_id,
+            retries=0,
+            redelivered=message.redelivered,
+            put_off_at=message.put_off_at,
+            put_off_by=message.put_off_by,
+            worker=worker,
+            main_pid=os.getpid(),
+            pid=os.getpid(),
+            runs_here=lambda: message.run_id in self.workers[worker],
+        )
+        timeout = self._context.settings.node_timeout
+        verdict = self._context.database.run(
+            lambda session: judge(session, delivery, now=now, timeout=timeout)
+        )
+        if verdict is Verdict.START:
+            self.starts[message.run_id] += 1
+            self.workers[worker][message.run_id] = message
+        if verdict is Verdict.PUT_OFF:
+            by = process_name(worker, os.getpid())
+            self.queue.append(replace(message, put_off_at=now, put_off_by=by))
+        return verdict
+
+    def repeat(self, worker: str) -> None:
+        """Let the broker lose patience with a worker, and offer what it has in progress again."""
+        held = self.workers[worker].values()
+        self.queue += [replace(message, redelivered=True) for message in held]
+
+    def holders(self, run_id: str) -> list[str]:
+        """Return the living workers that have the run in progress."""
+        return [worker for worker, held in self.workers.items() if run_id in held]
+
+    def finish(self, worker: str, run_id: str, status: Status) -> None:
+        """End what a worker has in progress; ``revoked`` is what a termination makes of it."""
+        self._record(self.workers[worker].pop(run_id), worker, status)
+
+    def _record(
+        self, message: Message, worker: str, status: Status, *, started: bool = True
+    ) -> None:
+        outcome = Outcome(
+            run_id=message.run_id,
+            retries=0,
+            worker=worker,
+            status=status,
+            at=self._context.clock.now(),
+            started=started,
+            error=None if status == Status.SUCCEEDED else str(status),
+            awaited=message.awaited and started,
+        )
+        self._recorder.record(outcome)
