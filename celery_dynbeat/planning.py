@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from celery_dynbeat.rules import Rule
-from celery_dynbeat.triggers import Trigger
 
+TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The smallest step between two instants that the databases can tell apart.
 TICK = timedelta(microseconds=1)
 #: Missed fire times are counted up to here, by triggers that have to walk through them; beyond it
@@ -76,6 +76,11 @@ def run_at(rule: Rule, fire_at: datetime) -> datetime:
     return fire_at + (room // TICK * int.from_bytes(digest) >> 64) * TICK
 
 
+def following(rule: Rule, fire_at: datetime) -> datetime | None:
+    """Return the fire time after ``fire_at`` that is not nearer to it than the rule allows."""
+    return rule.trigger.next_after(fire_at + max(rule.min_interval - TICK, timedelta(0)))
+
+
 def passed(rule: Rule, *, fire_at: datetime, now: datetime, reason: str) -> Skip | None:
     """Return the Skip for what nobody sends any more: the fire times from ``fire_at`` to ``now``.
 
@@ -109,10 +114,13 @@ def plan(
     send, hold, refused, reason = _admit(rule.overlap, wanted, busy)
     exhausted = rule.max_runs is not None and run_count + len(send) + len(hold) >= rule.max_runs
     overlapped = Skip(refused[-1], len(refused), reason) if refused else None
+    if wanted:
+        reached = max(reached, wanted[-1] + rule.min_interval - TICK)
+    skips = (missed, overlapped, _too_near(rule, wanted))
     return Plan(
         send=send,
         hold=hold,
-        skips=tuple(skip for skip in (missed, overlapped) if skip is not None),
+        skips=tuple(skip for skip in skips if skip is not None),
         replaces=rule.overlap == "cancel_previous" and busy > 0 and bool(send),
         next_fire_at=None if exhausted else _next(rule, reached),
     )
@@ -168,13 +176,13 @@ def _all(rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: i
     if oldest is not None and fire_at < oldest:
         skip = _skip(rule, fire_at, min(oldest - TICK, until), _too_old(rule))
         first = rule.trigger.next_after(oldest - TICK)
-    send = tuple(_fire_times(rule.trigger, first, until, limit))
+    send = tuple(_fire_times(rule, first, until, limit))
     full = len(send) == limit
     return send, skip, send[-1] if full else until
 
 
 def _fire_times(
-    trigger: Trigger,
+    rule: Rule,
     first: datetime | None,
     until: datetime,
     limit: int,
@@ -184,7 +192,20 @@ def _fire_times(
         if fire_at is None or fire_at > until:
             return
         yield fire_at
-        fire_at = trigger.next_after(fire_at)
+        fire_at = following(rule, fire_at)
+
+
+def _too_near(rule: Rule, wanted: _Instants) -> Skip | None:
+    """Return the Skip for what lies between the fire times in ``wanted``, too near to them."""
+    near = []
+    for fire_at in wanted:
+        first = _next(rule, fire_at)
+        until = fire_at + rule.min_interval - TICK
+        until = until if rule.end_at is None else min(until, rule.end_at)
+        if first is not None and first <= until:
+            near.append(_skip(rule, first, until, TOO_NEAR))
+    skips = [skip for skip in near if skip is not None]
+    return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
 
 
 def _oldest_allowed(rule: Rule, now: datetime) -> datetime | None:

@@ -17,7 +17,8 @@ class Rule:
     ``grace`` is the delay that still counts as on time. ``overlap`` is ``"allow"``, ``"skip"``,
     ``"buffer_one"`` or ``"cancel_previous"``; a run that has been running for ``max_run_time``
     overlaps with nothing any more. ``key`` names the schedule for what is picked by hash: ``H`` in
-    a cron expression, and the delay within ``jitter``.
+    a cron expression, and the delay within ``jitter``. A fire time nearer than ``min_interval`` to
+    the one before it is not sent.
     """
 
     trigger: Trigger
@@ -31,6 +32,7 @@ class Rule:
     overlap: str = "allow"
     max_run_time: timedelta = timedelta(hours=1)
     jitter: timedelta = timedelta(0)
+    min_interval: timedelta = timedelta(0)
 
 
 class RuleColumns(Protocol):
@@ -75,6 +77,7 @@ def rule_of(columns: RuleColumns, settings: Settings) -> Rule:
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
         jitter=settings.jitter if columns.jitter is None else _seconds(columns.jitter),
+        min_interval=settings.min_interval,
     )
 
 

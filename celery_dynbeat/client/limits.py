@@ -2,7 +2,8 @@
 
 How often is measured on the fire times themselves, those that beat would see. That takes about
 a hundredth of a second for a cron expression, so a distance that can be told from the text comes
-first, and what was measured is remembered.
+first, and what was measured is remembered. What lies too near beyond those that were looked at is
+skipped by beat when its time comes (planning).
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,8 @@ def check(
         return
     seen = {name: values.get(name, getattr(row, name)) for name in RuleColumns.__annotations__}
     rule = context.rule(cast("RuleColumns", SimpleNamespace(**seen)))
-    _check_interval(context.settings, rule.trigger, given=trigger, now=now)
+    after = now if rule.start_at is None else max(now, rule.start_at)
+    _check_interval(context.settings, rule.trigger, given=trigger, after=after)
 
 
 def take_turn(context: Context, session: Session, owner: str) -> None:
@@ -84,10 +86,12 @@ def _too_many(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimi
     return OwnerLimitError(msg, owner=owner, setting=setting, limit=limit)
 
 
-def _check_interval(settings: Settings, trigger: Trigger, *, given: Trigger, now: datetime) -> None:
+def _check_interval(
+    settings: Settings, trigger: Trigger, *, given: Trigger, after: datetime
+) -> None:
     least = settings.min_interval
     # By the minute: what is asked about again in the same call, or soon after, is known.
-    shortest = _measured(trigger, now.replace(second=0, microsecond=0))
+    shortest = _measured(trigger, after.replace(second=0, microsecond=0))
     if shortest is not None and shortest < least:
         rule = (
             f"two of its next {SAMPLE} fire times are {shortest.total_seconds():g} s apart,"

@@ -10,6 +10,7 @@ from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
 from celery_dynbeat.db.models import Origin, Schedule, Status
+from celery_dynbeat.planning import following
 from celery_dynbeat.store import runs, schedules
 
 LARGEST_PAGE = 1_000
@@ -87,7 +88,7 @@ def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
         if rule.end_at is not None and fire_at > rule.end_at:
             break
         instants.append(fire_at)
-        fire_at = rule.trigger.next_after(fire_at)
+        fire_at = following(rule, fire_at)
     return instants
 
 

@@ -1,6 +1,7 @@
 """Which fire times are sent, skipped and next, against cases and against plain enumeration."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,11 @@ from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once
 from celery_dynbeat.planning import (
     COUNT_LIMIT,
     MOST_COUNTED,
+    TOO_NEAR,
     Plan,
     Skip,
     first_fire,
+    following,
     passed,
     plan,
     run_at,
@@ -216,6 +219,33 @@ def test_what_overlap_skips_does_not_use_up_max_runs():
 
     assert made.runs == ()
     assert made.next_fire_at == minute(4)
+
+
+def test_a_fire_time_too_near_to_the_one_before_is_skipped_and_counted():
+    dense = AnyOf(Every(60, anchor=START), Every(1, anchor=minute(2)))
+    thinned = Rule(trigger=dense, min_interval=timedelta(seconds=30), catch_up="all")
+
+    made = plan(thinned, fire_at=minute(1), run_count=0, now=minute(3), limit=9)
+
+    assert made.send == (minute(1), minute(2), minute(2.5), minute(3))
+    assert made.skips == (Skip(minute(3) + timedelta(seconds=29), 3 * 29, TOO_NEAR),)
+    assert made.next_fire_at == minute(3.5)
+    assert following(thinned, minute(3)) == minute(3.5)
+
+
+@given(interval=st.integers(1, 300), catch_up=st.sampled_from(["latest", "all"]))
+def test_passes_never_send_nearer_than_the_limit(interval, catch_up):
+    limited = rule(min_interval=timedelta(seconds=interval), catch_up=catch_up)
+    sent, skipped, fire_at = [], 0, minute(1)
+    while fire_at <= minute(30):
+        made = plan(limited, fire_at=fire_at, run_count=0, now=fire_at, limit=5)
+        sent += made.send
+        skipped += sum(skip.count for skip in made.skips)
+        fire_at = made.next_fire_at
+
+    distances = {later - earlier for earlier, later in pairwise(sent)}
+    assert all(distance >= timedelta(seconds=interval) for distance in distances)
+    assert len(sent) + skipped == (fire_at - START) // timedelta(minutes=1) - 1
 
 
 @given(number=st.integers(0, 500_000), seconds=st.integers(1, 10_000), key=st.text())
