@@ -15,7 +15,8 @@ from celery.schedules import BaseSchedule, crontab, schedule, solar
 from celery_dynbeat.errors import InvalidScheduleError
 from celery_dynbeat.triggers import Cron, Every, Solar, Trigger
 from celery_dynbeat.triggers.base import shorten
-from celery_dynbeat.triggers.fields import Field, Fields, parse_fields
+from celery_dynbeat.triggers.cron_fields import Field, Fields, parse_fields
+from celery_dynbeat.triggers.zones import lookup, same_clock
 
 _SHORTEST_RANGE = 3
 _STEP = re.compile(r"\*/[0-9]{1,2}")
@@ -113,7 +114,7 @@ def _crontab_of(trigger: Cron, *, app: Celery) -> crontab:
     unsaid = _unsaid(fields, day_or=trigger.day_or)
     if unsaid:
         raise _refusal(trigger, f"a crontab cannot say {unsaid}")
-    if zone != str(app.timezone):
+    if not same_clock(lookup(zone), app.timezone):
         rule = f"a crontab is in the zone of its application, {app.timezone}; give the Cron that"
         raise _refusal(trigger, rule)
     any_day = trigger.day_or and _either(fields) and (fields.day.full or fields.weekday.full)

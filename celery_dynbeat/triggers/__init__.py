@@ -1,7 +1,7 @@
 """Rules that yield fire times: values that compare by content and go to text and back."""
 
+from celery_dynbeat.triggers.any_of import AnyOf
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.combined import AnyOf
 from celery_dynbeat.triggers.cron import Cron
 from celery_dynbeat.triggers.every import Every
 from celery_dynbeat.triggers.excluding import Excluding

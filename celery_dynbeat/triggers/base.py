@@ -51,7 +51,8 @@ class Trigger(ABC):
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time in ``(after, until]``, or None when there is none.
 
-        Costs a number of calls to ``next_after`` that grows with the logarithm of the span.
+        Without a way of its own a trigger takes calls to ``next_after``, whose number grows with
+        the logarithm of the span.
         """
         after, until = utc(after, field="after"), utc(until, field="until")
         window = _newest_window(self, after=after, until=until)
@@ -77,13 +78,13 @@ class Trigger(ABC):
             fire_time = self.next_after(fire_time)
         return count
 
-    def shortest_interval(self, *, after: datetime) -> timedelta | None:
-        """Return the shortest distance between two of the next SAMPLE fire times.
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
+        """Return the shortest distance between two of the next ``sample`` fire times.
 
         None when there are fewer than two of them.
         """
         shortest, earlier = None, self.next_after(after)
-        for _ in range(SAMPLE):
+        for _ in range(sample - 1):
             later = None if earlier is None else self.next_after(earlier)
             if earlier is None or later is None:
                 break
@@ -95,13 +96,15 @@ class Trigger(ABC):
         """Return this trigger without the fire times that fall on the days of ``what``.
 
         Dates, and triggers for each day on which they fire. The days are those of ``timezone``,
-        without one of this trigger's own zone, without that of UTC. Exclusions of the same zone
-        add up. Raises ``InvalidTriggerError``.
+        without one of this trigger's own zone, without that of UTC. Exclusions of one zone add up,
+        those of another are refused. Raises ``InvalidTriggerError``, also when nothing is left.
         """
         # Imported late: Excluding is itself a Trigger, so its module needs this one first.
         from celery_dynbeat.triggers.excluding import Excluding  # noqa: PLC0415
 
-        return Excluding(self, *what, timezone=timezone)
+        rule = Excluding(self, *what, timezone=timezone)
+        rule.check_fires()
+        return rule
 
     def to_json(self) -> dict[str, str | None]:
         """Return what JSON can carry; ``trigger_from_json`` reads it back."""

@@ -8,16 +8,28 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import islice, takewhile
 from typing import TypeVar
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, shorten
+from celery_dynbeat.triggers.base import Trigger, shorten, utc
+from celery_dynbeat.triggers.walks import (
+    MOST,
+    Effort,
+    LeafWalk,
+    SpentError,
+    Walk,
+    fire_times,
+    latest_of_leaf,
+)
 
 #: How many characters the text of such a trigger may have: a year of dates and some triggers.
 MAX_SPEC = 8000
-#: How many of them may be nested.
+#: How many are nested at most: AnyOf of exclusions from AnyOf.
 MAX_DEPTH = 3
+# Where it is looked whether a trigger fires at all: none looks back beyond the year 1900.
+_PROBE = datetime(1901, 1, 1, tzinfo=UTC)
 # Each level of triggers is three of JSON at most: an object, its list, an object in it.
 _MAX_NESTING = 3 * MAX_DEPTH + 1
 
@@ -27,7 +39,11 @@ ReadPart = Callable[[Mapping[str, object]], Trigger]
 
 @dataclass(frozen=True)
 class Composite(Trigger):
-    """A trigger made of others. What is said to it about anchors and keys, it passes on."""
+    """A trigger made of others. What is said to it about anchors and keys, it passes on.
+
+    A question that takes too many lookups raises ``InvalidTriggerError``; the same question does so
+    each time.
+    """
 
     __slots__ = ()
 
@@ -40,6 +56,57 @@ class Composite(Trigger):
     def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
         """Return this trigger made of ``change(part)`` for each part, to be evaluated."""
 
+    @abstractmethod
+    def walk(self, effort: Effort) -> Walk:
+        """Return its fire times, each paid for from ``effort``."""
+
+    @abstractmethod
+    def latest_of(self, effort: Effort, *, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``, paid for from ``effort``."""
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``."""
+        instant = utc(instant, field="instant")
+        try:
+            return self.walk(Effort()).after(instant)
+        except SpentError:
+            raise self._too_costly() from None
+
+    def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``, or None when there is none."""
+        after, until = utc(after, field="after"), utc(until, field="until")
+        try:
+            return self.latest_of(Effort(2 * MOST), after=after, until=until)
+        except SpentError:
+            raise self._too_costly() from None
+
+    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
+        """Count the fire times in ``(after, until]``, at most up to ``limit``.
+
+        It may stop earlier where that takes too many lookups: there are at least so many.
+        """
+        after, until = utc(after, field="after"), utc(until, field="until")
+        found = fire_times(self.walk(Effort(2 * MOST)), after)
+        inside = takewhile(lambda fire_time: fire_time <= until, found)
+        return sum(1 for _ in islice(inside, max(limit, 0)))
+
+    def check_fires(self) -> None:
+        """Raise ``InvalidTriggerError`` if this, or an exclusion in it, has no fire time at all.
+
+        With an ``H`` in it that depends on the key, and is not known yet.
+        """
+        if self.hashed_by("") is not self:
+            return
+        effort = Effort()
+        try:
+            for part in (self, *self.parts):
+                if isinstance(part, Composite) and part.walk(effort).after(_PROBE) is None:
+                    rule = "it has no fire time left; exclude fewer days, or leave it out"
+                    message = f"{part.kind} {shorten(part.spec)}: {rule}"
+                    raise InvalidTriggerError(message, field="excluded")
+        except SpentError:
+            raise self._too_costly() from None
+
     def anchored_at(self, instant: datetime) -> Trigger:
         """Return this trigger with parts that count from ``instant`` where they need an anchor."""
         return self.mapped(lambda part: part.anchored_at(instant))
@@ -50,13 +117,37 @@ class Composite(Trigger):
 
     def check_size(self) -> None:
         """Raise ``InvalidTriggerError`` if this trigger is larger than what text can bring."""
-        depth, size = depth_of(self), len(self.spec)
-        if depth > MAX_DEPTH:
-            message = f"{depth} combinations inside each other; at most {MAX_DEPTH} are allowed"
-            raise InvalidTriggerError(message, field="spec")
+        size = len(self.spec)
         if size > MAX_SPEC:
             message = f"the combination takes {size} characters; at most {MAX_SPEC} are allowed"
             raise InvalidTriggerError(message, field="spec")
+
+    def _too_costly(self) -> InvalidTriggerError:
+        rule = (
+            f"too costly, a fire time takes more than {MOST} lookups: exclude fewer days, combine"
+            " fewer triggers, or make several schedules"
+        )
+        return InvalidTriggerError(f"{self.kind} {shorten(self.spec)}: {rule}", field="spec")
+
+
+def walk_of(trigger: Trigger, effort: Effort) -> Walk:
+    """Return the fire times of any trigger, each paid for from ``effort``."""
+    return trigger.walk(effort) if isinstance(trigger, Composite) else LeafWalk(trigger, effort)
+
+
+def latest_of(
+    trigger: Trigger, effort: Effort, *, after: datetime, until: datetime
+) -> datetime | None:
+    """Return the newest fire time of any trigger in ``(after, until]``."""
+    if isinstance(trigger, Composite):
+        return trigger.latest_of(effort, after=after, until=until)
+    return latest_of_leaf(trigger, effort, after=after, until=until)
+
+
+def phrase_of(part: Trigger) -> str:
+    """Say a part within a sentence that goes on, so that one sees where the part ends."""
+    phrase = part.phrase()
+    return f"({phrase})" if isinstance(part, Composite) or "; " in phrase else phrase
 
 
 def rebuilt(trigger: C, /, **changes: object) -> C:
@@ -65,13 +156,6 @@ def rebuilt(trigger: C, /, **changes: object) -> C:
     for name in (each.name for each in fields(trigger)):
         object.__setattr__(copy, name, changes.get(name, getattr(trigger, name)))
     return copy
-
-
-def depth_of(trigger: Trigger) -> int:
-    """Return how many composites are nested in ``trigger``, 0 for one that is none."""
-    if not isinstance(trigger, Composite):
-        return 0
-    return 1 + max(depth_of(part) for part in trigger.parts)
 
 
 def distinct(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
@@ -95,8 +179,10 @@ def dump(value: object) -> str:
 def load(spec: str, *, example: str) -> object:
     """Read JSON typed by anybody. Raises ``InvalidTriggerError`` with field ``"spec"``."""
     try:
-        value = json.loads(spec)
+        value = json.loads(spec, object_pairs_hook=_object)
         deep = _nesting(value) > _MAX_NESTING
+    except InvalidTriggerError:
+        raise
     except (ValueError, RecursionError) as error:
         reason = f"it must be JSON such as {example}"
         raise InvalidTriggerError(f"{shorten(spec)}: {reason}", field="spec") from error
@@ -122,6 +208,17 @@ def read_part(value: object, *, read: ReadPart, timezone: str | None) -> Trigger
     spec = value.get("spec")
     text = dump(spec) if isinstance(spec, list | dict) else spec
     return read({"timezone": timezone, **value, "spec": text})
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a key that stands twice: Python would keep the last and lose the others' values."""
+    seen = set[str]()
+    for key, _ in pairs:
+        if key in seen:
+            message = f"the key {shorten(key)} stands twice in one object; join what it says"
+            raise InvalidTriggerError(message, field="spec")
+        seen.add(key)
+    return dict(pairs)
 
 
 def _nesting(value: object) -> int:

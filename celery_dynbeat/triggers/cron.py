@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 from celery_dynbeat.triggers.base import Trigger, require_text, utc
-from celery_dynbeat.triggers.counts import count, wall_times
+from celery_dynbeat.triggers.cron_counts import count, wall_times
+from celery_dynbeat.triggers.cron_fields import parse_fields, picked_by
+from celery_dynbeat.triggers.cron_wall import next_fixed, next_wildcard, wall_rule
 from celery_dynbeat.triggers.cron_words import describe_cron
-from celery_dynbeat.triggers.fields import parse_fields, picked_by
-from celery_dynbeat.triggers.wall import next_fixed, next_wildcard, wall_rule
 from celery_dynbeat.triggers.zones import lookup
 
 DAY_AND = "day_and"
@@ -24,7 +24,8 @@ class Cron(Trigger):
 
     Five fields (minute, hour, day of month, month, day of week), or six with seconds as the sixth.
     When neither day field begins with ``*``, one that matches is enough, as in cron; with
-    ``day_or=False`` both must match, as in Celery's ``crontab``. Without a zone: UTC.
+    ``day_or=False`` both must match, as in Celery's ``crontab``; when one does, there is nothing to
+    decide, and ``day_or`` is True. Without a zone: UTC.
 
     Each ``H`` stands for numbers that ``hashed_by(key)`` picks; until then for those of the key
     ``""``. Beat gives the owner and name of the schedule as the key.
@@ -49,13 +50,15 @@ class Cron(Trigger):
         self, expression: str, *, timezone: str | None = None, day_or: bool = True
     ) -> None:
         require_text(expression, field=None, example="0 9 * * mon-fri")
-        text = parse_fields(expression).text
-        wall_rule(text, day_or=bool(day_or))
+        parsed = parse_fields(expression)
+        # Where a * leaves the decision to the other day field, both settings are one rule.
+        day_or = bool(day_or) or parsed.day.starred or parsed.weekday.starred
+        wall_rule(parsed.text, day_or=day_or)
         if timezone is not None:
             lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
-        object.__setattr__(self, "expression", text)
+        object.__setattr__(self, "expression", parsed.text)
         object.__setattr__(self, "timezone", timezone)
-        object.__setattr__(self, "day_or", bool(day_or))
+        object.__setattr__(self, "day_or", day_or)
 
     @property
     def spec(self) -> str:
@@ -75,9 +78,11 @@ class Cron(Trigger):
         """Count the fire times in ``(after, until]``, at most up to ``limit``."""
         after = max(utc(after, field="after"), _EARLIEST)
         until = min(utc(until, field="until"), _LATEST)
+        if limit <= 0 or after >= until:
+            return 0
         times = wall_times(self.expression, day_or=self.day_or)
         zone = lookup(self.timezone or "UTC")
-        return min(count(times, zone, after=after, until=until), max(limit, 0))
+        return count(times, zone, after=after, until=until, limit=limit)
 
     def phrase(self) -> str:
         """Say the expression and its zone in words."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from celery_dynbeat.triggers.days import LAST, MonthDay, NthWeekday
-from celery_dynbeat.triggers.domains import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Domain
-from celery_dynbeat.triggers.fields import Field, Fields
-from celery_dynbeat.triggers.items import Pick
+from celery_dynbeat.triggers.cron_days import LAST, MonthDay, NthWeekday
+from celery_dynbeat.triggers.cron_domains import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, Domain
+from celery_dynbeat.triggers.cron_fields import Field, Fields
+from celery_dynbeat.triggers.cron_items import Pick
 from celery_dynbeat.triggers.words import describe_duration
 
 # Looked up by number, Sunday as 7; the first of each is never asked for.

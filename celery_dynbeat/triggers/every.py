@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, require_text, shorten, utc
-from celery_dynbeat.triggers.steps import EARLIEST, LATEST, Steps
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, shorten, utc
+from celery_dynbeat.triggers.every_steps import EARLIEST, LATEST, Steps
 from celery_dynbeat.triggers.text import format_calendar, format_duration, format_instant
 from celery_dynbeat.triggers.words import describe_calendar, describe_duration
 from celery_dynbeat.triggers.zones import lookup, wall_at
@@ -123,10 +123,10 @@ class Every(Trigger):
             return 0
         return min((until - first) // self.interval + 1, max(limit, 0))
 
-    def shortest_interval(self, *, after: datetime) -> timedelta | None:
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return the interval if it is elapsed time; else sample, as months differ in length."""
         # By name: super() without arguments finds no class in a dataclass with slots.
-        return self.interval or Trigger.shortest_interval(self, after=after)
+        return self.interval or Trigger.shortest_interval(self, after=after, sample=sample)
 
     def phrase(self) -> str:
         """Say the interval, the anchor if there is one, and the zone of a calendar."""

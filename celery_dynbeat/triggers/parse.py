@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import lru_cache
 
 from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers.any_of import AnyOf, parse_any_of
 from celery_dynbeat.triggers.base import Trigger, require_text, shorten
-from celery_dynbeat.triggers.combined import AnyOf, parse_any_of
-from celery_dynbeat.triggers.composite import MAX_SPEC
+from celery_dynbeat.triggers.composite import MAX_SPEC, Composite
 from celery_dynbeat.triggers.cron import DAY_AND, Cron
 from celery_dynbeat.triggers.every import Every
 from celery_dynbeat.triggers.excluding import Excluding, parse_excluding
@@ -35,12 +35,7 @@ def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigg
 
     Raises ``InvalidTriggerError``, and nothing else, whatever the text.
     """
-    # Checked out here: the cache would stumble over what has no hash.
-    require_text(kind, field="kind", example=Cron.kind)
-    require_text(spec, field="spec", example="0 9 * * mon-fri")
-    if timezone is not None:
-        require_text(timezone, field="timezone", example="Asia/Seoul")
-    return _parse(kind, spec, timezone)
+    return _parse_whole(*_texts({"kind": kind, "spec": spec, "timezone": timezone}))
 
 
 def trigger_from_json(data: Mapping[str, object]) -> Trigger:
@@ -48,6 +43,14 @@ def trigger_from_json(data: Mapping[str, object]) -> Trigger:
 
     Raises ``InvalidTriggerError`` also for a key that is missing or unknown.
     """
+    return _parse_whole(*_texts(data))
+
+
+def _texts(data: object) -> tuple[str, str, str | None]:
+    """Return kind, spec and timezone: texts, because caches stumble over what has no hash."""
+    if not isinstance(data, Mapping):
+        rule = f"it must be an object with the keys {', '.join(_KEYS)}"
+        raise InvalidTriggerError(f"trigger is {shorten(data)}; {rule}", field="trigger")
     for key in data:
         if key not in _KEYS:
             message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
@@ -57,7 +60,20 @@ def trigger_from_json(data: Mapping[str, object]) -> Trigger:
     timezone = data.get("timezone")
     if timezone is not None:
         timezone = require_text(timezone, field="timezone", example="Asia/Seoul")
-    return parse_trigger(kind, spec, timezone=timezone)
+    return kind, spec, timezone
+
+
+@lru_cache(maxsize=8192)
+def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
+    trigger = _parse(kind, spec, timezone)
+    # Of the whole, not of each part that is read: together they have one effort.
+    if isinstance(trigger, Composite):
+        trigger.check_fires()
+    return trigger
+
+
+def _read_part(data: Mapping[str, object]) -> Trigger:
+    return _parse(*_texts(data))
 
 
 @lru_cache(maxsize=8192)
@@ -98,11 +114,11 @@ def _parse_once(spec: str, _timezone: str | None) -> Trigger:
 
 
 def _parse_any_of(spec: str, timezone: str | None) -> Trigger:
-    return parse_any_of(spec, timezone, read=trigger_from_json)
+    return parse_any_of(spec, timezone, read=_read_part)
 
 
 def _parse_excluding(spec: str, timezone: str | None) -> Trigger:
-    return parse_excluding(spec, timezone, read=trigger_from_json)
+    return parse_excluding(spec, timezone, read=_read_part)
 
 
 def _parse_rrule(spec: str, timezone: str | None) -> Trigger:

@@ -1,5 +1,6 @@
 """The parts of one RRULE line, as RFC 5545 section 3.3.10 defines them, to values and back."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -11,7 +12,7 @@ from celery_dynbeat.triggers.base import shorten
 
 WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 #: Each occurrence is walked once, when a rule is made ready.
-MOST_COUNT = 10_000
+MOST_COUNT = 1_000
 #: More than eleven days of seconds.
 _MOST_INTERVAL = 1_000_000
 _WEEKDAY = re.compile(r"([+-]?\d{1,2})?(MO|TU|WE|TH|FR|SA|SU)", re.ASCII)
@@ -57,6 +58,7 @@ _PARTS = {
     "BYSECOND": Part(0, 59),
     "BYSETPOS": Part(1, 366, negative=True),
 }
+Numbers = tuple[int, ...]
 KNOWN = ("FREQ", "INTERVAL", "COUNT", "UNTIL", *_PARTS, "BYDAY", "WKST")
 
 
@@ -82,6 +84,23 @@ class Rule:
     bysecond: tuple[int, ...] = ()
     bysetpos: tuple[int, ...] = ()
     wkst: int = 0
+
+    @property
+    def clock(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Return BYHOUR, BYMINUTE and BYSECOND."""
+        return self.byhour, self.byminute, self.bysecond
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no BY parts."""
+        days = self.bymonth or self.byweekno or self.byyearday or self.bymonthday or self.byday
+        return not (days or any(self.clock) or self.bysetpos)
+
+    @property
+    def times(self) -> int:
+        """Return how many times of day, of an hour or of a minute it lists."""
+        listed = self.clock[max(self.freq - Freq.DAILY, 0) :]
+        return math.prod(max(len(numbers), 1) for numbers in listed)
 
 
 def parse_rule(text: str, *, parse_until: Callable[[str], datetime]) -> Rule:
@@ -166,6 +185,8 @@ def _numbers(name: str, text: str | None, freq: Freq) -> tuple[int, ...]:
     if freq not in part.freqs:
         allowed = ", ".join(one.name for one in part.freqs)
         raise refused(field, text, f"RFC 5545 allows it with FREQ={allowed} only, not {freq.name}")
+    if not text:
+        raise refused(field, text, f"has no value; write {name}={part.low} or leave it out")
     numbers = set()
     for item in text.split(","):
         number = int(item) if _NUMBER.fullmatch(item) else None
@@ -221,6 +242,6 @@ def _count(parts: dict[str, str]) -> int | None:
         raise refused("count", parts["COUNT"], "COUNT and UNTIL exclude each other; choose one")
     text = parts["COUNT"]
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= MOST_COUNT:
-        reason = f"must be a number from 1 to {MOST_COUNT}; for more set UNTIL or max_runs"
+        reason = f"must be from 1 to {MOST_COUNT}; for more set UNTIL, or the schedule's max_runs"
         raise refused("count", text, reason)
     return int(text)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
@@ -17,12 +17,14 @@ from celery_dynbeat.triggers.rrule_parts import (
     parse_rule,
     refused,
 )
-from celery_dynbeat.triggers.zones import lookup, wall_at
+from celery_dynbeat.triggers.zones import fold_at, lookup, wall_at
 
 MAX_LENGTH = 4000
 #: Where a search begins and ends: far enough from the ends of datetime, like those of ``Cron``.
 FIRST_YEAR, LAST_YEAR = 1900, 9899
 _MOST_RULES = 20
+# Any will do, to round by.
+_MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - a time of the wall clock
 _NAMES = ("DTSTART", "RRULE", "RDATE", "EXDATE")
 # RFC 5545 section 3.1 folds a line by a line break and one blank. Text that is merely indented in
 # a program begins with the name of a line instead.
@@ -101,15 +103,17 @@ def parse_recurrence(text: str, *, timezone: str | None) -> Recurrence:
 
 
 def anchored(recurrence: Recurrence, instant: datetime) -> Recurrence:
-    """Return the recurrence counting from the wall time at ``instant``.
+    """Return the recurrence counting from the first wall time that is not before ``instant``.
 
     In whole minutes, unless it repeats by the second: who says 9 o'clock means no seconds.
     """
     zone = recurrence.zone or "UTC"
-    wall = wall_at(lookup(zone), instant.replace(microsecond=0))
-    if all(rule.freq is not Freq.SECONDLY for rule in recurrence.rules):
-        wall = wall.replace(second=0)
-    return replace(recurrence, dtstart=wall, zone=zone)
+    by_second = any(rule.freq is Freq.SECONDLY for rule in recurrence.rules)
+    unit = timedelta(seconds=1) if by_second else timedelta(minutes=1)
+    fold = fold_at(lookup(zone), instant)
+    # A wall time that occurs twice means its first occurrence, which has passed by then.
+    wall = fold.end if fold and fold.second_pass else wall_at(lookup(zone), instant)
+    return replace(recurrence, dtstart=wall + (_MIDNIGHT - wall) % unit, zone=zone)
 
 
 def instant_of(zone: ZoneInfo, moment: datetime) -> datetime:

@@ -9,170 +9,168 @@ Wall times are integers: seconds since midnight before ordinal 0. Sets of days a
 minutes or seconds of a day) are integers too, bit by bit.
 """
 
-import math
+from array import array
 from calendar import isleap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import islice, product
 
-from celery_dynbeat.triggers.rrule_bits import (
-    Phase,
-    bit_set,
-    bits,
-    cycle,
-    months,
-    spans,
-    stripes,
-)
+from celery_dynbeat.triggers.rrule_bits import bit_set, bits, spans, stripes
 from celery_dynbeat.triggers.rrule_days import day_filter, days_of, first_day
-from celery_dynbeat.triggers.rrule_parts import Freq, Rule, refused
+from celery_dynbeat.triggers.rrule_parts import Freq, Numbers, Rule, format_rule, refused
+from celery_dynbeat.triggers.rrule_phases import DAY, UNIT_SECONDS, phases, week_start
 from celery_dynbeat.triggers.rrule_text import LAST_YEAR
 
-_DAY = 86400
-_UNIT_SECONDS = {Freq.HOURLY: 3600, Freq.MINUTELY: 60, Freq.SECONDLY: 1}
-_MOST_TIMES = 3600
 _WEEK = (1 << 7) - 1
+_END = DAY * first_day(LAST_YEAR + 1)
 # After so many periods the calendar repeats: 400 years.
 _PERIODS_OF_ALL = {Freq.YEARLY: 400, Freq.MONTHLY: 4800, Freq.WEEKLY: 20871}
-# With more, a day without any is rare, and each is looked at; so no list is longer.
-_MOST_RESIDUES = 1024
+# A stretch without wall times is worth remembering when walking it again would cost something.
+_LONG = 366 * DAY
+
+
+class Steps:
+    """How many more years, periods and days the rules of a text may look at."""
+
+    def __init__(self, most: float) -> None:
+        self.left = most
+
+    def take(self, rule: Rule) -> None:
+        """Take one; raise ``InvalidTriggerError`` for ``rule`` when none is left."""
+        self.left -= 1
+        if self.left >= 0:
+            return
+        if rule.count is not None:
+            reason = "takes too long to count through; set UNTIL, or the schedule's max_runs"
+            raise refused("count", format_rule(rule), reason)
+        reason = "takes too long to search; choose a shorter INTERVAL or fewer rules"
+        raise refused("rrule", format_rule(rule), reason)
 
 
 class Walls:
-    """One rule from its DTSTART on. Building it costs what one evaluation costs.
+    """One rule from its DTSTART on. Building it counts COUNT through, where arithmetic cannot.
 
-    Raises ``InvalidTriggerError`` when it names too many times, or when BYSETPOS chooses none.
+    Raises ``InvalidTriggerError`` when BYSETPOS chooses nothing, or no steps are left.
     """
 
-    def __init__(self, rule: Rule, dtstart: datetime) -> None:
-        self._rule = rule
+    def __init__(self, rule: Rule, dtstart: datetime, steps: Steps) -> None:
+        self._rule, self._steps = rule, steps
         self._start = _seconds(dtstart)
-        self._unit = _UNIT_SECONDS.get(rule.freq, _DAY)
+        self._unit = UNIT_SECONDS.get(rule.freq, DAY)
         self.days = days_of(day_filter(rule, dtstart))
-        self._units = _units(rule)
         self._times = _times(rule, dtstart)
         self._by_period = bool(rule.bysetpos) and rule.freq < Freq.DAILY
         if rule.bysetpos and not self._by_period:
             self._times = _at_positions(rule, self._times)
-        self._phase = self._phase_of_days()
+        self._phases = phases(rule, self._start, _units(rule))
+        self._last = _END
         self._last = self._last_wall()
+        # No wall time lies from the first to before the second; without a second, to the end.
+        self._barren: tuple[int, int | None] = (_END, None)
 
     def first_from(self, wall: datetime) -> datetime | None:
         """Return the first wall time of the rule at or after ``wall``."""
-        return _wall(next(self._from(_seconds(wall)), None))
+        return _wall(self._first_from(max(_seconds(wall), self._start)))
 
-    def _from(self, wall: int) -> Iterator[int]:
+    def _first_from(self, wall: int) -> int | None:
+        begin, found = self._barren
+        if wall < begin:
+            nearer = next(self._from(wall, before=begin), None)
+            found = found if nearer is None else nearer
+        elif found is not None and found < wall:
+            found = next(self._from(wall, before=_END), None)
+        if found is None or found - wall > _LONG:
+            self._barren = (wall, found)
+        return found
+
+    def _from(self, wall: int, *, before: int) -> Iterator[int]:
         search = self._chosen_from if self._by_period else self._all_from
-        wall = max(wall, self._start)
-        for found in search(wall):
-            if found > self._last:
+        for found in search(wall, before):
+            if found > self._last or found >= before:
                 return
             if found >= wall:
                 yield found
 
     def _last_wall(self) -> int:
-        self._last = _DAY * first_day(LAST_YEAR + 1)
-        until, count = self._rule.until, self._rule.count
-        if until is not None and until.tzinfo is None:
-            return min(self._last, _seconds(until))
-        if count is not None:
-            return max(islice(self._from(self._start), count), default=self._last)
-        return self._last
+        rule = self._rule
+        if rule.until is not None and rule.until.tzinfo is None:
+            return min(_END, _seconds(rule.until))
+        if rule.count is None:
+            return _END
+        if rule.is_plain and rule.freq >= Freq.DAILY:
+            return min(_END, self._start + (rule.count - 1) * rule.interval * self._unit)
+        return max(islice(self._from(self._start, before=_END), rule.count), default=_END)
 
-    def _all_from(self, wall: int) -> Iterator[int]:
-        day, second = divmod(wall, _DAY)
-        for ordinal in self._days_from(day):
+    def _all_from(self, wall: int, before: int) -> Iterator[int]:
+        day, second = divmod(wall, DAY)
+        for ordinal in self._days_from(day, before // DAY):
             units = self._units_on(ordinal)
             if ordinal == day:
                 passed = second // self._unit
                 units = units >> passed << passed
             for unit in bits(units):
                 for time in self._times:
-                    yield ordinal * _DAY + unit * self._unit + time
+                    yield ordinal * DAY + unit * self._unit + time
 
-    def _days_from(self, day: int) -> Iterator[int]:
-        year = datetime.fromordinal(day).year
-        while year <= LAST_YEAR:
+    def _days_from(self, day: int, last: int) -> Iterator[int]:
+        for year, phase in self._phases(datetime.fromordinal(day).year):
             first = first_day(year)
-            days = self.days.of(year)
-            if days:
-                days &= self._phase(year)
+            if first > last:
+                return
+            self._steps.take(self._rule)
+            days = self.days.of(year) & phase
             if first < day:
                 days = days >> (day - first) << (day - first)
             for bit in bits(days):
+                self._steps.take(self._rule)
                 yield first + bit
-            year += 1
 
     def _units_on(self, ordinal: int) -> int:
         """Return the hours, minutes or seconds of a day that the rule's interval falls on."""
-        interval, a_day = self._rule.interval, _DAY // self._unit
-        if interval == 1 or self._unit == _DAY:
-            return self._units
-        start_day, start_second = divmod(self._start, _DAY)
+        interval, a_day = self._rule.interval, DAY // self._unit
+        units = _units(self._rule)
+        if interval == 1 or self._unit == DAY:
+            return units
+        start_day, start_second = divmod(self._start, DAY)
         first = (start_second // self._unit - (ordinal - start_day) * a_day) % interval
-        return self._units & stripes(first, interval, a_day)
+        return units & stripes(first, interval, a_day)
 
-    def _phase_of_days(self) -> Phase:
-        """Return, for a year, the days that the interval allows; bits past its end mean nothing."""
-        rule, start = self._rule, datetime.fromordinal(self._start // _DAY)
-        if rule.freq is Freq.YEARLY:
-            return lambda year: 0 if (year - start.year) % rule.interval else -1
-        if rule.freq is Freq.MONTHLY:
-            origin = start.year * 12 + start.month - 1
-            return lambda year: months(year, origin=origin, interval=rule.interval)
-        origin = start.toordinal()
-        if rule.freq is Freq.WEEKLY:
-            return cycle(_week_start(origin, rule), 7 * rule.interval, list(range(7)))
-        return cycle(origin, *self._days_with_units())
-
-    def _days_with_units(self) -> tuple[int, list[int]]:
-        """Return after how many days the interval falls on the same units, and on which days.
-
-        A day ``n`` days after DTSTART's has the unit ``u`` when ``n * a_day + u`` is a whole
-        number of intervals after DTSTART's unit: a congruence in ``n``.
-        """
-        interval, a_day = self._rule.interval, _DAY // self._unit
-        start, common = self._start % _DAY // self._unit, math.gcd(interval, a_day)
-        reached = self._units & stripes(start % common, common, a_day)
-        if reached.bit_count() > _MOST_RESIDUES:
-            return 1, [0]
-        period = interval // common
-        inverse = pow(a_day // common, -1, period)
-        units = bits(reached)
-        return period, sorted({(start - unit) // common * inverse % period for unit in units})
-
-    def _chosen_from(self, wall: int) -> Iterator[int]:
+    def _chosen_from(self, wall: int, before: int) -> Iterator[int]:
         """Yield what BYSETPOS chooses; end after as many barren periods as the calendar has."""
         times, barren = self._times, 0
-        for days in self._periods_from(wall // _DAY):
+        for days in self._periods_from(wall // DAY, before // DAY):
+            self._steps.take(self._rule)
             chosen = _positions(self._rule, len(days) * len(times))
             for at in chosen:
-                yield days[at // len(times)] * _DAY + times[at % len(times)]
+                yield days[at // len(times)] * DAY + times[at % len(times)]
             barren = 0 if chosen else barren + 1
             if barren > _PERIODS_OF_ALL[self._rule.freq]:
                 return
 
-    def _periods_from(self, day: int) -> Iterator[list[int]]:
+    def _periods_from(self, day: int, last: int) -> Iterator[list[int]]:
         """Yield the days of each period that the interval falls on."""
         if self._rule.freq is Freq.WEEKLY:
-            return self._weeks_from(day)
-        return self._years_from(datetime.fromordinal(day).year)
+            return self._weeks_from(day, last)
+        return self._years_from(datetime.fromordinal(day).year, last)
 
-    def _years_from(self, start: int) -> Iterator[list[int]]:
+    def _years_from(self, start: int, last: int) -> Iterator[list[int]]:
         whole = self._rule.freq is Freq.YEARLY
-        for year in range(start, LAST_YEAR + 1):
-            days, phase = self.days.of(year), self._phase(year)
+        for year, phase in self._phases(start):
+            if first_day(year) > last:
+                return
+            days = self.days.of(year)
             for span in (-1,) if whole else spans(leap=isleap(year)):
                 if span & phase:
                     yield [first_day(year) + bit for bit in bits(days & span)]
 
-    def _weeks_from(self, day: int) -> Iterator[list[int]]:
+    def _weeks_from(self, day: int, last: int) -> Iterator[list[int]]:
         """Yield the days of each week; the first begins with DTSTART, as dateutil's does."""
-        start = self._start // _DAY
-        origin = _week_start(start, self._rule)
+        start = self._start // DAY
+        origin = week_start(start, self._rule)
         step = 7 * self._rule.interval
         week = origin + (day - origin) // step * step
-        while week < first_day(LAST_YEAR + 1) - 7:
+        while week <= last and week < first_day(LAST_YEAR + 1) - 7:
             year = datetime.fromordinal(week).year
             length = first_day(year + 1) - first_day(year)
             days = self.days.of(year) | self.days.of(year + 1) << length
@@ -183,33 +181,31 @@ class Walls:
 
 def _units(rule: Rule) -> int:
     """Return the hours, minutes or seconds of a day that the BY parts allow."""
-    if rule.freq < Freq.HOURLY:
-        return 1
-    units = bit_set(rule.byhour or range(24))
-    for freq, numbers in ((Freq.MINUTELY, rule.byminute), (Freq.SECONDLY, rule.bysecond)):
-        if rule.freq >= freq:
+    return 1 if rule.freq < Freq.HOURLY else _units_of(rule.freq, *rule.clock)
+
+
+# Shared, and kept for some rules only: the seconds of a day are 11 KB.
+@lru_cache(maxsize=256)
+def _units_of(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers) -> int:
+    units = bit_set(byhour or range(24))
+    for shorter, numbers in ((Freq.MINUTELY, byminute), (Freq.SECONDLY, bysecond)):
+        if freq >= shorter:
             within = bit_set(numbers or range(60))
             units = sum(within << 60 * unit for unit in bits(units))
     return units
 
 
-def _times(rule: Rule, dtstart: datetime) -> tuple[int, ...]:
+def _times(rule: Rule, dtstart: datetime) -> Sequence[int]:
     """Return the seconds within a day, or within an hour or minute, in order."""
     hours = (rule.byhour or (dtstart.hour,)) if rule.freq < Freq.HOURLY else (0,)
     minutes = (rule.byminute or (dtstart.minute,)) if rule.freq < Freq.MINUTELY else (0,)
     seconds = (rule.bysecond or (dtstart.second,)) if rule.freq < Freq.SECONDLY else (0,)
-    number = len(hours) * len(minutes) * len(seconds)
-    if number > _MOST_TIMES:
-        reason = f"{number} times a day; repeat by FREQ=MINUTELY or SECONDLY instead"
-        raise refused("bysecond", ",".join(map(str, seconds)), reason)
-    return tuple(
-        3600 * hour + 60 * minute + second
-        for hour, minute, second in product(hours, minutes, seconds)
-    )
+    clock = product(hours, minutes, seconds)
+    return array("I", (3600 * hour + 60 * minute + second for hour, minute, second in clock))
 
 
-def _at_positions(rule: Rule, times: tuple[int, ...]) -> tuple[int, ...]:
-    chosen = tuple(times[at] for at in _positions(rule, len(times)))
+def _at_positions(rule: Rule, times: Sequence[int]) -> Sequence[int]:
+    chosen = array("I", (times[at] for at in _positions(rule, len(times))))
     if not chosen:
         reason = f"each period has {len(times)} occurrences, and none at these positions"
         raise refused("bysetpos", ",".join(map(str, rule.bysetpos)), reason)
@@ -222,17 +218,12 @@ def _positions(rule: Rule, size: int) -> list[int]:
     return sorted(at for at in chosen if 0 <= at < size)
 
 
-def _week_start(ordinal: int, rule: Rule) -> int:
-    """Return the day on which the week of ``ordinal`` begins; ordinal 1 was a Monday."""
-    return ordinal - (ordinal - 1 - rule.wkst) % 7
-
-
 def _seconds(wall: datetime) -> int:
-    return wall.toordinal() * _DAY + wall.hour * 3600 + wall.minute * 60 + wall.second
+    return wall.toordinal() * DAY + wall.hour * 3600 + wall.minute * 60 + wall.second
 
 
 def _wall(seconds: int | None) -> datetime | None:
     if seconds is None:
         return None
-    day, second = divmod(seconds, _DAY)
+    day, second = divmod(seconds, DAY)
     return datetime.fromordinal(day) + timedelta(seconds=second)

@@ -66,6 +66,9 @@ def _yearly(rule: Rule, start: datetime | None) -> str | None:
     months = rule.bymonth
     if start and not (months or rule.byday or rule.bymonthday):
         months = (start.month,)
+    # BYSETPOS counts within the year, so several months share one first Monday.
+    if rule.bysetpos and len(months) > 1:
+        return None
     days = _days_of_month(rule, start)
     return (
         f"{days} of {_listed([_MONTHS[month] for month in months])}, {_every(rule)}"
@@ -107,6 +110,8 @@ def _times(rule: Rule, start: datetime | None) -> str | None:
     if rule.freq >= Freq.HOURLY:
         return None if rule.byhour or rule.byminute or rule.bysecond else ""
     clock = _clock(rule, start)
+    if not clock and (rule.byminute or rule.bysecond):
+        return None
     if rule.bysetpos and len(clock) > 1:
         return None
     if len(clock) > _MOST_TIMES:

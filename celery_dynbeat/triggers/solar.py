@@ -1,8 +1,18 @@
-"""Solar: fire times by the sun, as Celery's own ``solar`` schedule computes them."""
+"""Solar: fire times by the sun, those of Celery's own ``solar`` schedule.
 
+ephem says where the sun stands. Its own search for risings and settings is left alone: near the
+poles it runs in circles for ever, or finds one event twice. Ours is bounded. A solar day has two
+culminations, antitransit (midnight) and transit (noon), and between two of them the sun climbs or
+sinks: so it rises between two of which the first lies below the horizon and the second above it,
+and a fixed number of halvings finds when. Days are numbered as ephem counts its dates, which begin
+at noon of 31 December 1899.
+"""
+
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from celery_dynbeat.errors import InvalidTriggerError
@@ -10,33 +20,38 @@ from celery_dynbeat.triggers.base import Trigger, require_text, shorten, utc
 
 #: In the years that both datetime and the astronomy can be trusted with.
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
-# A year and a month: what did not happen in that time never does.
+_EPOCH = datetime(1899, 12, 31, 12, tzinfo=UTC)
+_DAY = timedelta(days=1)
+# Each event happens each year everywhere, at the poles too.
 _MOST_DAYS = 400
-_SECOND = timedelta(seconds=1)
-_HALF_A_SECOND = timedelta(milliseconds=500)
-# Two searches for one event differ by less than this.
-_PRECISION = timedelta(milliseconds=100)
+# Noon is a quarter of an hour off the mean one at most; each step leaves a thousandth of the error.
+_STEPS_TO_NOON = 3
+# Half a day in parts of about ten milliseconds.
+_HALVINGS = 22
+# Within a degree of the poles neighbouring days can have their events in one night.
+_LEAST_DISTANCE = 20 / 24
 
 
 class _Event(NamedTuple):
-    """How ephem finds an event: the height of the sun in degrees, of its centre or its edge."""
+    """The height of the sun in degrees, of its centre or its edge, and which way it passes it."""
 
     words: str
-    method: str
-    horizon: str
+    rising: bool
+    height: float
     use_center: bool
 
 
+# The heights, and where they are measured, are those of Celery.
 EVENTS = {
-    "dawn_astronomical": _Event("astronomical dawn", "next_rising", "-18", use_center=True),
-    "dawn_nautical": _Event("nautical dawn", "next_rising", "-12", use_center=True),
-    "dawn_civil": _Event("civil dawn", "next_rising", "-6", use_center=True),
-    "sunrise": _Event("sunrise", "next_rising", "-0:34", use_center=False),
-    "solar_noon": _Event("solar noon", "next_transit", "0", use_center=False),
-    "sunset": _Event("sunset", "next_setting", "-0:34", use_center=False),
-    "dusk_civil": _Event("civil dusk", "next_setting", "-6", use_center=True),
-    "dusk_nautical": _Event("nautical dusk", "next_setting", "-12", use_center=True),
-    "dusk_astronomical": _Event("astronomical dusk", "next_setting", "-18", use_center=True),
+    "dawn_astronomical": _Event("astronomical dawn", rising=True, height=-18, use_center=True),
+    "dawn_nautical": _Event("nautical dawn", rising=True, height=-12, use_center=True),
+    "dawn_civil": _Event("civil dawn", rising=True, height=-6, use_center=True),
+    "sunrise": _Event("sunrise", rising=True, height=-34 / 60, use_center=False),
+    "solar_noon": _Event("solar noon", rising=True, height=0, use_center=True),
+    "sunset": _Event("sunset", rising=False, height=-34 / 60, use_center=False),
+    "dusk_civil": _Event("civil dusk", rising=False, height=-6, use_center=True),
+    "dusk_nautical": _Event("nautical dusk", rising=False, height=-12, use_center=True),
+    "dusk_astronomical": _Event("astronomical dusk", rising=False, height=-18, use_center=True),
 }
 
 
@@ -45,11 +60,12 @@ class Solar(Trigger):
     """Fire at an event of the sun, such as ``"sunrise"``, at a place, in whole seconds.
 
     ``latitude`` and ``longitude`` are degrees, north and east positive. The nine events are those
-    of Celery's ``solar``. Days without the event (a polar summer) are passed over.
+    of Celery's ``solar``. It fires once per solar day at most; days without the event (a polar
+    summer) are passed over.
 
     Needs the package ``ephem``: ``pip install 'celery-dynbeat[solar]'``. Raises
-    ``InvalidTriggerError`` with field ``"event"``, also when ephem is missing or the place never
-    has the event, ``"latitude"`` or ``"longitude"``.
+    ``InvalidTriggerError`` with field ``"event"``, also when ephem is missing, ``"latitude"`` or
+    ``"longitude"``.
     """
 
     kind: ClassVar[str] = "solar"
@@ -67,9 +83,7 @@ class Solar(Trigger):
         object.__setattr__(self, "event", name)
         object.__setattr__(self, "latitude", _degrees(latitude, field="latitude", limit=90))
         object.__setattr__(self, "longitude", _degrees(longitude, field="longitude", limit=180))
-        if _first_from(self, _PROBE) is None:
-            message = f"{self.spec}: this never happens there; choose another event or place"
-            raise InvalidTriggerError(message, field="event")
+        _load_ephem()
 
     @property
     def spec(self) -> str:
@@ -77,17 +91,16 @@ class Solar(Trigger):
         return f"{self.event} {self.latitude!r} {self.longitude!r}"
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time strictly after ``instant``, in the years 1900 to 2998.
-
-        None also when 400 days pass without the event.
-        """
+        """Return the first fire time strictly after ``instant``, in the years 1900 to 2998."""
         instant = max(utc(instant, field="instant"), _EARLIEST)
         if instant >= _LATEST:
             return None
-        found = _first_from(self, instant.replace(hour=0, minute=0, second=0, microsecond=0))
-        while found is not None and found <= instant:
-            found = _first_from(self, found + _SECOND)
-        return found
+        today = math.floor((instant - _EPOCH) / _DAY + self.longitude / 360)
+        for day in range(today - 1, today + _MOST_DAYS):
+            found = _fire_time(self, day)
+            if found is not None and found > instant:
+                return found if found < _LATEST else None
+        return None
 
     def phrase(self) -> str:
         """Say the event and the place in words."""
@@ -97,66 +110,74 @@ class Solar(Trigger):
         return f"at {EVENTS[self.event].words} at {place}"
 
 
-_PROBE = datetime(2000, 1, 1, tzinfo=UTC)
+@lru_cache(maxsize=8192)
+def _fire_time(trigger: Solar, day: int) -> datetime | None:
+    """Return the fire time of a solar day, None when it has none."""
+    at = _event_on(trigger, day)
+    if at is None:
+        return None
+    before = _event_on(trigger, day - 1)
+    if before is not None and at - before < _LEAST_DISTANCE:
+        return None
+    return (_EPOCH + at * _DAY).replace(microsecond=0)
 
 
 @lru_cache(maxsize=8192)
-def _first_from(trigger: Solar, start: datetime) -> datetime | None:
-    """Return the first event at or after ``start``, a whole second.
-
-    Callers ask from midnight, then from each event on: a day's evaluation serves all its instants.
-    """
+def _event_on(trigger: Solar, day: int) -> float | None:
+    """Return when the event happens on a solar day, from antitransit to antitransit."""
+    if trigger.event == "solar_noon":
+        return _noon(trigger.longitude, day)
     sky = _Sky(trigger)
-    approximate = sky.search(start - _PRECISION)
-    while approximate is not None:
-        found = sky.exactly(approximate)
-        if found >= start:
-            return found
-        approximate = sky.search(approximate + _SECOND)
+    noons = [_noon(trigger.longitude, day + step) for step in (-1, 0, 1)]
+    culminations = [(noons[0] + noons[1]) / 2, noons[1], (noons[1] + noons[2]) / 2]
+    # Away from the poles the sun rises in the first half and sets in the second.
+    for start, stop in pairwise(culminations):
+        if not sky.passed(start) and sky.passed(stop):
+            return sky.passing(start, stop)
     return None
 
 
+@lru_cache(maxsize=8192)
+def _noon(longitude: float, day: int) -> float:
+    """Return when the sun crosses the meridian on a solar day."""
+    ephem = _load_ephem()
+    observer, sun = ephem.Observer(), ephem.Sun()
+    observer.lon = math.radians(longitude)
+    noon = day - longitude / 360
+    for _ in range(_STEPS_TO_NOON):
+        observer.date = noon
+        sun.compute(observer)
+        noon -= math.remainder(observer.sidereal_time() - sun.g_ra, math.tau) / math.tau
+    return noon
+
+
 class _Sky:
-    """The sun above a place, as ephem computes it."""
+    """The sun above a place, as ephem computes it without an atmosphere."""
 
     def __init__(self, trigger: Solar) -> None:
-        self._ephem = _load_ephem()
+        ephem = _load_ephem()
         self._event = EVENTS[trigger.event]
-        self._observer = self._ephem.Observer()
-        # Never in the notation with an exponent, which ephem reads as something else.
-        self._observer.lat = f"{trigger.latitude:.12f}"
-        self._observer.lon = f"{trigger.longitude:.12f}"
+        self._height = math.radians(self._event.height)
+        self._sun, self._observer = ephem.Sun(), ephem.Observer()
+        self._observer.lat = math.radians(trigger.latitude)
+        self._observer.lon = math.radians(trigger.longitude)
         self._observer.elev = 0
         self._observer.pressure = 0
-        self._observer.horizon = self._event.horizon
 
-    def search(self, start: datetime) -> datetime | None:
-        """Return the first event from ``start`` on, day by day where days pass without it."""
-        sun, begin = self._ephem.Sun(), self._ephem.Date(start.replace(tzinfo=None))
-        find = getattr(self._observer, self._event.method)
-        options = {"use_center": True} if self._event.use_center else {}
-        for _ in range(_MOST_DAYS):
-            try:
-                found: datetime = find(sun, start=begin, **options).datetime()
-            except self._ephem.CircumpolarError:
-                begin = self._observer.next_antitransit(sun, start=begin)
-            else:
-                return found.replace(tzinfo=UTC)
-        return None
+    def passed(self, at: float) -> bool:
+        """Whether the sun is on the side of the horizon to which the event brings it."""
+        self._observer.date = at
+        self._sun.compute(self._observer)
+        edge = 0 if self._event.use_center else self._sun.radius
+        above: bool = self._sun.alt + edge > self._height
+        return above is self._event.rising
 
-    def exactly(self, approximate: datetime) -> datetime:
-        """Return the second of an event, the same from wherever it was looked for.
-
-        The results of searches from two different instants differ a little. So the last search
-        begins at an hour: two approximations lead to the same hour, or both lie at the half second
-        before it, where cutting off the fraction makes them equal.
-        """
-        hour = (approximate + _HALF_A_SECOND).replace(minute=0, second=0, microsecond=0)
-        found = self.search(hour - _SECOND * 3600) or approximate
-        # The hour before may hold another event, where the sun touches the horizon only.
-        if abs(found - approximate) > _HALF_A_SECOND:
-            found = approximate
-        return found.replace(microsecond=0)
+    def passing(self, start: float, stop: float) -> float:
+        """Return when the sun passes the horizon, which it does between these culminations."""
+        for _ in range(_HALVINGS):
+            middle = (start + stop) / 2
+            start, stop = (start, middle) if self.passed(middle) else (middle, stop)
+        return stop
 
 
 def _load_ephem() -> Any:

@@ -39,8 +39,10 @@ def parse_instant(text: str, *, field: str) -> datetime:
             return utc(
                 datetime.fromisoformat(cleaned.replace(" ", "T", 1).replace(" ", "")), field=field
             )
-        except ValueError as error:
-            reason = str(error)
+        except InvalidTriggerError:
+            raise
+        except ValueError:
+            reason = "there is no such day or time; write one such as 2026-11-21T09:00:00Z"
     raise InvalidTriggerError(f"{field} {shorten(text)} is no instant: {reason}", field=field)
 
 

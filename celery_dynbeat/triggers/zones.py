@@ -8,7 +8,7 @@ wall time (fold 0 and 1) differ only inside a gap or a fold.
 import difflib
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -44,9 +44,26 @@ def lookup(name: str) -> ZoneInfo:
     return ZoneInfo(name)
 
 
+def fixed_offset(zone: tzinfo) -> timedelta | None:
+    """Return the offset of a zone whose clock has never changed, None for any other."""
+    # Without an instant a zone can tell its offset only if it has a single one.
+    return zone.utcoffset(None)
+
+
+def same_clock(one: tzinfo, other: tzinfo) -> bool:
+    """Whether two zones are one by name, or are fixed at one offset: ``UTC`` and ``Etc/UTC``."""
+    fixed = fixed_offset(one)
+    return str(one) == str(other) or (fixed is not None and fixed == fixed_offset(other))
+
+
 def wall_at(zone: ZoneInfo, instant: datetime) -> datetime:
     """Return the wall time that ``zone`` shows at ``instant``."""
     return instant.astimezone(zone).replace(tzinfo=None)
+
+
+def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
+    """Return how far the clocks of ``zone`` are ahead of UTC at ``instant``."""
+    return instant.astimezone(zone).utcoffset() or timedelta()
 
 
 def fold_at(zone: ZoneInfo, instant: datetime) -> Fold | None:
@@ -85,18 +102,14 @@ def _change(zone: ZoneInfo, *, start: datetime, stop: datetime) -> datetime:
     least six days apart, while gaps and folds last a day at most.
     """
     start, stop = start.replace(microsecond=0), stop.replace(microsecond=0)
-    old = _offset_at(zone, start)
+    old = offset_at(zone, start.replace(tzinfo=UTC))
     while stop - start > _ONE_SECOND:
         middle = start + (stop - start) // _ONE_SECOND // 2 * _ONE_SECOND
-        if _offset_at(zone, middle) == old:
+        if offset_at(zone, middle.replace(tzinfo=UTC)) == old:
             start = middle
         else:
             stop = middle
     return stop
-
-
-def _offset_at(zone: ZoneInfo, naive_utc: datetime) -> timedelta:
-    return naive_utc.replace(tzinfo=UTC).astimezone(zone).utcoffset() or timedelta()
 
 
 @cache

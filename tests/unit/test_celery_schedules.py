@@ -190,6 +190,26 @@ def test_a_crontab_gets_the_application_whose_zone_it_is_in():
     assert last + delta == datetime(2026, 11, 22, 0, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("zone", ["Etc/UTC", "Zulu", "Etc/GMT"])
+def test_another_name_of_the_applications_zone_is_its_zone(zone):
+    assert schedule_of(Cron("0 9 * * *", timezone=zone), app=APP) == crontab("0", "9", app=APP)
+
+
+def test_a_crontab_is_the_cron_that_people_write():
+    daily = trigger_of(crontab(minute=0, hour=9), timezone="UTC")
+
+    assert daily == Cron("0 9 * * *", timezone="UTC")
+    assert daily.spec == "0 9 * * *"
+
+
+def test_a_place_that_was_spoilt_later_is_refused_by_us():
+    spoilt = solar("sunset", 52.5, 13.4)
+    spoilt.lat = 95
+
+    with pytest.raises(InvalidTriggerError, match="latitude"):
+        trigger_of(spoilt, timezone="UTC")
+
+
 @pytest.mark.parametrize(
     ("trigger", "reason"),
     [

@@ -3,13 +3,14 @@
 import zoneinfo
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
+from time import thread_time
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron, Trigger, counts
+from celery_dynbeat.triggers import Cron, Trigger, cron_counts
 from tests.unit.triggers import expressions, oracle
 
 ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory", "posixrules"})
@@ -184,9 +185,9 @@ def test_a_year_is_counted_without_a_search_and_month_by_month(
     monkeypatch, expression, zone, expected
 ):
     trigger, asked = Cron(expression, timezone=zone), []
-    days_in = counts.days_in
+    days_in = cron_counts.days_in
     monkeypatch.setattr(
-        counts, "days_in", lambda *args, **of: asked.append(of) or days_in(*args, **of)
+        cron_counts, "days_in", lambda *args, **of: asked.append(of) or days_in(*args, **of)
     )
     monkeypatch.setattr(Cron, "next_after", None)
 
@@ -229,4 +230,23 @@ def test_naive_instants_are_refused(field):
 def test_the_nearest_changes_of_clocks_lie_more_than_a_stride_apart(zone, year):
     changes = oracle.changes(zoneinfo.ZoneInfo(zone), year)
 
-    assert min(later - earlier for earlier, later in pairwise(changes)) > counts._STRIDE
+    assert min(later - earlier for earlier, later in pairwise(changes)) > cron_counts._STRIDE
+
+
+def test_a_limited_count_costs_no_more_than_its_limit():
+    trigger, started = Cron("0 9 * * *"), thread_time()
+    ages = {"after": datetime(1900, 1, 1, tzinfo=UTC), "until": datetime(9900, 1, 1, tzinfo=UTC)}
+
+    assert trigger.count_until(**ages, limit=1) == 1
+    assert trigger.count_until(**ages, limit=0) == 0
+    assert trigger.count_until(**ages, limit=1000) == 1000
+    seoul = Cron("0 9 * * *", timezone="Asia/Seoul")
+    assert seoul.count_until(**ages, limit=1000) == 1000
+    assert thread_time() - started < 0.2
+
+
+def test_nothing_is_counted_after_the_last_year():
+    last = datetime.max.replace(tzinfo=UTC)
+
+    assert Cron("* * * * *").count_until(after=last, until=last, limit=5) == 0
+    assert Cron("* * * * *").count_until(after=last, until=START, limit=5) == 0

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron
+from celery_dynbeat.triggers import Cron, parse_trigger
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -237,3 +237,13 @@ def test_expressions_are_equal_by_content():
     assert hash(Cron("@daily")) == hash(Cron("0 0 * * *"))
     assert Cron("0 9 * * *") != Cron("0 9 * * *", timezone="UTC")
     assert Cron("0 9 1 * fri") != Cron("0 9 1 * fri", day_or=False)
+
+
+@pytest.mark.parametrize("expression", ["0 9 * * *", "0 9 1 * *", "0 9 * * mon", "0 9 */2 * */3"])
+def test_where_a_day_field_begins_with_a_star_there_is_nothing_to_decide(expression):
+    both = Cron(expression, day_or=False)
+
+    assert both == Cron(expression)
+    assert both.spec == expression
+    assert parse_trigger("cron", f"{expression} day_and") == both
+    assert Cron("0 9 1 * mon", day_or=False) != Cron("0 9 1 * mon")

@@ -1,5 +1,6 @@
 """Triggers without the fire times of certain days."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -132,9 +133,36 @@ def test_exclusions_of_one_zone_add_up():
 
     assert trigger == WEEKDAYS.excluding(Cron("0 0 1 1 *", timezone=SEOUL), CHRISTMAS)
     assert trigger.trigger == WEEKDAYS
-    other = trigger.excluding(CHRISTMAS, timezone="UTC")
-    assert isinstance(other, Excluding)
-    assert other.trigger == trigger
+    with pytest.raises(InvalidTriggerError, match="give all of them the same timezone"):
+        trigger.excluding(CHRISTMAS, timezone="UTC")
+
+
+def test_any_of_among_the_exclusions_counts_as_its_own_triggers():
+    first, last = Cron("0 0 1 * *"), Cron("0 0 l * *")
+
+    assert WEEKDAYS.excluding(AnyOf(first, last)) == WEEKDAYS.excluding(first, last)
+
+
+def test_what_is_excluded_has_no_exclusions_of_its_own():
+    with pytest.raises(InvalidTriggerError, match="give plain triggers"):
+        WEEKDAYS.excluding(Cron("0 0 * * *").excluding(CHRISTMAS))
+
+
+@pytest.mark.parametrize("given", ["x", None, CHRISTMAS])
+def test_only_a_trigger_has_exclusions(given):
+    with pytest.raises(InvalidTriggerError, match="is no trigger"):
+        Excluding(given, CHRISTMAS)
+
+
+def test_fields_may_be_replaced():
+    trigger = WEEKDAYS.excluding(CHRISTMAS, Cron("0 0 1 1 *"))
+    day = date(2027, 1, 1)
+
+    assert replace(trigger) == trigger
+    assert replace(trigger, dates=(day,)) == WEEKDAYS.excluding(day, Cron("0 0 1 1 *"))
+    either = AnyOf(WEEKDAYS, Every(60))
+    assert replace(either) == either
+    assert replace(either, triggers=[WEEKDAYS, Every(90)]) == AnyOf(WEEKDAYS, Every(90))
 
 
 def test_zones_and_anchors_reach_every_part():
@@ -167,6 +195,18 @@ def test_there_is_nothing_outside_the_years_1900_to_9900():
 
     assert trigger.next_after(datetime.min.replace(tzinfo=UTC)).year == 1900
     assert trigger.next_after(datetime.max.replace(tzinfo=UTC)) is None
+
+
+def test_it_says_from_what_it_is_excluded():
+    nine, noon = Cron("0 9 * * *"), Cron("0 12 * * *")
+    all_of_it, part = AnyOf(nine, noon).excluding(CHRISTMAS), AnyOf(nine, noon.excluding(CHRISTMAS))
+
+    assert all_of_it.phrase() == (
+        "(at 12:00 every day, UTC; or at 09:00 every day, UTC), except on 2026-12-25"
+    )
+    assert part.phrase() == (
+        "at 09:00 every day, UTC; or (at 12:00 every day, UTC, except on 2026-12-25)"
+    )
 
 
 @pytest.mark.parametrize(

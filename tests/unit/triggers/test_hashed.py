@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron, Every, parse_trigger, trigger_from_json
-from celery_dynbeat.triggers.fields import parse_fields, picked_by
+from celery_dynbeat.triggers.cron_fields import parse_fields, picked_by
 from tests.unit.triggers import expressions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -149,3 +149,13 @@ def test_the_longest_expression_with_an_h_has_room_for_its_numbers():
 
     assert len(expression) == 119
     assert parse_trigger("cron", Cron(expression, day_or=False).hashed_by("a").spec)
+
+
+@pytest.mark.parametrize(("text", "count"), [("H,H", 2), ("H(0-4)," * 4 + "H(0-4)", 5)])
+def test_an_h_that_is_written_twice_picks_different_numbers(text, count):
+    for key in KEYS[:200]:
+        assert len(parse_fields(bound(f"{text} * * * *", key)).minute.values) == count
+
+
+def test_more_of_an_h_than_it_has_numbers_picks_them_all():
+    assert parse_fields(bound("H(0-1),H(0-1),H(0-1) * * * *", "a")).minute.values == (0, 1)

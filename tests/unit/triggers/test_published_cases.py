@@ -12,7 +12,7 @@ import pytest
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron
-from celery_dynbeat.triggers.fields import parse_fields
+from celery_dynbeat.triggers.cron_fields import parse_fields
 
 # crontab(5) of Vixie's cron and of Debian's: the example file, the note on the two day fields, and
 # the forms that the text explains. From 1 January 2026, a Thursday.

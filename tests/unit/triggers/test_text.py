@@ -150,7 +150,7 @@ def test_text_typed_by_hand_is_understood(kind, spec, expected):
         ("once", "2026-11-21T09:00:00", "at", "add Z"),
         ("once", "2026-11-21", "at", "add Z"),
         ("once", "2026-02-30T09:00:00Z", "at", "day"),
-        ("once", "2026-11-21T25:00:00Z", "at", "hour"),
+        ("once", "2026-11-21T25:00:00Z", "at", "one such as 2026-11-21T09:00:00Z"),
         ("once", "2026-11-21T09:00:00.1234567Z", "at", "must look like"),
         ("once", "0001-01-01T00:00:00+14:00", "at", "years 1 to 9999"),
         ("once", "tomorrow", "at", "must look like"),

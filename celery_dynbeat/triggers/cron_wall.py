@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.triggers.dates import possible_days, require_dates
-from celery_dynbeat.triggers.fields import parse_fields, picked_by
-from celery_dynbeat.triggers.search import Search, search
+from celery_dynbeat.triggers.cron_dates import possible_days, require_dates
+from celery_dynbeat.triggers.cron_fields import parse_fields, picked_by
+from celery_dynbeat.triggers.cron_search import Search, search
 from celery_dynbeat.triggers.zones import first_instant, fold_at, wall_at
 
 _MICROSECOND = timedelta(microseconds=1)

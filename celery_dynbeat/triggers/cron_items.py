@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 
 from celery_dynbeat.triggers.base import shorten
-from celery_dynbeat.triggers.days import LAST, MonthDay, NthWeekday
-from celery_dynbeat.triggers.domains import DAY, WEEKDAY, Domain, number, refusal, step_size
+from celery_dynbeat.triggers.cron_days import LAST, MonthDay, NthWeekday
+from celery_dynbeat.triggers.cron_domains import DAY, WEEKDAY, Domain, number, refusal, step_size
 
 _TOKEN = "[a-z0-9]{1,3}"  # noqa: S105 - a part of the grammar
 _STEP = "(?:/([0-9]{1,3}))?"
@@ -33,14 +33,22 @@ class Pick:
         starts = range(min(self.step, len(self.choices)))
         return tuple(self.choices[start :: self.step] for start in starts)
 
-    def picked_by(self, key: str, *, field: str) -> str:
-        """Return the number, or the range with its step, that ``key`` picks.
+    def picked_by(self, key: str, *, field: str, count: int = 1) -> list[str]:
+        """Return the numbers, or ranges with their steps, that ``key`` picks for ``count`` of them.
 
-        The same for ever and on every machine; other fields and other items pick on their own.
+        The same for ever and on every machine; other fields and other items pick on their own. The
+        same item written several times gets different ones, as long as there are any.
         """
-        seed = f"{field} {self.text} {key}".encode(errors="surrogatepass")
-        digest = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
-        values = self.outcomes[digest % len(self.outcomes)]
+        left, picked = list[tuple[int, ...]](), list[str]()
+        for place in range(count):
+            left = left or list(self.outcomes)
+            order = f" {place}" if place else ""
+            seed = f"{field} {self.text} {key}{order}".encode(errors="surrogatepass")
+            digest = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
+            picked.append(self._written(left.pop(digest % len(left))))
+        return picked
+
+    def _written(self, values: tuple[int, ...]) -> str:
         return f"{values[0]}-{self.choices[-1]}/{self.step}" if values[1:] else str(values[0])
 
 

@@ -1,10 +1,9 @@
 """AnyOf: the fire times of several triggers as those of one."""
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby, islice, pairwise, takewhile
+from itertools import islice, pairwise
 from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
@@ -14,13 +13,19 @@ from celery_dynbeat.triggers.composite import (
     ReadPart,
     distinct,
     dump,
+    latest_of,
     load,
     part_json,
+    phrase_of,
     read_parts,
     rebuilt,
+    walk_of,
 )
+from celery_dynbeat.triggers.walks import Effort, UnionWalk, Walk, fire_times
 
 _FEWEST, _MOST = 2, 20
+# The distance between the fire times of one part shows in so many of them.
+_LEAST_SAMPLE = 20
 _EXAMPLE = '[{"kind":"cron","spec":"0 9 * * mon-fri"},{"kind":"every","spec":"P1M"}]'
 
 
@@ -29,7 +34,7 @@ class AnyOf(Composite):
     """Fire when any of 2 to 20 different triggers does; when several do at once, fire once.
 
     It is a set: the order of the triggers does not matter and is not kept, one that is given twice
-    counts once, and an ``AnyOf`` among them counts as its own triggers.
+    counts once, and an ``AnyOf`` among them, also within an exclusion, counts as its own triggers.
 
     Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` when it gets too large.
     """
@@ -38,12 +43,15 @@ class AnyOf(Composite):
 
     triggers: tuple[Trigger, ...]
 
-    def __init__(self, *triggers: Trigger) -> None:
-        _check(triggers)
-        different = _flat(triggers)
-        if not _FEWEST <= len(different) <= _MOST:
+    def __init__(self, *given: Trigger, triggers: Iterable[Trigger] = ()) -> None:
+        # By its name too, for dataclasses.replace.
+        given = (*given, *triggers)
+        _check(given)
+        different = _flat(given)
+        count = sum(map(_leaves, different))
+        if len(different) < _FEWEST or count > _MOST:
             message = (
-                f"AnyOf has {len(different)} different triggers; it must have {_FEWEST} to {_MOST}:"
+                f"AnyOf has {count} different triggers; it must have {_FEWEST} to {_MOST}:"
                 " use a single trigger as it is, make several schedules of more"
             )
             raise InvalidTriggerError(message, field="triggers")
@@ -63,31 +71,30 @@ class AnyOf(Composite):
         """Return the triggers as a list in JSON."""
         return dump([part_json(trigger) for trigger in self.triggers])
 
-    def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time of any of them strictly after ``instant``."""
-        instant = utc(instant, field="instant")
-        fire_times = (trigger.next_after(instant) for trigger in self.triggers)
-        return min((each for each in fire_times if each is not None), default=None)
+    def walk(self, effort: Effort) -> Walk:
+        """Return the fire times of all of them."""
+        return UnionWalk(walk_of(trigger, effort) for trigger in self.triggers)
 
-    def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
+    def latest_of(self, effort: Effort, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time of any of them in ``(after, until]``."""
-        newest = (trigger.latest_until(after=after, until=until) for trigger in self.triggers)
+        newest = (latest_of(part, effort, after=after, until=until) for part in self.triggers)
         return max((each for each in newest if each is not None), default=None)
 
-    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
-        """Count the different fire times in ``(after, until]``, at most up to ``limit``."""
-        until = utc(until, field="until")
-        inside = takewhile(lambda fire_time: fire_time <= until, self._walk(after))
-        return sum(1 for _ in islice(inside, max(limit, 0)))
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
+        """Return the shortest distance between two of the next ``sample`` fire times.
 
-    def shortest_interval(self, *, after: datetime) -> timedelta | None:
-        """Return the shortest distance between two of the next SAMPLE fire times."""
-        sample = pairwise(islice(self._walk(after), SAMPLE + 1))
-        return min((later - earlier for earlier, later in sample), default=None)
+        Or between two of one part, if that is shorter: it may begin long after those.
+        """
+        after = utc(after, field="after")
+        share = max(sample // len(self.triggers), _LEAST_SAMPLE)
+        own = (part.shortest_interval(after=after, sample=share) for part in self.triggers)
+        found = pairwise(islice(fire_times(self.walk(Effort()), after), sample))
+        distances = [*own, *(later - earlier for earlier, later in found)]
+        return min((each for each in distances if each is not None), default=None)
 
     def phrase(self) -> str:
         """Say each of them."""
-        return "; or ".join(trigger.phrase() for trigger in self.triggers)
+        return "; or ".join(map(phrase_of, self.triggers))
 
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger with the parts that need a zone and have none in ``name``."""
@@ -101,21 +108,6 @@ class AnyOf(Composite):
             return self
         different = _flat(changed)
         return rebuilt(self, triggers=different) if len(different) > 1 else different[0]
-
-    def _walk(self, after: datetime) -> Iterator[datetime]:
-        """Yield the fire times after ``after``; asks only the trigger that is next for its next.
-
-        One that is slow to answer, because most of its days are excluded, is asked seldom.
-        """
-        merged = heapq.merge(*(_fire_times(trigger, after) for trigger in self.triggers))
-        return (fire_time for fire_time, _ in groupby(merged))
-
-
-def _fire_times(trigger: Trigger, after: datetime) -> Iterator[datetime]:
-    fire_time = trigger.next_after(after)
-    while fire_time is not None:
-        yield fire_time
-        fire_time = trigger.next_after(fire_time)
 
 
 def parse_any_of(spec: str, timezone: str | None, *, read: ReadPart) -> Trigger:
@@ -136,3 +128,10 @@ def _flat(triggers: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
         for trigger in triggers
         for part in (trigger.triggers if isinstance(trigger, AnyOf) else (trigger,))
     )
+
+
+def _leaves(trigger: Trigger) -> int:
+    """Return of how many triggers it takes the fire times; what is excluded takes no part."""
+    if not isinstance(trigger, Composite):
+        return 1
+    return sum(map(_leaves, trigger.parts if isinstance(trigger, AnyOf) else trigger.parts[:1]))

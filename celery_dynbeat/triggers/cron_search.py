@@ -13,9 +13,9 @@ from typing import Protocol
 
 from croniter import croniter
 
-from celery_dynbeat.triggers.dates import Days, days_in
-from celery_dynbeat.triggers.days import LAST, LAST_DAY, NthWeekday
-from celery_dynbeat.triggers.fields import Field, Fields
+from celery_dynbeat.triggers.cron_dates import Days, days_in
+from celery_dynbeat.triggers.cron_days import LAST, LAST_DAY, NthWeekday
+from celery_dynbeat.triggers.cron_fields import Field, Fields
 
 _SECOND = timedelta(seconds=1)
 # 29 February falls on a given day of the week after 40 years at the latest (2072 to 2112).

@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import shorten
-from celery_dynbeat.triggers.days import MonthDay, NthWeekday
-from celery_dynbeat.triggers.domains import DOMAINS, Domain, refusal
-from celery_dynbeat.triggers.items import Pick, parse_item
+from celery_dynbeat.triggers.cron_days import MonthDay, NthWeekday
+from celery_dynbeat.triggers.cron_domains import DOMAINS, Domain, refusal
+from celery_dynbeat.triggers.cron_items import Pick, parse_item
 
 # With its longest suffix the text still fits into a column of 255 characters.
 MAX_LENGTH = 240
@@ -123,8 +123,12 @@ def picked_by(key: str, fields: Fields) -> str:
 
 
 def _picked_in(field: Field, domain: Domain, key: str) -> str:
-    picked = {pick.text: pick.picked_by(key, field=domain.name) for pick in field.picks}
-    return ",".join(picked.get(item, item) for item in field.text.split(","))
+    items = field.text.split(",")
+    picked = {
+        pick.text: iter(pick.picked_by(key, field=domain.name, count=items.count(pick.text)))
+        for pick in field.picks
+    }
+    return ",".join(next(picked[item]) if item in picked else item for item in items)
 
 
 def _split(expression: str) -> list[str]:

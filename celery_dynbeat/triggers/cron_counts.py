@@ -8,21 +8,23 @@ it: what an earlier piece has shown is left out, and what a gap skips falls on o
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from math import prod
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.triggers.dates import Days, days_in, possible_days
-from celery_dynbeat.triggers.fields import parse_fields, picked_by
-from celery_dynbeat.triggers.zones import fold_at, wall_at
+from celery_dynbeat.triggers.cron_dates import Days, days_in, possible_days
+from celery_dynbeat.triggers.cron_fields import parse_fields, picked_by
+from celery_dynbeat.triggers.zones import fixed_offset, fold_at, wall_at
 
 _SECOND = timedelta(seconds=1)
 # In the tz database since 1900 two changes of the clock lie almost four days apart at the least
 # (Freetown, 1939). So an offset that is the same at both ends of a stride is so throughout.
 _STRIDE = timedelta(days=3)
+# So that a count which is limited ends soon.
+_LONGEST_PIECE = timedelta(days=400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +87,39 @@ def wall_times(expression: str, *, day_or: bool) -> WallTimes:
     return WallTimes(fields.wildcard, days, fields.month.values, clock)
 
 
-def count(times: WallTimes, zone: ZoneInfo, *, after: datetime, until: datetime) -> int:
-    """Count the fire times in ``(after, until]``, which lies in the years 1900 to 9900, in UTC."""
+def count(times: WallTimes, zone: ZoneInfo, *, after: datetime, until: datetime, limit: int) -> int:
+    """Count the fire times in ``(after, until]``, at most up to ``limit``, which is positive.
+
+    The span lies in the years 1900 to 9900, in UTC.
+    """
     # Fire times fall on whole seconds, so the span may end and begin on them.
     after, until = after.replace(microsecond=0), until.replace(microsecond=0)
     pieces = _pieces(zone, after + _SECOND, until + _SECOND)
+    counts: Iterable[int]
     if times.wildcard:
-        return sum(times.between(start, stop) for start, stop in pieces)
-    total, reached = 0, _reached(zone, after)
+        counts = (times.between(start, stop) for start, stop in pieces)
+    else:
+        counts = _fixed(times, pieces, reached=_reached(zone, after))
+    total = 0
+    for each in counts:
+        total += each
+        if total >= limit:
+            return limit
+    return total
+
+
+def _fixed(
+    times: WallTimes, pieces: Iterable[tuple[datetime, datetime]], *, reached: datetime
+) -> Iterator[int]:
+    """Yield how many fixed times each piece reaches of those from ``reached`` on."""
     for start, stop in pieces:
         if reached < start:
             # What the gap skips and what is shown right after it fire at once.
-            total += min(times.between(reached, start + _SECOND), 1)
+            yield min(times.between(reached, start + _SECOND), 1)
             reached = start + _SECOND
         if reached < stop:
-            total += times.between(reached, stop)
+            yield times.between(reached, stop)
             reached = stop
-    return total
 
 
 def _reached(zone: ZoneInfo, instant: datetime) -> datetime:
@@ -115,10 +133,11 @@ def _reached(zone: ZoneInfo, instant: datetime) -> datetime:
 def _pieces(zone: ZoneInfo, start: datetime, stop: datetime) -> Iterator[tuple[datetime, datetime]]:
     """Yield the wall times of ``[start, stop)`` in pieces during which the offset is the same.
 
-    Each has its start and its end, which the clock does not show if it changes there.
+    Each has its start and its end, which the clock does not show if it changes there. None is much
+    longer than a year.
     """
     while start < stop:
-        end = _end_of_offset(zone, start, stop)
+        end = _end_of_offset(zone, start, min(stop, start + _LONGEST_PIECE))
         wall = wall_at(zone, start)
         yield wall, wall + (end - start)
         start = end
@@ -126,6 +145,8 @@ def _pieces(zone: ZoneInfo, start: datetime, stop: datetime) -> Iterator[tuple[d
 
 def _end_of_offset(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
     """Return the first instant with another offset than ``start`` has; ``stop`` if none is."""
+    if fixed_offset(zone) is not None:
+        return stop
     offset, same = _offset_at(zone, start), start
     other = min(same + _STRIDE, stop)
     while other < stop and _offset_at(zone, other) == offset:

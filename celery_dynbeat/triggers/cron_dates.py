@@ -7,8 +7,8 @@ from itertools import product
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import shorten
-from celery_dynbeat.triggers.days import Month
-from celery_dynbeat.triggers.fields import Field, Fields
+from celery_dynbeat.triggers.cron_days import Month
+from celery_dynbeat.triggers.cron_fields import Field, Fields
 
 #: Every date falls on every day of the week in some of these years, 29 February too.
 _EVERY_CALENDAR = range(2001, 2029)

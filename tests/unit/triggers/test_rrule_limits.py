@@ -1,0 +1,240 @@
+"""RRule stays cheap whatever the text, and loses no occurrence at its anchor or at its ends."""
+
+import time
+import tracemalloc
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers import RRule
+from celery_dynbeat.triggers import rrule as module
+from celery_dynbeat.triggers.rrule_walls import Walls
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+START = "DTSTART:20260101T090000Z"
+MICROSECOND, SECOND = timedelta(microseconds=1), timedelta(seconds=1)
+DAY, DECADE = timedelta(days=1), timedelta(days=3652)
+SIXTY = ",".join(map(str, range(60)))
+
+
+def utc(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+class Stopwatch:
+    """Seconds of this process's own time."""
+
+    def __enter__(self):
+        self._started = time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.process_time() - self._started
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered():
+    module._schedule.cache_clear()
+    module._normal_form.cache_clear()
+
+
+def rules(number, pattern):
+    return "\n".join([START, *(f"RRULE:{pattern.format(each)}" for each in range(number))])
+
+
+# Typical is a tenth of each limit.
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (f"{START} FREQ=MINUTELY;INTERVAL=999983;COUNT=1000", 0.1),
+        (f"{START} FREQ=MINUTELY;INTERVAL=999983;COUNT=1000;BYSECOND=0,1;BYSETPOS=1", 0.2),
+        (rules(20, "FREQ=MINUTELY;INTERVAL=999983;COUNT=1000;BYSECOND={}"), 0.7),
+        (rules(20, "FREQ=WEEKLY;BYDAY=MO,TU;COUNT=1000;BYMINUTE={}"), 0.7),
+        (rules(20, "FREQ=SECONDLY;INTERVAL=999983;COUNT=1000;BYHOUR=3;BYMINUTE=1,{0}"), 0.7),
+    ],
+)
+def test_a_rule_is_counted_through_soon_or_refused(text, seconds):
+    with Stopwatch() as watch:
+        try:
+            RRule(text)
+        except InvalidTriggerError as refusal:
+            assert "UNTIL, or the schedule's max_runs" in str(refusal)  # noqa: PT017 - either may be
+
+    assert watch.seconds < seconds
+
+
+def test_rules_that_take_too_long_to_count_are_refused_with_the_cure():
+    text = rules(20, "FREQ=SECONDLY;INTERVAL=999983;COUNT=1000;BYHOUR=3;BYMINUTE=1,{0}")
+
+    for _ in range(2):
+        with pytest.raises(InvalidTriggerError, match="set UNTIL, or the schedule's") as refusal:
+            RRule(text)
+        assert refusal.value.field == "count"
+
+
+@pytest.mark.parametrize(
+    ("rule", "last"),
+    [
+        ("FREQ=DAILY;INTERVAL=2;COUNT=1000", NOW.replace(month=1, day=1, hour=9) + 1998 * DAY),
+        ("FREQ=HOURLY;COUNT=25", utc("2026-01-02 09:00")),
+        ("FREQ=MINUTELY;INTERVAL=90;COUNT=3", utc("2026-01-01 12:00")),
+        ("FREQ=SECONDLY;INTERVAL=100000;COUNT=2", utc("2026-01-02 12:46:40")),
+    ],
+)
+def test_the_last_of_a_plain_rule_is_found_without_walking(monkeypatch, rule, last):
+    monkeypatch.setattr(Walls, "_from", None)
+    schedule = module._schedule(*module._normal_form(f"{START}\nRRULE:{rule}", None))
+    schedule._rules  # noqa: B018 - builds them
+    monkeypatch.undo()
+
+    trigger = RRule(f"{START}\nRRULE:{rule}")
+
+    assert trigger.next_after(last - SECOND) == last
+    assert trigger.next_after(last) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DTSTART:20260101T090000Z\nfreq=monthly;byday=mo;bysetpos=1;count=900",
+        "freq=monthly;byday=mo;bysetpos=1;count=900",
+    ],
+)
+def test_nothing_is_counted_twice(monkeypatch, text):
+    built = []
+    real_init = Walls.__init__
+
+    def init(walls, rule, dtstart, steps):
+        built.append(dtstart)
+        real_init(walls, rule, dtstart, steps)
+
+    monkeypatch.setattr(Walls, "__init__", init)
+    trigger = RRule(text)
+    for _ in range(3):
+        trigger.next_after(NOW)
+        RRule(trigger.spec).describe()
+
+    assert len(built) == len(set(built))
+
+
+LONG = [
+    "FREQ=YEARLY;INTERVAL=400;BYMONTH=1;BYDAY=MO;BYSETPOS=1",
+    f"FREQ=MONTHLY;INTERVAL=999983;BYSECOND={SIXTY}",
+    "FREQ=MONTHLY;INTERVAL=13;BYMONTHDAY=31",
+    "FREQ=WEEKLY;INTERVAL=999983;BYDAY=TH",
+    "FREQ=WEEKLY;INTERVAL=300;BYMONTH=2;BYDAY=SU",
+    "FREQ=DAILY;INTERVAL=363;BYMONTH=2;BYMONTHDAY=29;BYDAY=TU",
+    "FREQ=DAILY;INTERVAL=999983",
+    "FREQ=HOURLY;INTERVAL=8783;BYHOUR=3",
+    "FREQ=MINUTELY;INTERVAL=527039;BYHOUR=3;BYMINUTE=4",
+    "FREQ=MINUTELY;INTERVAL=499979;BYMONTHDAY=13;BYDAY=FR",
+    "FREQ=SECONDLY;INTERVAL=999983;BYMONTH=2;BYMONTHDAY=29;BYDAY=SU",
+]
+
+
+@pytest.mark.parametrize("rule", LONG)
+def test_a_question_about_a_rare_rule_costs_little(rule):
+    trigger = RRule(f"{START}\nRRULE:{rule}")
+
+    with Stopwatch() as first:
+        trigger.next_after(NOW)
+    with Stopwatch() as second:
+        trigger.latest_until(after=NOW, until=NOW + 3 * DECADE)
+
+    assert first.seconds < 0.1
+    assert second.seconds < 0.1
+
+
+def test_a_question_about_twenty_rare_rules_costs_little():
+    rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
+    trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))
+
+    with Stopwatch() as watch:
+        trigger.next_after(utc("2030-01-01"))
+        trigger.latest_until(after=utc("2030-01-01"), until=utc("2095-01-01"))
+
+    assert watch.seconds < 0.3
+
+
+@pytest.mark.parametrize("rule", LONG)
+def test_what_is_remembered_of_a_barren_time_changes_no_answer(rule):
+    trigger = RRule(f"{START}\nRRULE:{rule}")
+    instants = [NOW + years * DECADE / 10 for years in (400, 30, 600, 0, 31, 2000, 7, 401)]
+
+    remembering = [trigger.next_after(instant) for instant in instants]
+
+    for instant, found in zip(instants, remembering, strict=True):
+        module._schedule.cache_clear()
+        assert trigger.next_after(instant) == found
+
+
+def test_times_of_day_are_limited_over_all_rules():
+    RRule(f"{START}\nFREQ=HOURLY;BYMINUTE={SIXTY};BYSECOND=0,1,2,3")
+
+    with pytest.raises(InvalidTriggerError, match="1800 times a day"):
+        RRule(rules(6, f"FREQ=HOURLY;BYMINUTE={SIXTY};BYSECOND=0,1,2,3,{{0}}5"))
+
+
+def test_texts_take_little_memory():
+    texts = [
+        f"DTSTART:2026010{day}T090000Z\nFREQ=DAILY;BYHOUR={hour};BYMINUTE={SIXTY};BYSECOND=0,1,2,3"
+        for day in range(1, 6)
+        for hour in range(24)
+    ]
+    RRule(texts[0])
+    tracemalloc.start()
+
+    for text in texts:
+        RRule(text).next_after(NOW)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert size / len(texts) < 20_000
+    assert module._schedule.cache_parameters()["maxsize"] == 256
+
+
+@pytest.mark.parametrize("anchor", ["09:00:00", "09:00:00.000001", "09:00:30", "09:00:59.999999"])
+@pytest.mark.parametrize("freq", ["DAILY", "HOURLY", "MINUTELY", "SECONDLY"])
+def test_the_first_occurrence_is_not_before_the_anchor_and_not_lost(anchor, freq):
+    instant = utc(f"2026-07-01 {anchor}")
+    within = SECOND if freq == "SECONDLY" else 60 * SECOND
+
+    trigger = RRule(f"FREQ={freq};COUNT=1", timezone="Europe/Berlin").anchored_at(instant)
+    found = trigger.next_after(instant - MICROSECOND)
+
+    assert timedelta() <= found - instant < within
+    assert trigger.next_after(found) is None
+
+
+def test_an_anchor_in_the_second_pass_of_an_hour_counts_from_its_end():
+    second_pass = utc("2026-10-25 01:30:10")
+
+    trigger = RRule("FREQ=DAILY;COUNT=1", timezone="Europe/Berlin").anchored_at(second_pass)
+
+    assert trigger.next_after(second_pass) == utc("2026-10-25 02:00")
+
+
+def test_an_anchor_with_seconds_is_that_of_the_rule_without_one():
+    instant = utc("2026-07-01 09:00:00.5")
+    rule = RRule("FREQ=HOURLY;INTERVAL=5")
+
+    assert rule.next_after(instant) == rule.anchored_at(instant).next_after(instant)
+
+
+@pytest.mark.parametrize("year", [1, 1900, 1901, 9898, 9899, 9999])
+@pytest.mark.parametrize("zone", [None, "Asia/Seoul", "America/New_York"])
+def test_an_anchor_at_the_ends_of_time_is_refused_as_an_anchor(year, zone):
+    for month, day in ((1, 1), (12, 31)):
+        with pytest.raises(InvalidTriggerError, match="year must lie between") as refusal:
+            RRule("FREQ=DAILY", timezone=zone).anchored_at(datetime(year, month, day, tzinfo=UTC))
+
+        assert refusal.value.field == "anchor"
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Seoul", "America/New_York"])
+@pytest.mark.parametrize("instant", [datetime.min, datetime.max, datetime(9899, 12, 31, 23)])  # noqa: DTZ001, DTZ901
+def test_a_rule_without_dtstart_answers_at_the_ends_of_time(instant, zone):
+    found = RRule("FREQ=DAILY", timezone=zone).next_after(instant.replace(tzinfo=UTC))
+
+    assert found is None or 1900 <= found.year <= 9900

@@ -1,0 +1,75 @@
+"""Solar near the poles: no search runs on, no event comes twice, and none is lost for good."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from celery_dynbeat.triggers import Solar
+from celery_dynbeat.triggers import solar as module
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+YEAR_END = datetime(2026, 12, 31, tzinfo=UTC)
+LATITUDES = [-90, -89.9, -88, -66.6, -30, 0, 52.52, 70, 89.6, 89.74, 89.9, 89.9999999999, 90]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered():
+    for each in (module._fire_time, module._event_on, module._noon):
+        each.cache_clear()
+
+
+def fire_times(trigger, start, stop):
+    instant, found = start, []
+    while (instant := trigger.next_after(instant)) is not None and instant < stop:
+        found.append(instant)
+    return found
+
+
+@pytest.mark.timeout(20)
+def test_the_search_ends_where_that_of_ephem_does_not():
+    dawn = Solar("dawn_astronomical", latitude=89.9, longitude=-147.07420713712082)
+    asked = datetime(2028, 11, 12, 11, 3, 19, tzinfo=UTC)
+
+    assert asked < dawn.next_after(asked) < asked + 400 * DAY
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("latitude", LATITUDES)
+@pytest.mark.parametrize("event", module.EVENTS)
+def test_no_event_comes_twice_or_stays_away_for_good(event, latitude):
+    trigger = Solar(event, latitude=latitude, longitude=-147.07420713712082)
+    # Where the event happens all the year, two months tell as much as two years.
+    days = 750 if abs(latitude) > 60 else 60
+    started = time.process_time()
+
+    found = fire_times(trigger, YEAR_END, YEAR_END + days * DAY)
+
+    distances = [later - earlier for earlier, later in pairwise(found)]
+    assert min(distances) >= 20 * HOUR
+    assert max(distances) < 367 * DAY
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("latitude", [90, -90])
+def test_at_a_pole_the_sun_rises_once_a_year(latitude):
+    sunrise = Solar("sunrise", latitude=latitude, longitude=0)
+
+    found = fire_times(sunrise, YEAR_END, YEAR_END + 1461 * DAY)
+
+    assert [instant.year for instant in found] == [2027, 2028, 2029, 2030]
+    assert {instant.month for instant in found} == ({3} if latitude > 0 else {9})
+
+
+@pytest.mark.parametrize("event", module.EVENTS)
+def test_one_question_costs_little(event):
+    trigger = Solar(event, latitude=89.9, longitude=100)
+    dearest = 0
+
+    for days in range(0, 400, 7):
+        started = time.process_time()
+        trigger.next_after(YEAR_END + days * DAY)
+        dearest = max(dearest, time.process_time() - started)
+
+    assert dearest < 0.3
