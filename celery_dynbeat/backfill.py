@@ -1,7 +1,7 @@
 """Past fire times to runs, a batch at a time, within one transaction for each batch.
 
     due backfill -> room? -> next fire times -> those without a run: recorded, pending -> publish
-                     no: look again after PAUSE
+                     no: look again after the poll interval
 
 - Never more than ``batch_size`` runs of a schedule's backfills are unfinished, so a queue is never
   flooded; where runs must not overlap, one is made at a time, and none beside another run.
@@ -80,7 +80,8 @@ def _go_on(
     rule = rule_of(schedule, settings)
     room = _room(session, backfill, rule, now)
     if room <= 0:
-        backfill.next_run_at = now + PAUSE
+        # Not PAUSE: hundreds that wait for their runs would keep beat at nothing else.
+        backfill.next_run_at = now + settings.poll_interval
         return []
     window = _window(backfill, schedule, rule)
     if not window:

@@ -20,7 +20,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
-from celery_dynbeat.db.models import Status
+from celery_dynbeat.db.models import Origin, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.planning import Plan, first_fire, passed, plan, run_at
 from celery_dynbeat.publish import Outgoing
@@ -40,11 +40,12 @@ HEAVY_SHARE = 10
 class Claimed:
     """What one claim decided, row by row.
 
-    ``terminate`` are runs in progress that a newer one replaces. ``heavy`` are the owners who had a
-    large share of a batch that was full.
+    ``terminate`` are runs in progress that a newer one replaces. ``full``: more may be due than
+    fits into a batch; ``heavy`` are the owners who had a large share of it then.
     """
 
     rows: int = 0
+    full: bool = False
     outgoing: list[Outgoing] = field(default_factory=list)
     terminate: list[str] = field(default_factory=list)
     heavy: frozenset[str] = frozenset()
@@ -66,25 +67,34 @@ def claim(
     """
     claimed = Claimed()
     rows = _lock_due(session, now=now, limit=settings.batch_size, heavy=heavy)
-    if len(rows) >= settings.batch_size:
-        shares = Counter(row.owner for row in rows)
-        heaviest = settings.batch_size / HEAVY_SHARE
-        claimed.heavy = frozenset(owner for owner in shares if shares[owner] > heaviest)
-    busy = _busy(session, rows, now=now, settings=settings)
+    claimed.full = len(rows) >= settings.batch_size
+    busy = _Busy(session, rows, now=now, settings=settings)
     for row in rows:
         left = settings.batch_size - len(claimed.outgoing)
         if left <= 0:
             # A backlog: the rows behind stay due for the next pass.
+            claimed.full = True
             break
         claimed.rows += 1
         try:
             limit = min(left, CATCH_UP_BATCH)
-            _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy[row.id])
+            _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy)
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
+    claimed.full |= len(claimed.outgoing) >= settings.batch_size
+    if claimed.full:
+        claimed.heavy = _heavy(rows[: claimed.rows], claimed.outgoing, settings.batch_size)
     _record(session, claimed, now=now)
     return claimed
+
+
+def _heavy(
+    rows: Sequence[Row[Any]], outgoing: Sequence[Outgoing], batch_size: int
+) -> frozenset[str]:
+    """Return the owners who had more than their share of a full batch, in rows or in runs."""
+    shares = Counter(row.owner for row in rows) | Counter(run.owner for run in outgoing)
+    return frozenset(owner for owner in shares if shares[owner] > batch_size / HEAVY_SHARE)
 
 
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
@@ -97,7 +107,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
             allowed_tasks.check(settings, owner=row.owner, task=row.task)
             rule = rule_of(cast("RuleColumns", row), settings)
             _tell_passed(claimed, row, rule, now)
-            fire_at = first_fire(rule, now=now)
+            fire_at = first_fire(rule, now=now, last_run_at=row.last_run_at)
             claimed.changes.append(_moved(row, rule, Plan(next_fire_at=fire_at), now))
         # As above: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
@@ -116,20 +126,28 @@ def _lock_due(
     return [*others, *theirs]
 
 
-def _busy(
-    session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
-) -> Counter[int]:
-    """Count the runs of each schedule that overlap with its next, where its policy asks for it."""
-    longest = {
-        row.id: _counts_for(row, settings)
-        for row in rows
-        if (row.overlap or settings.overlap) != "allow"
-    }
-    return Counter(
-        run.schedule_id
-        for run in overlaps.unfinished(session, list(longest))
-        if run.started_at is None or now - run.started_at < longest[run.schedule_id]
-    )
+class _Busy:
+    """The runs of each schedule that overlap with its next, where its policy asks for it."""
+
+    def __init__(
+        self, session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+    ) -> None:
+        longest = {
+            row.id: _counts_for(row, settings)
+            for row in rows
+            if (row.overlap or settings.overlap) != "allow"
+        }
+        counting = [
+            run
+            for run in overlaps.unfinished(session, list(longest))
+            if run.started_at is None or now - run.started_at < longest[run.schedule_id]
+        ]
+        self.unfinished = Counter(run.schedule_id for run in counting)
+        self.waiting = Counter(
+            run.schedule_id
+            for run in counting
+            if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
+        )
 
 
 def _counts_for(row: Row[Any], settings: Settings) -> timedelta:
@@ -146,7 +164,7 @@ def _decide(
     now: datetime,
     settings: Settings,
     limit: int,
-    busy: int,
+    busy: "_Busy",
 ) -> None:
     _check_payload(row)
     allowed_tasks.check(settings, owner=row.owner, task=row.task)
@@ -158,7 +176,9 @@ def _decide(
         run_count=row.run_count,
         now=now,
         limit=limit,
-        busy=busy,
+        busy=busy.unfinished[row.id],
+        waiting=busy.waiting[row.id],
+        last_run_at=row.last_run_at,
     )
     new = [records.outgoing(row, at, now=now, settings=settings) for at in planned.runs]
     claimed.changes.append(_moved(row, rule, planned, now))
@@ -182,14 +202,22 @@ def _tell_passed(claimed: Claimed, row: Row[Any], rule: Rule, now: datetime) -> 
 
 
 def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
-    claimed.terminate = overlaps.replace(session, claimed.replaced, now=now)
     new = runs.add(session, claimed.records)
+    _replace(session, claimed, new, now=now)
     claimed.outgoing = [outgoing for outgoing in claimed.outgoing if outgoing.run_id in new]
     _uncount(claimed, new)
     # One statement for each set of columns that is written.
     for columns in {frozenset(change) for change in claimed.changes}:
         same = [change for change in claimed.changes if change.keys() == columns]
         schedules.advance(session, same)
+
+
+def _replace(session: Session, claimed: Claimed, new: Collection[str], *, now: datetime) -> None:
+    """Cancel the runs that new ones replace; a fire time that had its run already replaces none."""
+    by = {run.schedule_id: run.run_id for run in claimed.outgoing if run.run_id in new}
+    replaced = [schedule_id for schedule_id in claimed.replaced if schedule_id in by]
+    ids = [by[schedule_id] for schedule_id in replaced]
+    claimed.terminate = overlaps.replace(session, replaced, by=ids, now=now)
 
 
 def _uncount(claimed: Claimed, new: Collection[str]) -> None:

@@ -21,6 +21,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from sqlalchemy.orm import Session
@@ -32,9 +33,10 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
 from celery_dynbeat.lost import take_lost
+from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.publish import Outgoing, Published
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import agenda, runs, schedules
+from celery_dynbeat.store import agenda, overlaps, runs, schedules
 from celery_dynbeat.sweep import take_overdue
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ logger = logging.getLogger(__name__)
 #: When all that is due is in the hands of other beats, look again after this.
 ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 NOW = timedelta(0)
-#: How often beat looks for lost runs within dynbeat_node_timeout.
+#: How often beat looks after what runs within dynbeat_node_timeout.
 LOOKS = 4
 
 
@@ -81,7 +83,8 @@ class Dispatcher:
         self._settings = settings
         self._reached = reached
         self._heavy: frozenset[str] = frozenset()
-        self._looked_for_lost_at: datetime | None = None
+        self._backlog = False
+        self._looked_at: datetime | None = None
 
     def run_pass(self) -> timedelta:
         """Send a batch of what is due and return how long beat may sleep.
@@ -91,15 +94,16 @@ class Dispatcher:
         """
         self._publisher.connect()
         now = self._clock.now()
+        self._backlog = False
         todo = self._database.read(agenda.read)
         moved = self._plan_new(now) if todo.unplanned else 0
         if _is_due(todo.next_run_at, now):
             moved += self._dispatch_due(now)
         if _is_due(todo.overdue_at, now):
             moved += self._republish_overdue(now)
-        moved += self._give_up_lost(now)
+        moved += self._look_after_running(now)
         # Only when this pass has caught up with what is live: the past has waited so long already.
-        if moved < self._settings.batch_size and _is_due(todo.backfill_at, now):
+        if not self._backlog and _is_due(todo.backfill_at, now):
             moved += self._go_on_with_backfill(now)
         if moved:
             return NOW
@@ -125,7 +129,7 @@ class Dispatcher:
 
         claimed = self._database.run(work)
         self._reached("committed")
-        self._heavy = claimed.heavy
+        self._heavy, self._backlog = claimed.heavy, claimed.full
         self._terminate(claimed.terminate)
         self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
         return claimed.rows
@@ -144,17 +148,25 @@ class Dispatcher:
                 extra={"event": Event.TERMINATE_FAILED},
             )
 
-    def _give_up_lost(self, now: datetime) -> int:
-        """Look for runs whose worker is gone, a few times within the time that makes it so."""
-        interval, looked_at = self._settings.node_timeout / LOOKS, self._looked_for_lost_at
+    def _look_after_running(self, now: datetime) -> int:
+        """Look for runs whose worker is gone, and for those that were to end and have not."""
+        interval, looked_at = self._settings.node_timeout / LOOKS, self._looked_at
         # A clock that went back does not count.
         if looked_at is not None and timedelta(0) <= now - looked_at < interval:
             return 0
-        lost = self._database.run(
-            lambda session: take_lost(session, now=now, settings=self._settings),
+        settings = self._settings
+        lost, failing = self._database.run(
+            lambda session: take_lost(session, now=now, settings=settings),
         )
-        if lost < self._settings.batch_size:
-            self._looked_for_lost_at = now
+        for schedule_id, limit in failing.items():
+            self._database.run(
+                partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now)
+            )
+        # The broadcast may have been missed, or never sent: beat may have died before it.
+        asked = partial(overlaps.cancelled, before=now - interval, limit=settings.batch_size)
+        self._terminate(self._database.read(asked))
+        if lost < settings.batch_size:
+            self._looked_at = now
         return lost
 
     def _republish_overdue(self, now: datetime) -> int:

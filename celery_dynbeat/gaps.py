@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from celery_dynbeat.planning import COUNT_LIMIT, TICK, Skip
+from celery_dynbeat.planning import COUNT_LIMIT, TICK, Skip, following
 from celery_dynbeat.rules import Rule
 from celery_dynbeat.triggers import Trigger
 
@@ -51,7 +51,7 @@ def fire_times(rule: Rule, *, start: datetime, end: datetime, limit: int) -> lis
     fire_at = rule.trigger.next_after(first - TICK)
     while fire_at is not None and fire_at <= until and len(found) < limit:
         found.append(fire_at)
-        fire_at = rule.trigger.next_after(fire_at)
+        fire_at = following(rule, fire_at)
     return found
 
 

@@ -2,35 +2,49 @@
 
     running, its node is gone, on_lost="record" (the default)         -> lost
     running, its node is gone, on_lost="rerun" (an idempotent task)    -> pending, sent once more
+    the same, for the MOST_ATTEMPTS-th time: it may be what kills them -> lost
+    running, its node is gone, a newer run was to replace it           -> revoked
 
 A worker that was only slow and comes back records how its attempt ended, over ``lost``. Against a
 second start stands the guard: what the broker delivers again finds the run started or ended.
 """
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import Origin, Status
 from celery_dynbeat.events import Event
-from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import losses
 
 logger = logging.getLogger(__name__)
 
+#: A run that took as many workers with it is not sent again.
+MOST_ATTEMPTS = 5
 
-def take_lost(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Deal with a batch of runs whose worker is gone, and return how many they were."""
+
+def take_lost(
+    session: Session, *, now: datetime, settings: Settings
+) -> tuple[int, Mapping[int, int]]:
+    """Deal with a batch of runs whose worker is gone.
+
+    Returns how many they were, and the schedules that may have to be paused for it, each with the
+    number of failures in a row that its policy allows.
+    """
     silent_since = now - settings.node_timeout
     rows = losses.lock_lost(session, silent_since=silent_since, limit=settings.batch_size)
-    again = [row.id for row in rows if _is_rerun(row, settings)]
-    lost = [row for row in rows if row.id not in set(again)]
-    losses.rerun(session, again, now=now)
-    losses.mark_lost(session, [row.id for row in lost], now=now)
+    cancelled = [row for row in rows if row.cancelled_at is not None]
+    again = [row for row in rows if row not in cancelled and _is_rerun(row, settings)]
+    lost = [row for row in rows if row not in cancelled and row not in again]
+    reason = "overlap: a newer run took its place"
+    losses.end(session, _ids(cancelled), status=Status.REVOKED, now=now, error=reason)
+    losses.rerun(session, _ids(again), now=now)
+    losses.end(session, _ids(lost), status=Status.LOST, now=now, error="its worker is gone")
     for row in rows:
         logger.warning(
             "run %s is lost: its worker %s is gone",
@@ -38,13 +52,22 @@ def take_lost(session: Session, *, now: datetime, settings: Settings) -> int:
             row.worker,
             extra={"event": Event.RUN_LOST, "run_id": row.id},
         )
-    # Those of a schedule that was deleted are lost without a successor.
-    for schedule_id in sorted({row.schedule_id for row in lost if row.schedule_id is not None}):
-        pause_if_failing(session, schedule_id=schedule_id, settings=settings, now=now)
-    return len(rows)
+    return len(rows), _limits(lost, settings)
+
+
+def _ids(rows: list[Row[Any]]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def _limits(lost: list[Row[Any]], settings: Settings) -> dict[int, int]:
+    # The schedule of a run may be deleted by now.
+    limits = {row.schedule_id: row.pause_after_failures for row in lost if row.schedule_id}
+    default = settings.pause_after_failures
+    asked = {key: default if limit is None else limit for key, limit in limits.items()}
+    return {key: limit for key, limit in sorted(asked.items()) if limit}
 
 
 def _is_rerun(row: Row[Any], settings: Settings) -> bool:
     # A pause and a delete win against a new attempt, as they do against the first.
-    wanted = (row.on_lost or settings.on_lost) == "rerun"
+    wanted = (row.on_lost or settings.on_lost) == "rerun" and row.attempt < MOST_ATTEMPTS
     return wanted and (bool(row.enabled) or row.origin == Origin.MANUAL)

@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Schedule, Status
 from celery_dynbeat.events import Event
-from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import losses, runs, schedules
 
 logger = logging.getLogger(__name__)
@@ -32,17 +31,12 @@ def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> Non
     )
 
 
-def pause_if_failing(
-    session: Session, *, schedule_id: int, settings: Settings, now: datetime
-) -> bool:
-    """Pause the schedule when its last runs, as many as its policy says, all failed or were lost.
+def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: datetime) -> bool:
+    """Pause the schedule when its last ``limit`` runs all failed or were lost; say whether it was.
 
-    What ended before the last edit or resume does not count. Return whether it was paused.
+    What ended before the last edit or resume does not count. To be called in a transaction of its
+    own: it locks the schedule, which goes before its runs.
     """
-    most = schedules.pause_after_failures(session, schedule_id=schedule_id)
-    limit = settings.pause_after_failures if most is None else most
-    if not limit:
-        return False
     row = schedules.lock_id(session, schedule_id=schedule_id)
     if row is None or not row.enabled:
         return False
@@ -52,13 +46,15 @@ def pause_if_failing(
     ]
     if len(failures) < limit:
         return False
-    reason = f"{limit} failures in a row; the last: {failures[0].error}"
+    rule = f"{limit} failures in a row"
+    reason = f"{rule}; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
     logger.warning(
         "schedule %r of owner %r is paused: %s",
         row.name,
         row.owner,
-        reason,
+        # Not the error: what a task raises may hold its arguments.
+        rule,
         extra={"event": Event.SCHEDULE_PAUSED, "schedule_id": row.id},
     )
     return True

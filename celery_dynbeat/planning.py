@@ -54,12 +54,17 @@ class Plan:
         return self.send + self.hold
 
 
-def first_fire(rule: Rule, *, now: datetime) -> datetime | None:
+def first_fire(
+    rule: Rule, *, now: datetime, last_run_at: datetime | None = None
+) -> datetime | None:
     """Return the first fire time after ``now``, or None when there is none.
 
-    A ``start_at`` in the future may itself be a fire time.
+    A ``start_at`` in the future may itself be a fire time. It is not nearer to ``last_run_at``, the
+    fire time of the newest run, than the rule allows.
     """
     after = now if rule.start_at is None else max(now, rule.start_at - TICK)
+    if last_run_at is not None:
+        after = max(after, min(last_run_at, now) + rule.min_interval - TICK)
     return _next(rule, after)
 
 
@@ -97,26 +102,31 @@ def plan(
     now: datetime,
     limit: int,
     busy: int = 0,
+    waiting: int = 0,
+    last_run_at: datetime | None = None,
 ) -> Plan:
     """Decide about the fire times from ``fire_at`` up to ``now``.
 
     ``fire_at`` is the schedule's next fire time, and due. At most ``limit`` fire times become runs;
     with ``catch_up="all"`` the rest stays due for the next pass. ``run_count`` counts the runs made
-    so far, ``busy`` those of them that count against overlap.
+    so far, ``busy`` those of them that count against overlap, ``waiting`` those of these that wait
+    for another to end. ``last_run_at`` is the fire time of the newest.
     """
     until = _due_until(rule, fire_at, now)
     if rule.max_runs is not None:
         limit = min(limit, rule.max_runs - run_count)
     if fire_at > until or limit <= 0:
         return Plan()
-    decide = _all if rule.catch_up == "all" else _newest_only
+    # Of runs that replace each other only the newest is worth sending.
+    every = rule.catch_up == "all" and rule.overlap != "cancel_previous"
+    decide = _all if every else _newest_only
     wanted, missed, reached = decide(rule, fire_at, until, now, limit)
-    send, hold, refused, reason = _admit(rule.overlap, wanted, busy)
+    send, hold, refused, reason = _admit(rule.overlap, wanted, busy, waiting)
     exhausted = rule.max_runs is not None and run_count + len(send) + len(hold) >= rule.max_runs
     overlapped = Skip(refused[-1], len(refused), reason) if refused else None
     if wanted:
         reached = max(reached, wanted[-1] + rule.min_interval - TICK)
-    skips = (missed, overlapped, _too_near(rule, wanted))
+    skips = (missed, overlapped, _too_near(rule, fire_at, wanted, last_run_at))
     return Plan(
         send=send,
         hold=hold,
@@ -139,14 +149,15 @@ _Instants = tuple[datetime, ...]
 
 
 def _admit(
-    overlap: str, wanted: _Instants, busy: int
+    overlap: str, wanted: _Instants, busy: int, waiting: int
 ) -> tuple[_Instants, _Instants, _Instants, str]:
     """Return what is sent, what waits, what is refused, and why, with ``busy`` runs unfinished."""
     if overlap == "skip":
         free = 0 if busy else 1
         return wanted[:free], (), wanted[free:], "overlap: the run before had not ended"
     if overlap == "buffer_one":
-        free, room = (0 if busy else 1), max(2 - busy, 0)
+        free = 0 if busy else 1
+        room = free + (0 if waiting else 1)
         reason = "overlap: the run before had not ended, and one waited already"
         return wanted[:free], wanted[free:room], wanted[room:], reason
     if overlap == "cancel_previous":
@@ -195,15 +206,21 @@ def _fire_times(
         fire_at = following(rule, fire_at)
 
 
-def _too_near(rule: Rule, wanted: _Instants) -> Skip | None:
-    """Return the Skip for what lies between the fire times in ``wanted``, too near to them."""
+def _too_near(
+    rule: Rule, fire_at: datetime, wanted: _Instants, last_run_at: datetime | None
+) -> Skip | None:
+    """Return the Skip for what lay between these fire times, too near to the one before.
+
+    What follows the newest is told when its successor comes: it has not passed.
+    """
+    earlier = list(wanted[:-1])
+    if last_run_at is not None and following(rule, last_run_at) == fire_at:
+        earlier.insert(0, last_run_at)
     near = []
-    for fire_at in wanted:
-        first = _next(rule, fire_at)
-        until = fire_at + rule.min_interval - TICK
-        until = until if rule.end_at is None else min(until, rule.end_at)
-        if first is not None and first <= until:
-            near.append(_skip(rule, first, until, TOO_NEAR))
+    for instant in earlier:
+        first = _next(rule, instant)
+        if first is not None and first < instant + rule.min_interval:
+            near.append(_skip(rule, first, instant + rule.min_interval - TICK, TOO_NEAR))
     skips = [skip for skip in near if skip is not None]
     return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
 

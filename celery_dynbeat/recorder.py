@@ -21,7 +21,7 @@ from celery_dynbeat.db.models import UNFINISHED, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import attempts, overlaps, runs
+from celery_dynbeat.store import attempts, losses, overlaps
 
 logger = logging.getLogger(__name__)
 
@@ -98,26 +98,23 @@ class Recorder:
             self._report_dropped(len(self._kept))
 
     def _write(self, outcome: Outcome) -> None:
-        self._database.run(lambda session: self._write_within(session, outcome))
+        written = self._database.run(lambda session: self._write_within(session, outcome))
+        if written and outcome.status == Status.FAILED:
+            # In a transaction of its own: schedules are locked before their runs.
+            self._database.run(lambda session: self._pause_if_failing(session, outcome))
 
-    def _write_within(self, session: Session, outcome: Outcome) -> None:
-        if not write(session, outcome):
-            return
-        if outcome.status == Status.FAILED:
-            self._pause_if_failing(session, outcome)
+    def _write_within(self, session: Session, outcome: Outcome) -> bool:
+        written = write(session, outcome)
         ended = outcome.awaited and outcome.status not in UNFINISHED
-        if ended and overlaps.release(session, run_id=outcome.run_id, now=outcome.at):
+        if written and ended and overlaps.release(session, run_id=outcome.run_id, now=outcome.at):
             self._announce(session)
+        return written
 
     def _pause_if_failing(self, session: Session, outcome: Outcome) -> None:
-        run = runs.get(session, run_id=outcome.run_id)
-        if run is not None and run.schedule_id is not None:
-            pause_if_failing(
-                session,
-                schedule_id=run.schedule_id,
-                settings=self._settings,
-                now=outcome.at,
-            )
+        schedule_id, most = losses.pause_policy(session, run_id=outcome.run_id)
+        limit = self._settings.pause_after_failures if most is None else most
+        if schedule_id is not None and limit:
+            pause_if_failing(session, schedule_id=schedule_id, limit=limit, now=outcome.at)
 
     def _keep(self, outcome: Outcome, error: SQLAlchemyError | None) -> None:
         if len(self._kept) >= KEPT:

@@ -13,6 +13,8 @@ from celery_dynbeat.errors import ConfigurationError
 PREFIX = "dynbeat_"
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 LARGEST_BATCH = 10_000
+#: Added to the present instant it gives one that every database holds.
+LONGEST = timedelta(days=36_525)
 CATCH_UPS = ("latest", "all", "none")
 OVERLAPS = ("allow", "skip", "buffer_one", "cancel_previous")
 ON_LOST = ("record", "rerun")
@@ -65,22 +67,25 @@ def _batch(value: object) -> int:
 
 
 def _duration(value: object) -> timedelta:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            value = timedelta(seconds=value)
-        except (OverflowError, ValueError):
-            value = None
-    if not isinstance(value, timedelta) or value <= timedelta(0):
+    seconds = _seconds(value)
+    if seconds is None or not seconds >= timedelta.resolution.total_seconds():
         msg = "must be a positive number of seconds or a positive timedelta"
         raise ValueError(msg)
-    return value
+    if seconds > LONGEST.total_seconds():
+        msg = f"must be at most {LONGEST.days} days (100 years): give less, or leave it unset"
+        raise ValueError(msg)
+    return timedelta(seconds=seconds)
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _delay(value: object) -> timedelta:
     """Check a duration that may be zero."""
-    if value in {0, timedelta(0)} and not isinstance(value, bool):
-        return timedelta(0)
-    return _duration(value)
+    return timedelta(0) if _seconds(value) == 0 else _duration(value)
 
 
 def _patterns(value: object) -> tuple[str, ...]:

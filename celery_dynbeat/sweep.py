@@ -6,7 +6,8 @@
   that ends the run makes it overdue at once; looking again is for workers that die.
 - ``sent`` for longer than dynbeat_resend_after: the broker forgot its queue, or the queue is long.
   Should both messages arrive, the guard lets one start.
-- past its ``expires_after``: recorded as expired instead.
+- past its ``expires_after`` before its first start: recorded as expired instead.
+- of a schedule that is paused by now: revoked. Of a task that is not allowed: failed.
 
 Taking a run in hand pushes its ``overdue_at`` on, so two beats never publish the same one at once,
 and a beat that dies in the middle leaves it to the next.
@@ -19,11 +20,13 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import allowed_tasks
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.errors import InvalidScheduleError
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import expires_at, max_run_time
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import overlaps, runs
+from celery_dynbeat.store import overlaps, runs, schedules
 
 
 def take_overdue(
@@ -38,7 +41,11 @@ def take_overdue(
     """
     orphans = runs.revoke_orphans(session, now=now)
     rows = runs.lock_overdue(session, now=now, limit=settings.batch_size)
-    overdue = [_outgoing(row, settings) for row in rows]
+    paused = [row.id for row in rows if not row.enabled and row.origin != Origin.MANUAL]
+    runs.revoke(session, paused, now=now, reason="the schedule was paused")
+    forbidden = [row.id for row in rows if _refused(session, row, now=now, settings=settings)]
+    gone = {*paused, *forbidden}
+    overdue = [_outgoing(row, settings) for row in rows if row.id not in gone]
     expired = {
         run.run_id for run in overdue if run.expires_at is not None and run.expires_at <= now
     }
@@ -46,7 +53,19 @@ def take_overdue(
     runs.mark_expired(session, sorted(expired), now=now)
     runs.lease(session, [run.run_id for run in alive], overdue_at=now + settings.dispatch_timeout)
     waiting = _waiting(session, rows, now=now, settings=settings)
-    return orphans + len(overdue), [run for run in alive if run.run_id not in waiting]
+    return orphans + len(rows), [run for run in alive if run.run_id not in waiting]
+
+
+def _refused(session: Session, row: Row[Any], *, now: datetime, settings: Settings) -> bool:
+    """Return whether the schedule's task is not allowed, by now; then it is set aside."""
+    try:
+        allowed_tasks.check(settings, owner=row.owner, task=row.task)
+    except InvalidScheduleError as error:
+        runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
+        text = f"{type(error).__name__}: {error}"
+        schedules.set_aside(session, schedule_id=row.schedule_id, version=row.version, error=text)
+        return True
+    return False
 
 
 def _waiting(
@@ -79,6 +98,7 @@ def _is_blocked(
 
 
 def _outgoing(row: Row[Any], settings: Settings) -> Outgoing:
+    expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
     return Outgoing(
         run_id=row.id,
         schedule_id=row.schedule_id,
@@ -90,6 +110,7 @@ def _outgoing(row: Row[Any], settings: Settings) -> Outgoing:
         kwargs=row.kwargs,
         options=row.options,
         scheduled_for=row.scheduled_for,
-        expires_at=expires_at(row.expires_after, created_at=row.created_at, settings=settings),
+        # A run that lost its worker has started in time.
+        expires_at=None if row.attempt else expiry,
         overlap=row.overlap or settings.overlap,
     )

@@ -59,8 +59,7 @@ class Backfilling:
             now = self._context.clock.now()
             made = _new(self._context, session, row, (start, end), now=now)
             made.batch_size = batch_size
-            session.add(made)
-            session.flush()
+            backfills.add(session, made)
             self._context.notifier.announce(session)
             return BackfillInfo.of(made, row)
 

@@ -17,7 +17,7 @@ from celery_dynbeat.client import limits, timing
 from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.client.context import Context
-from celery_dynbeat.client.fields import columns, merge_options
+from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
 from celery_dynbeat.db.models import Origin, Run, Schedule, Status
 from celery_dynbeat.errors import (
     InvalidTriggerError,
@@ -94,7 +94,11 @@ def change(
 ) -> None:
     """Apply ``given`` to a locked row; nothing happens when it says what the row says already."""
     rest = {key: value for key, value in given.items() if key != "trigger"}
-    values = columns(merge_options(row.options, rest), limit=context.settings.max_payload_bytes)
+    values = columns(
+        merge_options(row.options, rest),
+        limit=context.settings.max_payload_bytes,
+        current={column: getattr(row, column) for column in PAYLOAD},
+    )
     if "trigger" in given:
         values |= _trigger_columns(context, given["trigger"], now)
     limits.check(context, row, values, trigger=given.get("trigger"), now=now)

@@ -16,6 +16,9 @@ from celery_dynbeat.triggers import Trigger
 DESCRIPTION_LENGTH = 1024
 TAG_LENGTH = 64
 TAGS = 32
+#: The columns that go into the message, and that dynbeat_max_payload_bytes is about.
+PAYLOAD = ("kwargs", "args", "options")
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Fields(TypedDict, total=False):
@@ -54,10 +57,13 @@ class Changes(Fields, total=False):
     trigger: Trigger
 
 
-def columns(given: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
+def columns(
+    given: Mapping[str, Any], *, limit: int, current: Mapping[str, Any] = _NOTHING
+) -> dict[str, Any]:
     """Return the columns for what was ``given``; args, kwargs and options within ``limit`` bytes.
 
-    Raises InvalidScheduleError.
+    Those that are not given count as they are in ``current``; where none is given, their size is
+    no matter. Raises InvalidScheduleError.
     """
     values: dict[str, Any] = {}
     for field, value in given.items():
@@ -67,7 +73,7 @@ def columns(given: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
             raise refuse(field, value, f"there is no such field; known are {known}")
         values[field] = check(field, value)
     _check_span(values)
-    _check_size(values, limit)
+    _check_size(values, current, limit)
     return values
 
 
@@ -178,15 +184,19 @@ def _check_span(values: Mapping[str, Any]) -> None:
         raise refuse("end_at", end_at, f"must not be before start_at = {start_at!r}")
 
 
-def _check_size(values: Mapping[str, Any], limit: int) -> None:
-    payload = [values[key] for key in ("args", "kwargs", "options") if key in values]
+def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: int) -> None:
+    given = [key for key in PAYLOAD if key in values]
+    if not given:
+        return
+    merged = {**current, **values}
+    payload = [merged[key] for key in PAYLOAD if key in merged]
     size = len(json.dumps(payload, ensure_ascii=False).encode())
     if size > limit:
         rule = (
             f"args, kwargs and options are {size} bytes as JSON, dynbeat_max_payload_bytes allows"
             f" {limit}: store large data elsewhere and pass its key"
         )
-        raise refuse("kwargs", values.get("kwargs"), rule)
+        raise refuse(given[0], values[given[0]], rule)
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {

@@ -25,7 +25,7 @@ from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
 from celery_dynbeat.triggers.base import SAMPLE
-from celery_dynbeat.triggers.fields import parse_fields
+from celery_dynbeat.triggers.cron_fields import parse_fields
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
 #: No clock of the tz database goes forward by more from 2026 on (Antarctica/Troll).

@@ -11,6 +11,7 @@ from kombu.compression import encoders
 from kombu.serialization import registry
 
 from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
+from celery_dynbeat.publish import is_reserved
 
 PRIORITIES = 255
 #: Octets in an AMQP short string: names of queues, keys of headers.
@@ -68,6 +69,12 @@ def _headers(field: str, value: Any) -> None:
         raise refuse(field, value, "must be a mapping")
     for key in value:
         _short(field, key)
+        if is_reserved(key):
+            rule = (
+                "is a header that Celery or dynbeat writes, and that would change what is run;"
+                f" choose another name, such as {'my_' + key!r}"
+            )
+            raise refuse(field, key, rule)
     _integers(field, value)
 
 

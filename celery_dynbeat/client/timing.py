@@ -14,7 +14,7 @@ def plan_from(context: Context, row: Schedule, *, now: datetime) -> None:
     """Give a row the first fire time after ``now``; one that has none is finished."""
     spent = row.max_runs is not None and row.run_count >= row.max_runs
     rule = context.rule(row)
-    fire_at = None if spent else first_fire(rule, now=now)
+    fire_at = None if spent else first_fire(rule, now=now, last_run_at=row.last_run_at)
     row.next_fire_at = fire_at
     row.next_run_at = None if fire_at is None else run_at(rule, fire_at)
     row.finished_at = now if fire_at is None else None

@@ -240,6 +240,8 @@ class Run(Base):
     sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When a newer run was to take the place of this one (overlap): nobody begins it again.
+    cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     worker: Mapped[str | None] = mapped_column(exact_text(NAME_LENGTH))
     worker_pid: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(LongText)

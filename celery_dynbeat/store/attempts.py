@@ -35,6 +35,7 @@ def start(
     """
     fresh = Run.status.in_(UNSTARTED) if retries == 0 else Run.status.not_in(_FINAL)
     condition = fresh if retries == 0 else fresh & (Run.retries < retries)
+    condition &= Run.cancelled_at.is_(None)
     begun = _Begun(retries=retries, worker=worker, pid=pid, now=now)
     return _start(session, run_id, condition, begun)
 
@@ -54,6 +55,7 @@ def restart(
         Run.status.in_((Status.RUNNING, Status.LOST))
         & (Run.retries == retries)
         & (Run.started_at == started_at)
+        & Run.cancelled_at.is_(None)
     )
     begun = _Begun(retries=retries, worker=worker, pid=pid, now=now)
     return _start(session, run_id, condition, begun)

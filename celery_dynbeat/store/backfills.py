@@ -60,9 +60,20 @@ def remove_orphans(session: Session, *, now: datetime) -> int:
 
 
 def going_on(session: Session, *, schedule_id: int) -> Backfill | None:
-    """Return the backfill of the schedule that has not ended; there is one at most."""
-    statement = _of(schedule_id).where(Backfill.finished_at.is_(None)).limit(1)
-    return session.scalars(statement).one_or_none()
+    """Return the backfill of the schedule that has not ended, locked; there is one at most."""
+    # A locking read: the caller's snapshot may be older than another's backfill.
+    statement = _of(schedule_id).where(Backfill.finished_at.is_(None)).limit(1).with_for_update()
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+def add(session: Session, backfill: Backfill) -> None:
+    """Insert a backfill of a schedule that is locked."""
+    # To PostgreSQL the schedule is changed by it: a transaction with an older snapshot, which
+    # cannot see the backfill, can then not lock the schedule for another one.
+    locked = update(Schedule).where(Schedule.id == backfill.schedule_id)
+    affected(session, locked.values(version=Schedule.version))
+    session.add(backfill)
+    session.flush()
 
 
 def lock(session: Session, *, schedule_id: int, backfill_id: int | None) -> Backfill | None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import Row, and_, or_, select, update
 from sqlalchemy.orm import Session
+from sqlalchemy.orm import join as orm_join
 
-from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule, Status
+from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule, Status
 from celery_dynbeat.store.runs import affected
 
 
@@ -15,32 +16,57 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Sequen
     """Return up to ``limit`` running runs whose worker is gone, with what decides their fate.
 
     Gone is a node whose name another process took since, or one of which nothing was heard after
-    ``silent_since``. The rows are locked; rows that another beat has locked are skipped.
+    ``silent_since``. The runs are locked; those that another beat has locked are skipped.
     """
+    # Three steps, because MariaDB locks the joined tables too: a node whose row a heartbeat has
+    # locked would be skipped, and taken for one that is not there.
+    candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since)).limit(limit)
+    found = session.scalars(candidates).all()
+    if not found:
+        return []
+    lock = select(Run.id).where(Run.id.in_(found)).with_for_update(skip_locked=True)
+    locked = session.scalars(lock).all()
+    statement: Any = (
+        select(
+            Run.id,
+            Run.schedule_id,
+            Run.worker,
+            Run.origin,
+            Run.attempt,
+            Run.cancelled_at,
+            Schedule.on_lost,
+            Schedule.enabled,
+            Schedule.pause_after_failures,
+        )
+        .select_from(_lost_runs().outerjoin(Schedule, Schedule.id == Run.schedule_id))
+        .where(Run.id.in_(locked), _is_lost(silent_since))
+    )
+    return session.execute(statement).all()
+
+
+def _lost_runs() -> Any:
+    return orm_join(
+        Run, Node, and_(Node.kind == NodeKind.WORKER, Node.name == Run.worker), isouter=True
+    )
+
+
+def _is_lost(silent_since: datetime) -> Any:
     replaced = Node.started_at > Run.started_at
     silent = and_(
         Run.started_at <= silent_since,
         or_(Node.name.is_(None), Node.seen_at <= silent_since, Node.stopped_at <= silent_since),
     )
-    statement: Any = (
-        select(Run.id, Run.schedule_id, Run.worker, Run.origin, Schedule.on_lost, Schedule.enabled)
-        .outerjoin(Node, and_(Node.kind == NodeKind.WORKER, Node.name == Run.worker))
-        .outerjoin(Schedule, Schedule.id == Run.schedule_id)
-        .where(Run.finished_at.is_(None), Run.status == Status.RUNNING, or_(replaced, silent))
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=Run)
-    )
-    return session.execute(statement).all()
+    return and_(Run.finished_at.is_(None), Run.status == Status.RUNNING, or_(replaced, silent))
 
 
-def mark_lost(session: Session, ids: Sequence[str], *, now: datetime) -> int:
-    """Move running runs to lost."""
+def end(session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str) -> int:
+    """Move running runs, whose worker is gone, to lost or revoked."""
     if not ids:
         return 0
     statement = (
         update(Run)
         .where(Run.id.in_(ids), Run.status == Status.RUNNING)
-        .values(status=Status.LOST, finished_at=now, error="its worker is gone")
+        .values(status=status, finished_at=now, error=error)
     )
     return affected(session, statement)
 
@@ -58,14 +84,32 @@ def rerun(session: Session, ids: Sequence[str], *, now: datetime) -> int:
 
 
 def latest_ends(session: Session, *, schedule_id: int, limit: int) -> Sequence[Row[Any]]:
-    """Return status, finished_at and error of the last runs that were tried, newest first."""
+    """Return status, finished_at and error of the schedule's own last runs that were tried.
+
+    By fire time, the newest first; manual runs and those of a backfill are left out.
+    """
     statement: Any = (
         select(Run.status, Run.finished_at, Run.error)
         .where(
             Run.schedule_id == schedule_id,
+            Run.origin == Origin.SCHEDULE,
             Run.status.in_((Status.SUCCEEDED, Status.FAILED, Status.LOST)),
         )
         .order_by(Run.scheduled_for.desc())
         .limit(limit)
     )
     return session.execute(statement).all()
+
+
+def pause_policy(session: Session, *, run_id: str) -> tuple[int | None, int | None]:
+    """Return the schedule of a run, and after how many failures in a row it is paused.
+
+    None: the schedule was deleted, or does not say.
+    """
+    statement = (
+        select(Schedule.id, Schedule.pause_after_failures)
+        .join(Run, Run.schedule_id == Schedule.id)
+        .where(Run.id == run_id)
+    )
+    found = session.execute(statement).one_or_none()
+    return (None, None) if found is None else (found[0], found[1])

@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Run, Status
+from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.runs import IN_LIST, affected, revoke_unstarted
 
 
 def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row[Any]]:
-    """Return id, schedule_id, scheduled_for, sent_at, started_at of the runs that may still end."""
+    """Return the runs of the schedules that may still end, with what overlap asks of them."""
     found: list[Row[Any]] = []
     for start in range(0, len(schedule_ids), IN_LIST):
         statement: Any = select(
-            Run.id, Run.schedule_id, Run.scheduled_for, Run.sent_at, Run.started_at
+            Run.id, Run.schedule_id, Run.scheduled_for, Run.origin, Run.sent_at, Run.started_at
         ).where(
             Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids[start : start + IN_LIST])
         )
@@ -24,14 +25,43 @@ def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row[An
     return found
 
 
-def replace(session: Session, schedule_ids: Sequence[int], *, now: datetime) -> list[str]:
-    """Revoke what has not started of the schedules, for a newer run; return what is in progress."""
+def replace(
+    session: Session, schedule_ids: Sequence[int], *, by: Sequence[str], now: datetime
+) -> list[str]:
+    """Cancel the unfinished runs of the schedules, save those in ``by``, which take their place.
+
+    What has not started is revoked. What runs is marked, so that nobody begins it again, and
+    returned: its worker is to be asked to end it.
+    """
     if not schedule_ids:
         return []
     reason = "overlap: a newer run took its place"
-    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=reason)
+    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=reason, without=by)
     # What a worker started just before the revocation is found here.
-    return [run.id for run in unfinished(session, schedule_ids)]
+    mark = (
+        update(Run)
+        .where(
+            Run.finished_at.is_(None),
+            Run.schedule_id.in_(schedule_ids),
+            Run.status == Status.RUNNING,
+        )
+        .values(cancelled_at=func.coalesce(Run.cancelled_at, literal(now, UtcDateTime)))
+    )
+    affected(session, mark)
+    running = select(Run.id).where(
+        Run.finished_at.is_(None),
+        Run.schedule_id.in_(schedule_ids),
+        Run.status == Status.RUNNING,
+    )
+    return list(session.scalars(running))
+
+
+def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
+    """Return the runs that were asked to end ``before`` an instant, and have not yet."""
+    statement = select(Run.id).where(
+        Run.finished_at.is_(None), Run.status == Status.RUNNING, Run.cancelled_at <= before
+    )
+    return session.scalars(statement.limit(limit)).all()
 
 
 def release(session: Session, *, run_id: str, now: datetime) -> int:
@@ -40,11 +70,10 @@ def release(session: Session, *, run_id: str, now: datetime) -> int:
     statement = (
         update(Run)
         .where(
-            Run.schedule_id == schedule_id,
             Run.finished_at.is_(None),
+            Run.schedule_id == schedule_id,
             Run.status == Status.PENDING,
             Run.sent_at.is_(None),
-            Run.overdue_at > now,
         )
         .values(overdue_at=now)
     )

@@ -110,6 +110,7 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
             Run.created_at,
             Run.origin,
             Run.sent_at,
+            Run.attempt,
             Schedule.id.label("schedule_id"),
             Schedule.version,
             Schedule.task,
@@ -119,6 +120,7 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
             Schedule.expires_after,
             Schedule.overlap,
             Schedule.max_run_time,
+            Schedule.enabled,
         )
         .join(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
@@ -156,6 +158,18 @@ def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
     return affected(session, statement)
 
 
+def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
+    """Move runs that have not started to revoked."""
+    if not ids:
+        return 0
+    statement = (
+        update(Run)
+        .where(Run.id.in_(ids), Run.status.in_(UNSTARTED))
+        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+    )
+    return affected(session, statement)
+
+
 def revoke_orphans(session: Session, *, now: datetime) -> int:
     """Revoke overdue runs whose schedule was deleted behind the API's back."""
     statement = (
@@ -178,11 +192,16 @@ def revoke_unstarted(
     now: datetime,
     reason: str,
     keep_manual: bool = False,
+    without: Sequence[str] = (),
 ) -> int:
-    """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins."""
+    """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins.
+
+    Runs in ``without`` are left alone.
+    """
     statement = (
         update(Run)
         .where(
+            Run.finished_at.is_(None),
             Run.schedule_id.in_(schedule_ids),
             Run.status.in_((*UNSTARTED, Status.RETRYING)),
         )
@@ -190,6 +209,8 @@ def revoke_unstarted(
     )
     if keep_manual:
         statement = statement.where(Run.origin != Origin.MANUAL)
+    if without:
+        statement = statement.where(Run.id.not_in(without))
     return affected(session, statement)
 
 
@@ -198,7 +219,11 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
     theirs = select(Schedule.id).where(Schedule.owner == owner)
     statement = (
         update(Run)
-        .where(Run.schedule_id.in_(theirs), Run.status.in_((*UNSTARTED, Status.RETRYING)))
+        .where(
+            Run.finished_at.is_(None),
+            Run.schedule_id.in_(theirs),
+            Run.status.in_((*UNSTARTED, Status.RETRYING)),
+        )
         .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
     )
     return affected(session, statement)

@@ -5,12 +5,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import Backfill, Schedule
+from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import ScheduleExistsError
 
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
@@ -37,6 +48,7 @@ _DUE_COLUMNS = (
     Schedule.overlap,
     Schedule.max_run_time,
     Schedule.next_fire_at,
+    Schedule.last_run_at,
     Schedule.created_at,
     Schedule.version,
 )
@@ -203,13 +215,6 @@ def lock_id(session: Session, *, schedule_id: int) -> Schedule | None:
     return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
 
 
-def pause_after_failures(session: Session, *, schedule_id: int) -> int | None:
-    """Return after how many failures in a row the schedule is paused; None: it does not say."""
-    return session.scalar(
-        select(Schedule.pause_after_failures).where(Schedule.id == schedule_id),
-    )
-
-
 def _named(owner: str, name: str) -> Select[Any]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
 
@@ -244,7 +249,9 @@ def _conditions(session: Session, matching: Filter) -> Iterable[Any]:
 
 def remove(session: Session, *, schedule_id: int) -> None:
     """Delete one schedule; its history stays, without it."""
-    # The foreign key does it too, save on SQLite where an application's own engine turns it off.
+    # The foreign keys do it too, save on SQLite where an application's own engine leaves them off;
+    # and SQLite gives the id to the next schedule, whose history this must not become.
+    _forget(session, Run.schedule_id == schedule_id)
     session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
@@ -252,12 +259,19 @@ def remove(session: Session, *, schedule_id: int) -> None:
 def remove_owner(session: Session, *, owner: str) -> int:
     """Delete all schedules of ``owner`` and return how many there were."""
     theirs = select(Schedule.id).where(Schedule.owner == owner)
+    # By the owner, which has an index: MariaDB walks the whole history for a subquery.
+    _forget(session, Run.owner == owner, Run.schedule_id.is_not(None))
     session.execute(
         delete(Backfill).where(Backfill.schedule_id.in_(theirs)),
         execution_options={"synchronize_session": False},
     )
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]
+
+
+def _forget(session: Session, *condition: ColumnElement[bool]) -> None:
+    statement = update(Run).where(*condition).values(schedule_id=None)
+    session.execute(statement, execution_options={"synchronize_session": False})
 
 
 def lock_owner(session: Session, *, owner: str) -> Sequence[int]:

@@ -23,6 +23,10 @@ class CrashError(Exception):
     """Beat ends here."""
 
 
+def is_unsent(row):
+    return row.sent_at is None and row.started_at is None
+
+
 class Watched(RuleBasedStateMachine):
     """Two beats, a fleet of workers, and ``expected`` by name of the schedule.
 
@@ -147,9 +151,11 @@ class Watched(RuleBasedStateMachine):
                 continue
             busy = [row for row in ours if self.is_busy(row)]
             due = expected.due(now)
-            choices = [expected.decide(due, now=now, busy=len(busy))]
+            waiting = [row for row in busy if row.origin == Origin.SCHEDULE and is_unsent(row)]
+            there = {"now": now, "busy": len(busy), "waiting": len(waiting)}
+            choices = [expected.decide(due, **there)]
             if due and due[-1] + expected.get("jitter", timedelta(0)) > now:
-                choices.append(expected.decide(due[:-1], now=now, busy=len(busy)))
+                choices.append(expected.decide(due[:-1], **there))
             found = [
                 choice
                 for choice in choices

@@ -5,6 +5,9 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AnyOf,
@@ -64,10 +67,10 @@ def finish(dynbeat, clock, sent):
 
 @pytest.fixture
 def go_on(beat, clock):
-    """Make beat's passes of the next second, in which a going-on backfill is looked at again."""
+    """Make beat's passes after the poll interval, when any backfill is looked at again."""
 
     def passes():
-        clock.advance(SECOND)
+        clock.advance(5 * SECOND)
         beat.run_until_idle()
 
     return passes
@@ -123,7 +126,7 @@ def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
     clock.advance(59 * SECOND)
     beat.run_until_idle()
     assert len(sent) == 1
-    clock.advance(2 * SECOND)
+    clock.advance(5 * SECOND)
     beat.run_until_idle()
 
     assert len(sent) == 2
@@ -619,6 +622,17 @@ def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
     assert beat.tick() == SECOND
 
 
+def test_a_backfill_without_room_is_looked_at_no_more_often_than_beat_polls(mine, clock, beat):
+    mine.create("n", task="t", trigger=HOURLY)
+    mine.backfill("n", start=at(-9), end=at(-1), batch_size=1)
+    beat.run_until_idle()
+    clock.advance(SECOND)
+
+    beat.run_until_idle()
+
+    assert beat.tick() == timedelta(seconds=5)
+
+
 def test_an_owner_sees_and_cancels_only_its_own(dynbeat, mine):
     mine.create("n", task="t", trigger=HOURLY)
     asked = mine.backfill("n", start=at(-2), end=at(-1))
@@ -691,6 +705,30 @@ def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
 
     assert [each.id for each in mine.backfills("n")] == [second.id, first.id]
     assert [each.id for each in mine.backfills("n", limit=1)] == [second.id]
+
+
+@pytest.mark.parametrize(
+    ("server", "refusal", "reason"),
+    [
+        ("mariadb", InvalidScheduleError, "going on"),
+        ("postgresql", DBAPIError, "could not serialize access"),
+    ],
+)
+def test_a_second_backfill_is_refused_from_an_old_snapshot_too(
+    request, clock, server, refusal, reason
+):
+    url = request.getfixturevalue(f"{server}_url")
+    engine = create_engine(url, isolation_level="REPEATABLE READ")
+    with application(url, engine=engine, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=HOURLY)
+        with Session(engine) as session:
+            mine.list(session=session)
+            mine.backfill("n", start=at(-3), end=at(-2))
+
+            with pytest.raises(refusal, match=reason):
+                mine.backfill("n", start=at(-1), end=at(0), session=session)
+    engine.dispose()
 
 
 def test_a_backfill_rolls_back_with_the_callers_transaction(dynbeat, mine, beat, sent):

@@ -54,6 +54,18 @@ def test_any_other_edit_leaves_the_next_run_alone(mine, clock, made, change):
     assert edited.version == made.version + 1
 
 
+@pytest.mark.parametrize("call", ["update", "upsert"])
+def test_a_payload_does_not_outgrow_its_limit_edit_by_edit(limited, call):
+    mine = limited(max_payload_bytes=1000).schedules.for_owner("user:42")
+    mine.create("n", task="t", trigger=MINUTELY, args=["a" * 600])
+    whole = {"task": "t", "trigger": MINUTELY} if call == "upsert" else {}
+
+    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes allows 1000"):
+        getattr(mine, call)("n", kwargs={"a": "x" * 600}, **whole)
+
+    assert getattr(mine, call)("n", args=[], kwargs={"a": "x" * 600}, **whole).args == []
+
+
 def test_an_edit_that_says_the_same_changes_nothing(mine, clock, made):
     clock.advance(timedelta(seconds=30))
 

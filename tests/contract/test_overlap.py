@@ -181,6 +181,53 @@ def test_cancel_previous_ends_a_run_however_old_it_is(mine, sent, worker, beat, 
     assert beat.publisher.terminated == [sent[0].run_id]
 
 
+def test_a_run_that_was_to_end_is_asked_again_and_never_begun_anew(
+    dynbeat, mine, clock, sent, worker, beat, pass_minutes
+):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", on_lost="rerun")
+    pass_minutes(1)
+    worker.start(sent[0])
+    pass_minutes(1)
+    mine.pause("n")
+    clock.advance(dynbeat.context.settings.node_timeout / 2)
+    worker.live()
+    beat.run_until_idle()
+    assert beat.publisher.terminated == [sent[0].run_id] * 2
+
+    clock.advance(dynbeat.context.settings.node_timeout)
+    beat.run_until_idle()
+
+    assert kept(mine) == [(1, "revoked"), (2, "revoked")]
+
+
+def test_what_replaces_nothing_cancels_nothing(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE dynbeat_schedule SET"
+            " next_run_at = (SELECT scheduled_for FROM dynbeat_run),"
+            " next_fire_at = (SELECT scheduled_for FROM dynbeat_run)"
+        )
+
+    beat.run_until_idle()
+
+    assert kept(mine) == [(1, "sent")]
+    assert len(sent) == 1
+
+
+def test_manual_runs_do_not_take_the_place_of_the_one_that_waits(mine, beat, pass_minutes):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
+    mine.run_now("n")
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    pass_minutes(1)
+
+    assert kept(mine)[-1] == (1, "pending")
+
+
 def test_a_broadcast_that_fails_does_not_keep_the_new_run(dynbeat, mine, worker, pass_minutes):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")

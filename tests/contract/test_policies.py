@@ -3,9 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
-from celery_dynbeat import Every, Once
+from celery_dynbeat import AnyOf, Every, Once
 from celery_dynbeat.db.models import Status
+from celery_dynbeat.lost import MOST_ATTEMPTS
+from celery_dynbeat.planning import TOO_NEAR
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.hands import HandWorker
@@ -181,14 +184,130 @@ def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent,
     assert [fail(), fail()] == [True, False]
 
 
+def test_a_run_that_takes_its_workers_with_it_is_not_sent_for_ever(
+    dynbeat, mine, clock, beat, sent
+):
+    mine.create("n", task="t", trigger=Every(3600), on_lost="rerun")
+    mine.run_now("n")
+    beat.run_until_idle()
+    for number in range(MOST_ATTEMPTS):
+        assert len(sent) == number + 1
+        HandWorker(dynbeat, f"victim{number}").start(sent[-1])
+        clock.advance(SILENCE)
+        beat.run_until_idle()
+
+    (ended,) = mine.runs()
+    assert (ended.status, ended.attempt, len(sent)) == ("lost", MOST_ATTEMPTS, MOST_ATTEMPTS)
+
+
 @pytest.mark.usefixtures("run")
-def test_lost_runs_count_as_failures(mine, clock, beat):
-    mine.update("n", pause_after_failures=1)
+def test_a_lost_run_that_had_started_in_time_does_not_expire(mine, beat, clock, sent):
+    mine.update("n", on_lost="rerun", expires_after=1)
+
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    assert [again.expires_at for again in sent[1:]] == [None]
+
+
+def test_a_pause_that_comes_just_before_a_rerun_wins(dynbeat, mine, clock, beat, sent, worker):
+    mine.create("n", task="t", trigger=MINUTELY, on_lost="rerun")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    worker.start(sent[0])
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'pending', overdue_at = '2026-11-21 09:00:00'",
+    )
+    mine.pause("n")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'pending', finished_at = NULL,"
+        " overdue_at = '2026-11-21 09:00:00'",
+    )
+
+    beat.run_until_idle()
+
+    assert [found.status for found in mine.runs()] == ["revoked"]
+    assert len(sent) == 1
+
+
+def test_a_task_that_is_not_allowed_any_more_is_not_sent_by_the_sweep(database_url, clock):
+    with application(database_url, clock=clock, allowed_tasks=["ok"]) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
+        mine.create("n", task="ok", trigger=Every(3600))
+        mine.run_now("n")
+        execute(dynbeat, "UPDATE dynbeat_schedule SET task = 'admin.drop_tables'")
+
+        beat.run_until_idle()
+
+        assert beat.publisher.sent == []
+        assert [run.status for run in mine.runs()] == ["failed"]
+        assert "allowed_tasks" in mine.get("n").error
+
+
+@pytest.mark.parametrize("table", ["dynbeat_node", "dynbeat_schedule"])
+@pytest.mark.usefixtures("run")
+def test_a_row_that_somebody_has_locked_makes_nothing_lost(dynbeat, mine, clock, beat, table):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has no row locks")
+    clock.advance(timedelta(seconds=30))
+    with dynbeat.context.database.engine.connect() as other, other.begin():
+        other.execute(text(f"SELECT * FROM {table} FOR UPDATE")).all()
+
+        beat.run_until_idle()
+
+    assert [found.status for found in mine.runs()] == ["running"]
+
+
+def test_lost_runs_count_as_failures(mine, clock, beat, sent, worker):
+    mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=1)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    worker.start(sent[0])
 
     clock.advance(SILENCE)
     beat.run_until_idle()
 
     assert not mine.get("n").enabled
+
+
+@pytest.mark.usefixtures("run")
+def test_a_manual_run_that_fails_does_not_pause_its_schedule(mine, clock, beat):
+    mine.update("n", pause_after_failures=1)
+
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    assert mine.get("n").enabled
+
+
+def test_beat_holds_the_distance_across_a_pause_and_tells_what_it_leaves_out(database_url, clock):
+    dense = AnyOf(Every(60, anchor=START), Every(1, anchor=START + 2 * MINUTE))
+    with application(database_url, clock=clock) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
+        mine.create("n", task="t", trigger=dense)
+        object.__setattr__(dynbeat.context.settings, "min_interval", timedelta(seconds=30))
+        clock.move_to(START + 2 * MINUTE)
+        beat.run_until_idle()
+        mine.pause("n")
+        clock.advance(timedelta(seconds=5))
+        mine.resume("n")
+        assert mine.get("n").next_run_at == START + 2.5 * MINUTE
+        clock.move_to(START + 2.5 * MINUTE)
+        beat.run_until_idle()
+        clock.move_to(START + 3 * MINUTE)
+        beat.run_until_idle()
+
+        assert [run.scheduled_for for run in beat.publisher.sent][-2:] == [
+            START + 2.5 * MINUTE,
+            START + 3 * MINUTE,
+        ]
+        near = [run for run in mine.runs() if run.error == TOO_NEAR]
+        assert [(run.scheduled_for, run.fire_count) for run in near][:1] == [
+            (START + timedelta(minutes=2, seconds=59), 29)
+        ]
+        assert all(run.scheduled_for <= clock.now() for run in mine.runs())
 
 
 def test_a_schedule_may_refuse_the_pause_that_the_settings_ask_for(database_url, clock):

@@ -98,3 +98,24 @@ def test_an_edit_that_is_refused_leaves_nothing_behind_in_the_callers_transactio
         session.commit()
 
     assert mine.get("n") == before
+
+
+@pytest.mark.parametrize("how", ["delete", "delete_owner"])
+def test_a_new_schedule_never_inherits_the_history_of_one_that_was_deleted(
+    engine, database_url, clock, how
+):
+    # An engine of the application's own follows no foreign keys on SQLite, which uses ids again.
+    with application(database_url, engine=engine, clock=clock) as dynbeat:
+        mine, theirs = (dynbeat.schedules.for_owner(owner) for owner in ("ann", "bob"))
+        mine.create("n", task="t", trigger=MINUTELY)
+        mine.run_now("n")
+        if how == "delete":
+            mine.delete("n")
+        else:
+            dynbeat.schedules.delete_owner("ann")
+
+        theirs.create("m", task="t", trigger=MINUTELY)
+        run = theirs.run_now("m")
+
+        assert run.scheduled_for == clock.now()
+        assert [run.schedule_id for run in mine.runs()] == [None]

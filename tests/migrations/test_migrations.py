@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from alembic import command
-from sqlalchemy import ClauseElement, inspect
+from sqlalchemy import ClauseElement, event, inspect
 
 from celery_dynbeat import SchemaError
 from celery_dynbeat.db import schema
@@ -141,16 +141,31 @@ def test_rows_of_the_first_schema_keep_their_runs_through_the_migrations(databas
         assert connection.exec_driver_sql(question).all() == [(7, None)]
 
 
+def test_the_index_of_the_history_is_built_before_the_schedules_are_locked(database):
+    migrate(database, "0001")
+    statements = []
+    event.listen(database.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+
+    schema.upgrade(database)
+
+    alters = [at for at, said in enumerate(statements) if "ALTER TABLE dynbeat_" in said]
+    (built,) = (at for at, said in enumerate(statements) if "ix_dynbeat_run_unfinished" in said)
+    assert built < alters[0]
+    if not database.capabilities.embedded:
+        assert len(alters) == 2, "one for the schedules, one for the runs"
+
+
 def test_a_downgrade_of_one_step_gives_the_schema_before(database):
     migrate(database, "0001")
     tables = sorted(inspect(database.engine).get_table_names())
-    before = described(inspect(database.engine), "dynbeat_schedule")
+    altered = ("dynbeat_schedule", "dynbeat_run")
+    before = [described(inspect(database.engine), table) for table in altered]
     schema.upgrade(database)
 
     migrate(database, "0001", move=command.downgrade)
 
     assert sorted(inspect(database.engine).get_table_names()) == tables
-    assert described(inspect(database.engine), "dynbeat_schedule") == before
+    assert [described(inspect(database.engine), table) for table in altered] == before
 
 
 def test_a_downgrade_to_the_base_leaves_no_table_of_ours(database):

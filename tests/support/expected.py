@@ -78,15 +78,18 @@ class Expected:
         self.exempt = self.exempt or (newest is not None and newest > now)
         self.after = max(now, self.get("start_at", now + TICK) - TICK)
 
-    def decide(self, due: tuple[datetime, ...], *, now: datetime, busy: int) -> Decision:
-        """Say what becomes of what is due, while ``busy`` runs are unfinished."""
+    def decide(
+        self, due: tuple[datetime, ...], *, now: datetime, busy: int, waiting: int
+    ) -> Decision:
+        """Say what becomes of what is due, with ``busy`` runs unfinished, ``waiting`` of them."""
         fresh = tuple(at for at in due if at >= self._oldest(now, default=at))
-        wanted = fresh if self.get("catch_up") == "all" else tuple(at for at in fresh[-1:])
         overlap, free = self.get("overlap", "allow"), 0 if busy else 1
+        every = self.get("catch_up") == "all" and overlap != "cancel_previous"
+        wanted = fresh if every else fresh[-1:]
         if overlap == "skip":
             sent, held = wanted[:free], wanted[:0]
         elif overlap == "buffer_one":
-            sent, held = wanted[:free], wanted[free : max(2 - busy, 0)]
+            sent, held = wanted[:free], wanted[free : free + (0 if waiting else 1)]
         elif overlap == "cancel_previous":
             sent, held = wanted[-1:], wanted[:0]
         else:

@@ -86,6 +86,17 @@ def test_the_size_of_a_payload_is_counted_in_bytes():
     assert columns(args=["u" * 500])
 
 
+def test_a_payload_is_as_large_as_all_that_will_be_sent():
+    current = {"args": ["a" * 600], "kwargs": {}, "options": {}}
+
+    with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes") as caught:
+        fields.columns({"options": {"headers": {"h": "x" * 500}}}, limit=1_000, current=current)
+
+    assert caught.value.field == "options"
+    assert fields.columns({"args": [], "kwargs": {"a": "x" * 900}}, limit=1_000, current=current)
+    assert fields.columns({"max_runs": 3}, limit=10, current=current) == {"max_runs": 3}
+
+
 def test_an_options_priority_is_no_flag():
     with pytest.raises(InvalidScheduleError) as caught:
         columns(options={"priority": True})

@@ -7,6 +7,15 @@ import pytest
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.client import fields
 
+#: Together the whole head of a message, and more that a worker takes for its own.
+RESERVED = [
+    *("lang", "task", "id", "shadow", "eta", "expires", "group", "group_index", "retries"),
+    *("timelimit", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin", "ignore_result"),
+    *("replaced_task_nesting", "stamped_headers", "stamps", "compression", "headers", "is_eager"),
+    *("called_directly", "delivery_info", "dynbeat_run_id", "dynbeat_new"),
+    *("celery_beat_task", "periodic_task_name"),
+]
+
 TOO_DEEP = [1]
 for _ in range(31):
     TOO_DEEP = [TOO_DEEP]
@@ -52,6 +61,14 @@ def test_an_option_that_can_never_be_sent_is_refused(options):
     assert caught.value.field == f"options[{key!r}]"
 
 
+@pytest.mark.parametrize("key", RESERVED)
+def test_a_header_that_says_what_is_run_is_refused_with_its_name(key):
+    with pytest.raises(InvalidScheduleError, match=f"'{key}': .* choose another name") as caught:
+        columns(options={"headers": {"tenant": "blue", key: "x"}})
+
+    assert caught.value.field == "options['headers']"
+
+
 def test_options_that_celery_takes_are_kept():
     options = {
         "queue": "mail",
@@ -61,7 +78,7 @@ def test_options_that_celery_takes_are_kept():
         "countdown": 0,
         "time_limit": 30,
         "ignore_result": True,
-        "headers": {"tenant": "blue", "n": -1},
+        "headers": {"tenant": "blue", "n": -1, "Task": "upper and lower case differ"},
     }
 
     assert columns(options=options) == {"options": options}

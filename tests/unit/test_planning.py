@@ -35,7 +35,7 @@ def rule(**fields):
     return Rule(trigger=Every(60, anchor=START), **fields)
 
 
-def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, **fields):
+def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, waiting=0, **fields):
     return plan(
         rule(**fields),
         fire_at=minute(fire_at),
@@ -43,6 +43,7 @@ def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, **fields):
         now=minute(now),
         limit=limit,
         busy=busy,
+        waiting=waiting,
     )
 
 
@@ -196,8 +197,7 @@ def test_damaged_text_is_refused():
         ("skip", 1, [], [], [1, 2, 3]),
         ("buffer_one", 0, [1], [2], [3]),
         ("buffer_one", 1, [], [1], [2, 3]),
-        ("buffer_one", 2, [], [], [1, 2, 3]),
-        ("buffer_one", 5, [], [], [1, 2, 3]),
+        ("buffer_one", 5, [], [1], [2, 3]),
         ("cancel_previous", 0, [3], [], [1, 2]),
         ("cancel_previous", 2, [3], [], [1, 2]),
     ],
@@ -228,24 +228,48 @@ def test_a_fire_time_too_near_to_the_one_before_is_skipped_and_counted():
     made = plan(thinned, fire_at=minute(1), run_count=0, now=minute(3), limit=9)
 
     assert made.send == (minute(1), minute(2), minute(2.5), minute(3))
-    assert made.skips == (Skip(minute(3) + timedelta(seconds=29), 3 * 29, TOO_NEAR),)
+    # What follows the newest has not passed yet: it is told with its successor.
+    assert made.skips == (Skip(minute(3) - timedelta(seconds=1), 2 * 29, TOO_NEAR),)
     assert made.next_fire_at == minute(3.5)
     assert following(thinned, minute(3)) == minute(3.5)
+    later = plan(
+        thinned,
+        fire_at=minute(3.5),
+        run_count=4,
+        now=minute(3.5),
+        limit=9,
+        last_run_at=minute(3),
+    )
+    assert later.skips == (Skip(minute(3.5) - timedelta(seconds=1), 29, TOO_NEAR),)
+
+
+def test_one_run_waits_at_most():
+    made = decide(now=3, catch_up="all", overlap="buffer_one", busy=2, waiting=1)
+
+    assert made.runs == ()
+
+
+def test_of_runs_that_replace_each_other_only_the_newest_is_sent_however_many_were_missed():
+    made = decide(now=500, limit=100, catch_up="all", overlap="cancel_previous")
+
+    assert made.send == (minute(500),)
+    assert made.skips == (Skip(minute(499), 499, MISSED),)
 
 
 @given(interval=st.integers(1, 300), catch_up=st.sampled_from(["latest", "all"]))
-def test_passes_never_send_nearer_than_the_limit(interval, catch_up):
+def test_passes_never_send_nearer_than_the_limit_and_tell_of_the_rest(interval, catch_up):
     limited = rule(min_interval=timedelta(seconds=interval), catch_up=catch_up)
     sent, skipped, fire_at = [], 0, minute(1)
     while fire_at <= minute(30):
-        made = plan(limited, fire_at=fire_at, run_count=0, now=fire_at, limit=5)
+        last = sent[-1] if sent else None
+        made = plan(limited, fire_at=fire_at, run_count=0, now=fire_at, limit=5, last_run_at=last)
         sent += made.send
         skipped += sum(skip.count for skip in made.skips)
         fire_at = made.next_fire_at
 
     distances = {later - earlier for earlier, later in pairwise(sent)}
     assert all(distance >= timedelta(seconds=interval) for distance in distances)
-    assert len(sent) + skipped == (fire_at - START) // timedelta(minutes=1) - 1
+    assert len(sent) + skipped == (sent[-1] - START) // timedelta(minutes=1)
 
 
 @given(number=st.integers(0, 500_000), seconds=st.integers(1, 10_000), key=st.text())

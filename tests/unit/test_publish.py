@@ -1,10 +1,12 @@
-"""What a publisher refuses before it speaks to any broker."""
+"""What a publisher refuses before it speaks to any broker, and what it never sends."""
+
+from datetime import UTC, datetime
 
 import pytest
 from celery import Celery
 
 from celery_dynbeat import DispatchError
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.publish import Outgoing, Publisher, is_reserved
 
 
 def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():
@@ -12,3 +14,36 @@ def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():
 
     with pytest.raises(DispatchError, match="cancel_previous"):
         Publisher(app).terminate(["019e0000-0000-7000-8000-000000000001"])
+
+
+def outgoing(**options):
+    return Outgoing(
+        run_id="019e0000-0000-7000-8000-000000000001",
+        schedule_id=1,
+        owner="user:42",
+        name="n",
+        version=1,
+        task="t",
+        args=[],
+        kwargs={},
+        options=options,
+        scheduled_for=datetime(2026, 11, 21, 9, tzinfo=UTC),
+    )
+
+
+def test_headers_that_a_hand_typed_name_no_other_task_and_no_other_run():
+    typed = {"task": "admin.drop_tables", "is_eager": True, "dynbeat_run_id": "x", "tenant": "blue"}
+
+    headers = outgoing(headers=typed).headers
+
+    assert headers["tenant"] == "blue"
+    assert headers["dynbeat_run_id"] == "019e0000-0000-7000-8000-000000000001"
+    assert not {"task", "is_eager"} & headers.keys()
+
+
+def test_every_header_of_celerys_own_message_is_reserved():
+    app = Celery(set_as_current=False)
+
+    message = app.amqp.as_task_v2("id", "t")
+
+    assert [key for key in message.headers if not is_reserved(key)] == []

@@ -37,6 +37,10 @@ def test_seconds_and_timedeltas_say_the_same():
         ("poll_interval", True),
         ("poll_interval", float("nan")),
         ("poll_interval", float("inf")),
+        ("poll_interval", 1e-9),
+        ("jitter", [5]),
+        ("jitter", {}),
+        ("min_interval", False),
         ("batch_size", 0),
         ("batch_size", 1.5),
         ("dispatch_timeout", -1),
@@ -49,6 +53,18 @@ def test_seconds_and_timedeltas_say_the_same():
 def test_a_value_that_breaks_its_rule_is_refused_with_its_name(name, value):
     with pytest.raises(ConfigurationError, match=f"dynbeat_{name}.*must be"):
         read(**{name: value})
+
+
+@pytest.mark.parametrize("value", [timedelta.max, timedelta(days=36_526), 1e300, 10**400])
+@pytest.mark.parametrize("name", ["expires_after", "jitter"])
+def test_a_duration_that_no_date_can_bear_is_refused_with_the_longest(name, value):
+    with pytest.raises(ConfigurationError, match=f"dynbeat_{name}.*at most 36525 days.*unset"):
+        read(**{name: value})
+
+
+def test_a_delay_may_be_zero_and_a_hundred_years():
+    assert read(jitter=0.0, min_interval=timedelta(0)).jitter == timedelta(0)
+    assert read(expires_after=timedelta(days=36_525)).expires_after == timedelta(days=36_525)
 
 
 @pytest.mark.parametrize("key", ["dynbeat_pol_interval", "CELERY_DYNBEAT_POLL_INTERVALL"])

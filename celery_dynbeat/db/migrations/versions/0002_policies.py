@@ -1,9 +1,9 @@
-"""Policies of a schedule, backfills, and the row that serialises an owner's creates.
+"""Policies of a schedule, the cancel of a run, backfills, and the row that creates lock.
 
 Revision: 0002
 
-Constraints come with their columns: SQLite can add neither to a table without rebuilding it, and
-a rebuild would take the history's link to its schedules.
+On SQLite constraints come with their columns: it cannot add one to a table without rebuilding it,
+and a rebuild would take the history's link to its schedules.
 """
 
 from typing import Any
@@ -46,8 +46,8 @@ COLUMNS: tuple[tuple[str, TypeEngine[Any], str, str], ...] = (
 
 
 def upgrade() -> None:
-    for name, kind, rule, condition in COLUMNS:
-        _add_column(name, kind, f"ck_dynbeat_schedule_{rule}", condition)
+    # Before any ALTER: PostgreSQL holds its lock of the table, also against readers, to the end of
+    # the transaction, and the index of a long history takes a while.
     op.create_index(
         "ix_dynbeat_run_unfinished",
         "dynbeat_run",
@@ -56,7 +56,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("finished_at IS NULL"),
         sqlite_where=sa.text("finished_at IS NULL"),
     )
-    _create_backfill()
     op.create_table(
         "dynbeat_owner",
         sa.Column("owner", exact_text(255), nullable=False),
@@ -64,18 +63,27 @@ def upgrade() -> None:
         mariadb_charset="utf8mb4",
         mysql_charset="utf8mb4",
     )
+    _create_backfill()
+    _add_policies()
+    op.add_column("dynbeat_run", sa.Column("cancelled_at", UtcDateTime(), nullable=True))
 
 
-def _add_column(name: str, kind: TypeEngine[Any], rule: str, condition: str) -> None:
-    if op.get_context().dialect.name == "sqlite":
-        spelled = kind.compile(dialect=op.get_context().dialect)
-        op.execute(
-            f"ALTER TABLE dynbeat_schedule ADD COLUMN {name} {spelled}"
-            f" CONSTRAINT {rule} CHECK ({condition})"
+def _add_policies() -> None:
+    dialect = op.get_context().dialect
+    added = [
+        (
+            f"ADD COLUMN {name} {kind.compile(dialect=dialect)}",
+            f"CONSTRAINT ck_dynbeat_schedule_{rule} CHECK ({condition})",
         )
+        for name, kind, rule, condition in COLUMNS
+    ]
+    if dialect.name == "sqlite":
+        for column, constraint in added:
+            op.execute(f"ALTER TABLE dynbeat_schedule {column} {constraint}")
         return
-    op.add_column("dynbeat_schedule", sa.Column(name, kind, nullable=True))
-    op.create_check_constraint(op.f(rule), "dynbeat_schedule", condition)
+    # In one statement: MySQL copies the table for each that adds a constraint.
+    parts = [*(column for column, _ in added), *(f"ADD {constraint}" for _, constraint in added)]
+    op.execute(f"ALTER TABLE dynbeat_schedule {', '.join(parts)}")
 
 
 def _create_backfill() -> None:
@@ -122,6 +130,7 @@ def _create_backfill() -> None:
 def downgrade() -> None:
     op.drop_table("dynbeat_owner")
     op.drop_table("dynbeat_backfill")
+    op.drop_column("dynbeat_run", "cancelled_at")
     op.drop_index("ix_dynbeat_run_unfinished", "dynbeat_run")
     for name, _, rule, _ in reversed(COLUMNS):
         if op.get_context().dialect.name != "sqlite":
