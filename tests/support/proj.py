@@ -40,32 +40,37 @@ if BARE_VARIABLE not in os.environ:
     dynbeat = Dynbeat(app)
 
 
-def _starts(task: Task) -> int:
-    """Write down that the body of ``task`` started, and return for which time."""
+def _started(task: Task) -> None:
+    """Write down that the body of ``task`` started."""
     request = task.request
     diary.write("started", run_id=request.id, retries=request.retries, headers=request.headers)
-    return len(diary.starts(request.id))
+
+
+def _starts(task: Task) -> int:
+    """Do so, and return for which time; that reads the whole diary."""
+    _started(task)
+    return len(diary.starts(task.request.id))
 
 
 @app.task(bind=True, name="probe.record")
 def record(self: Task, *args: Any, **kwargs: Any) -> str:
     """Start, and end well."""
     del args, kwargs
-    _starts(self)
+    _started(self)
     return "recorded"
 
 
 @app.task(bind=True, name="probe.fail")
 def fail(self: Task, length: int = 10) -> None:
     """Fail with a message of ``length`` characters."""
-    _starts(self)
+    _started(self)
     raise ValueError("x" * length)
 
 
 @app.task(bind=True, name="probe.retry")
 def retry(self: Task, countdown: float = 0) -> None:
     """Ask for another try at the first."""
-    _starts(self)
+    _started(self)
     if not self.request.retries:
         raise self.retry(exc=ValueError("not yet"), countdown=countdown)
 
@@ -73,7 +78,7 @@ def retry(self: Task, countdown: float = 0) -> None:
 @app.task(bind=True, name="probe.ignore")
 def ignore(self: Task) -> None:
     """Ask that no result is kept."""
-    _starts(self)
+    _started(self)
     raise Ignore
 
 
@@ -87,7 +92,7 @@ def reject(self: Task, *, requeue: bool) -> None:
 
 
 def _hold(task: Task, gate: str) -> None:
-    _starts(task)
+    _started(task)
     wait_until(Path(gate).exists, within=HELD_AT_MOST, message=f"nobody opened {gate}")
     diary.write("ended", run_id=task.request.id)
 
@@ -118,7 +123,7 @@ def crash(self: Task) -> None:
 @app.task(bind=True, name="probe.leave")
 def leave(self: Task) -> None:
     """Leave the own process without a word."""
-    _starts(self)
+    _started(self)
     os._exit(3)
 
 
