@@ -19,39 +19,28 @@ from functools import cached_property
 from typing import Any
 
 from celery import Celery
-from celery.app.task import Context
 from kombu import Connection, Producer
 from kombu.exceptions import BatchPublishError, OperationalError
 
 from celery_dynbeat.confirms import ConfirmingChannel
 from celery_dynbeat.errors import DispatchError
+from celery_dynbeat.headers import (
+    HEADER_OVERLAP,
+    HEADER_OWNER,
+    HEADER_RUN_ID,
+    HEADER_SCHEDULE,
+    HEADER_SCHEDULED_FOR,
+    is_reserved,
+)
 
 logger = logging.getLogger(__name__)
 
-HEADER_RUN_ID = "dynbeat_run_id"
-HEADER_SCHEDULE = "dynbeat_schedule"
-HEADER_OWNER = "dynbeat_owner"
-HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
-#: Sent with the runs that another may wait for, so that the others cost their worker nothing.
-HEADER_OVERLAP = "dynbeat_overlap"
-
-#: Headers that are the message itself in Celery's protocol 2, or task.request in the worker: one of
-#: a caller's would name another task, or pass by the guard.
-_CELERYS = frozenset(vars(Context)) | {
-    *("lang", "task", "argsrepr", "kwargsrepr", "compression", "group_index", "stamps"),
-    *("stamped_headers", "replaced_task_nesting", "celery_beat_task", "periodic_task_name"),
-}
 _CONNECT_TIMEOUT = 5.0
 NOT_FOUND = 404
 #: As many runs as this do not all have a flaw of their own.
 MANY = 10
 #: Options that belong into the task message; all others say how it travels.
 _MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
-
-
-def is_reserved(header: str) -> bool:
-    """Return whether Celery or this package writes the header, and nobody else may."""
-    return header in _CELERYS or header.startswith("dynbeat_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,14 @@ from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.db.models import NodeKind, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
+from celery_dynbeat.headers import (
+    HEADER_PUT_OFF_AT,
+    HEADER_PUT_OFF_BY,
+    claimed_run_id,
+    is_awaited,
+    run_id_of,
+)
 from celery_dynbeat.heartbeat import Heartbeat
-from celery_dynbeat.publish import HEADER_OVERLAP, HEADER_RUN_ID
 from celery_dynbeat.recorder import Outcome, Recorder
 
 if TYPE_CHECKING:
@@ -35,8 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HEADER_PUT_OFF_AT = "dynbeat_put_off_at"
-HEADER_PUT_OFF_BY = "dynbeat_put_off_by"
 #: The guard could not reach the database: look again after this many seconds.
 DATABASE_AWAY_PAUSE = 10
 STOP_WITHIN = 5.0
@@ -182,7 +186,7 @@ class WorkerSide:
                 run_id,
                 Status.SUCCEEDED,
                 retries=sender.request.retries or 0,
-                awaited=_is_awaited(sender.request),
+                awaited=is_awaited(sender.request),
             )
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
@@ -194,7 +198,7 @@ class WorkerSide:
             task_id,
             Status.FAILED,
             retries=(sender.request.retries or 0) if here else None,
-            awaited=here and _is_awaited(sender.request),
+            awaited=here and is_awaited(sender.request),
             error=f"{type(exception).__name__}: {exception}",
             traceback=str(einfo) if einfo is not None else None,
         )
@@ -218,14 +222,14 @@ class WorkerSide:
         """Receive task_revoked: revoked or expired before the start, or terminated later."""
         del sender
         # Not run_id_of: to Celery, the request of a message that never ran is "called directly".
-        run_id = _claimed_run_id(request)
+        run_id = claimed_run_id(request)
         if run_id is None:
             return
         if expired:
             self.record(run_id, Status.EXPIRED, started=False, error="not started in time")
             return
         if details.get("terminated"):
-            self.record(run_id, Status.REVOKED, error="terminated", awaited=_is_awaited(request))
+            self.record(run_id, Status.REVOKED, error="terminated", awaited=is_awaited(request))
         # Before its start, or between the two: whichever of these finds the run ends it.
         self.record(run_id, Status.REVOKED, started=False, error="revoked before it started")
 
@@ -242,7 +246,7 @@ class WorkerSide:
                 Status.SUCCEEDED,
                 retries=retries,
                 error="the task raised Ignore",
-                awaited=_is_awaited(sender.request),
+                awaited=is_awaited(sender.request),
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
             resend_at = self._now() + self.context.settings.resend_after
@@ -260,23 +264,6 @@ class WorkerSide:
         """Receive task_unknown: the message was dropped because no such task is registered."""
         if ids.is_run_id(id):
             self.record(id, Status.FAILED, started=False, error=f"NotRegistered: {name}")
-
-
-def run_id_of(request: Any) -> str | None:
-    """Return the run that a message claims to be, or None when no schedule sent it."""
-    if request is None or request.called_directly or request.is_eager:
-        return None
-    return _claimed_run_id(request)
-
-
-def _claimed_run_id(request: Any) -> str | None:
-    run_id = (request.headers or {}).get(HEADER_RUN_ID)
-    return run_id if run_id == request.id and ids.is_run_id(run_id) else None
-
-
-def _is_awaited(request: Any) -> bool:
-    """Return whether another run of the schedule may wait for this one to end."""
-    return HEADER_OVERLAP in (request.headers or {})
 
 
 class DynbeatStep(bootsteps.StartStopStep):

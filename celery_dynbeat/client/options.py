@@ -11,7 +11,7 @@ from kombu.compression import encoders
 from kombu.serialization import registry
 
 from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
-from celery_dynbeat.publish import is_reserved
+from celery_dynbeat.headers import is_reserved
 
 PRIORITIES = 255
 #: Octets in an AMQP short string: names of queues, keys of headers.

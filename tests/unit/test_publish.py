@@ -6,7 +6,8 @@ import pytest
 from celery import Celery
 
 from celery_dynbeat import DispatchError
-from celery_dynbeat.publish import Outgoing, Publisher, is_reserved
+from celery_dynbeat.headers import is_reserved
+from celery_dynbeat.publish import Outgoing, Publisher
 
 
 def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():
