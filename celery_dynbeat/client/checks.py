@@ -10,6 +10,8 @@ from celery_dynbeat.errors import InvalidScheduleError
 
 #: Three centuries, in seconds: beyond it dates cannot be reckoned with.
 LONGEST = 1e10
+#: Of descriptions and reasons, in characters.
+PROSE_LENGTH = 1024
 #: MariaDB's JSON ends at 32 levels; args and kwargs are one of them.
 DEEPEST = 30
 #: Instants that every database holds and every zone can shift.
@@ -85,6 +87,16 @@ def number(field: str, value: Any, *, least: float, most: float, whole: bool = F
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
         kind = "whole number" if whole else "number"
         raise refuse(field, value, f"must be a {kind} from {least:g} to {most:g}")
+    return value
+
+
+def prose(field: str, value: Any) -> str:
+    """Return a text of at most PROSE_LENGTH characters that every database takes."""
+    if not isinstance(value, str) or len(value) > PROSE_LENGTH:
+        raise refuse(field, value, f"must be a text of at most {PROSE_LENGTH} characters")
+    if "\x00" in value:
+        raise refuse(field, value, "must not contain a NUL character")
+    plain_json(field, value)
     return value
 
 

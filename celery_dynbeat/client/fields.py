@@ -3,17 +3,17 @@
 Each check names the argument, the value, the rule and the cure.
 """
 
+import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from celery_dynbeat.client import options
-from celery_dynbeat.client.checks import LONGEST, instant, name, number, plain_json, refuse
+from celery_dynbeat.client.checks import LONGEST, instant, name, number, plain_json, prose, refuse
 from celery_dynbeat.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers import Trigger
 
-DESCRIPTION_LENGTH = 1024
 TAG_LENGTH = 64
 TAGS = 32
 #: The columns that go into the message, and that dynbeat_max_payload_bytes is about.
@@ -69,12 +69,18 @@ def columns(
     for field, value in given.items():
         check = _CHECKS.get(field)
         if check is None:
-            known = ", ".join(sorted([*_CHECKS, "priority", "queue", "trigger"]))
-            raise refuse(field, value, f"there is no such field; known are {known}")
+            raise refuse(field, value, _unknown(field))
         values[field] = check(field, value)
     _check_span(values)
     _check_size(values, current, limit)
     return values
+
+
+def _unknown(field: str) -> str:
+    known = sorted([*_CHECKS, "priority", "queue", "trigger"])
+    near = difflib.get_close_matches(field, known, n=1, cutoff=0.6)
+    cure = _ELSEWHERE.get(field) or (f"did you mean {near[0]}?" if near else None)
+    return f"there is no such field; {cure or 'known are ' + ', '.join(known)}"
 
 
 def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,15 +166,6 @@ def _one_of(*choices: str) -> Callable[[str, Any], Any]:
     return check
 
 
-def _description(field: str, value: Any) -> Any:
-    if not isinstance(value, str) or len(value) > DESCRIPTION_LENGTH:
-        raise refuse(field, value, f"must be a text of at most {DESCRIPTION_LENGTH} characters")
-    if "\x00" in value:
-        raise refuse(field, value, "must not contain a NUL character")
-    plain_json(field, value)
-    return value
-
-
 def _tags(field: str, value: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > TAGS:
         raise refuse(field, value, f"must be a list of at most {TAGS} texts")
@@ -199,6 +196,13 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
         raise refuse(given[0], values[given[0]], rule)
 
 
+#: What people look for here, and where it is.
+_ELSEWHERE = {
+    "timezone": "it belongs to the trigger: Cron(..., timezone=...)",
+    "enabled": "call pause() or resume()",
+    "expires": "it is expires_after here",
+    "name": "a name stays; create another and delete this one",
+}
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "task": name,
     "args": _args,
@@ -215,6 +219,6 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_run_time": _seconds,
     "on_lost": _one_of(*ON_LOST),
     "pause_after_failures": _failures,
-    "description": _description,
+    "description": prose,
     "tags": _tags,
 }

@@ -7,7 +7,8 @@ own ``expires_after``. Bounds are those of AMQP 0-9-1: nothing is accepted that 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kombu.compression import encoders
+# It has no public list of its short names, "gzip" and the like.
+from kombu.compression import _aliases, encoders
 from kombu.serialization import registry
 
 from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
@@ -52,7 +53,7 @@ def _serializer(field: str, value: Any) -> None:
 
 
 def _compression(field: str, value: Any) -> None:
-    choice(field, value, *sorted(encoders()))
+    choice(field, value, *sorted([*encoders(), *_aliases]))
 
 
 def _delivery_mode(field: str, value: Any) -> None:

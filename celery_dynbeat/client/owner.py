@@ -6,7 +6,7 @@ from typing import TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits, fields, limits, queries
+from celery_dynbeat.client import checks, edits, limits, queries
 from celery_dynbeat.client.backfills import Backfilling
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import Changes, Fields
@@ -116,7 +116,7 @@ class OwnerSchedules(Backfilling):
 
         Raises ScheduleNotFoundError, StaleScheduleError.
         """
-        fields.columns({"description": reason}, limit=self._context.settings.max_payload_bytes)
+        checks.prose("reason", reason)
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
             edits.pause(session, row, reason=reason, now=now)

@@ -94,7 +94,10 @@ class Schedules:
         matching = schedules.Filter(owner=owner, task=task, enabled=enabled, tag=tag)
         return queries.page(self._context, session, matching=matching, limit=limit, after=after)
 
-    def _row(self, index: int, new: Mapping[str, Any], now: Any) -> Schedule:
+    def _row(self, index: int, new: object, now: Any) -> Schedule:
+        if not isinstance(new, Mapping):
+            rule = "must be a mapping with name, task, trigger and perhaps owner"
+            raise checks.refuse(f"schedule {index} of create_many", new, rule)
         missing = {"name", "task", "trigger"} - new.keys()
         if missing:
             field = min(missing)

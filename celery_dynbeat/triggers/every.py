@@ -56,7 +56,10 @@ class Every(Trigger):
         months: int | None = None,
         years: int | None = None,
         timezone: str | None = None,
+        **unknown: object,
     ) -> None:
+        if unknown:
+            raise _unknown_unit(*unknown)
         units = {"days": days, "weeks": weeks, "months": months, "years": years}
         given = {unit: count for unit, count in units.items() if count is not None}
         anchor = None if anchor is None else utc(anchor, field="anchor")
@@ -184,6 +187,14 @@ def _refuse_zone(timezone: object) -> None:
     if timezone is not None:
         rule = "elapsed time has no zone; leave it out, or count days=, weeks=, months= or years="
         raise InvalidTriggerError(f"timezone is {shorten(timezone)}; {rule}", field="timezone")
+
+
+def _unknown_unit(unit: str, *_others: str) -> InvalidTriggerError:
+    if unit in {"seconds", "minutes", "hours", "milliseconds", "microseconds"}:
+        cure = f"elapsed time is Every(timedelta({unit}=...)), or Every(300) in seconds"
+    else:
+        cure = "the units of the calendar are days, weeks, months and years"
+    return InvalidTriggerError(f"Every has no {unit!r}: {cure}", field="interval")
 
 
 def _checked(interval: object) -> timedelta:

@@ -109,6 +109,9 @@ def _times(rule: Rule, start: datetime | None) -> str | None:
     """Return `` at 09:00``, nothing where the unit is short, None when there are too many."""
     if rule.freq >= Freq.HOURLY:
         return None if rule.byhour or rule.byminute or rule.bysecond else ""
+    if start is None and rule.byhour and not rule.byminute:
+        # The minute is that of a beginning which is not known yet.
+        return None
     clock = _clock(rule, start)
     if not clock and (rule.byminute or rule.bysecond):
         return None

@@ -221,3 +221,14 @@ def test_none_takes_a_queue_back(mine):
     changed = mine.update("n", queue=None)
 
     assert changed.options == {"priority": 3}
+
+
+@pytest.mark.parametrize("reason", [5, "x" * 5_000])
+def test_a_reason_that_is_no_text_is_refused_by_its_name(mine, reason):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    with pytest.raises(InvalidScheduleError) as caught:
+        mine.pause("n", reason=reason)
+
+    assert caught.value.field == "reason"
+    assert mine.get("n").enabled

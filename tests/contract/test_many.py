@@ -120,3 +120,9 @@ def test_a_question_sees_what_its_transaction_has_done(dynbeat, mine):
 
     with pytest.raises(ScheduleNotFoundError):
         mine.get("n")
+
+
+@pytest.mark.parametrize("many", [[5], {"owner": "a"}])
+def test_what_is_no_schedule_is_refused_with_its_number(dynbeat, many):
+    with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many"):
+        dynbeat.schedules.create_many(many)

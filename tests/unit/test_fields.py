@@ -129,3 +129,18 @@ def test_queue_and_priority_are_short_for_options(given, merged):
 )
 def test_an_error_is_stored_in_characters_that_every_database_takes(text, length, stored):
     assert storable(text, length) == stored
+
+
+@pytest.mark.parametrize(
+    ("field", "cure"),
+    [
+        ("kwags", "did you mean kwargs"),
+        ("timezone", "belongs to the trigger"),
+        ("expires", "expires_after"),
+        ("enabled", "pause"),
+        ("xyzzy", "known are args"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_where_it_is(field, cure):
+    with pytest.raises(InvalidScheduleError, match=cure):
+        columns(**{field: 1})

@@ -101,3 +101,8 @@ def test_monstrous_input_is_an_error_of_ours_and_nothing_else(field, value):
         columns(**{field: value})
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("name", ["gzip", "application/x-gzip"])
+def test_a_compression_is_named_as_celery_names_it(name):
+    assert columns(options={"compression": name})["options"] == {"compression": name}

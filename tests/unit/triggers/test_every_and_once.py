@@ -167,3 +167,11 @@ def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
 def test_a_trigger_says_itself_in_words(trigger, words):
     assert trigger.phrase() == words
     assert trigger.describe() == words[0].upper() + words[1:]
+
+
+@pytest.mark.parametrize(
+    ("unit", "cure"), [("seconds", "Every\\(300\\) in seconds"), ("month", "days, weeks, months")]
+)
+def test_a_unit_that_is_none_is_refused_with_the_cure(unit, cure):
+    with pytest.raises(InvalidTriggerError, match=cure):
+        Every(**{unit: 1})

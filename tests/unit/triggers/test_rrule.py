@@ -362,7 +362,7 @@ def test_mutated_text_is_accepted_or_refused_and_nothing_worse(text, cuts, junk)
     [
         (MONDAYS, "every week on Monday at 09:00 from 2026-01-05, Europe/Berlin"),
         (
-            "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=9",
+            "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=9;BYMINUTE=0",
             "every week on Monday to Friday at 09:00, UTC",
         ),
         ("FREQ=MONTHLY;BYDAY=-1FR", "on the last Friday of every month, UTC"),
@@ -396,3 +396,7 @@ def test_mutated_text_is_accepted_or_refused_and_nothing_worse(text, cuts, junk)
 )
 def test_a_rule_says_itself_in_words(text, words):
     assert RRule(text).phrase() == words
+
+
+def test_a_time_of_day_whose_minute_is_not_known_is_not_said():
+    assert RRule("FREQ=DAILY;BYHOUR=9").phrase() == "by the rule FREQ=DAILY;BYHOUR=9, UTC"
