@@ -2,7 +2,7 @@
 
     connect -> agenda -> claim, plan, record (1 transaction) -> publish -> confirm (1 UPDATE)
                       -> sweep: take what is overdue (1 transaction) -> publish -> confirm
-                      -> when that was nothing: a batch of a backfill, likewise
+                      -> when nothing due is left behind: a batch of a backfill, likewise
 
 A crash leaves, by where it strikes:
 

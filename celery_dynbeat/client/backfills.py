@@ -45,7 +45,7 @@ class Backfilling:
     ) -> BackfillInfo:
         """Run the schedule for its fire times in [start, end] that have no run, oldest first.
 
-        Beat makes the runs when it has nothing else to do, so that at most ``batch_size`` of them
+        Beat makes the runs when nothing due is left behind, so that at most ``batch_size`` of them
         are unfinished at any time; one at a time when the schedule's runs must not overlap. They do
         not count against ``max_runs``. A paused schedule's backfill waits. Raises
         ScheduleNotFoundError, and InvalidScheduleError when the range holds no fire time or more
