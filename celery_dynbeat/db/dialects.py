@@ -4,6 +4,7 @@ Sources: PostgreSQL's appendix A (error codes), MySQL's server error reference, 
 Error Codes" and "Transactions".
 """
 
+import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
@@ -36,6 +37,8 @@ S = TypeVar("S", bound=GenerativeSelect)
 
 CHANNEL = "dynbeat_change"
 _SCHEMA_LOCK = "dynbeat_schema"
+#: Ten seconds in all.
+_WAL_TRIES, _WAL_PAUSE = 500, 0.02
 
 
 class utc_now(FunctionElement[datetime]):  # noqa: N801 - reads as the SQL function that it is
@@ -192,8 +195,9 @@ class Sqlite(Capabilities):
 
     def configure(self, dbapi_connection: Any) -> None:
         cursor = dbapi_connection.cursor()
-        for pragma in ("journal_mode = WAL", "busy_timeout = 30000", "foreign_keys = ON"):
-            cursor.execute(f"PRAGMA {pragma}")
+        cursor.execute("PRAGMA busy_timeout = 30000")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        _use_wal(cursor)
         cursor.close()
 
     def insert_new(self, table: Table) -> Insert:
@@ -215,6 +219,23 @@ class Sqlite(Capabilities):
 
     def lock_schema(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _use_wal(cursor: Any) -> None:
+    """Switch the file to WAL, once for its life.
+
+    While others switch it or write, SQLite refuses without asking the busy timeout.
+    """
+    for tried in range(_WAL_TRIES):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except Exception as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if not name.startswith("SQLITE_BUSY") or tried == _WAL_TRIES - 1:
+                raise
+            time.sleep(_WAL_PAUSE)
+        else:
+            return
 
 
 _KNOWN: tuple[Capabilities, ...] = (PostgreSql(), MySql(), Sqlite())

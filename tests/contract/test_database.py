@@ -155,3 +155,28 @@ def test_an_error_that_no_repeat_would_mend_is_raised_at_once(dynbeat):
         dynbeat.context.database.run(work)
 
     assert attempts == [1]
+
+
+def test_processes_that_open_a_new_file_at_once_do_not_lock_each_other_out(tmp_path):
+    def open_it(database, together, failures):
+        together.wait(10)
+        try:
+            database.read(lambda session: session.execute(text("SELECT 1")).all())
+        except Exception as error:  # noqa: BLE001 - shown by the assertion
+            failures.append(error)
+
+    # Two at once refuse each other without asking the busy timeout.
+    for number in range(20):
+        url, failures = f"sqlite:///{tmp_path}/{number}.sqlite3", []
+        databases, together = [Database(url) for _ in range(3)], threading.Barrier(3)
+        threads = [
+            threading.Thread(target=open_it, args=(made, together, failures)) for made in databases
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        for made in databases:
+            made.dispose()
+
+        assert failures == []
