@@ -1,6 +1,7 @@
 """Times, transactions that repeat, forks, passwords, and outcomes that outlast an outage."""
 
 import os
+import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -157,26 +158,27 @@ def test_an_error_that_no_repeat_would_mend_is_raised_at_once(dynbeat):
     assert attempts == [1]
 
 
-def test_processes_that_open_a_new_file_at_once_do_not_lock_each_other_out(tmp_path):
-    def open_it(database, together, failures):
-        together.wait(10)
+def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path):
+    database, failures = Database(f"sqlite:///{tmp_path}/new.sqlite3"), []
+    # In the journal mode of a file that nobody has opened for us yet.
+    writer = sqlite3.connect(tmp_path / "new.sqlite3", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("CREATE TABLE theirs (id INTEGER)")
+
+    def open_it():
         try:
             database.read(lambda session: session.execute(text("SELECT 1")).all())
         except Exception as error:  # noqa: BLE001 - shown by the assertion
             failures.append(error)
 
-    # Two at once refuse each other without asking the busy timeout.
-    for number in range(20):
-        url, failures = f"sqlite:///{tmp_path}/{number}.sqlite3", []
-        databases, together = [Database(url) for _ in range(3)], threading.Barrier(3)
-        threads = [
-            threading.Thread(target=open_it, args=(made, together, failures)) for made in databases
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        for made in databases:
-            made.dispose()
+    opening = threading.Thread(target=open_it)
+    opening.start()
+    opening.join(0.5)
+    waited = opening.is_alive()
+    writer.execute("COMMIT")
+    writer.close()
+    opening.join(30)
+    database.dispose()
 
-        assert failures == []
+    assert failures == []
+    assert waited
