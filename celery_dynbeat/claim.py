@@ -67,13 +67,11 @@ def claim(
     """
     claimed = Claimed()
     rows = _lock_due(session, now=now, limit=settings.batch_size, heavy=heavy)
-    claimed.full = len(rows) >= settings.batch_size
     busy = _Busy(session, rows, now=now, settings=settings)
     for row in rows:
         left = settings.batch_size - len(claimed.outgoing)
         if left <= 0:
             # A backlog: the rows behind stay due for the next pass.
-            claimed.full = True
             break
         claimed.rows += 1
         try:
@@ -82,7 +80,7 @@ def claim(
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
-    claimed.full |= len(claimed.outgoing) >= settings.batch_size
+    claimed.full = max(len(rows), len(claimed.outgoing)) >= settings.batch_size
     if claimed.full:
         claimed.heavy = _heavy(rows[: claimed.rows], claimed.outgoing, settings.batch_size)
     _record(session, claimed, now=now)

@@ -21,6 +21,7 @@ from celery_dynbeat.db.models import Origin, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import losses
+from celery_dynbeat.store.overlaps import REPLACED
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +40,10 @@ def take_lost(
     silent_since = now - settings.node_timeout
     rows = losses.lock_lost(session, silent_since=silent_since, limit=settings.batch_size)
     cancelled = [row for row in rows if row.cancelled_at is not None]
-    again = [row for row in rows if row not in cancelled and _is_rerun(row, settings)]
-    lost = [row for row in rows if row not in cancelled and row not in again]
-    reason = "overlap: a newer run took its place"
-    losses.end(session, _ids(cancelled), status=Status.REVOKED, now=now, error=reason)
+    others = [row for row in rows if row.cancelled_at is None]
+    again = [row for row in others if _is_rerun(row, settings)]
+    lost = [row for row in others if not _is_rerun(row, settings)]
+    losses.end(session, _ids(cancelled), status=Status.REVOKED, now=now, error=REPLACED)
     losses.rerun(session, _ids(again), now=now)
     losses.end(session, _ids(lost), status=Status.LOST, now=now, error="its worker is gone")
     for row in rows:

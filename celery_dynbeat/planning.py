@@ -75,8 +75,8 @@ def run_at(rule: Rule, fire_at: datetime) -> datetime:
     """
     if not rule.jitter:
         return fire_at
-    following = rule.trigger.next_after(fire_at)
-    room = rule.jitter if following is None else min(rule.jitter, following - fire_at)
+    next_at = rule.trigger.next_after(fire_at)
+    room = rule.jitter if next_at is None else min(rule.jitter, next_at - fire_at)
     digest = hashlib.blake2b(f"{rule.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
     return fire_at + (room // TICK * int.from_bytes(digest) >> 64) * TICK
 
@@ -160,8 +160,6 @@ def _admit(
         room = free + (0 if waiting else 1)
         reason = "overlap: the run before had not ended, and one waited already"
         return wanted[:free], wanted[free:room], wanted[room:], reason
-    if overlap == "cancel_previous":
-        return wanted[-1:], (), wanted[:-1], "overlap: a newer fire time took its place at once"
     return wanted, (), (), ""
 
 

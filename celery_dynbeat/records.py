@@ -14,9 +14,32 @@ from celery_dynbeat.settings import Settings
 
 def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) -> Outgoing:
     """Return a new run of the schedule in ``row``, as it is sent."""
-    return Outgoing(
+    return _outgoing(
+        row,
+        settings,
         run_id=ids.run_id(now),
         schedule_id=row.id,
+        scheduled_for=fire_at,
+        expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
+    )
+
+
+def outgoing_again(row: Any, *, settings: Settings) -> Outgoing:
+    """Return a run that was recorded before; ``row`` is that run, with its schedule's columns."""
+    expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
+    return _outgoing(
+        row,
+        settings,
+        run_id=row.id,
+        schedule_id=row.schedule_id,
+        scheduled_for=row.scheduled_for,
+        # A run that lost its worker has started in time.
+        expires_at=None if row.attempt else expiry,
+    )
+
+
+def _outgoing(row: Any, settings: Settings, **of_run: Any) -> Outgoing:
+    return Outgoing(
         owner=row.owner,
         name=row.name,
         version=row.version,
@@ -24,9 +47,8 @@ def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) 
         args=row.args,
         kwargs=row.kwargs,
         options=row.options,
-        scheduled_for=fire_at,
-        expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
         overlap=row.overlap or settings.overlap,
+        **of_run,
     )
 
 

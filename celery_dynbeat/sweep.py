@@ -20,11 +20,11 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import allowed_tasks
+from celery_dynbeat import allowed_tasks, records
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.errors import InvalidScheduleError
 from celery_dynbeat.publish import Outgoing
-from celery_dynbeat.rules import expires_at, max_run_time
+from celery_dynbeat.rules import max_run_time
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import overlaps, runs, schedules
 
@@ -45,7 +45,7 @@ def take_overdue(
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
     forbidden = [row.id for row in rows if _refused(session, row, now=now, settings=settings)]
     gone = {*paused, *forbidden}
-    overdue = [_outgoing(row, settings) for row in rows if row.id not in gone]
+    overdue = [records.outgoing_again(row, settings=settings) for row in rows if row.id not in gone]
     expired = {
         run.run_id for run in overdue if run.expires_at is not None and run.expires_at <= now
     }
@@ -94,23 +94,4 @@ def _is_blocked(
         # Of two that have not been sent, the older one goes first.
         and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)
         for other in others
-    )
-
-
-def _outgoing(row: Row[Any], settings: Settings) -> Outgoing:
-    expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
-    return Outgoing(
-        run_id=row.id,
-        schedule_id=row.schedule_id,
-        owner=row.owner,
-        name=row.name,
-        version=row.version,
-        task=row.task,
-        args=row.args,
-        kwargs=row.kwargs,
-        options=row.options,
-        scheduled_for=row.scheduled_for,
-        # A run that lost its worker has started in time.
-        expires_at=None if row.attempt else expiry,
-        overlap=row.overlap or settings.overlap,
     )

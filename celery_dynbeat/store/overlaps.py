@@ -11,6 +11,9 @@ from celery_dynbeat.db.models import Run, Status
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.runs import IN_LIST, affected, revoke_unstarted
 
+#: Why a run was cancelled for a newer one.
+REPLACED = "overlap: a newer run took its place"
+
 
 def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row[Any]]:
     """Return the runs of the schedules that may still end, with what overlap asks of them."""
@@ -35,25 +38,20 @@ def replace(
     """
     if not schedule_ids:
         return []
-    reason = "overlap: a newer run took its place"
-    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=reason, without=by)
+    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=REPLACED, without=by)
     # What a worker started just before the revocation is found here.
-    mark = (
-        update(Run)
-        .where(
-            Run.finished_at.is_(None),
-            Run.schedule_id.in_(schedule_ids),
-            Run.status == Status.RUNNING,
-        )
-        .values(cancelled_at=func.coalesce(Run.cancelled_at, literal(now, UtcDateTime)))
-    )
-    affected(session, mark)
-    running = select(Run.id).where(
+    running = (
         Run.finished_at.is_(None),
         Run.schedule_id.in_(schedule_ids),
         Run.status == Status.RUNNING,
     )
-    return list(session.scalars(running))
+    mark = (
+        update(Run)
+        .where(*running)
+        .values(cancelled_at=func.coalesce(Run.cancelled_at, literal(now, UtcDateTime)))
+    )
+    affected(session, mark)
+    return list(session.scalars(select(Run.id).where(*running)))
 
 
 def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
