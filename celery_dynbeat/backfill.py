@@ -7,7 +7,8 @@
   flooded; where runs must not overlap, one is made at a time, and none beside another run.
 - A run counts as unfinished until it ends or has run for max_run_time, as it does for overlap.
 - What beat has not decided about yet, from the schedule's next fire time on, is left to beat.
-- A paused or broken schedule waits. A rule that cannot be evaluated sets its schedule aside.
+- A paused or broken schedule waits, and one of a kind that only a newer version knows. A rule that
+  cannot be evaluated sets its schedule aside.
 - A crash leaves what a claim leaves: nothing, or pending runs that the sweep publishes.
 """
 
@@ -20,14 +21,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
-from celery_dynbeat.db.models import Backfill, Origin, Schedule, Status
+from celery_dynbeat.db.models import Backfill, Origin, Schedule
 from celery_dynbeat.events import Event
 from celery_dynbeat.gaps import Rest, choose, fire_times, rest_of
 from celery_dynbeat.planning import TICK, Skip
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import Rule, rule_of
 from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import backfills, runs
+from celery_dynbeat.triggers import is_known
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +56,7 @@ def go_on(session: Session, *, now: datetime, settings: Settings) -> tuple[int, 
         return backfills.remove_orphans(session, now=now), []
     backfill, schedule = found
     outgoing: list[Outgoing] = []
-    if not schedule.enabled or schedule.error is not None:
+    if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
         backfill.next_run_at = now + settings.poll_interval
     else:
         try:

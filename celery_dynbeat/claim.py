@@ -2,7 +2,8 @@
 
 When the transaction commits, each fire time that was due is a ``pending`` run or stands in a
 ``skipped`` one, and the schedules have moved on. When it does not, nothing has happened. A schedule
-that cannot be planned is set aside with its error; the others are not touched by it.
+that cannot be planned is set aside with its error; the others are not touched by it. One whose kind
+of trigger this version does not know stays as it is, for a newer beat: it is only told of.
 
 Fairness: while more is due than fits into a batch, the owners who took a large share of the one
 before come second. The others get up to half of the batch first, so that nobody waits behind all of
@@ -20,13 +21,15 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
-from celery_dynbeat.db.models import Origin, Status
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.events import Event
 from celery_dynbeat.planning import Plan, first_fire, passed, plan, run_at
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import Rule, RuleColumns, max_run_time, rule_of
 from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import overlaps, runs, schedules
+from celery_dynbeat.triggers import KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 CATCH_UP_BATCH = 100
 #: An owner with more than one in so many rows of a full batch waits for the others in the next.
 HEAVY_SHARE = 10
+#: Of the schedules that are passed over, those that the log names at most.
+MOST_TOLD = 20
 
 
 @dataclass(slots=True)
@@ -106,12 +111,33 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
             rule = rule_of(cast("RuleColumns", row), settings)
             _tell_passed(claimed, row, rule, now)
             fire_at = first_fire(rule, now=now, last_run_at=row.last_run_at)
-            claimed.changes.append(_moved(row, rule, Plan(next_fire_at=fire_at), now))
+            moved = _moved(row, rule, Plan(next_fire_at=fire_at), now)
+            claimed.changes.append({**moved, "trigger_kind": rule.trigger.kind})
         # As above: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
     _record(session, claimed, now=now)
     return len(rows)
+
+
+def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -> frozenset[int]:
+    """Warn of schedules that are due and of an unknown kind; return the ids of those there are.
+
+    Those in ``told`` were told of before.
+    """
+    rows = schedules.unreadable(session, now=now, limit=MOST_TOLD)
+    for row in rows:
+        if row.id not in told:
+            logger.warning(
+                "schedule %r of owner %r is passed over: unknown kind of trigger %r; known are %s."
+                " A newer version's beat may know it; else mend the row",
+                row.name,
+                row.owner,
+                row.trigger_kind,
+                ", ".join(KINDS),
+                extra={"event": Event.SCHEDULE_PASSED_OVER, "schedule_id": row.id},
+            )
+    return frozenset(row.id for row in rows)
 
 
 def _lock_due(

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 RESYNC_EVERY = timedelta(minutes=1)
+#: A reading that differs by more from what was expected is a step, and no drift.
+STEP = timedelta(seconds=1)
 
 
 class Clock(Protocol):
@@ -17,6 +19,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the present instant."""
+
+    def steady_for(self) -> timedelta:
+        """Return how long ago the clock was last set; timedelta.max: never, as far as it knows."""
 
 
 class DatabaseClock:
@@ -38,6 +43,7 @@ class DatabaseClock:
         self._base: datetime | None = None
         self._base_at = 0.0
         self._tried_at = 0.0
+        self._stepped_at: float | None = None
 
     def now(self) -> datetime:
         """Return the present instant by the database's clock.
@@ -51,6 +57,12 @@ class DatabaseClock:
         assert self._base is not None  # noqa: S101 - narrows the type: _synchronise set it
         return self._base + timedelta(seconds=self._monotonic() - self._base_at)
 
+    def steady_for(self) -> timedelta:
+        """Return for how long no reading has differed from what was expected."""
+        if self._stepped_at is None:
+            return timedelta.max
+        return timedelta(seconds=self._monotonic() - self._stepped_at)
+
     def _resynchronise(self) -> None:
         try:
             self._synchronise()
@@ -62,5 +74,14 @@ class DatabaseClock:
         before = self._monotonic()
         instant = self._read()
         after = self._monotonic()
+        self._look_for_step(instant, before, after)
         # The reading was taken somewhere within the round trip: assume the middle.
         self._base, self._base_at, self._tried_at = instant, (before + after) / 2, after
+
+    def _look_for_step(self, instant: datetime, before: float, after: float) -> None:
+        if self._base is None:
+            return
+        earliest = self._base + timedelta(seconds=before - self._base_at)
+        latest = self._base + timedelta(seconds=after - self._base_at)
+        if not earliest - STEP <= instant <= latest + STEP:
+            self._stepped_at = after

@@ -21,8 +21,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Protocol
 
 from sqlalchemy.orm import Session
 
@@ -32,11 +30,11 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
-from celery_dynbeat.lost import take_lost
-from celery_dynbeat.pausing import pause_if_failing
+from celery_dynbeat.outlet import Outlet, terminate
 from celery_dynbeat.publish import Outgoing, Published
+from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import agenda, overlaps, runs, schedules
+from celery_dynbeat.store import agenda, runs, schedules
 from celery_dynbeat.sweep import take_overdue
 
 logger = logging.getLogger(__name__)
@@ -44,21 +42,8 @@ logger = logging.getLogger(__name__)
 #: When all that is due is in the hands of other beats, look again after this.
 ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 NOW = timedelta(0)
-#: How often beat looks after what runs within dynbeat_node_timeout.
-LOOKS = 4
-
-
-class Outlet(Protocol):
-    """Where runs leave: the Publisher, or what takes its place in a test."""
-
-    def connect(self) -> None:
-        """Be ready to publish, or raise."""
-
-    def publish(self, batch: Sequence[Outgoing]) -> Published:
-        """Hand ``batch`` over and tell what was taken; raise when nothing can be."""
-
-    def terminate(self, run_ids: Sequence[str]) -> None:
-        """Ask the workers to end these runs, or raise when nobody can be asked."""
+#: However long a run has waited in the broker's queue, it is sent again after this.
+LONGEST_WAIT = timedelta(days=1)
 
 
 def _nothing(point: str) -> None:
@@ -84,7 +69,9 @@ class Dispatcher:
         self._reached = reached
         self._heavy: frozenset[str] = frozenset()
         self._backlog = False
-        self._looked_at: datetime | None = None
+        self._rounds = Rounds(
+            database=database, publisher=publisher, clock=clock, settings=settings
+        )
 
     def run_pass(self) -> timedelta:
         """Send a batch of what is due and return how long beat may sleep.
@@ -101,20 +88,21 @@ class Dispatcher:
             moved += self._dispatch_due(now)
         if _is_due(todo.overdue_at, now):
             moved += self._republish_overdue(now)
-        moved += self._look_after_running(now)
+        moved += self._rounds.look_after_running(now)
         # Only when this pass has caught up with what is live: the past has waited so long already.
         if not self._backlog and _is_due(todo.backfill_at, now):
             moved += self._go_on_with_backfill(now)
+        if not self._backlog:
+            self._rounds.prune(now)
         if moved:
             return NOW
         return self._pause(todo.earliest(), now)
 
     def _pause(self, earliest: datetime | None, now: datetime) -> timedelta:
-        if earliest is None:
-            return self._settings.poll_interval
-        if earliest <= now:
+        if earliest is not None and earliest <= now:
             return ELSEWHERE_PAUSE
-        return min(earliest - now, self._settings.poll_interval)
+        known = [at for at in (earliest, self._rounds.prune_at) if at is not None]
+        return min([self._settings.poll_interval, *(at - now for at in known)])
 
     def _plan_new(self, now: datetime) -> int:
         return self._database.run(
@@ -130,44 +118,9 @@ class Dispatcher:
         claimed = self._database.run(work)
         self._reached("committed")
         self._heavy, self._backlog = claimed.heavy, claimed.full
-        self._terminate(claimed.terminate)
+        terminate(self._publisher, claimed.terminate)
         self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
         return claimed.rows
-
-    def _terminate(self, run_ids: Sequence[str]) -> None:
-        if not run_ids:
-            return
-        try:
-            self._publisher.terminate(run_ids)
-        # Of whatever kind: the runs end by themselves, and their successors must go out.
-        except Exception as error:  # noqa: BLE001
-            logger.warning(
-                "%s runs not terminated: %s",
-                len(run_ids),
-                error,
-                extra={"event": Event.TERMINATE_FAILED},
-            )
-
-    def _look_after_running(self, now: datetime) -> int:
-        """Look for runs whose worker is gone, and for those that were to end and have not."""
-        interval, looked_at = self._settings.node_timeout / LOOKS, self._looked_at
-        # A clock that went back does not count.
-        if looked_at is not None and timedelta(0) <= now - looked_at < interval:
-            return 0
-        settings = self._settings
-        lost, failing = self._database.run(
-            lambda session: take_lost(session, now=now, settings=settings),
-        )
-        for schedule_id, limit in failing.items():
-            self._database.run(
-                partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now)
-            )
-        # The broadcast may have been missed, or never sent: beat may have died before it.
-        asked = partial(overlaps.cancelled, before=now - interval, limit=settings.batch_size)
-        self._terminate(self._database.read(asked))
-        if lost < settings.batch_size:
-            self._looked_at = now
-        return lost
 
     def _republish_overdue(self, now: datetime) -> int:
         taken, overdue = self._database.run(
@@ -223,11 +176,19 @@ class Dispatcher:
                 self._give_up(session, run, published.refused[run.run_id], now)
 
     def _look_again_at(self, run: Outgoing, now: datetime) -> datetime:
-        resend_at = now + self._settings.resend_after
+        resend_at = now + self._resend_after(run, now)
         if run.expires_at is None:
             return resend_at
         # Soon after its expiry: the broker may have dropped the message without a word.
         return min(resend_at, run.expires_at + self._settings.dispatch_timeout)
+
+    def _resend_after(self, run: Outgoing, now: datetime) -> timedelta:
+        """Return how long the queue has for the run: as long again as it has waited so far.
+
+        So a long queue is not filled up with copies; each doubles the time to the next.
+        """
+        waited = timedelta(0) if run.waiting_since is None else now - run.waiting_since
+        return max(self._settings.resend_after, min(waited, LONGEST_WAIT))
 
     def _give_up(
         self,

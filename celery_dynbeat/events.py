@@ -13,12 +13,15 @@ class Event(StrEnum):
     RUNS_DISPATCHED = "runs_dispatched"
     RUNS_REPUBLISHED = "runs_republished"
     RUNS_BACKFILLED = "runs_backfilled"
+    RETRIES_RECALLED = "retries_recalled"
+    HISTORY_PRUNED = "history_pruned"
     RUN_REFUSED = "run_refused"
     RUN_PUT_OFF = "run_put_off"
     RUN_UNPUBLISHABLE = "run_unpublishable"
     RUN_LOST = "run_lost"
     SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"
+    SCHEDULE_PASSED_OVER = "schedule_passed_over"
     TERMINATE_FAILED = "terminate_failed"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat
     PASS_RECOVERED = "pass_recovered"  # noqa: S105

@@ -1,8 +1,10 @@
 """May this message start its run? One UPDATE decides; where it refuses, the row tells why.
 
-    message, first try      pending, sent                       -> start
-    message, retry n        not ended, and fewer than n retries -> start (attempt n-1 is over)
-    any other message       a duplicate                         -> refuse
+    it follows the run's last attempt, which nobody has in hand  -> start
+    it is Celery's retry of the run's last attempt               -> start (that one is over)
+    any other message: a duplicate, cancelled, or after its expiry -> refuse
+    except: the task gave it back to the broker, or it is a copy of one that may still begin
+                                                                 -> start
     except: the broker delivered it again, and the run is still marked running. Then the node that
     runs it is asked for:
         gone, replaced, silent for dynbeat_node_timeout, or the pool process is dead -> start anew
@@ -20,7 +22,8 @@ from enum import Enum, auto
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Node, NodeKind, Run, Status
+from celery_dynbeat.db.models import Node, NodeKind, Run
+from celery_dynbeat.states import RESTART, START, START_RETRY
 from celery_dynbeat.store import attempts, nodes, runs
 
 
@@ -32,51 +35,90 @@ class Verdict(Enum):
     PUT_OFF = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdict on a message; with START, the number of the attempt that begins."""
+
+    verdict: Verdict
+    attempt: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """A message as it reached this process.
 
+    ``after`` is the attempt that the message follows; None: a version that did not say so sent it.
     ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
     would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off_at``
-    is when the message was put off before, ``put_off_by`` by which process.
+    is when the message was put off before, ``put_off_by`` by which process. ``expires_at`` None: it
+    may start at any time.
     """
 
     run_id: str
     retries: int
+    after: int | None
     redelivered: bool
     put_off_at: datetime | None
     put_off_by: str | None = None
+    expires_at: datetime | None = None
     worker: str
     main_pid: int
     pid: int
     runs_here: Callable[[], bool]
 
 
-def judge(session: Session, delivery: Delivery, *, now: datetime, timeout: timedelta) -> Verdict:
+def judge(session: Session, delivery: Delivery, *, now: datetime, timeout: timedelta) -> Decision:
     """Decide about a message and, when it may start, mark its run as running."""
-    started = attempts.start(
-        session,
+    if delivery.expires_at is not None and delivery.expires_at <= now:
+        # Only what never started. A run in progress, or between two attempts, began in time.
+        runs.mark_expired(session, [delivery.run_id], now=now)
+    if delivery.after is not None and attempts.start(
+        session, _beginning(delivery, after=delivery.after), now=now
+    ):
+        return Decision(Verdict.START, delivery.after + 1)
+    run = runs.get(session, run_id=delivery.run_id)
+    if run is None:
+        return Decision(Verdict.REFUSE)
+    beginning = _beginning(delivery, after=run.attempt)
+    if _may_begin(run, delivery):
+        return _decision(run, begun=attempts.start(session, beginning, now=now))
+    if not _may_be_orphan(run, delivery):
+        return Decision(Verdict.REFUSE)
+    node = nodes.get(session, kind=NodeKind.WORKER, name=run.worker or "")
+    verdict = _fate(run, node, delivery, now, timeout)
+    if verdict is Verdict.START:
+        return _decision(run, begun=attempts.restart(session, beginning, now=now))
+    return Decision(verdict)
+
+
+def _beginning(delivery: Delivery, *, after: int) -> attempts.Beginning:
+    return attempts.Beginning(
         run_id=delivery.run_id,
+        after=after,
         retries=delivery.retries,
         worker=delivery.worker,
         pid=delivery.pid,
-        now=now,
     )
-    if started:
-        return Verdict.START
-    run = runs.get(session, run_id=delivery.run_id)
-    if run is None or not _may_be_orphan(run, delivery):
-        return Verdict.REFUSE
-    node = nodes.get(session, kind=NodeKind.WORKER, name=run.worker or "")
-    verdict = _fate(run, node, delivery, now, timeout)
-    if verdict is Verdict.START and not _restart(session, run, delivery, now):
-        return Verdict.REFUSE
-    return verdict
+
+
+def _decision(run: Run, *, begun: bool) -> Decision:
+    return Decision(Verdict.START, run.attempt + 1) if begun else Decision(Verdict.REFUSE)
+
+
+def _may_begin(run: Run, delivery: Delivery) -> bool:
+    """Return whether a message that does not follow the last attempt may begin the next.
+
+    Given back to the broker, it names the attempt before; a rerun wants any message of its try.
+    """
+    if run.status in START.sources:
+        return run.retries == delivery.retries
+    unnumbered_retry = delivery.after is None and delivery.retries > run.retries
+    return unnumbered_retry and run.status in START_RETRY.sources
 
 
 def _may_be_orphan(run: Run, delivery: Delivery) -> bool:
     again = delivery.redelivered or delivery.put_off_at is not None
-    in_hand = run.status in {Status.RUNNING, Status.LOST}
+    in_hand = run.status in RESTART.sources
     return again and in_hand and run.retries == delivery.retries
 
 
@@ -128,15 +170,3 @@ def _in_progress(run: Run, delivery: Delivery) -> bool:
         # Gone; or its number belongs to somebody else's process by now.
         return False
     return True
-
-
-def _restart(session: Session, run: Run, delivery: Delivery, now: datetime) -> bool:
-    return attempts.restart(
-        session,
-        run_id=run.id,
-        retries=delivery.retries,
-        started_at=run.started_at,
-        worker=delivery.worker,
-        pid=delivery.pid,
-        now=now,
-    )

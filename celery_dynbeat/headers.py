@@ -1,5 +1,6 @@
 """What the headers of a message say of its run, and which of them are nobody else's to write."""
 
+from datetime import datetime
 from typing import Any
 
 from celery.app.task import Context
@@ -10,6 +11,10 @@ HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
 HEADER_OWNER = "dynbeat_owner"
 HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
+#: In a message: the attempt that it follows. In a task: the attempt that is being made, from 1.
+HEADER_ATTEMPT = "dynbeat_attempt"
+#: Sent with the runs that expire: a first start after it is refused.
+HEADER_EXPIRES_AT = "dynbeat_expires_at"
 #: Sent with the runs that another may wait for, so that the others cost their worker nothing.
 HEADER_OVERLAP = "dynbeat_overlap"
 
@@ -40,6 +45,33 @@ def claimed_run_id(request: Any) -> str | None:
     """Return the run that a message claims to be, also when it was never executed."""
     run_id = (request.headers or {}).get(HEADER_RUN_ID)
     return run_id if run_id == request.id and ids.is_run_id(run_id) else None
+
+
+def attempt_of(request: Any) -> int | None:
+    """Return the attempt that the headers name, or None when they name none."""
+    attempt = (request.headers or {}).get(HEADER_ATTEMPT)
+    return attempt if isinstance(attempt, int) else None
+
+
+def admit(request: Any, attempt: int | None) -> None:
+    """Note on the request of a task which attempt it is.
+
+    Celery's retry takes the headers along, so its message follows this attempt.
+    """
+    request.dynbeat_attempt = attempt
+    request.headers = {**(request.headers or {}), HEADER_ATTEMPT: attempt}
+
+
+def admitted_attempt(request: Any) -> int | None:
+    """Return the attempt that was admitted in this process, or None when the guard did not."""
+    attempt: int | None = getattr(request, "dynbeat_attempt", None)
+    return attempt
+
+
+def instant_in(request: Any, header: str) -> datetime | None:
+    """Return the instant that a header of the message names, or None without one."""
+    written = (request.headers or {}).get(header)
+    return None if written is None else datetime.fromisoformat(written)
 
 
 def is_awaited(request: Any) -> bool:

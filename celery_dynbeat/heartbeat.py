@@ -3,7 +3,8 @@
 import logging
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
@@ -35,22 +36,34 @@ class Heartbeat:
         self._name = name
         self._pid = os.getpid()
         self._born = time.monotonic()
+        self._started_at: datetime | None = None
         self._written: float | None = None
+        self._progressed: float | None = None
+        self._error: str | None = None
         self.every = timeout / BEATS
 
-    def beat(self) -> None:
-        """Say that the process is alive, unless that was said a moment ago."""
+    def progress(self) -> None:
+        """Note that the process has just done what it is there for. Writes nothing."""
+        self._progressed = time.monotonic()
+
+    def beat(self, *, error: str | None = None) -> None:
+        """Say that the process is alive, unless that was said a moment ago.
+
+        ``error`` is what keeps it from making progress; a change of it is said at once.
+        """
         elapsed = None if self._written is None else time.monotonic() - self._written
-        if elapsed is not None and elapsed < self.every.total_seconds():
+        fresh = elapsed is not None and elapsed < self.every.total_seconds()
+        if fresh and error == self._error:
             return
+        self._error = error
         try:
             self._write()
         # Whatever the driver raises: the next beat tries again.
-        except Exception as error:  # noqa: BLE001
+        except Exception as failure:  # noqa: BLE001
             logger.warning(
                 "heartbeat of %s not written: %s",
                 self._name,
-                type(error).__name__,
+                type(failure).__name__,
                 extra={"event": Event.HEARTBEAT_FAILED},
             )
         self._written = time.monotonic()
@@ -78,12 +91,23 @@ class Heartbeat:
 
     def _write(self) -> None:
         now = self._clock.now()
-        node = {"kind": self._kind, "name": self._name, "pid": self._pid}
-        known = self._written is not None and self._database.run(
-            lambda session: nodes.refresh(session, **node, now=now),  # type: ignore[arg-type]
+        life = nodes.Life(
+            kind=self._kind,
+            name=self._name,
+            pid=self._pid,
+            seen_at=now,
+            progressed_at=None if self._progressed is None else _ago(now, self._progressed),
+            error=self._error,
         )
+        known = self._written is not None and self._database.run(partial(nodes.refresh, life=life))
         if not known:
-            started_at = now - timedelta(seconds=time.monotonic() - self._born)
-            self._database.run(
-                lambda session: nodes.enter(session, **node, started_at=started_at, now=now),  # type: ignore[arg-type]
-            )
+            if self._started_at is None:
+                self._started_at = _ago(now, self._born)
+            # Not computed anew: after a step of the clock, what this node runs would seem to have
+            # begun before it.
+            self._database.run(partial(nodes.enter, life=life, started_at=self._started_at))
+
+
+def _ago(now: datetime, reading: float) -> datetime:
+    """Return the instant at which the monotonic clock showed ``reading``."""
+    return now - timedelta(seconds=time.monotonic() - reading)

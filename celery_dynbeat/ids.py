@@ -9,11 +9,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def run_id(now: datetime) -> str:
     """Return a new id for a run made at ``now``."""
+    return _uuid(now, secrets.randbits(80))
+
+
+def first_run_id(made_at: datetime) -> str:
+    """Return the id before which the ids of all runs made earlier than ``made_at`` stand."""
+    return _uuid(made_at, 0)
+
+
+def _uuid(now: datetime, random: int) -> str:
     elapsed = now - _EPOCH
     milliseconds = (
         elapsed.days * 86_400_000 + elapsed.seconds * 1_000 + elapsed.microseconds // 1_000
     )
-    value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | secrets.randbits(80)
+    value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(UUID(int=value))

@@ -1,9 +1,12 @@
-"""Runs whose worker is gone: killed, replaced, or silent for dynbeat_node_timeout.
+"""Runs that nobody would end: their worker is gone, or the message of their retry is.
+
+Gone is a worker that was killed, replaced, or silent for dynbeat_node_timeout.
 
     running, its node is gone, on_lost="record" (the default)         -> lost
     running, its node is gone, on_lost="rerun" (an idempotent task)    -> pending, sent once more
     the same, for the MOST_ATTEMPTS-th time: it may be what kills them -> lost
     running, its node is gone, a newer run was to replace it           -> revoked
+    retrying, not begun dynbeat_resend_after past its time             -> pending, sent once more
 
 A worker that was only slow and comes back records how its attempt ended, over ``lost``. Against a
 second start stands the guard: what the broker delivers again finds the run started or ended.
@@ -11,15 +14,17 @@ second start stands the guard: what the broker delivers again finds the run star
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Origin, Status
+from celery_dynbeat.clock import RESYNC_EVERY, Clock
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.events import Event
 from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import losses
 from celery_dynbeat.store.overlaps import REPLACED
 
@@ -27,18 +32,29 @@ logger = logging.getLogger(__name__)
 
 #: A run that took as many workers with it is not sent again.
 MOST_ATTEMPTS = 5
+AGES = timedelta(days=36_500)
+
+
+def longest_silence(clock: Clock, settings: Settings) -> timedelta:
+    """Return for how long a node may be silent before it counts as gone.
+
+    That is dynbeat_node_timeout; but AGES after the database's clock was set, when all nodes seem
+    to have been silent. Each of them reads it anew within RESYNC_EVERY, and then says that it
+    lives.
+    """
+    timeout = settings.node_timeout
+    return timeout if clock.steady_for() > RESYNC_EVERY + timeout else AGES
 
 
 def take_lost(
-    session: Session, *, now: datetime, settings: Settings
+    session: Session, *, now: datetime, silence: timedelta, settings: Settings
 ) -> tuple[int, Mapping[int, int]]:
     """Deal with a batch of runs whose worker is gone.
 
-    Returns how many they were, and the schedules that may have to be paused for it, each with the
-    number of failures in a row that its policy allows.
+    ``silence`` is what ``longest_silence`` says. Returns how many they were, and the schedules that
+    may have to be paused for it, each with the number of failures in a row that its policy allows.
     """
-    silent_since = now - settings.node_timeout
-    rows = losses.lock_lost(session, silent_since=silent_since, limit=settings.batch_size)
+    rows = losses.lock_lost(session, silent_since=now - silence, limit=settings.batch_size)
     cancelled = [row for row in rows if row.cancelled_at is not None]
     others = [row for row in rows if row.cancelled_at is None]
     again = [row for row in others if _is_rerun(row, settings)]
@@ -54,6 +70,20 @@ def take_lost(
             extra={"event": Event.RUN_LOST, "run_id": row.id},
         )
     return len(rows), _limits(lost, settings)
+
+
+def recall(session: Session, *, now: datetime, settings: Settings) -> int:
+    """Have a batch of runs sent once more whose retry the broker has forgotten; return how many."""
+    before = now - settings.resend_after
+    recalled = losses.recall(session, before=before, now=now, limit=settings.batch_size)
+    if recalled:
+        logger.warning(
+            "%s retries were not begun within %s and are sent once more",
+            recalled,
+            settings.resend_after,
+            extra={"event": Event.RETRIES_RECALLED},
+        )
+    return recalled
 
 
 def _ids(rows: list[Row[Any]]) -> list[str]:

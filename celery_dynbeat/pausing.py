@@ -5,8 +5,9 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Schedule, Status
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.events import Event
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import losses, runs, schedules
 
 logger = logging.getLogger(__name__)

@@ -25,6 +25,8 @@ from kombu.exceptions import BatchPublishError, OperationalError
 from celery_dynbeat.confirms import ConfirmingChannel
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.headers import (
+    HEADER_ATTEMPT,
+    HEADER_EXPIRES_AT,
     HEADER_OVERLAP,
     HEADER_OWNER,
     HEADER_RUN_ID,
@@ -47,7 +49,8 @@ _MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", 
 class Outgoing:
     """A run on its way to the broker, and the ``version`` of its schedule when it was read.
 
-    ``expires_at`` None: it may start at any time.
+    ``expires_at`` None: it may start at any time. ``attempt`` and ``retries`` are those that the
+    run has behind it. ``waiting_since`` is when it was first sent, where nobody has begun it since.
     """
 
     run_id: str
@@ -62,6 +65,9 @@ class Outgoing:
     scheduled_for: datetime
     expires_at: datetime | None = None
     overlap: str = "allow"
+    attempt: int = 0
+    retries: int = 0
+    waiting_since: datetime | None = None
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -74,6 +80,8 @@ class Outgoing:
             HEADER_SCHEDULE: self.name,
             HEADER_OWNER: self.owner,
             HEADER_SCHEDULED_FOR: self.scheduled_for.isoformat(),
+            HEADER_ATTEMPT: self.attempt,
+            **({HEADER_EXPIRES_AT: self.expires_at.isoformat()} if self.expires_at else {}),
             **({HEADER_OVERLAP: self.overlap} if self.overlap == "buffer_one" else {}),
             # What other tools know a scheduled task by.
             "celery_beat_task": True,
@@ -90,10 +98,14 @@ class Published:
 
 
 class Publisher:
-    """A connection to the broker of its own, for one thread."""
+    """A connection to the broker of its own, for one thread.
 
-    def __init__(self, app: Celery) -> None:
+    ``now`` is the clock by which runs expire: the database's, in beat.
+    """
+
+    def __init__(self, app: Celery, *, now: Callable[[], datetime] | None = None) -> None:
         self._app = app
+        self._now: Callable[[], datetime] = now or app.now
 
     @cached_property
     def _connection(self) -> Connection:
@@ -245,7 +257,7 @@ class Publisher:
         fatal: tuple[type[BaseException], ...] = (),
     ) -> None:
         try:
-            send_task(self._app, producer, run)
+            send_task(self._app, producer, run, now=self._now)
         except (*self.broker_errors, *fatal):
             raise
         # Whatever a serializer, a router or a signal receiver of the application raises concerns
@@ -273,25 +285,31 @@ def _refusal(run: Outgoing, error: BaseException) -> DispatchError:
     )
 
 
-def send_task(app: Celery, producer: Producer, run: Outgoing) -> None:
+def send_task(
+    app: Celery, producer: Producer, run: Outgoing, *, now: Callable[[], datetime]
+) -> None:
     """Send one run as ``app.send_task`` would, without asking the result backend to listen for it.
 
-    The publish signals and the task-sent event go out as for any task.
+    The publish signals and the task-sent event go out as for any task. When the run expires is for
+    the guard to judge, by the database's clock: Celery's own ``expires`` counts by the clock of the
+    worker's host.
     """
     options = {**_execution_options(app, run.task), **run.options}
     options.pop("headers", None)
     own = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
-    expires = run.expires_at or options.pop("expires", None)
-    options.pop("expires", None)
+    expires = options.pop("expires", None)
     routed = app.amqp.router.route(options, run.task, run.args, run.kwargs, app.tasks.get(run.task))
-    _set_expiration(app, routed, run.expires_at)
+    if run.expires_at is not None:
+        # As send_task does: the broker may drop what no worker will start any more.
+        routed["expiration"] = max(0.0, (run.expires_at - now()).total_seconds())
     create: Callable[..., Any] = app.amqp.create_task_message
     message = create(
         run.run_id,
         run.task,
         list(run.args),
         dict(run.kwargs),
-        expires=expires,
+        expires=None if run.expires_at else expires,
+        retries=run.retries,
         reply_to=app.thread_oid,
         create_sent_event=app.conf.task_send_sent_event,
         **own,
@@ -312,9 +330,3 @@ def _execution_options(app: Celery, task: str) -> dict[str, Any]:
         return {}
     options: dict[str, Any] = registered._get_exec_options()  # noqa: SLF001 - as send_task does
     return {key: value for key, value in options.items() if value is not None}
-
-
-def _set_expiration(app: Celery, options: dict[str, Any], expires_at: datetime | None) -> None:
-    if expires_at is not None:
-        # As send_task does: the broker may drop what no worker will start any more.
-        options["expiration"] = max(0.0, (expires_at - app.now()).total_seconds())

@@ -17,10 +17,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import UNFINISHED, Status
 from celery_dynbeat.events import Event
 from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import UNFINISHED, Status
 from celery_dynbeat.store import attempts, losses, overlaps
 
 logger = logging.getLogger(__name__)
@@ -33,15 +33,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one attempt ended. ``retries`` None: the reporter does not know which attempt it was.
+    """How an attempt ended. ``attempt`` None: the reporter does not know which one it was.
 
-    ``started`` False: the run ends in whichever state it is, for it may never have been started.
+    ``started`` False: a message was dropped that nobody began; ``attempt`` is the one it follows.
     ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again.
+    ``retry_at`` comes with ``retrying``: when Celery means to begin the next attempt.
     ``awaited``: another run of the schedule may wait for this one to end.
     """
 
     run_id: str
-    retries: int | None
+    attempt: int | None
     worker: str
     status: Status
     at: datetime
@@ -49,6 +50,7 @@ class Outcome:
     error: str | None = None
     traceback: str | None = None
     resend_at: datetime | None = None
+    retry_at: datetime | None = None
     awaited: bool = False
 
 
@@ -158,13 +160,14 @@ def write(session: Session, outcome: Outcome) -> bool:
         return attempts.give_back(
             session,
             run_id=outcome.run_id,
-            retries=outcome.retries or 0,
+            attempt=outcome.attempt or 0,
             overdue_at=outcome.resend_at,
         )
     if not outcome.started:
         return attempts.refuse(
             session,
             run_id=outcome.run_id,
+            after=outcome.attempt,
             status=outcome.status,
             at=outcome.at,
             error=storable(outcome.error or "", ERROR_LENGTH),
@@ -172,12 +175,13 @@ def write(session: Session, outcome: Outcome) -> bool:
     return attempts.finish(
         session,
         run_id=outcome.run_id,
-        retries=outcome.retries,
+        attempt=outcome.attempt,
         worker=outcome.worker,
         status=outcome.status,
         at=outcome.at,
         error=None if outcome.error is None else storable(outcome.error, ERROR_LENGTH),
         traceback=_tail(outcome.traceback),
+        retry_at=outcome.retry_at,
     )
 
 

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from celery_dynbeat import ids
-from celery_dynbeat.db.models import Origin, Status
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning import Skip
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import expires_at
 from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import Status
 
 
 def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) -> Outgoing:
@@ -35,6 +36,9 @@ def outgoing_again(row: Any, *, settings: Settings) -> Outgoing:
         scheduled_for=row.scheduled_for,
         # A run that lost its worker has started in time.
         expires_at=None if row.attempt else expiry,
+        attempt=row.attempt,
+        retries=row.retries,
+        waiting_since=None if row.attempt else row.sent_at,
     )
 
 

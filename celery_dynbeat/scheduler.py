@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from celery.beat import Scheduler
+from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat import beat_schedule
 from celery_dynbeat.client import Context, dynbeat_of
@@ -71,18 +72,27 @@ class DatabaseScheduler(Scheduler):
         """Do nothing; a test that wants a crash at ``point`` overrides it."""
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Make a pass, then wait for work, a change or the end; at most ``max_interval``."""
+        """Make a pass, then wait for work, a change or the end; at most ``max_interval``.
+
+        While passes fail it does not return: Celery answers ``inspect ping`` for a beat only as
+        long as its ticks come to an end, and so the answer says that passes work.
+        """
         del args, kwargs
         self._ticking = True
         try:
-            pause = self._pass()
-            if pause > timedelta(0) and not self._closing:
-                self._wait(pause)
+            self._wait(self._pass())
+            # A beat in a thread of a worker is told of the end between two ticks only.
+            while self._failures and threading.current_thread() is threading.main_thread():
+                if self._closing:
+                    break
+                self._wait(self._pass())
         finally:
             self._ticking = False
         return 0
 
     def _wait(self, pause: timedelta) -> None:
+        if self._closing or pause <= timedelta(0):
+            return
         self._wake.wait(min(pause.total_seconds(), self.max_interval))
         self._wake.clear()
 
@@ -111,7 +121,7 @@ class DatabaseScheduler(Scheduler):
             "pass failed, again in %.1f s: %s: %s",
             seconds,
             type(error).__name__,
-            str(error).partition("\n")[0],
+            _first_line(error),
             exc_info=logger.isEnabledFor(logging.DEBUG),
             extra={"event": Event.PASS_FAILED},
         )
@@ -127,6 +137,10 @@ class DatabaseScheduler(Scheduler):
             parts.close()
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
 class _Parts:
     """What a running beat is made of. Made within the first pass, when the database answers."""
 
@@ -138,7 +152,7 @@ class _Parts:
     ) -> None:
         context.prepare()
         beat_schedule.sync(context)
-        self._publisher = Publisher(context.app)
+        self._publisher = Publisher(context.app, now=context.clock.now)
         self._dispatcher = Dispatcher(
             database=context.database,
             publisher=self._publisher,
@@ -158,8 +172,15 @@ class _Parts:
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
     def run(self) -> timedelta:
-        pause = self._dispatcher.run_pass()
-        # After the pass: what the row proves is progress, not only a pulse.
+        try:
+            pause = self._dispatcher.run_pass()
+        except SQLAlchemyError:
+            # Nor could that be written.
+            raise
+        except Exception as error:
+            self._heartbeat.beat(error=f"{type(error).__name__}: {_first_line(error)}")
+            raise
+        self._heartbeat.progress()
         self._heartbeat.beat()
         return pause
 

@@ -148,6 +148,7 @@ class Settings:
     expires_after: timedelta | None = _setting(None, _duration)
     on_lost: str = _setting("record", _one_of(*ON_LOST))
     pause_after_failures: int | None = _setting(None, _count)
+    history_retention: timedelta = _setting(timedelta(days=30), _duration)
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
     max_schedules_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)

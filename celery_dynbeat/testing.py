@@ -17,7 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar, overload
 
 from celery_dynbeat.client import Dynbeat
-from celery_dynbeat.dispatch import Dispatcher, Outlet
+from celery_dynbeat.dispatch import Dispatcher
+from celery_dynbeat.outlet import Outlet
 from celery_dynbeat.publish import Outgoing, Published
 
 #: More passes than this without a pause are taken for a beat that will never rest.
@@ -33,6 +34,10 @@ class FrozenClock:
     def now(self) -> datetime:
         """Return the instant at which the clock stands, in UTC."""
         return self._instant
+
+    def steady_for(self) -> timedelta:
+        """Return timedelta.max: that it is moved by hand is time going by, not a step."""
+        return timedelta.max
 
     def advance(self, duration: timedelta) -> datetime:
         """Go on by ``duration`` and return the new instant."""

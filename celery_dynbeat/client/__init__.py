@@ -12,6 +12,7 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.errors import ConfigurationError
 
 WORKER_STEP = "celery_dynbeat.worker:DynbeatStep"
+CONSUMER_STEP = "celery_dynbeat.worker:ProgressStep"
 
 
 class Dynbeat:
@@ -36,6 +37,7 @@ class Dynbeat:
         app.dynbeat = self
         # By name: a process that only calls the API never imports the worker's side.
         app.steps["worker"].add(WORKER_STEP)
+        app.steps["consumer"].add(CONSUMER_STEP)
 
 
 def dynbeat_of(app: Celery) -> Dynbeat:

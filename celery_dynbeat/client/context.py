@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TypeVar
 
 from celery import Celery
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import notify
@@ -47,6 +48,13 @@ class Context:
     def clock(self) -> Clock:
         """The database's clock."""
         return self.given_clock or DatabaseClock(self.database.read_clock)
+
+    def present(self) -> datetime:
+        """Return the present instant, by this machine's clock when there is no better one."""
+        try:
+            return self.clock.now()
+        except SQLAlchemyError:
+            return datetime.now(UTC)
 
     @cached_property
     def notifier(self) -> notify.Notifier:

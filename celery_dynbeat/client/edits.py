@@ -18,13 +18,14 @@ from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
-from celery_dynbeat.db.models import Origin, Run, Schedule, Status
+from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.errors import (
     InvalidTriggerError,
     ScheduleNotFoundError,
     StaleScheduleError,
 )
 from celery_dynbeat.planning import TICK, Skip
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import runs, schedules
 from celery_dynbeat.triggers import Trigger
 

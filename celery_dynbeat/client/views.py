@@ -58,8 +58,10 @@ class ScheduleInfo:
     @classmethod
     def of(cls, row: Schedule) -> "ScheduleInfo":
         """Return the value of a row."""
+        trigger, unread = _trigger(row)
         special: dict[str, Any] = {
-            "trigger": _trigger(row),
+            "trigger": trigger,
+            "error": row.error or unread,
             "catch_up_window": _duration(row.catch_up_window),
             "expires_after": _duration(row.expires_after),
             "jitter": _duration(row.jitter),
@@ -180,11 +182,12 @@ def key_of(cursor: str) -> tuple[str, str]:
         raise InvalidScheduleError(msg, field="after") from error
 
 
-def _trigger(row: Schedule) -> Trigger | None:
+def _trigger(row: Schedule) -> tuple[Trigger | None, str | None]:
+    """Return the row's trigger, or why it cannot be read, whether or not beat has met it yet."""
     try:
-        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
-    except InvalidTriggerError:
-        return None
+        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone), None
+    except InvalidTriggerError as error:
+        return None, f"{type(error).__name__}: {error}"
 
 
 def _progress_of(row: Backfill) -> str:

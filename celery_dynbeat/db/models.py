@@ -29,29 +29,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from celery_dynbeat.db.dialects import utc_now
 from celery_dynbeat.db.types import RunId, UtcDateTime, exact_text
+from celery_dynbeat.states import Status
 
 NAME_LENGTH = 255
-
-
-class Status(StrEnum):
-    """The states of a run; docs/explanation/run-states.md draws the way between them."""
-
-    PENDING = "pending"
-    SENT = "sent"
-    RUNNING = "running"
-    RETRYING = "retrying"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    REVOKED = "revoked"
-    EXPIRED = "expired"
-    LOST = "lost"
-    SKIPPED = "skipped"
-
-
-#: A run in one of these has not begun: a cancel still wins, and a start is still allowed.
-UNSTARTED = (Status.PENDING, Status.SENT)
-#: A run in one of these may still change.
-UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
 
 
 class Origin(StrEnum):
@@ -231,7 +211,8 @@ class Run(Base):
     fire_count: Mapped[int] = mapped_column(server_default="1")
     status: Mapped[str] = mapped_column(exact_text(16))
     origin: Mapped[str] = mapped_column(exact_text(16), server_default=Origin.SCHEDULE)
-    # Starts of the body so far, whatever caused them; `retries` is Celery's own counter.
+    # Starts of the body so far, whatever caused them: what tells one attempt from another.
+    # `retries` is Celery's own counter.
     attempt: Mapped[int] = mapped_column(server_default="0")
     retries: Mapped[int] = mapped_column(server_default="0")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
@@ -240,6 +221,8 @@ class Run(Base):
     sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When Celery's retry is to begin; while the run is retrying.
+    retry_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When a newer run was to take the place of this one (overlap): nobody begins it again.
     cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     worker: Mapped[str | None] = mapped_column(exact_text(NAME_LENGTH))
@@ -343,7 +326,12 @@ class Owner(Base):
 
 
 class Node(Base):
-    """A living beat or worker. A node that starts under the same name replaces its predecessor."""
+    """A living beat or worker. A node that starts under the same name replaces its predecessor.
+
+    ``seen_at`` is the last sign of life: what runs there is not lost. ``progressed_at`` is the last
+    sign of progress: a pass of beat that worked, a turn of the worker's loop. ``error`` is what
+    keeps it from making any.
+    """
 
     __tablename__ = "dynbeat_node"
 
@@ -352,6 +340,8 @@ class Node(Base):
     pid: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    progressed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    error: Mapped[str | None] = mapped_column(LongText)
     # Set at an orderly end: its runs need not wait for the time-out.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
@@ -366,8 +356,6 @@ class Node(Base):
 
 __all__ = [
     "NAME_LENGTH",
-    "UNFINISHED",
-    "UNSTARTED",
     "Backfill",
     "Base",
     "Node",
@@ -376,5 +364,4 @@ __all__ = [
     "Owner",
     "Run",
     "Schedule",
-    "Status",
 ]

@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Row, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import UNSTARTED, Backfill, Origin, Run, Schedule, Status
+from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
+from celery_dynbeat.states import REVOKE, Status
 from celery_dynbeat.store.runs import affected
 
 #: What tells which fire times a row of history stands for.
@@ -155,8 +156,10 @@ def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, rea
             Run.schedule_id == backfill.schedule_id,
             Run.scheduled_for.between(backfill.start_at, backfill.end_at),
             Run.origin == Origin.BACKFILL,
-            Run.status.in_((*UNSTARTED, Status.RETRYING)),
+            Run.status.in_(REVOKE.sources),
         )
-        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+        .values(
+            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+        )
     )
     return affected(session, statement)

@@ -8,7 +8,8 @@ from sqlalchemy import Row, and_, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
-from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule, Status
+from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
+from celery_dynbeat.states import LOSE, RECALL, RERUN, Status
 from celery_dynbeat.store.runs import affected
 
 
@@ -65,7 +66,7 @@ def end(session: Session, ids: Sequence[str], *, status: Status, now: datetime, 
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status == Status.RUNNING)
+        .where(Run.id.in_(ids), Run.status.in_(LOSE.sources))
         .values(status=status, finished_at=now, error=error)
     )
     return affected(session, statement)
@@ -77,8 +78,36 @@ def rerun(session: Session, ids: Sequence[str], *, now: datetime) -> int:
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status == Status.RUNNING)
+        .where(Run.id.in_(ids), Run.status.in_(RERUN.sources))
         .values(status=Status.PENDING, overdue_at=now, started_at=None, error="its worker was gone")
+    )
+    return affected(session, statement)
+
+
+def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> int:
+    """Move up to ``limit`` runs whose retry was to begin ``before`` an instant back to pending.
+
+    The broker has forgotten Celery's message, so beat sends one in its place, with the same count.
+    """
+    waiting = (
+        select(Run.id)
+        .where(Run.finished_at.is_(None), Run.status.in_(RECALL.sources), Run.retry_at <= before)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    ids = session.scalars(waiting).all()
+    if not ids:
+        return 0
+    statement = (
+        update(Run)
+        .where(Run.id.in_(ids), Run.status.in_(RECALL.sources))
+        .values(
+            status=Status.PENDING,
+            overdue_at=now,
+            retry_at=None,
+            started_at=None,
+            retries=Run.retries + 1,
+        )
     )
     return affected(session, statement)
 

@@ -1,40 +1,68 @@
 """Questions to the table of living nodes, one function each."""
 
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.db.models import Node, NodeKind, Run
+from celery_dynbeat.states import Status
 
-FORGET_AFTER = timedelta(days=1)
+TICK = timedelta(microseconds=1)
+#: Long, because a clock that is set forward makes living nodes seem silent.
+FORGET_AFTER = timedelta(days=30)
 
 
-def enter(
-    session: Session,
-    *,
-    kind: NodeKind,
-    name: str,
-    pid: int,
-    started_at: datetime,
-    now: datetime,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What a node says of itself: that it lives, when it last made progress, and what hinders it.
+
+    Instants are those of the database's clock.
+    """
+
+    kind: NodeKind
+    name: str
+    pid: int
+    seen_at: datetime
+    progressed_at: datetime | None = None
+    error: str | None = None
+
+
+def enter(session: Session, *, life: Life, started_at: datetime) -> None:
     """Register a node; another process of the same name is taken to have ended.
 
     Nodes that have been silent for FORGET_AFTER are forgotten: they count as dead anyway.
     """
-    session.execute(delete(Node).where(Node.kind == kind, Node.name == name))
-    session.execute(delete(Node).where(Node.seen_at < now - FORGET_AFTER))
-    values = {"kind": kind, "name": name, "pid": pid, "started_at": started_at, "seen_at": now}
-    session.execute(insert(Node).values(**values))
+    session.execute(delete(Node).where(Node.kind == life.kind, Node.name == life.name))
+    # What a predecessor began before the clock was set back must not seem to be this node's.
+    left = session.scalar(_started_after(life.seen_at, worker=life.name))
+    started_at = started_at if left is None else left + TICK
+    session.execute(delete(Node).where(Node.seen_at < life.seen_at - FORGET_AFTER))
+    session.execute(insert(Node).values(**asdict(life), started_at=started_at))
 
 
-def refresh(session: Session, *, kind: NodeKind, name: str, pid: int, now: datetime) -> bool:
+def _started_after(now: datetime, *, worker: str) -> Any:
+    return select(func.max(Run.started_at)).where(
+        Run.finished_at.is_(None),
+        Run.status == Status.RUNNING,
+        Run.worker == worker,
+        Run.started_at > now,
+    )
+
+
+def refresh(session: Session, *, life: Life) -> bool:
     """Say that the node is alive; False when its row is gone or is another process's by now."""
     statement = (
         update(Node)
-        .where(Node.kind == kind, Node.name == name, Node.pid == pid)
-        .values(seen_at=now, stopped_at=None)
+        .where(Node.kind == life.kind, Node.name == life.name, Node.pid == life.pid)
+        .values(
+            seen_at=life.seen_at,
+            progressed_at=life.progressed_at,
+            error=life.error,
+            stopped_at=None,
+        )
     )
     return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 

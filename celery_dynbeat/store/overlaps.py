@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import Row, func, literal, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Run, Status
+from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.states import Status
 from celery_dynbeat.store.runs import IN_LIST, affected, revoke_unstarted
 
 #: Why a run was cancelled for a newer one.

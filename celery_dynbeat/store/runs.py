@@ -1,6 +1,6 @@
 """Questions to the history of runs, one function each. Every transition is a conditional UPDATE.
 
-The state machine is drawn in docs/explanation/run-states.md; each arrow there is one function here.
+Which transitions there are says ``celery_dynbeat.states``; a worker's are in ``attempts``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,9 @@ from sqlalchemy import Row, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.models import UNSTARTED, Origin, Run, Schedule, Status
+from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, Status
 
 #: The longest list of values in one condition; drivers allow some tens of thousands.
 IN_LIST = 1_000
@@ -68,7 +69,7 @@ def mark_sent(
     """
     if not ids:
         return 0
-    unstarted = Run.status.in_(UNSTARTED)
+    unstarted = Run.status.in_(CONFIRM.sources)
     statement = (
         update(Run)
         .where(Run.id.in_(ids))
@@ -85,7 +86,7 @@ def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: s
     """Move a run that has not started to failed: the broker will never take it."""
     statement = (
         update(Run)
-        .where(Run.id == run_id, Run.status.in_(UNSTARTED))
+        .where(Run.id == run_id, Run.status.in_(GIVE_UP.sources))
         .values(status=Status.FAILED, finished_at=now, error=error, overdue_at=None)
     )
     return affected(session, statement)
@@ -111,6 +112,7 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
             Run.origin,
             Run.sent_at,
             Run.attempt,
+            Run.retries,
             Schedule.id.label("schedule_id"),
             Schedule.version,
             Schedule.task,
@@ -135,19 +137,18 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
     """Take overdue runs in hand: nobody else publishes them before ``overdue_at``."""
     if not ids:
         return 0
-    statement = (
-        update(Run).where(Run.id.in_(ids), Run.status.in_(UNSTARTED)).values(overdue_at=overdue_at)
-    )
+    unstarted = Run.status.in_(CONFIRM.sources)
+    statement = update(Run).where(Run.id.in_(ids), unstarted).values(overdue_at=overdue_at)
     return affected(session, statement)
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
-    """Move runs that have not started to expired: no worker started them in time."""
+    """Move runs that have never started to expired: no worker started them in time."""
     if not ids:
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(UNSTARTED))
+        .where(Run.id.in_(ids), Run.status.in_(EXPIRE.sources), Run.attempt == 0)
         .values(
             status=Status.EXPIRED,
             finished_at=now,
@@ -164,8 +165,10 @@ def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) 
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(UNSTARTED))
-        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+        .where(Run.id.in_(ids), Run.status.in_(REVOKE.sources))
+        .values(
+            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+        )
     )
     return affected(session, statement)
 
@@ -203,9 +206,11 @@ def revoke_unstarted(
         .where(
             Run.finished_at.is_(None),
             Run.schedule_id.in_(schedule_ids),
-            Run.status.in_((*UNSTARTED, Status.RETRYING)),
+            Run.status.in_(REVOKE.sources),
         )
-        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+        .values(
+            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+        )
     )
     if keep_manual:
         statement = statement.where(Run.origin != Origin.MANUAL)
@@ -222,9 +227,11 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
         .where(
             Run.finished_at.is_(None),
             Run.schedule_id.in_(theirs),
-            Run.status.in_((*UNSTARTED, Status.RETRYING)),
+            Run.status.in_(REVOKE.sources),
         )
-        .values(status=Status.REVOKED, finished_at=now, overdue_at=None, error=reason)
+        .values(
+            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+        )
     )
     return affected(session, statement)
 

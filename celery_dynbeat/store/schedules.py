@@ -13,6 +13,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    not_,
     select,
     tuple_,
     update,
@@ -23,6 +24,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import ScheduleExistsError
+from celery_dynbeat.triggers import KINDS
 
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
 _DUE_COLUMNS = (
@@ -64,6 +66,15 @@ class Filter:
     tag: str | None = None
 
 
+def _readable() -> ColumnElement[bool]:
+    """Return the condition that this version knows the row's kind of trigger.
+
+    During a rolling upgrade a row may be of a kind that only the newer beats know. It stays in the
+    index, untouched, for one of them.
+    """
+    return Schedule.trigger_kind.in_(KINDS)
+
+
 def lock_due(
     session: Session,
     *,
@@ -74,9 +85,10 @@ def lock_due(
 ) -> Sequence[Row[Any]]:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
-    Rows that another beat has locked are skipped. SQLite has no row locks and ignores the
-    clause; there the write lock of the transaction keeps two beats apart. ``only`` and ``without``
-    name owners whose schedules alone are wanted, or are not.
+    Rows that another beat has locked are skipped, and those of a kind that only a newer version
+    knows. SQLite has no row locks and ignores the clause; there the write lock of the transaction
+    keeps two beats apart. ``only`` and ``without`` name owners whose schedules alone are wanted, or
+    are not.
     """
     statement = due_statement(now=now, limit=limit)
     if only:
@@ -90,7 +102,7 @@ def due_statement(*, now: datetime, limit: int) -> Select[Any]:
     """Return the statement of ``lock_due``, for those who want to see its plan."""
     return (
         select(*_DUE_COLUMNS)
-        .where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+        .where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now, _readable())
         .order_by(Schedule.next_run_at, Schedule.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -115,10 +127,32 @@ def has_unplanned() -> Any:
 
 def earliest_due() -> Any:
     """Return the subquery for the earliest ``next_run_at`` of all."""
-    return select(func.min(Schedule.next_run_at)).scalar_subquery()
+    # Not min(): beside another condition MariaDB reads the whole index for it.
+    earliest = select(Schedule.next_run_at).where(Schedule.next_run_at.is_not(None), _readable())
+    return earliest.order_by(Schedule.next_run_at, Schedule.id).limit(1).scalar_subquery()
+
+
+def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+    """Return id, owner, name and kind of up to ``limit`` schedules that this version passes over.
+
+    Only of those whose turn it is: that are due, or that nobody has planned yet.
+    """
+    columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)
+    due = (Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+    found: list[Any] = []
+    for their_turn in (due, _unplanned_at_all()):
+        statement = select(*columns).where(*their_turn, not_(_readable())).limit(limit)
+        found += session.execute(statement).all()
+    return found[:limit]
 
 
 def _unplanned() -> tuple[Any, ...]:
+    # As it was typed; beat writes what it understood. An index would not serve it for what is due.
+    typed = func.lower(func.trim(Schedule.trigger_kind))
+    return (*_unplanned_at_all(), typed.in_(KINDS))
+
+
+def _unplanned_at_all() -> tuple[Any, ...]:
     return (
         Schedule.enabled,
         Schedule.next_run_at.is_(None),

@@ -6,11 +6,12 @@ from celery_dynbeat.triggers.cron import Cron
 from celery_dynbeat.triggers.every import Every
 from celery_dynbeat.triggers.excluding import Excluding
 from celery_dynbeat.triggers.once import Once
-from celery_dynbeat.triggers.parse import parse_trigger, trigger_from_json
+from celery_dynbeat.triggers.parse import KINDS, is_known, parse_trigger, trigger_from_json
 from celery_dynbeat.triggers.rrule import RRule
 from celery_dynbeat.triggers.solar import Solar
 
 __all__ = [
+    "KINDS",
     "AnyOf",
     "Cron",
     "Every",
@@ -19,6 +20,7 @@ __all__ = [
     "RRule",
     "Solar",
     "Trigger",
+    "is_known",
     "parse_trigger",
     "trigger_from_json",
 ]

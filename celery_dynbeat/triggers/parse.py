@@ -144,3 +144,10 @@ _PARSERS: dict[str, Callable[[str, str | None], Trigger]] = {
     AnyOf.kind: _parse_any_of,
     Excluding.kind: _parse_excluding,
 }
+#: What this version can read. A row of another kind belongs to a newer one, or holds a typo.
+KINDS = tuple(_PARSERS)
+
+
+def is_known(kind: str) -> bool:
+    """Return whether this version has a trigger of that kind."""
+    return kind.strip().lower() in _PARSERS

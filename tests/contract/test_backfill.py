@@ -18,7 +18,7 @@ from celery_dynbeat import (
     Once,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.db.models import Status
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import attempts, schedules
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
@@ -52,10 +52,11 @@ def end_runs(dynbeat, clock, sent):
 
     def work(session):
         for run in sent:
-            begun = {"worker": "w", "retries": 0, "run_id": run.run_id}
-            if attempts.start(session, **begun, pid=1, now=clock.now()):
+            first = attempts.Beginning(run_id=run.run_id, after=0, retries=0, worker="w", pid=1)
+            if attempts.start(session, first, now=clock.now()):
                 ended = {"status": Status.SUCCEEDED, "at": clock.now()}
-                attempts.finish(session, **begun, **ended, error=None, traceback=None)
+                by = {"run_id": run.run_id, "attempt": 1, "worker": "w"}
+                attempts.finish(session, **by, **ended, error=None, traceback=None)
 
     dynbeat.context.database.run(work)
 
@@ -120,7 +121,8 @@ def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
 
     def start(session):
         run_id = sent[0].run_id
-        return attempts.start(session, run_id=run_id, retries=0, worker="w", pid=1, now=clock.now())
+        first = attempts.Beginning(run_id=run_id, after=0, retries=0, worker="w", pid=1)
+        return attempts.start(session, first, now=clock.now())
 
     dynbeat.context.database.run(start)
     clock.advance(59 * SECOND)

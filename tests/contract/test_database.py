@@ -11,9 +11,10 @@ from sqlalchemy.exc import DBAPIError, StatementError
 
 from celery_dynbeat import ConfigurationError, Every, recorder
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import Schedule, Status
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.recorder import Outcome, Recorder
 from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import Status
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers import MariaDBServer, PostgreSQLServer
 from tests.support.waiting import wait_until
@@ -114,9 +115,9 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
         run = mine.run_now("n")
         execute(
             dynbeat,
-            "UPDATE dynbeat_run SET status = 'running', worker = 'w', overdue_at = NULL",
+            "UPDATE dynbeat_run SET status = 'running', attempt = 1, overdue_at = NULL",
         )
-        ended = Outcome(run_id=run.id, retries=0, worker="w", status=Status.SUCCEEDED, at=START)
+        ended = Outcome(run_id=run.id, attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
         keeper = keeper_on(dynbeat.context.database)
 
         server.kill()
@@ -136,7 +137,7 @@ def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, c
 
     for number in range(4):
         keeper.record(
-            Outcome(run_id=str(number), retries=0, worker="w", status=Status.SUCCEEDED, at=START)
+            Outcome(run_id=str(number), attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
         )
 
     assert [outcome.run_id for outcome in keeper._kept] == ["2", "3"]

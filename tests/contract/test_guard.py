@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.db.models import NodeKind, Status
+from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
 from celery_dynbeat.recorder import Outcome, write
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import nodes
 from tests.support.applications import MINUTELY
 
@@ -29,6 +30,7 @@ def message(run):
     return Delivery(
         run_id=run.id,
         retries=0,
+        after=0,
         redelivered=False,
         put_off_at=None,
         worker="w1",
@@ -41,9 +43,10 @@ def message(run):
 @pytest.fixture
 def deliver(dynbeat, clock):
     def deliver(message):
-        return dynbeat.context.database.run(
+        decision = dynbeat.context.database.run(
             lambda session: judge(session, message, now=clock.now(), timeout=TIMEOUT)
         )
+        return decision.verdict
 
     return deliver
 
@@ -53,12 +56,12 @@ def alive(dynbeat, clock):
     """Give a function that registers or refreshes a worker node."""
 
     def alive(name, *, pid=1, started_at=None):
-        known = {"kind": NodeKind.WORKER, "name": name, "pid": pid}
         now = clock.now()
+        life = nodes.Life(kind=NodeKind.WORKER, name=name, pid=pid, seen_at=now)
         dynbeat.context.database.run(
             lambda session: (
-                nodes.refresh(session, **known, now=now)
-                or nodes.enter(session, **known, started_at=started_at or now, now=now)
+                nodes.refresh(session, life=life)
+                or nodes.enter(session, life=life, started_at=started_at or now)
             )
         )
 
@@ -67,10 +70,10 @@ def alive(dynbeat, clock):
 
 @pytest.fixture
 def finish(dynbeat, clock, run):
-    def finish(status, *, worker="w1", retries=0, **details):
+    def finish(status, *, worker="w1", attempt=1, **details):
         outcome = Outcome(
             run_id=run.id,
-            retries=retries,
+            attempt=attempt,
             worker=worker,
             status=status,
             at=clock.now(),
@@ -113,9 +116,10 @@ def test_of_duplicates_at_the_same_moment_one_starts(message, deliver):
 def test_each_retry_starts_once(mine, message, deliver, finish):
     deliver(message)
     finish(Status.RETRYING, error="again")
+    retry = replace(message, retries=1, after=1)
 
-    assert deliver(replace(message, retries=1)) is Verdict.START
-    assert deliver(replace(message, retries=1)) is Verdict.REFUSE
+    assert deliver(retry) is Verdict.START
+    assert deliver(retry) is Verdict.REFUSE
     assert deliver(message) is Verdict.REFUSE
     assert only(mine).attempt == 2
 
@@ -123,9 +127,30 @@ def test_each_retry_starts_once(mine, message, deliver, finish):
 def test_a_retry_may_overtake_the_outcome_of_its_predecessor(mine, message, deliver, finish):
     deliver(message)
 
-    assert deliver(replace(message, retries=1)) is Verdict.START
-    assert finish(Status.RETRYING, retries=0) is False
+    assert deliver(replace(message, retries=1, after=1)) is Verdict.START
+    assert finish(Status.RETRYING) is False
     assert only(mine).status == "running"
+
+
+def test_a_retry_whose_message_names_no_attempt_starts_once(mine, message, deliver):
+    deliver(message)
+    retry = replace(message, retries=1, after=None)
+
+    assert deliver(retry) is Verdict.START
+    assert deliver(retry) is Verdict.REFUSE
+    assert only(mine).attempt == 2
+
+
+def test_the_late_retry_of_a_slow_worker_leaves_its_successor_alone(
+    mine, clock, message, deliver, finish
+):
+    deliver(message)
+    clock.advance(TIMEOUT)
+    deliver(replace(message, worker="w2", redelivered=True))
+
+    assert deliver(replace(message, retries=1, after=1)) is Verdict.REFUSE
+    assert finish(Status.RETRYING, attempt=1) is False
+    assert (only(mine).status, only(mine).worker) == ("running", "w2")
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
@@ -134,7 +159,7 @@ def test_a_run_that_ended_starts_no_more(message, deliver, finish, status):
     finish(status)
 
     assert deliver(replace(message, redelivered=True)) is Verdict.REFUSE
-    assert deliver(replace(message, retries=1)) is Verdict.REFUSE
+    assert deliver(replace(message, retries=1, after=1)) is Verdict.REFUSE
 
 
 @pytest.mark.parametrize("cancel", ["pause", "delete"])
@@ -223,9 +248,9 @@ def test_a_late_outcome_of_another_worker_is_ignored(mine, clock, message, deliv
     clock.advance(TIMEOUT)
     deliver(replace(message, worker="w2", redelivered=True))
 
-    assert finish(Status.FAILED, worker="w1") is False
+    assert finish(Status.FAILED, attempt=1) is False
     assert only(mine).status == "running"
-    assert finish(Status.SUCCEEDED, worker="w2") is True
+    assert finish(Status.SUCCEEDED, worker="w2", attempt=2) is True
 
 
 def test_a_run_that_ended_ends_no_second_time(mine, message, deliver, finish):
@@ -253,7 +278,7 @@ def test_a_duplicate_that_is_dropped_does_not_touch_the_run_in_progress(
     deliver(message)
     dropped = Outcome(
         run_id=message.run_id,
-        retries=None,
+        attempt=0,
         worker="w2",
         status=status,
         at=clock.now(),
@@ -265,6 +290,17 @@ def test_a_duplicate_that_is_dropped_does_not_touch_the_run_in_progress(
 
     assert not changed
     assert mine.runs("n")[0].status == "running"
+
+
+def test_a_stale_message_that_is_dropped_does_not_end_a_run_that_is_retrying(
+    mine, message, deliver, finish
+):
+    deliver(message)
+    finish(Status.RETRYING, error="again")
+
+    assert finish(Status.EXPIRED, attempt=0, started=False) is False
+    assert finish(Status.REVOKED, attempt=1, started=False) is True
+    assert only(mine).status == "revoked"
 
 
 def test_a_process_that_never_learned_of_its_start_lets_the_copy_start(

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import text
 
 from celery_dynbeat import AnyOf, Every, Once
-from celery_dynbeat.db.models import Status
 from celery_dynbeat.lost import MOST_ATTEMPTS
 from celery_dynbeat.planning import TOO_NEAR
+from celery_dynbeat.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.hands import HandWorker

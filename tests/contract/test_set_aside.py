@@ -10,7 +10,6 @@ from tests.support.applications import MINUTELY, START, execute
 
 DAMAGES = {
     "trigger": "trigger_spec = 'never on sunday'",
-    "kind": "trigger_kind = 'moon'",
     "zone": "trigger_kind = 'cron', trigger_spec = '* * * * *', timezone = 'Mars/Olympus'",
     "args": "args = '{}'",
     "kwargs": "kwargs = '[1]'",

@@ -21,8 +21,9 @@ from hypothesis.stateful import (
 )
 
 from celery_dynbeat import InvalidScheduleError, Once
-from celery_dynbeat.db.models import UNFINISHED, Origin, Status
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.guard import Verdict
+from celery_dynbeat.states import UNFINISHED, Status
 from celery_dynbeat.testing import FrozenClock
 from tests.contract.drawn import (
     CHANGES,

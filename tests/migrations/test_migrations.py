@@ -146,7 +146,7 @@ def test_the_index_of_the_history_is_built_before_the_schedules_are_locked(datab
     statements = []
     event.listen(database.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
 
-    schema.upgrade(database)
+    migrate(database, "0002")
 
     alters = [at for at, said in enumerate(statements) if "ALTER TABLE dynbeat_" in said]
     (built,) = (at for at, said in enumerate(statements) if "ix_dynbeat_run_unfinished" in said)

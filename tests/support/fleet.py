@@ -8,10 +8,11 @@ from datetime import datetime
 from functools import partial
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.db.models import NodeKind, Status
+from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import nodes
 
 
@@ -20,6 +21,7 @@ class Message:
     """A run's message as the broker holds it."""
 
     run_id: str
+    after: int
     expires_at: datetime | None
     awaited: bool
     redelivered: bool = False
@@ -30,7 +32,7 @@ class Message:
     def of(cls, run: Outgoing) -> "Message":
         """Return the message of a run that beat has published."""
         awaited = run.overlap == "buffer_one"
-        return cls(run_id=run.run_id, expires_at=run.expires_at, awaited=awaited)
+        return cls(run_id=run.run_id, after=run.attempt, expires_at=run.expires_at, awaited=awaited)
 
 
 class Fleet:
@@ -50,6 +52,7 @@ class Fleet:
         self.queue: list[Message] = []
         self.workers: dict[str, dict[str, Message]] = {}
         self.starts: Counter[str] = Counter()
+        self._attempts: dict[tuple[str, str], int | None] = {}
 
     def accept(self, runs: Iterable[Outgoing]) -> None:
         """Queue what beat has published."""
@@ -58,24 +61,17 @@ class Fleet:
     def join(self, worker: str) -> None:
         """Let a worker begin, in place of one of the same name that has died."""
         self.workers[worker] = {}
-        now = self._context.clock.now()
-        self._context.database.run(
-            lambda session: nodes.enter(
-                session,
-                kind=NodeKind.WORKER,
-                name=worker,
-                pid=os.getpid(),
-                started_at=now,
-                now=now,
-            )
-        )
+        life = self._life(worker)
+        self._context.database.run(partial(nodes.enter, life=life, started_at=life.seen_at))
+
+    def _life(self, worker: str) -> nodes.Life:
+        now, pid = self._context.clock.now(), os.getpid()
+        return nodes.Life(kind=NodeKind.WORKER, name=worker, pid=pid, seen_at=now)
 
     def heartbeat(self) -> None:
         """Let the living workers say that they are."""
-        now = self._context.clock.now()
         for worker in self.workers:
-            seen = partial(nodes.refresh, kind=NodeKind.WORKER, name=worker, pid=os.getpid())
-            self._context.database.run(partial(seen, now=now))
+            self._context.database.run(partial(nodes.refresh, life=self._life(worker)))
 
     def die(self, worker: str, *, redelivered: bool) -> None:
         """Kill a worker; with ``redelivered`` the broker gives its messages to others."""
@@ -93,6 +89,7 @@ class Fleet:
         delivery = Delivery(
             run_id=message.run_id,
             retries=0,
+            after=message.after,
             redelivered=message.redelivered,
             put_off_at=message.put_off_at,
             put_off_by=message.put_off_by,
@@ -102,12 +99,14 @@ class Fleet:
             runs_here=lambda: message.run_id in self.workers[worker],
         )
         timeout = self._context.settings.node_timeout
-        verdict = self._context.database.run(
+        decision = self._context.database.run(
             lambda session: judge(session, delivery, now=now, timeout=timeout)
         )
+        verdict = decision.verdict
         if verdict is Verdict.START:
             self.starts[message.run_id] += 1
             self.workers[worker][message.run_id] = message
+            self._attempts[worker, message.run_id] = decision.attempt
         if verdict is Verdict.PUT_OFF:
             by = process_name(worker, os.getpid())
             self.queue.append(replace(message, put_off_at=now, put_off_by=by))
@@ -131,7 +130,7 @@ class Fleet:
     ) -> None:
         outcome = Outcome(
             run_id=message.run_id,
-            retries=0,
+            attempt=self._attempts[worker, message.run_id] if started else message.after,
             worker=worker,
             status=status,
             at=self._context.clock.now(),

@@ -5,10 +5,11 @@ import os
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.db.models import NodeKind, Status
+from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.guard import Delivery, Verdict, judge
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.states import Status
 from celery_dynbeat.store import nodes
 
 
@@ -17,6 +18,7 @@ class HandWorker:
 
     def __init__(self, dynbeat: Dynbeat, name: str = "w1") -> None:
         self.name = name
+        self._attempts: dict[str, int | None] = {}
         self._context = dynbeat.context
         self._recorder = Recorder(
             dynbeat.context.database,
@@ -31,15 +33,17 @@ class HandWorker:
         self._context.database.run(self._live)
 
     def _live(self, session: Session) -> None:
-        now, kind, pid = self._context.clock.now(), NodeKind.WORKER, os.getpid()
-        if not nodes.refresh(session, kind=kind, name=self.name, pid=pid, now=now):
-            nodes.enter(session, kind=kind, name=self.name, pid=pid, started_at=now, now=now)
+        now = self._context.clock.now()
+        life = nodes.Life(kind=NodeKind.WORKER, name=self.name, pid=os.getpid(), seen_at=now)
+        if not nodes.refresh(session, life=life):
+            nodes.enter(session, life=life, started_at=now)
 
     def start(self, run: Outgoing, *, redelivered: bool = False) -> bool:
         """Ask the guard for the run's message; return whether it may start."""
         message = Delivery(
             run_id=run.run_id,
-            retries=0,
+            retries=run.retries,
+            after=run.attempt,
             redelivered=redelivered,
             put_off_at=None,
             worker=self.name,
@@ -48,10 +52,11 @@ class HandWorker:
             runs_here=lambda: True,
         )
         now, timeout = self._context.clock.now(), self._context.settings.node_timeout
-        verdict = self._context.database.run(
+        decision = self._context.database.run(
             lambda session: judge(session, message, now=now, timeout=timeout)
         )
-        return verdict is Verdict.START
+        self._attempts[run.run_id] = decision.attempt
+        return decision.verdict is Verdict.START
 
     def finish(self, run: Outgoing, status: Status = Status.SUCCEEDED) -> None:
         """Record how the run ended."""
@@ -59,7 +64,7 @@ class HandWorker:
         self._recorder.record(
             Outcome(
                 run_id=run.run_id,
-                retries=0,
+                attempt=self._attempts[run.run_id],
                 worker=self.name,
                 status=status,
                 at=self._context.clock.now(),

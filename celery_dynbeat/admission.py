@@ -1,0 +1,147 @@
+"""Admission of messages to a worker: the guard around each task's body.
+
+``guard`` wraps ``run`` of a task before the pool forks. A task that no schedule sent has no run id
+and passes through untouched.
+
+When the guard cannot reach the database it decides nothing: the message is put off, by a copy with
+the same id and the same count of retries, and the original is acknowledged. A copy too many is a
+duplicate, and harmless.
+"""
+
+import logging
+import os
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from celery.app.task import Task
+from celery.exceptions import Ignore, Reject
+
+from celery_dynbeat.client import Context
+from celery_dynbeat.events import Event
+from celery_dynbeat.guard import Decision, Delivery, Verdict, judge, process_name
+from celery_dynbeat.headers import (
+    HEADER_EXPIRES_AT,
+    HEADER_PUT_OFF_AT,
+    HEADER_PUT_OFF_BY,
+    admit,
+    admitted_attempt,
+    attempt_of,
+    instant_in,
+    run_id_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from celery_dynbeat.lost import longest_silence
+
+logger = logging.getLogger(__name__)
+
+#: The guard could not reach the database: look again after this many seconds.
+DATABASE_AWAY_PAUSE = 10
+
+
+class Admission:
+    """The guard of one worker node; its pool processes inherit it when they are forked."""
+
+    def __init__(self, context: Context, hostname: str) -> None:
+        self._context = context
+        self._hostname = hostname
+        self._main_pid = os.getpid()
+        self._in_progress: set[str] = set()
+
+    def guard(self, task: Task) -> None:
+        """Wrap the body of ``task``, once."""
+        run: Callable[..., Any] = task.run
+        if getattr(run, "dynbeat_guarded_by", None) is self:
+            return
+        body = getattr(run, "dynbeat_body", run)
+
+        @wraps(body)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            run_id = run_id_of(task.request)
+            if run_id is None:
+                return body(*args, **kwargs)
+            if admitted_attempt(task.request) is not None:
+                # A __call__ of the task's own that runs its body again.
+                return body(*args, **kwargs)
+            self._admit(task, run_id)
+            self._in_progress.add(run_id)
+            try:
+                return body(*args, **kwargs)
+            finally:
+                self._in_progress.discard(run_id)
+
+        guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
+        guarded.dynbeat_body = body  # type: ignore[attr-defined]
+        task.run = guarded
+
+    def _admit(self, task: Task, run_id: str) -> None:
+        """Return when the run may start. Raises Ignore when it may not, or not yet."""
+        request = task.request
+        try:
+            decision = self._judge(request, run_id)
+        # The database is away, or whatever else: what is not decided is not started.
+        except Exception as error:  # noqa: BLE001
+            self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
+        if decision.verdict is Verdict.PUT_OFF:
+            timeout = self._context.settings.node_timeout.total_seconds()
+            self._put_off(task, timeout, "another worker may still be running it")
+        if decision.verdict is Verdict.REFUSE:
+            logger.info(
+                "run %s refused: cancelled, or started before",
+                run_id,
+                extra={"event": Event.RUN_REFUSED, "run_id": run_id},
+            )
+            msg = f"run {run_id} was cancelled, or was started before"
+            raise Ignore(msg)
+        admit(request, decision.attempt)
+
+    def _judge(self, request: Any, run_id: str) -> Decision:
+        info = request.delivery_info or {}
+        delivery = Delivery(
+            run_id=run_id,
+            retries=request.retries or 0,
+            after=attempt_of(request),
+            redelivered=bool(info.get("redelivered")),
+            put_off_at=instant_in(request, HEADER_PUT_OFF_AT),
+            put_off_by=(request.headers or {}).get(HEADER_PUT_OFF_BY),
+            expires_at=instant_in(request, HEADER_EXPIRES_AT),
+            worker=self._hostname,
+            main_pid=self._main_pid,
+            pid=os.getpid(),
+            runs_here=lambda: run_id in self._in_progress,
+        )
+        now = self._context.clock.now()
+        timeout = longest_silence(self._context.clock, self._context.settings)
+        return self._context.database.run(
+            lambda session: judge(session, delivery, now=now, timeout=timeout),
+        )
+
+    def _put_off(self, task: Task, seconds: float, reason: str) -> None:
+        request = task.request
+        logger.warning(
+            "run %s put off by %s s: %s",
+            request.id,
+            seconds,
+            reason,
+            extra={"event": Event.RUN_PUT_OFF, "run_id": request.id},
+        )
+        headers = {
+            **(request.headers or {}),
+            HEADER_PUT_OFF_AT: self._context.present().isoformat(),
+            HEADER_PUT_OFF_BY: process_name(self._hostname, os.getpid()),
+        }
+        copy = task.signature_from_request(
+            request,
+            countdown=seconds,
+            retries=request.retries,
+            headers=headers,
+        )
+        try:
+            copy.apply_async()
+        except Exception as error:
+            # The broker is away too. With acks_late it delivers again; else the sweep does.
+            raise Reject(error, requeue=True) from error
+        msg = f"run {request.id} put off: {reason}"
+        raise Ignore(msg)

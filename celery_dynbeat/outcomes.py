@@ -1,0 +1,178 @@
+"""Celery's signals of a worker, as outcomes of runs for the recorder."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery import signals
+from celery.app.task import Task
+from celery.utils.time import maybe_make_aware
+
+from celery_dynbeat import ids
+from celery_dynbeat.client import Context
+from celery_dynbeat.headers import (
+    HEADER_ATTEMPT,
+    admitted_attempt,
+    attempt_of,
+    claimed_run_id,
+    is_awaited,
+    run_id_of,
+)
+from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.states import Status
+
+
+class Outcomes:
+    """What one worker node says of its runs; its pool processes inherit it when they are forked."""
+
+    def __init__(self, context: Context, hostname: str) -> None:
+        self._context = context
+        self._hostname = hostname
+        self._recorder = self._new_recorder()
+
+    def _new_recorder(self) -> Recorder:
+        context = self._context
+        return Recorder(
+            context.database,
+            settings=context.settings,
+            # Looked up when it is used: what the notifier connects belongs to the process.
+            announce=lambda session: context.notifier.announce(session),  # noqa: PLW0108
+        )
+
+    def connect(self) -> None:
+        """Receive the signals from now on."""
+        for signal, receiver in self._receivers():
+            signal.connect(receiver, weak=False)
+
+    def disconnect(self) -> None:
+        """Receive them no more."""
+        for signal, receiver in self._receivers():
+            signal.disconnect(receiver)
+
+    def _receivers(self) -> list[tuple[Any, Any]]:
+        return [
+            (signals.task_success, self.on_success),
+            (signals.task_failure, self.on_failure),
+            (signals.task_retry, self.on_retry),
+            (signals.task_revoked, self.on_revoked),
+            (signals.task_postrun, self.on_postrun),
+            (signals.task_unknown, self.on_unknown),
+            (signals.worker_process_init, self.on_process_init),
+            (signals.worker_process_shutdown, self.on_process_shutdown),
+        ]
+
+    def close(self) -> None:
+        """Write what is kept."""
+        self._recorder.close()
+
+    def _record(self, run_id: str, status: Status, **details: Any) -> None:
+        """Record how the attempt ended that this node ran."""
+        details.setdefault("attempt", None)
+        outcome = Outcome(
+            run_id=run_id,
+            worker=self._hostname,
+            status=status,
+            at=self._context.present(),
+            **details,
+        )
+        self._recorder.record(outcome)
+
+    def on_success(self, sender: Task, **_: Any) -> None:
+        """Receive task_success, in the process that ran the body."""
+        run_id = run_id_of(sender.request)
+        if run_id is not None:
+            self._record(
+                run_id,
+                Status.SUCCEEDED,
+                attempt=admitted_attempt(sender.request),
+                awaited=is_awaited(sender.request),
+            )
+
+    def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
+        """Receive task_failure: in the process that ran the body, or for one that is gone."""
+        if not ids.is_run_id(task_id):
+            return
+        here = run_id_of(sender.request) == task_id
+        self._record(
+            task_id,
+            Status.FAILED,
+            attempt=admitted_attempt(sender.request) if here else None,
+            awaited=here and is_awaited(sender.request),
+            error=f"{type(exception).__name__}: {exception}",
+            traceback=str(einfo) if einfo is not None else None,
+        )
+
+    def on_retry(
+        self, sender: Task, request: Any, reason: Any, einfo: Any = None, **_: Any
+    ) -> None:
+        """Receive task_retry: the attempt ended, Celery has sent the next."""
+        del sender
+        run_id = run_id_of(request)
+        if run_id is not None:
+            self._record(
+                run_id,
+                Status.RETRYING,
+                attempt=admitted_attempt(request),
+                retry_at=self._context.present() + self._delay(reason),
+                error=str(reason),
+                traceback=str(einfo) if einfo is not None else None,
+            )
+
+    def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
+        """Receive task_revoked: revoked or expired before the start, or terminated later."""
+        del sender
+        # Not run_id_of: to Celery, the request of a message that never ran is "called directly".
+        run_id = claimed_run_id(request)
+        if run_id is None:
+            return
+        if expired:
+            self._record_dropped(request, run_id, Status.EXPIRED, "not started in time")
+            return
+        if details.get("terminated"):
+            self._record(run_id, Status.REVOKED, error="terminated", awaited=is_awaited(request))
+        # Before its start, or between the two: whichever of these finds the run ends it.
+        self._record_dropped(request, run_id, Status.REVOKED, "revoked before it started")
+
+    def _record_dropped(self, request: Any, run_id: str, status: Status, error: str) -> None:
+        self._record(run_id, status, started=False, attempt=attempt_of(request), error=error)
+
+    def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
+        """Receive task_postrun, for the ends that have no signal of their own."""
+        run_id = run_id_of(sender.request)
+        # A run that the guard refused was never begun here, and finish() does not touch it.
+        attempt = admitted_attempt(sender.request)
+        if run_id is None or attempt is None:
+            return
+        if state == "IGNORED":
+            self._record(
+                run_id,
+                Status.SUCCEEDED,
+                attempt=attempt,
+                error="the task raised Ignore",
+                awaited=is_awaited(sender.request),
+            )
+        elif state == "REJECTED" and getattr(retval, "requeue", False):
+            resend_at = self._context.present() + self._context.settings.resend_after
+            self._record(run_id, Status.SENT, attempt=attempt, resend_at=resend_at)
+
+    def _delay(self, reason: Any) -> timedelta:
+        """Return how long Celery's retry means to wait; ``reason`` is its Retry."""
+        when = getattr(reason, "when", None)
+        if isinstance(when, datetime):
+            aware: datetime = maybe_make_aware(when, self._context.app.timezone)
+            return aware - datetime.now(UTC)
+        return timedelta(seconds=when or 0)
+
+    def on_process_init(self, **_: Any) -> None:
+        """Receive worker_process_init: what the parent keeps is the parent's to write."""
+        self._recorder = self._new_recorder()
+
+    def on_process_shutdown(self, **_: Any) -> None:
+        """Receive worker_process_shutdown."""
+        self._recorder.close()
+
+    def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name
+        """Receive task_unknown: the message was dropped because no such task is registered."""
+        if ids.is_run_id(id):
+            after = (getattr(message, "headers", None) or {}).get(HEADER_ATTEMPT)
+            error = f"NotRegistered: {name}"
+            self._record(id, Status.FAILED, started=False, attempt=after, error=error)

@@ -1,0 +1,88 @@
+"""What beat looks after now and then, beside what is due.
+
+- Every quarter of dynbeat_node_timeout: runs that nobody would end, runs that were to end and have
+  not, schedules that only a newer version could plan.
+- Whenever no backlog waits: a batch of the history that is old enough to go.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from functools import partial
+
+from celery_dynbeat.claim import tell_passed_over
+from celery_dynbeat.clock import Clock
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.events import Event
+from celery_dynbeat.lost import longest_silence, recall, take_lost
+from celery_dynbeat.outlet import Outlet, terminate
+from celery_dynbeat.pausing import pause_if_failing
+from celery_dynbeat.prune import Walk
+from celery_dynbeat.settings import Settings
+from celery_dynbeat.store import overlaps
+
+logger = logging.getLogger(__name__)
+
+#: Rounds within one dynbeat_node_timeout.
+LOOKS = 4
+
+
+class Rounds:
+    """The rounds of one beat."""
+
+    def __init__(
+        self, *, database: Database, publisher: Outlet, clock: Clock, settings: Settings
+    ) -> None:
+        self._database = database
+        self._publisher = publisher
+        self._clock = clock
+        self._settings = settings
+        self._interval = settings.node_timeout / LOOKS
+        self._looked_at: datetime | None = None
+        self._told: frozenset[int] = frozenset()
+        self._walk = Walk()
+
+    def look_after_running(self, now: datetime) -> int:
+        """Make a round, if it is time; return how many runs were moved."""
+        # A clock that went back does not count.
+        if self._looked_at is not None and timedelta(0) <= now - self._looked_at < self._interval:
+            return 0
+        lost = self._take_lost(now)
+        recalled = self._database.run(partial(recall, now=now, settings=self._settings))
+        self._ask_again(now)
+        told = self._told
+        self._told = self._database.read(partial(tell_passed_over, now=now, told=told))
+        if max(lost, recalled) < self._settings.batch_size:
+            self._looked_at = now
+        return lost + recalled
+
+    def _take_lost(self, now: datetime) -> int:
+        silence = longest_silence(self._clock, self._settings)
+        lost, failing = self._database.run(
+            partial(take_lost, now=now, silence=silence, settings=self._settings),
+        )
+        for schedule_id, limit in failing.items():
+            pause = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now)
+            self._database.run(pause)
+        return lost
+
+    def _ask_again(self, now: datetime) -> None:
+        # The broadcast may have been missed, or never sent: beat may have died before it.
+        before, limit = now - self._interval, self._settings.batch_size
+        asked = self._database.read(partial(overlaps.cancelled, before=before, limit=limit))
+        terminate(self._publisher, asked)
+
+    @property
+    def prune_at(self) -> datetime | None:
+        """When the history is to be pruned next; None: nobody has asked yet."""
+        return self._walk.next_at
+
+    def prune(self, now: datetime) -> None:
+        """Delete a batch of old history, if it is time."""
+        if not self._walk.is_due(now):
+            return
+        older_than = self._settings.history_retention
+        pruned = self._database.run(partial(self._walk.step, now=now, older_than=older_than))
+        self._walk.go_on(pruned, now=now)
+        if pruned.deleted:
+            extra = {"event": Event.HISTORY_PRUNED, "deleted": pruned.deleted}
+            logger.debug("%s runs older than %s deleted", pruned.deleted, older_than, extra=extra)

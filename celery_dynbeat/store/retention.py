@@ -1,0 +1,46 @@
+"""Questions to the history that is old enough to go."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, delete, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.models import Run, Schedule
+
+
+def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
+    """Return up to ``limit`` runs with ids between the two, in order, and what keeps them.
+
+    ``last_run_at`` and ``next_fire_at`` are those of the schedule, None without one.
+    """
+    statement: Any = (
+        select(
+            Run.id,
+            Run.schedule_id,
+            Run.scheduled_for,
+            Run.origin,
+            Run.finished_at,
+            Schedule.last_run_at,
+            Schedule.next_fire_at,
+        )
+        .outerjoin(Schedule, Schedule.id == Run.schedule_id)
+        .where(Run.id > after, Run.id < before)
+        .order_by(Run.id)
+        .limit(limit)
+    )
+    return session.execute(statement).all()
+
+
+def remove(session: Session, ids: Sequence[str]) -> int:
+    """Delete those of the runs that have ended; one that another beat deletes is passed over."""
+    if not ids:
+        return 0
+    # Locked first: two beats that delete the same rows would wait for each other.
+    free = select(Run.id).where(Run.id.in_(ids), Run.finished_at.is_not(None))
+    locked = session.scalars(free.with_for_update(skip_locked=True)).all()
+    if not locked:
+        return 0
+    statement = delete(Run).where(Run.id.in_(locked))
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return int(result.rowcount)  # type: ignore[attr-defined]
