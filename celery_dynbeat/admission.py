@@ -5,11 +5,16 @@ and passes through untouched.
 
 When the guard cannot reach the database it decides nothing: the message is put off, by a copy with
 the same id and the same count of retries, and the original is acknowledged. A copy too many is a
-duplicate, and harmless.
+duplicate, and harmless. Should the commit have taken place, and only its answer be lost, the run is
+marked as running here, and nobody runs it: it is disowned as soon as the database answers.
 """
 
 import logging
 import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +23,10 @@ from celery.exceptions import Ignore, Reject
 
 from celery_dynbeat.client import Context
 from celery_dynbeat.events import Event
-from celery_dynbeat.guard import Decision, Delivery, Verdict, judge, process_name
+from celery_dynbeat.guard import Decision, Delivery, Verdict, judge
 from celery_dynbeat.headers import (
     HEADER_EXPIRES_AT,
     HEADER_PUT_OFF_AT,
-    HEADER_PUT_OFF_BY,
     admit,
     admitted_attempt,
     attempt_of,
@@ -34,21 +38,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from celery_dynbeat.lost import longest_silence
+from celery_dynbeat.outcomes import Outcomes
 
 logger = logging.getLogger(__name__)
 
 #: The guard could not reach the database: look again after this many seconds.
 DATABASE_AWAY_PAUSE = 10
+_lock = threading.Lock()
 
 
 class Admission:
     """The guard of one worker node; its pool processes inherit it when they are forked."""
 
-    def __init__(self, context: Context, hostname: str) -> None:
+    def __init__(self, context: Context, hostname: str, outcomes: Outcomes) -> None:
         self._context = context
         self._hostname = hostname
+        self._outcomes = outcomes
         self._main_pid = os.getpid()
-        self._in_progress: set[str] = set()
+        # How many messages of each run this process has in hand, deciding or running.
+        self._held: Counter[str] = Counter()
 
     def guard(self, task: Task) -> None:
         """Wrap the body of ``task``, once."""
@@ -65,16 +73,30 @@ class Admission:
             if admitted_attempt(task.request) is not None:
                 # A __call__ of the task's own that runs its body again.
                 return body(*args, **kwargs)
-            self._admit(task, run_id)
-            self._in_progress.add(run_id)
-            try:
+            with self._holding(run_id):
+                self._admit(task, run_id)
                 return body(*args, **kwargs)
-            finally:
-                self._in_progress.discard(run_id)
 
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
         task.run = guarded
+
+    @contextmanager
+    def _holding(self, run_id: str) -> Iterator[None]:
+        # Held before it is decided: of two threads with one run, the second must see the first.
+        with _lock:
+            self._held[run_id] += 1
+        try:
+            yield
+        finally:
+            with _lock:
+                self._held[run_id] -= 1
+                if not self._held[run_id]:
+                    del self._held[run_id]
+
+    def _is_elsewhere(self, run_id: str) -> bool:
+        """Return whether this process has the run in hand beside the message that it looks at."""
+        return self._held[run_id] > 1 or self._outcomes.keeps(run_id)
 
     def _admit(self, task: Task, run_id: str) -> None:
         """Return when the run may start. Raises Ignore when it may not, or not yet."""
@@ -83,6 +105,9 @@ class Admission:
             decision = self._judge(request, run_id)
         # The database is away, or whatever else: what is not decided is not started.
         except Exception as error:  # noqa: BLE001
+            if not self._is_elsewhere(run_id):
+                # Perhaps it was, and only the answer was lost.
+                self._outcomes.disown(run_id)
             self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
         if decision.verdict is Verdict.PUT_OFF:
             timeout = self._context.settings.node_timeout.total_seconds()
@@ -105,12 +130,11 @@ class Admission:
             after=attempt_of(request),
             redelivered=bool(info.get("redelivered")),
             put_off_at=instant_in(request, HEADER_PUT_OFF_AT),
-            put_off_by=(request.headers or {}).get(HEADER_PUT_OFF_BY),
             expires_at=instant_in(request, HEADER_EXPIRES_AT),
             worker=self._hostname,
             main_pid=self._main_pid,
             pid=os.getpid(),
-            runs_here=lambda: run_id in self._in_progress,
+            runs_here=lambda: self._is_elsewhere(run_id),
         )
         now = self._context.clock.now()
         timeout = longest_silence(self._context.clock, self._context.settings)
@@ -130,7 +154,6 @@ class Admission:
         headers = {
             **(request.headers or {}),
             HEADER_PUT_OFF_AT: self._context.present().isoformat(),
-            HEADER_PUT_OFF_BY: process_name(self._hostname, os.getpid()),
         }
         copy = task.signature_from_request(
             request,

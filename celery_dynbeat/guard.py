@@ -50,8 +50,7 @@ class Delivery:
     ``after`` is the attempt that the message follows; None: a version that did not say so sent it.
     ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
     would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off_at``
-    is when the message was put off before, ``put_off_by`` by which process. ``expires_at`` None: it
-    may start at any time.
+    is when the message was put off before. ``expires_at`` None: it may start at any time.
     """
 
     run_id: str
@@ -59,7 +58,6 @@ class Delivery:
     after: int | None
     redelivered: bool
     put_off_at: datetime | None
-    put_off_by: str | None = None
     expires_at: datetime | None = None
     worker: str
     main_pid: int
@@ -131,31 +129,16 @@ def _fate(
 ) -> Verdict:
     if run.started_at is None or node is None or node.stopped_at is not None:
         return Verdict.START
-    if node.started_at > run.started_at or node.seen_at <= now - timeout:
-        return Verdict.START
-    if _never_began(run, delivery):
+    # A node that was silent and has just begun the run has yet to say that it lives.
+    silent_since = now - timeout
+    silent = node.seen_at <= silent_since and run.started_at <= silent_since
+    if node.started_at > run.started_at or silent:
         return Verdict.START
     if node.name == delivery.worker and node.pid == delivery.main_pid:
         return Verdict.REFUSE if _in_progress(run, delivery) else Verdict.START
     if delivery.put_off_at is not None and node.seen_at > delivery.put_off_at:
         return Verdict.REFUSE
     return Verdict.PUT_OFF
-
-
-def _never_began(run: Run, delivery: Delivery) -> bool:
-    """Return whether the row was marked by a process that did not get to know it.
-
-    The answer to its commit was lost, so it put the message off and started nothing.
-    """
-    if run.started_at is None or delivery.put_off_at is None or run.worker_pid is None:
-        return False
-    by = process_name(run.worker or "", run.worker_pid)
-    return by == delivery.put_off_by and run.started_at <= delivery.put_off_at
-
-
-def process_name(worker: str, pid: int) -> str:
-    """Return the name of one process of a worker, for the header of a message put off."""
-    return f"{worker}/{pid}"
 
 
 def _in_progress(run: Run, delivery: Delivery) -> bool:

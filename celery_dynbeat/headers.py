@@ -24,9 +24,8 @@ _CELERYS = frozenset(vars(Context)) | {
     *("lang", "task", "argsrepr", "kwargsrepr", "compression", "group_index", "stamps"),
     *("stamped_headers", "replaced_task_nesting", "celery_beat_task", "periodic_task_name"),
 }
-#: When, and by which process, a message was put off before.
+#: When a message was put off before.
 HEADER_PUT_OFF_AT = "dynbeat_put_off_at"
-HEADER_PUT_OFF_BY = "dynbeat_put_off_by"
 
 
 def is_reserved(header: str) -> bool:
@@ -58,13 +57,14 @@ def admit(request: Any, attempt: int | None) -> None:
 
     Celery's retry takes the headers along, so its message follows this attempt.
     """
-    request.dynbeat_attempt = attempt
+    # Celery makes an attribute of each header, too: this one must not be called like any.
+    request.dynbeat_admitted = attempt
     request.headers = {**(request.headers or {}), HEADER_ATTEMPT: attempt}
 
 
 def admitted_attempt(request: Any) -> int | None:
     """Return the attempt that was admitted in this process, or None when the guard did not."""
-    attempt: int | None = getattr(request, "dynbeat_attempt", None)
+    attempt: int | None = getattr(request, "dynbeat_admitted", None)
     return attempt
 
 

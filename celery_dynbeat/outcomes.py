@@ -1,5 +1,6 @@
 """Celery's signals of a worker, as outcomes of runs for the recorder."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -60,6 +61,14 @@ class Outcomes:
             (signals.worker_process_shutdown, self.on_process_shutdown),
         ]
 
+    def keeps(self, run_id: str) -> bool:
+        """Return whether the end of a run, which came to pass here, has yet to be written."""
+        return self._recorder.keeps(run_id)
+
+    def disown(self, run_id: str) -> None:
+        """Say that this process has not begun the run, though it may be marked so by now."""
+        self._record(run_id, Status.SENT, started=False)
+
     def close(self) -> None:
         """Write what is kept."""
         self._recorder.close()
@@ -70,6 +79,7 @@ class Outcomes:
         outcome = Outcome(
             run_id=run_id,
             worker=self._hostname,
+            pid=os.getpid(),
             status=status,
             at=self._context.present(),
             **details,

@@ -36,7 +36,8 @@ class Outcome:
     """How an attempt ended. ``attempt`` None: the reporter does not know which one it was.
 
     ``started`` False: a message was dropped that nobody began; ``attempt`` is the one it follows.
-    ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again.
+    ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again;
+    with ``started`` False, process ``pid`` has not begun what it may have been marked to run.
     ``retry_at`` comes with ``retrying``: when Celery means to begin the next attempt.
     ``awaited``: another run of the schedule may wait for this one to end.
     """
@@ -44,6 +45,7 @@ class Outcome:
     run_id: str
     attempt: int | None
     worker: str
+    pid: int | None = None
     status: Status
     at: datetime
     started: bool = True
@@ -81,6 +83,10 @@ class Recorder:
                 self._keep(outcome, error)
             return
         self._keep(outcome, None)
+
+    def keeps(self, run_id: str) -> bool:
+        """Return whether an outcome of the run has yet to be written."""
+        return any(outcome.run_id == run_id for outcome in self._kept.copy())
 
     def flush(self) -> bool:
         """Write what is kept, in order; False when the database is still away."""
@@ -155,6 +161,14 @@ class Recorder:
 
 def write(session: Session, outcome: Outcome) -> bool:
     """Apply ``outcome`` where the state of the run allows it; return whether it did."""
+    if outcome.status == Status.SENT and not outcome.started:
+        return attempts.disown(
+            session,
+            run_id=outcome.run_id,
+            worker=outcome.worker,
+            pid=outcome.pid,
+            before=outcome.at,
+        )
     if outcome.status == Status.SENT:
         assert outcome.resend_at is not None  # noqa: S101 - see Outcome
         return attempts.give_back(

@@ -65,7 +65,8 @@ START_RETRY = _way((Status.RETRYING, *HELD), Status.RUNNING)
 RESTART = _way(HELD, Status.RUNNING)
 #: A worker drops a message without beginning it.
 REFUSE = _way(UNHELD, Status.REVOKED, Status.EXPIRED, Status.FAILED)
-#: A task rejects its message, for the broker to deliver it again.
+#: A task rejects its message, for the broker to deliver it again; or a worker did not begin what it
+#: was marked to run.
 GIVE_BACK = _way((Status.RUNNING,), Status.SENT)
 #: An attempt ends. One that was taken for lost ends too: its worker was only slow.
 FINISH = _way(

@@ -45,7 +45,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             name=parent.hostname,
             timeout=self._context.settings.node_timeout,
         )
-        admission = Admission(self._context, parent.hostname)
+        admission = Admission(self._context, parent.hostname, self._outcomes)
         for task in parent.app.tasks.values():
             admission.guard(task)
         self._outcomes.connect()

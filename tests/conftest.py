@@ -11,7 +11,7 @@ import pytest
 from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.figures"]
 
 # Two workers on two cores: an example that took long says nothing about the code.
 settings.register_profile(

@@ -154,3 +154,25 @@ def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: dateti
         .values(status=Status.SENT, overdue_at=overdue_at)
     )
     return affected(session, statement) == 1
+
+
+def disown(
+    session: Session, *, run_id: str, worker: str, pid: int | None, before: datetime
+) -> bool:
+    """Move a run back to sent that a process was marked to have begun ``before`` an instant.
+
+    It never learned that its commit took place. What it began later is its own; beat sends the
+    message again, and whichever comes first starts the run.
+    """
+    statement = (
+        update(Run)
+        .where(
+            Run.id == run_id,
+            Run.status.in_(GIVE_BACK.sources),
+            Run.worker == worker,
+            Run.worker_pid == pid,
+            Run.started_at <= before,
+        )
+        .values(status=Status.SENT, overdue_at=before)
+    )
+    return affected(session, statement) == 1

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
+from celery_dynbeat.guard import Delivery, Verdict, judge
 from celery_dynbeat.recorder import Outcome, write
 from celery_dynbeat.states import Status
 from celery_dynbeat.store import nodes
@@ -303,17 +303,62 @@ def test_a_stale_message_that_is_dropped_does_not_end_a_run_that_is_retrying(
     assert only(mine).status == "revoked"
 
 
-def test_a_process_that_never_learned_of_its_start_lets_the_copy_start(
-    clock, alive, message, deliver
+def test_a_run_that_a_process_was_marked_to_begin_and_did_not_is_sent_again(
+    mine, clock, beat, sent, alive, message, deliver, finish
 ):
-    alive("w1", pid=1, started_at=clock.now() - timedelta(hours=1))
+    alive("w1")
     deliver(message)
-    put_off = replace(
-        message,
-        put_off_at=clock.now(),
-        put_off_by=process_name("w1", message.pid),
-        pid=os.getppid(),
-        main_pid=1,
-    )
+    clock.advance(timedelta(seconds=10))
 
-    assert deliver(put_off) is Verdict.START
+    assert finish(Status.SENT, attempt=None, started=False, pid=message.pid) is True
+
+    beat.run_until_idle()
+    assert [run.run_id for run in sent] == [message.run_id] * 2
+    assert deliver(replace(message, after=sent[-1].attempt)) is Verdict.START
+    assert deliver(replace(message, put_off_at=clock.now())) is not Verdict.START
+    assert only(mine).attempt == 2
+
+
+def test_what_another_process_began_or_this_one_began_later_is_not_disowned(
+    mine, clock, message, deliver, finish
+):
+    deliver(message)
+
+    assert finish(Status.SENT, attempt=None, started=False, pid=message.pid + 1) is False
+    clock.advance(timedelta(seconds=-1))
+    assert finish(Status.SENT, attempt=None, started=False, pid=message.pid) is False
+    assert only(mine).status == "running"
+
+
+def test_a_node_that_was_silent_and_has_just_begun_a_run_is_not_taken_for_dead(
+    clock, message, deliver, alive
+):
+    alive("w1")
+    clock.advance(2 * TIMEOUT)
+    deliver(message)
+
+    again = replace(message, worker="w2", redelivered=True)
+
+    assert deliver(again) is Verdict.PUT_OFF
+    clock.advance(TIMEOUT)
+    assert deliver(again) is Verdict.START
+
+
+def test_a_slow_worker_ends_the_run_that_waits_for_another_attempt(
+    mine, clock, beat, alive, message, deliver, finish
+):
+    mine.update("n", on_lost="rerun")
+
+    def ours():
+        return next(run for run in mine.runs() if run.id == message.run_id)
+
+    alive("w1")
+    deliver(message)
+    clock.advance(2 * TIMEOUT)
+    beat.run_until_idle()
+    assert (ours().status, ours().attempt) == ("sent", 1)
+
+    assert finish(Status.SUCCEEDED) is True
+
+    assert deliver(replace(message, after=1)) is Verdict.REFUSE
+    assert ours().status == "succeeded"

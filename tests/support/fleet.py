@@ -9,7 +9,7 @@ from functools import partial
 
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.guard import Delivery, Verdict, judge, process_name
+from celery_dynbeat.guard import Delivery, Verdict, judge
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.recorder import Outcome, Recorder
 from celery_dynbeat.states import Status
@@ -26,7 +26,6 @@ class Message:
     awaited: bool
     redelivered: bool = False
     put_off_at: datetime | None = None
-    put_off_by: str | None = None
 
     @classmethod
     def of(cls, run: Outgoing) -> "Message":
@@ -92,7 +91,6 @@ class Fleet:
             after=message.after,
             redelivered=message.redelivered,
             put_off_at=message.put_off_at,
-            put_off_by=message.put_off_by,
             worker=worker,
             main_pid=os.getpid(),
             pid=os.getpid(),
@@ -108,8 +106,7 @@ class Fleet:
             self.workers[worker][message.run_id] = message
             self._attempts[worker, message.run_id] = decision.attempt
         if verdict is Verdict.PUT_OFF:
-            by = process_name(worker, os.getpid())
-            self.queue.append(replace(message, put_off_at=now, put_off_by=by))
+            self.queue.append(replace(message, put_off_at=now))
         return verdict
 
     def repeat(self, worker: str) -> None:

@@ -1,0 +1,99 @@
+"""Walks through all worlds that can be reached, and looks for one that leads nowhere."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from celery_dynbeat.states import Status
+from tests.model.machine import Beat, BrokenPromiseError, Machine, World
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How many worlds there are and how many moves between them; those from which none goes on."""
+
+    worlds: int
+    moves: int
+    stuck: list[list[str]]
+
+
+def explore(machine: Machine, first: World) -> Found:
+    """Look at every world. Raises BrokenPromiseError with the history that led to it."""
+    known: dict[World, int] = {canonical(first): 0}
+    origin: list[tuple[int, str]] = [(-1, "")]
+    backwards: list[list[int]] = [[]]
+    settled: list[int] = []
+    todo = deque(known)
+    moves = 0
+    while todo:
+        world = todo.popleft()
+        here = known[world]
+        if is_settled(machine, world):
+            settled.append(here)
+        try:
+            for move in machine.moves(world):
+                moves += 1
+                after = canonical(move.world)
+                there = known.get(after)
+                if there is None:
+                    there = known[after] = len(origin)
+                    origin.append((here, move.name))
+                    backwards.append([])
+                    todo.append(after)
+                if move.progress:
+                    backwards[there].append(here)
+        except BrokenPromiseError as error:
+            error.add_note("\n".join(history(origin, here)))
+            raise
+    stuck = _unreached(backwards, settled)
+    return Found(len(origin), moves, [history(origin, index) for index in stuck[:3]])
+
+
+def canonical(world: World) -> World:
+    """Return the world that stands for all that differ from this one in nothing that counts.
+
+    Beats have no names. A message of a run that has ended is refused (a test of its own says so),
+    and when one was put off counts against the present attempt only.
+    """
+    queue = set()
+    for message in world.queue:
+        row = world.rows[message.fire]
+        if row is None or row.unfinished or row.status == Status.LOST:
+            stale = row is None or message.put_off_in not in {None, row.attempt}
+            queue.add(message._replace(put_off_in=-1) if stale else message)
+    return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue, key=repr)))
+
+
+def is_settled(machine: Machine, world: World) -> bool:
+    """Return whether nothing is left to do: each fire time has ended or stands in a skip."""
+    if world.plan.life == "enabled":
+        over = world.time == machine.fires and world.plan.next_fire == 2
+        if not over or not all(_accounted(world, fire) for fire in range(machine.fires)):
+            return False
+    ended = not any(row is not None and row.unfinished for row in world.rows)
+    idle = all(worker.job is None for worker in world.workers)
+    return ended and idle and world.beats == (Beat(), Beat())
+
+
+def _accounted(world: World, fire: int) -> bool:
+    # A skipped row stands for those before it, too.
+    later = [row for row in world.rows[fire:] if row is not None]
+    return world.rows[fire] is not None or any(row.status == "skipped" for row in later)
+
+
+def _unreached(backwards: list[list[int]], settled: list[int]) -> list[int]:
+    reached, todo = set(settled), list(settled)
+    while todo:
+        for before in backwards[todo.pop()]:
+            if before not in reached:
+                reached.add(before)
+                todo.append(before)
+    return [index for index in range(len(backwards)) if index not in reached]
+
+
+def history(origin: list[tuple[int, str]], index: int) -> list[str]:
+    """Return the names of the moves that led to a world."""
+    names = []
+    while index > 0:
+        index, name = origin[index]
+        names.append(name)
+    return names[::-1]

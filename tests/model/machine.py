@@ -1,0 +1,403 @@
+"""Every history of one schedule with its fire times, two beats, two workers and a broker.
+
+``World`` is what there is at an instant; ``moves`` are all that can happen next: what each process
+does, and what befalls them. Time is a move of its own, so every delay is in it. A row changes only
+by ``steps``, that is by the real functions on a real database. What is here is the rest: who holds
+which message, and who dies when.
+
+Moves of ``progress`` are those that come about by themselves as long as somebody works; all others
+are misfortunes and users, and each of them is paid for out of a budget.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from celery_dynbeat.guard import Verdict
+from celery_dynbeat.states import Status
+from tests.model.steps import WORKERS, Message, Plan, Row, Steps
+
+
+class Job(NamedTuple):
+    """An attempt in a worker's hands.
+
+    ``state`` is running, retried (Celery has sent the next attempt's message, the outcome is not
+    written) or kept (the attempt has ended, the outcome waits in memory). ``doubted``: nothing was
+    heard of the worker for the node timeout meanwhile.
+    """
+
+    message: Message
+    attempt: int
+    state: str = "running"
+    doubted: bool = False
+
+
+class Worker(NamedTuple):
+    """A worker; ``heard`` is False when its node was silent for the node timeout.
+
+    ``debt`` is an attempt of a fire time that it may be marked to run, and has not begun.
+    """
+
+    alive: bool = True
+    heard: bool = True
+    job: Job | None = None
+    debt: tuple[int, int] | None = None
+
+
+class Beat(NamedTuple):
+    """A beat between two steps: messages yet to be published, and fires yet to be confirmed."""
+
+    outbox: tuple[Message, ...] = ()
+    published: tuple[int, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        return not self.outbox and not self.published
+
+
+class World(NamedTuple):
+    """All there is. ``excuses`` counts, for each fire time, the starts that it may yet have."""
+
+    time: int
+    plan: Plan
+    rows: tuple[Row | None, ...]
+    queue: tuple[Message, ...]
+    beats: tuple[Beat, ...]
+    workers: tuple[Worker, ...]
+    faults: int
+    retries: int
+    edits: int
+    excuses: tuple[int, ...]
+
+
+class Move(NamedTuple):
+    """What happened, whether it comes about by itself, and what there is then."""
+
+    name: str
+    progress: bool
+    world: World
+
+
+class BrokenPromiseError(AssertionError):
+    """A start that must not be. The explorer adds the history that led to it."""
+
+
+def _with(items: tuple, index: int, item: object) -> tuple:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+class Machine:
+    """The moves of a world; ``late`` says that messages are acknowledged at the end of the task."""
+
+    def __init__(self, steps: Steps, *, fires: int, late: bool) -> None:
+        self.steps, self.fires, self.late = steps, fires, late
+
+    def first(self, *, faults: int, retries: int, edits: int) -> World:
+        """Return the world before the first fire time."""
+        nothing = (None,) * self.fires
+        return World(
+            0,
+            Plan(next_fire=2 - self.fires),
+            nothing,
+            (),
+            (Beat(), Beat()),
+            (Worker(), Worker()),
+            faults,
+            retries,
+            edits,
+            (1,) * self.fires,
+        )
+
+    def moves(self, world: World) -> Iterator[Move]:
+        """Return all that can happen next."""
+        if world.time < self.fires:
+            yield Move("time passes", True, world._replace(time=world.time + 1))
+        for index, beat in enumerate(world.beats):
+            if beat.idle:
+                yield from self._idle_beat(world, index)
+            else:
+                yield from self._busy_beat(world, index, beat)
+        yield from self._broker(world)
+        for fire, row in self._rows(world):
+            if row.fresh:
+                yield Move(f"{fire} is not fresh", True, self._aged(world, fire, row))
+        for index, worker in enumerate(world.workers):
+            yield from self._worker(world, index, worker)
+        yield from self._users(world)
+
+    # Beats
+
+    def _idle_beat(self, world: World, index: int) -> Iterator[Move]:
+        if world.plan.life == "enabled" and world.plan.next_fire < world.time + 2 - self.fires:
+            yield from self._claim(world, index)
+        for fire, row in self._rows(world):
+            if row.overdue:
+                after, message = self.steps.sweep(world.plan, row)
+                swept = self._row(world, fire, after)
+                if message is None:
+                    yield Move(f"sweep {fire}", True, swept)
+                    continue
+                beat = Beat((message._replace(fire=fire),))
+                yield Move(f"sweep {fire}", True, self._beat(swept, index, beat))
+                yield from self._fault("beat dies after its sweep", swept)
+            if row.status == Status.RUNNING:
+                after = self.steps.lose(world.plan, row, self._heard(world))
+                if after != row:
+                    yield Move(f"look after {fire}", True, self._row(world, fire, after))
+            if row.status == Status.RETRYING:
+                after = self.steps.recall(world.plan, row)
+                if after != row:
+                    yield Move(f"recall {fire}", True, self._row(world, fire, after))
+
+    def _claim(self, world: World, index: int) -> Iterator[Move]:
+        shift = 2 - self.fires
+        present = (*(False,) * shift, *(row is not None for row in world.rows))
+        plan, fires = self.steps.claim(world.plan, present, world.time + shift)
+        rows, messages = world.rows, []
+        for fire in fires:
+            rows = _with(rows, fire - shift, Row(Status.PENDING, overdue=True))
+            messages.append(Message(fire - shift, 0, 0))
+        claimed = world._replace(plan=plan, rows=rows)
+        yield Move("claim", True, self._beat(claimed, index, Beat(tuple(messages))))
+        # Beat dies, or the answer to its commit is lost.
+        yield from self._fault("beat does not see its commit", claimed)
+
+    def _busy_beat(self, world: World, index: int, beat: Beat) -> Iterator[Move]:
+        if beat.outbox:
+            message, *rest = beat.outbox
+            published = Beat(tuple(rest), (*beat.published, message.fire))
+            sent = self._queue(world, message)
+            yield Move(f"publish {message.fire}", True, self._beat(sent, index, published))
+        else:
+            yield Move("confirm", True, self._confirmed(world, index, beat))
+        yield from self._fault("beat dies", self._beat(world, index, Beat()))
+
+    def _confirmed(self, world: World, index: int, beat: Beat) -> World:
+        for fire in beat.published:
+            row = world.rows[fire]
+            if row is not None:
+                world = self._row(world, fire, self.steps.confirm(world.plan, row))
+        return self._beat(world, index, Beat())
+
+    # The broker
+
+    def _broker(self, world: World) -> Iterator[Move]:
+        for message in set(world.queue):
+            yield from self._fault(f"broker forgets {message}", self._taken(world, message))
+        for worker in world.workers:
+            if worker.job is not None and self.late:
+                again = self._queue(world, worker.job.message._replace(redelivered=True))
+                yield from self._fault("broker delivers again", again)
+
+    # Workers
+
+    def _worker(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
+        if worker.alive and not worker.heard:
+            heard = worker._replace(heard=True)
+            yield Move(f"w{index} is heard of", True, self._set(world, index, heard))
+        if worker.debt is not None:
+            yield Move(f"w{index} disowns {worker.debt}", True, self._disowned(world, index))
+        if not worker.alive:
+            yield from self._dead(world, index, worker)
+        elif worker.job is None:
+            for message in set(world.queue):
+                yield from self._receive(world, index, message)
+        else:
+            yield from self._job(world, index, worker, worker.job)
+        if worker.alive:
+            yield from self._misfortunes(world, index, worker)
+
+    def _dead(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
+        if worker.heard:
+            silent = worker._replace(heard=False)
+            yield Move(f"w{index} is silent", True, self._set(world, index, silent))
+        rows = tuple(
+            row._replace(replaced=True) if row is not None and row.worker == WORKERS[index] else row
+            for row in world.rows
+        )
+        begun = self._set(world._replace(rows=rows), index, Worker())
+        yield Move(f"w{index} begins anew", True, begun)
+
+    def _misfortunes(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
+        job = worker.job
+        caused = world
+        if job is not None:
+            caused = self._cause(world, job.message.fire)
+        if worker.heard:
+            doubted = None if job is None else job._replace(doubted=True)
+            slow = self._set(caused, index, worker._replace(heard=False, job=doubted))
+            yield from self._fault(f"w{index} is slow", slow)
+        dead = self._set(caused, index, Worker(alive=False, heard=worker.heard))
+        if job is not None and self.late:
+            dead = self._queue(dead, job.message._replace(redelivered=True))
+        yield from self._fault(f"w{index} dies", dead)
+
+    def _receive(self, world: World, index: int, message: Message) -> Iterator[Move]:
+        taken, fire = self._taken(world, message), message.fire
+        row = world.rows[fire]
+        assert row is not None
+        local = message._replace(fire=0)
+        after, decision = self.steps.judge(
+            world.plan, row, self._heard(world), local, WORKERS[index], here=False
+        )
+        name = f"w{index} receives {message}: {decision.verdict.name}"
+        judged = self._row(taken, fire, after)
+        if decision.verdict is Verdict.START:
+            self._check_start(world, index, fire, decision.attempt)
+            # Of a message that is acknowledged nobody will ever hear again.
+            kept = message if self.late else Message(fire, 0, message.retries)
+            job = Job(kept, decision.attempt)
+            worker = world.workers[index]._replace(job=job)
+            begun = self._row(judged, fire, after._replace(fresh=not worker.heard))
+            yield Move(name, True, self._set(self._cause(begun, fire, -1), index, worker))
+            unknown = self._cause(judged, fire)
+            yield from self._put_off(unknown, index, message, "its commit is not seen")
+        elif decision.verdict is Verdict.PUT_OFF:
+            put_off = message._replace(redelivered=False, put_off_in=after.attempt)
+            yield Move(name, True, self._queue(judged, put_off))
+        else:
+            yield Move(name, True, judged)
+        yield from self._put_off(taken, index, message, "the database is away")
+
+    def _put_off(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
+        row = world.rows[message.fire]
+        assert row is not None
+        copy = message._replace(redelivered=False, put_off_in=row.attempt)
+        worker = world.workers[index]
+        if worker.job is None:
+            world = self._set(world, index, worker._replace(debt=(message.fire, row.attempt)))
+        yield from self._fault(f"w{index} puts off {message}: {why}", self._queue(world, copy))
+
+    def _disowned(self, world: World, index: int) -> World:
+        worker = world.workers[index]
+        assert worker.debt is not None
+        fire, attempt = worker.debt
+        row = world.rows[fire]
+        if row is not None and row.attempt == attempt:
+            # What it began later is its own.
+            row = self.steps.disown(world.plan, row, WORKERS[index])
+            world = self._row(world, fire, row)
+        return self._set(world, index, worker._replace(debt=None))
+
+    def _job(self, world: World, index: int, worker: Worker, job: Job) -> Iterator[Move]:
+        fire = job.message.fire
+        if job.state == "running":
+            yield Move(f"w{index} ends {fire}", True, self._ended(world, index, Status.SUCCEEDED))
+            kept = self._set(world, index, worker._replace(job=job._replace(state="kept")))
+            yield from self._fault(f"w{index} ends {fire}, the database is away", kept)
+            if world.retries:
+                sent = self._queue(
+                    world._replace(retries=world.retries - 1),
+                    Message(fire, job.attempt, job.message.retries + 1),
+                )
+                retried = worker._replace(job=job._replace(state="retried"))
+                caused = self._cause(sent, fire)
+                yield Move(f"w{index} retries {fire}", False, self._set(caused, index, retried))
+        else:
+            status = Status.RETRYING if job.state == "retried" else Status.SUCCEEDED
+            yield Move(f"w{index} writes {status}", True, self._ended(world, index, status))
+        if self.late:
+            yield from self._meet_oneself(world, index, job)
+
+    def _meet_oneself(self, world: World, index: int, job: Job) -> Iterator[Move]:
+        """Deliver to a worker, in another of its threads, the message of what it has in hand."""
+        fire = job.message.fire
+        for message in {m for m in world.queue if m.fire == fire}:
+            row = world.rows[fire]
+            here = job.state != "retried"
+            after, decision = self.steps.judge(
+                world.plan,
+                row,
+                self._heard(world),
+                message._replace(fire=0),
+                WORKERS[index],
+                here=here,
+            )
+            if decision.verdict is Verdict.START:
+                self._check_start(world, index, fire, decision.attempt)
+                continue
+            judged = self._row(self._taken(world, message), fire, after)
+            if decision.verdict is Verdict.REFUSE:
+                yield Move(f"w{index} refuses {message}", True, judged)
+            yield from self._put_off(self._taken(world, message), index, message, "away")
+
+    def _ended(self, world: World, index: int, status: Status) -> World:
+        worker = world.workers[index]
+        job = worker.job
+        assert job is not None
+        row = world.rows[job.message.fire]
+        assert row is not None
+        after = self.steps.write(world.plan, row, WORKERS[index], job.attempt, status)
+        return self._set(
+            self._row(world, job.message.fire, after), index, worker._replace(job=None)
+        )
+
+    def _check_start(self, world: World, index: int, fire: int, attempt: int | None) -> None:
+        if not world.excuses[fire]:
+            raise BrokenPromiseError(f"attempt {attempt} of {fire} starts, and nothing excuses it")
+        if attempt == 1 and world.plan.life != "enabled":
+            raise BrokenPromiseError(f"{fire} starts while its schedule is {world.plan.life}")
+        for other, worker in enumerate(world.workers):
+            job = worker.job
+            if job is None or job.message.fire != fire:
+                continue
+            if job.attempt == attempt:
+                raise BrokenPromiseError(f"attempt {attempt} of {fire} starts twice")
+            if job.state == "running" and not job.doubted:
+                raise BrokenPromiseError(f"{fire} starts at w{index} while w{other} runs it")
+
+    # Users
+
+    def _users(self, world: World) -> Iterator[Move]:
+        if not world.edits or self.fires == 1:
+            return
+        calls = {"enabled": ("pause", "delete"), "paused": ("resume", "delete")}
+        for call in calls.get(world.plan.life, ()):
+            if call == "pause" and world.plan.next_fire == 2:
+                continue
+            plan, rows = self.steps.edit(world.plan, world.rows, world.time, call)
+            changed = world._replace(plan=plan, edits=world.edits - 1)
+            for fire, row in enumerate(rows):
+                changed = changed if row is None else self._row(changed, fire, row)
+            yield Move(call, call == "resume", changed)
+
+    # Small changes
+
+    def _rows(self, world: World) -> Iterator[tuple[int, Row]]:
+        return ((fire, row) for fire, row in enumerate(world.rows) if row is not None)
+
+    def _row(self, world: World, fire: int, row: Row) -> World:
+        if not row.unfinished and row.status != Status.LOST:
+            row = Row(row.status, row.attempt)
+        return world._replace(rows=_with(world.rows, fire, row))
+
+    def _aged(self, world: World, fire: int, row: Row) -> World:
+        for index, worker in enumerate(world.workers):
+            job = worker.job
+            if job is not None and job.message.fire == fire and not worker.heard:
+                doubted = worker._replace(job=job._replace(doubted=True))
+                world = self._cause(self._set(world, index, doubted), fire)
+        return self._row(world, fire, row._replace(fresh=False))
+
+    def _beat(self, world: World, index: int, beat: Beat) -> World:
+        return world._replace(beats=_with(world.beats, index, beat))
+
+    def _set(self, world: World, index: int, worker: Worker) -> World:
+        return world._replace(workers=_with(world.workers, index, worker))
+
+    def _queue(self, world: World, message: Message) -> World:
+        # Two that are alike do no more than one that comes twice, which is a fault of its own.
+        return world._replace(queue=tuple(sorted({*world.queue, message}, key=repr)))
+
+    def _taken(self, world: World, message: Message) -> World:
+        return world._replace(queue=tuple(other for other in world.queue if other != message))
+
+    def _cause(self, world: World, fire: int, more: int = 1) -> World:
+        excuses = _with(world.excuses, fire, world.excuses[fire] + more)
+        return world._replace(excuses=excuses)
+
+    def _heard(self, world: World) -> tuple[bool, ...]:
+        return tuple(worker.heard for worker in world.workers)
+
+    def _fault(self, name: str, world: World) -> Iterator[Move]:
+        if world.faults:
+            yield Move(name, False, world._replace(faults=world.faults - 1))

@@ -1,0 +1,338 @@
+"""One step of a run, carried out by the functions that beats and workers call, on a real database.
+
+A step loads a row as the model has it, calls the real function, reads the row back and rolls back.
+Nothing here says what a transition does; the answers of the database are remembered, because the
+same row comes by in many states of the whole.
+
+Durations do not count: what is overdue can be due, and whoever is silent may have been for long.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat.claim import claim
+from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
+from celery_dynbeat.guard import Decision, Delivery, judge
+from celery_dynbeat.lost import recall, take_lost
+from celery_dynbeat.recorder import Outcome, write
+from celery_dynbeat.states import UNFINISHED, Status
+from celery_dynbeat.store import runs
+from celery_dynbeat.sweep import take_overdue
+from celery_dynbeat.testing import FrozenClock
+from tests.support.applications import START
+
+MINUTE = timedelta(minutes=1)
+LONG = timedelta(hours=10)
+SECOND = timedelta(seconds=1)
+FIRES = (START + MINUTE, START + 2 * MINUTE)
+#: Every deadline of a row has passed by then.
+NOW = START + timedelta(days=1)
+WORKERS = ("w1", "w2")
+RUN_IDS = ("019e0000-0000-7000-8000-000000000001", "019e0000-0000-7000-8000-000000000002")
+
+
+class Row(NamedTuple):
+    """A run. ``replaced``: its worker's name belongs to a process that started later.
+
+    ``fresh``: its attempt began less than the node timeout ago, by a node that was silent before.
+    """
+
+    status: str
+    attempt: int = 0
+    retries: int = 0
+    worker: str | None = None
+    overdue: bool = False
+    retry: bool = False
+    sent: bool = False
+    replaced: bool = False
+    fresh: bool = False
+
+    @property
+    def unfinished(self) -> bool:
+        return self.status in UNFINISHED
+
+
+class Plan(NamedTuple):
+    """A schedule: ``life`` is enabled, paused or deleted; ``next_fire`` is 2 when it is over."""
+
+    life: str = "enabled"
+    next_fire: int = 0
+
+
+class Message(NamedTuple):
+    """A message in the broker's hands; ``put_off_in`` is the attempt that there was then."""
+
+    fire: int
+    after: int
+    retries: int
+    redelivered: bool = False
+    put_off_in: int | None = None
+
+
+_REMEMBERED = ("claim", "sweep", "lose", "recall", "confirm", "judge", "write", "disown", "edit")
+
+
+class Steps:
+    """The steps on one database, with the settings of one application."""
+
+    def __init__(self, dynbeat: Dynbeat, clock: FrozenClock) -> None:
+        self._context, self._clock = dynbeat.context, clock
+        self._mine = dynbeat.schedules.for_owner("user:42")
+        clock.move_to(START)
+        self._mine.create("n", task="t", trigger=Every(MINUTE), end_at=FIRES[-1], catch_up="all")
+        with dynbeat.context.database.engine.connect() as connection:
+            self._id = connection.execute(select(Schedule.id)).scalar_one()
+        self.calls = 0
+        for name in (
+            "claim",
+            "sweep",
+            "lose",
+            "recall",
+            "confirm",
+            "judge",
+            "write",
+            "disown",
+            "edit",
+        ):
+            setattr(self, name, cache(getattr(self, name)))
+
+    # What beat does
+
+    def claim(self, plan: Plan, present: tuple[bool, ...], time: int) -> tuple[Plan, list[int]]:
+        """Claim at the instant of the fire time before ``time``; return what is to be sent."""
+        now = FIRES[time - 1]
+        with self._session() as session:
+            self._load_plan(session, plan)
+            for fire, there in enumerate(present):
+                if there:
+                    self._load_run(session, plan, fire, Row(Status.SENT))
+            claimed = claim(session, now=now, settings=self._context.settings)
+            fires = [FIRES.index(run.scheduled_for) for run in claimed.outgoing]
+            assert [row.status for row in self._rows(session)].count(Status.PENDING) == len(fires)
+            return self._read_plan(session), fires
+
+    def sweep(self, plan: Plan, row: Row) -> tuple[Row, Message | None]:
+        """Take the row if it is overdue; return it, and its message when it is to be sent."""
+        with self._loaded(plan, row) as session:
+            _, taken = take_overdue(session, now=NOW, settings=self._context.settings)
+            message = Message(0, taken[0].attempt, taken[0].retries) if taken else None
+            return self._read(session), message
+
+    def lose(self, plan: Plan, row: Row, nodes: tuple[bool, ...]) -> Row:
+        """Look whether the row's worker is gone; ``nodes`` says of whom something was heard."""
+        with self._loaded(plan, row, nodes) as session:
+            settings = self._context.settings
+            take_lost(session, now=NOW, silence=settings.node_timeout, settings=settings)
+            return self._read(session)
+
+    def recall(self, plan: Plan, row: Row) -> Row:
+        """Look whether the row's retry was forgotten."""
+        with self._loaded(plan, row) as session:
+            recall(session, now=NOW, settings=self._context.settings)
+            return self._read(session)
+
+    def confirm(self, plan: Plan, row: Row) -> Row:
+        """Say that the broker has the row's message."""
+        with self._loaded(plan, row) as session:
+            runs.mark_sent(session, [RUN_IDS[0]], now=NOW, overdue_at=NOW)
+            return self._read(session)
+
+    # What workers do
+
+    def judge(
+        self,
+        plan: Plan,
+        row: Row,
+        nodes: tuple[bool, ...],
+        message: Message,
+        worker: str,
+        *,
+        here: bool,
+    ) -> tuple[Row, Decision]:
+        """Have the guard of ``worker`` decide; ``here``: that process has the run in hand."""
+        pid = _pid(worker)
+        # Which of the two was first, this attempt or the putting off, is all that counts.
+        ago = SECOND if row.attempt == message.put_off_in else 2 * LONG
+        delivery = Delivery(
+            run_id=RUN_IDS[0],
+            retries=message.retries,
+            after=message.after,
+            redelivered=message.redelivered,
+            put_off_at=None if message.put_off_in is None else NOW - ago,
+            worker=worker,
+            main_pid=pid,
+            pid=pid,
+            runs_here=lambda: here,
+        )
+        with self._loaded(plan, row, nodes) as session:
+            timeout = self._context.settings.node_timeout
+            decision = judge(session, delivery, now=NOW, timeout=timeout)
+            return self._read(session), decision
+
+    def write(self, plan: Plan, row: Row, worker: str, attempt: int, status: Status) -> Row:
+        """Record how an attempt ended."""
+        outcome = Outcome(
+            run_id=RUN_IDS[0],
+            attempt=attempt,
+            worker=worker,
+            status=status,
+            at=NOW,
+            retry_at=NOW - LONG if status == Status.RETRYING else None,
+        )
+        with self._loaded(plan, row) as session:
+            write(session, outcome)
+            return self._read(session)
+
+    def disown(self, plan: Plan, row: Row, worker: str) -> Row:
+        """Say that ``worker`` has not begun the attempt that it is marked to run."""
+        outcome = Outcome(
+            run_id=RUN_IDS[0],
+            attempt=None,
+            worker=worker,
+            pid=_pid(worker),
+            status=Status.SENT,
+            at=NOW,
+            started=False,
+        )
+        with self._loaded(plan, row) as session:
+            write(session, outcome)
+            return self._read(session)
+
+    # What users do
+
+    def edit(
+        self, plan: Plan, rows: tuple[Row | None, ...], time: int, call: str
+    ) -> tuple[Plan, tuple[Row | None, ...]]:
+        """Pause, resume or delete the schedule, just before the fire time ``time``."""
+        self._clock.move_to(START + time * MINUTE + MINUTE / 2)
+        with self._session() as session:
+            self._load_plan(session, plan)
+            for fire, row in enumerate(rows):
+                if row is not None:
+                    self._load_run(session, plan, fire, row)
+            getattr(self._mine, call)("n", session=session)
+            session.flush()
+            after = Plan("deleted") if call == "delete" else self._read_plan(session)
+            found = {run.scheduled_for: run for run in self._rows(session)}
+            return after, tuple(
+                _row(found[at], rows[fire]) if at in found else None
+                for fire, at in enumerate(FIRES)
+            )
+
+    # The database
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        self.calls += 1
+        database = self._context.database
+        with Session(database.engine, expire_on_commit=False) as session:
+            if options := database.capabilities.execution_options:
+                session.connection(execution_options=options)
+            database.capabilities.begin_write(session)
+            yield session
+            session.rollback()
+
+    @contextmanager
+    def _loaded(
+        self, plan: Plan, row: Row, nodes: tuple[bool, ...] = (True, True)
+    ) -> Iterator[Session]:
+        with self._session() as session:
+            self._load_plan(session, plan)
+            self._load_run(session, plan, 0, row)
+            for worker, heard in zip(WORKERS, nodes, strict=True):
+                self._load_node(session, worker, heard=heard, row=row)
+            yield session
+
+    def _load_plan(self, session: Session, plan: Plan) -> None:
+        if plan.life == "deleted":
+            session.execute(delete(Schedule))
+            return
+        over, enabled = plan.next_fire == len(FIRES), plan.life == "enabled"
+        at = None if over else FIRES[plan.next_fire]
+        values: dict[str, Any] = {
+            "enabled": enabled,
+            "next_fire_at": at,
+            "next_run_at": at if enabled else None,
+            "finished_at": START if over else None,
+        }
+        session.execute(update(Schedule).values(values))
+
+    def _load_run(self, session: Session, plan: Plan, fire: int, row: Row) -> None:
+        begun = row.attempt > 0 and row.status not in {Status.PENDING, Status.SENT}
+        values: dict[str, Any] = {
+            "id": RUN_IDS[fire],
+            "schedule_id": None if plan.life == "deleted" else self._id,
+            "owner": "user:42",
+            "name": "n",
+            "task": "t",
+            "scheduled_for": FIRES[fire],
+            "created_at": START,
+            "status": row.status,
+            "attempt": row.attempt,
+            "retries": row.retries,
+            "worker": row.worker,
+            "worker_pid": None if row.worker is None else _pid(row.worker),
+            "overdue_at": NOW - MINUTE if row.overdue else None,
+            "retry_at": NOW - LONG if row.retry else None,
+            "sent_at": START if row.sent else None,
+            "started_at": (NOW - MINUTE / 2 if row.fresh else NOW - LONG) if begun else None,
+            "finished_at": None if row.unfinished else NOW,
+        }
+        session.execute(insert(Run).values(values))
+
+    def _load_node(self, session: Session, worker: str, *, heard: bool, row: Row) -> None:
+        began = NOW - MINUTE / 2 if row.fresh else NOW - LONG
+        later = row.replaced and row.worker == worker
+        values: dict[str, Any] = {
+            "kind": NodeKind.WORKER,
+            "name": worker,
+            "pid": _pid(worker),
+            "started_at": began + SECOND if later else NOW - 2 * LONG,
+            "seen_at": NOW if heard else NOW - LONG / 2,
+        }
+        session.execute(insert(Node).values(values))
+
+    def _read(self, session: Session) -> Row:
+        (run,) = self._rows(session)
+        born: datetime | None = session.scalar(
+            select(Node.started_at).where(Node.name == run.worker)
+        )
+        replaced = None not in {born, run.started_at} and born > run.started_at
+        fresh = run.started_at == NOW - MINUTE / 2
+        return _row(run, None)._replace(replaced=bool(replaced), fresh=fresh)
+
+    def _rows(self, session: Session) -> Any:
+        return session.execute(select(*Run.__table__.columns).order_by(Run.scheduled_for)).all()
+
+    def _read_plan(self, session: Session) -> Plan:
+        statement = select(Schedule.enabled, Schedule.next_fire_at, Schedule.finished_at)
+        enabled, at, finished_at = session.execute(statement).one()
+        later = [fire for fire, instant in enumerate(FIRES) if at is not None and instant >= at]
+        over = finished_at is not None or not later
+        return Plan("enabled" if enabled else "paused", len(FIRES) if over else later[0])
+
+
+def _row(run: Any, before: Row | None) -> Row:
+    return Row(
+        status=run.status,
+        attempt=run.attempt,
+        retries=run.retries,
+        worker=run.worker,
+        overdue=run.overdue_at is not None,
+        retry=run.retry_at is not None,
+        sent=run.sent_at is not None,
+        replaced=before is not None and before.replaced,
+        fresh=before is not None and before.fresh,
+    )
+
+
+def _pid(worker: str) -> int:
+    # Above what the kernel gives: no such process is there.
+    return 10_000_000 + WORKERS.index(worker)

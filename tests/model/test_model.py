@@ -1,0 +1,81 @@
+"""Promises 1 and 2 in every history: a misfortune is allowed at every step.
+
+A fault is a crash of a beat or a worker, a commit whose answer is lost, a database that is away, a
+message forgotten or delivered again, a worker that is silent and comes back. ``DYNBEAT_FAULTS=all``
+looks at histories with more of them.
+"""
+
+import itertools
+import os
+
+import pytest
+
+from celery_dynbeat.guard import Verdict
+from celery_dynbeat.states import HELD, UNFINISHED, Status
+from celery_dynbeat.testing import FrozenClock
+from tests.model.explorer import explore
+from tests.model.machine import Machine
+from tests.model.steps import WORKERS, Message, Plan, Row, Steps
+from tests.support.applications import START, application
+from tests.support.combinations import FAULTS_VARIABLE
+
+ALL = os.environ.get(FAULTS_VARIABLE) == "all"
+POLICIES = pytest.mark.parametrize("on_lost", ["record", "rerun"])
+ACKNOWLEDGED = pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request):
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def check(record_property):
+    def check(url, *, fires, late, faults, retries=0, edits=0, **settings):
+        clock = FrozenClock(START)
+        with application(url, clock=clock, **settings) as dynbeat:
+            steps = Steps(dynbeat, clock)
+            machine = Machine(steps, fires=fires, late=late)
+            found = explore(machine, machine.first(faults=faults, retries=retries, edits=edits))
+        record_property(
+            "figures",
+            f"{fires} fire times, {faults} faults, {retries} retries, {edits} edits:"
+            f" {found.worlds} worlds, {found.moves} moves, {steps.calls} steps on the database",
+        )
+        assert found.stuck == []
+
+    return check
+
+
+@ACKNOWLEDGED
+@POLICIES
+@pytest.mark.timeout(300)
+def test_two_fire_times_with_a_fault(check, url, late, on_lost):
+    check(url, fires=2, late=late, faults=1, on_lost=on_lost)
+
+
+@ACKNOWLEDGED
+@POLICIES
+@pytest.mark.timeout(900)
+def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
+    check(sqlite_url, fires=1, late=late, faults=2 if ALL else 1, retries=1, on_lost=on_lost)
+
+
+@pytest.mark.timeout(900)
+def test_a_pause_a_resume_and_a_delete(check, sqlite_url):
+    check(sqlite_url, fires=2, late=True, faults=int(ALL), edits=2)
+
+
+def test_no_message_starts_a_run_that_has_ended(sqlite_url):
+    clock = FrozenClock(START)
+    ended = [status for status in Status if status not in {*UNFINISHED, *HELD}]
+    again = [True, False]
+    with application(sqlite_url, clock=clock) as dynbeat:
+        steps = Steps(dynbeat, clock)
+        for status, redelivered, attempt in itertools.product(ended, again, [0, 1]):
+            row = Row(status, attempt, worker=WORKERS[0])
+            message = Message(0, attempt, 0, redelivered=redelivered)
+            after, decision = steps.judge(
+                Plan(), row, (False, False), message, WORKERS[1], here=False
+            )
+            assert (after.status, decision.verdict) == (status, Verdict.REFUSE)

@@ -1,0 +1,41 @@
+"""The combinations of database and broker that the fault suite runs on."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: "all": each fault test runs on every combination that it is about, else on the first of them.
+FAULTS_VARIABLE = "DYNBEAT_FAULTS"
+DATABASES = ("postgresql", "mariadb")
+BROKERS = ("redis", "rabbitmq")
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A kind of database and a kind of broker."""
+
+    database: str
+    broker: str
+
+    def __str__(self) -> str:
+        return f"{self.database}-{self.broker}"
+
+
+COMBINATIONS = tuple(itertools.starmap(Combination, itertools.product(DATABASES, BROKERS)))
+
+
+def chosen(*, database: str | None = None, broker: str | None = None) -> Sequence[Combination]:
+    """Return the combinations of this run for a test that asks for a database, a broker, or both.
+
+    Raises ValueError for a kind that does not exist.
+    """
+    if database not in {None, *DATABASES} or broker not in {None, *BROKERS}:
+        message = f"no such combination: database={database!r}, broker={broker!r}"
+        raise ValueError(message)
+    matching = [
+        combination
+        for combination in COMBINATIONS
+        if database in {None, combination.database} and broker in {None, combination.broker}
+    ]
+    return matching if os.environ.get(FAULTS_VARIABLE) == "all" else matching[:1]
