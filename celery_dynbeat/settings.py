@@ -127,10 +127,12 @@ class Settings:
     ``timezone`` None means: the Celery application's own.
     """
 
-    database_url: str = _setting("sqlite:///dynbeat.sqlite3", _text)
+    # These two hold passwords, and a traceback that shows its variables shows their repr.
+    database_url: str = field(
+        default="sqlite:///dynbeat.sqlite3", metadata={"check": _text}, repr=False
+    )
     engine_options: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata={"check": _mapping},
+        default_factory=dict, metadata={"check": _mapping}, repr=False
     )
     create_tables: bool | None = _setting(None, _flag)
     timezone: str = _setting("UTC", _zone)

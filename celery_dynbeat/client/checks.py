@@ -2,11 +2,15 @@
 
 import json
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from celery_dynbeat.db.models import NAME_LENGTH
 from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.triggers.base import shorten
+
+T = TypeVar("T")
 
 #: Three centuries, in seconds: beyond it dates cannot be reckoned with.
 LONGEST = 1e10
@@ -16,19 +20,17 @@ PROSE_LENGTH = 1024
 DEEPEST = 30
 #: Instants that every database holds and every zone can shift.
 YEARS = range(1900, 9900)
-_SHOWN = 80
+#: What is so many times larger than is allowed need not be counted to the byte.
+_FAR = 8
+#: The characters of another's error that one of ours repeats.
+_REASON = 200
 
 
 def refuse(field: str, value: object, rule: str) -> InvalidScheduleError:
-    """Return the error for ``value``, shown in part when it is long."""
-    try:
-        shown = repr(value)
-    except (ValueError, RecursionError):
-        # A number of more digits than Python prints, or a structure that contains itself.
-        shown = f"a {type(value).__name__} that cannot be shown"
-    if len(shown) > _SHOWN:
-        shown = f"{shown[:_SHOWN]}..."
-    return InvalidScheduleError(f"{field} = {shown}: {rule}", field=field)
+    """Return the error for ``value``; it and the field are shown in part when they are long."""
+    if len(field) > NAME_LENGTH:
+        field = shorten(field)
+    return InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
 
 
 def name(field: str, value: object, *, empty: bool = False) -> str:
@@ -46,28 +48,74 @@ def name(field: str, value: object, *, empty: bool = False) -> str:
     return value
 
 
-def plain_json(field: str, value: Any) -> Any:
-    """Return ``value`` as it comes back from JSON; NaN and deep nesting are refused."""
+def copied(kind: Callable[[Any], T], field: str, value: Any) -> T:
+    """Return ``kind(value)``: a list or dict of what a caller's own class holds."""
     try:
+        return kind(value)
+    # Whatever the methods of that class raise.
+    except Exception as error:
+        raise refuse(field, value, f"cannot be read ({type(error).__name__})") from error
+
+
+def plain_json(field: str, value: Any, *, limit: int | None = None) -> Any:
+    """Return ``value`` as it comes back from JSON; NaN and deep nesting are refused.
+
+    What is far larger than ``limit`` bytes is refused too, before it is written out.
+    """
+    try:
+        count = _measured(field, value, limit)
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
         copy = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise refuse(field, value, f"must be plain JSON ({error})") from error
-    if _depth(copy) > DEEPEST:
-        raise refuse(field, value, f"must not be nested deeper than {DEEPEST} levels")
+    except InvalidScheduleError:
+        raise
+    # Also what the methods of a caller's own class raise.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:_REASON]}"
+        raise refuse(field, value, f"must be plain JSON ({reason})") from error
+    if _measured(field, copy, limit) != count:
+        raise refuse(field, value, "has keys that are the same in JSON, where each is a text")
     return copy
 
 
-def _depth(value: Any) -> int:
-    level, depth = [value], 0
-    while level and depth <= DEEPEST:
-        inner = [each for each in level if isinstance(each, (list, dict))]
+def _measured(field: str, value: Any, limit: int | None) -> int:
+    """Return how many values ``value`` holds.
+
+    Level by level, and no further than is allowed: a structure that holds a part of itself again
+    and again is short to build, and endless to write out.
+    """
+    level, depth, count, size = [value], 0, 0, 0
+    while level:
+        count += len(level)
+        size += sum(map(_least_bytes, level))
+        if limit is not None and size > _FAR * limit:
+            raise too_large(field, value, f"more than {limit}", limit)
+        inner = [each for each in level if isinstance(each, (list, tuple, dict))]
+        depth += bool(inner)
+        if depth > DEEPEST:
+            raise refuse(field, value, f"must not be nested deeper than {DEEPEST} levels")
         level = [
             child for each in inner for child in (each.values() if isinstance(each, dict) else each)
         ]
-        depth += bool(inner)
-    return depth
+    return count
+
+
+def _least_bytes(value: Any) -> int:
+    """Return how many bytes of JSON ``value`` takes at least, each that it holds taken for one."""
+    if isinstance(value, int):
+        return value.bit_length() // 4
+    if isinstance(value, dict):
+        return len(value) + sum(len(key) for key in value if isinstance(key, str))
+    return len(value) if isinstance(value, (str, list, tuple)) else 0
+
+
+def too_large(field: str, value: Any, size: object, limit: int) -> InvalidScheduleError:
+    """Return the error for a payload of more than ``limit`` bytes."""
+    rule = (
+        f"args, kwargs and options are {size} bytes as JSON, dynbeat_max_payload_bytes allows"
+        f" {limit}: store large data elsewhere and pass its key"
+    )
+    return refuse(field, value, rule)
 
 
 def instant(field: str, value: Any) -> datetime | None:

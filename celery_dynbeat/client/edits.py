@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import allowed_tasks, ids, pausing, records
 from celery_dynbeat.client import limits, timing
 from celery_dynbeat.client.checks import name as checked_name
-from celery_dynbeat.client.checks import refuse
+from celery_dynbeat.client.checks import number, refuse
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
 from celery_dynbeat.db.models import Origin, Run, Schedule
@@ -72,6 +72,8 @@ def lock(
 
     Raises ScheduleNotFoundError, and StaleScheduleError when its version is not the expected one.
     """
+    if expected_version is not None:
+        number("expected_version", expected_version, least=0, most=2**31 - 1, whole=True)
     row = schedules.lock(session, owner=owner, name=checked_name("name", name))
     if row is None:
         raise ScheduleNotFoundError(owner=owner, name=name)

@@ -10,7 +10,17 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from celery_dynbeat.client import options
-from celery_dynbeat.client.checks import LONGEST, instant, name, number, plain_json, prose, refuse
+from celery_dynbeat.client.checks import (
+    LONGEST,
+    copied,
+    instant,
+    name,
+    number,
+    plain_json,
+    prose,
+    refuse,
+    too_large,
+)
 from celery_dynbeat.settings import CATCH_UPS, ON_LOST, OVERLAPS
 from celery_dynbeat.triggers import Trigger
 
@@ -67,18 +77,20 @@ def columns(
     """
     values: dict[str, Any] = {}
     for field, value in given.items():
-        check = _CHECKS.get(field)
-        if check is None:
-            raise refuse(field, value, _unknown(field))
-        values[field] = check(field, value)
+        if field in PAYLOAD:
+            values[field] = _payload(field, value, limit)
+        elif check := _CHECKS.get(field):
+            values[field] = check(field, value)
+        else:
+            raise refuse(str(field), value, _unknown(str(field)))
     _check_span(values)
     _check_size(values, current, limit)
     return values
 
 
 def _unknown(field: str) -> str:
-    known = sorted([*_CHECKS, "priority", "queue", "trigger"])
-    near = difflib.get_close_matches(field, known, n=1, cutoff=0.6)
+    known = sorted([*_CHECKS, *PAYLOAD, "priority", "queue", "trigger"])
+    near = difflib.get_close_matches(field[:40], known, n=1, cutoff=0.6)
     cure = _ELSEWHERE.get(field) or (f"did you mean {near[0]}?" if near else None)
     return f"there is no such field; {cure or 'known are ' + ', '.join(known)}"
 
@@ -94,28 +106,33 @@ def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         base = given.get("options", current)
         if not isinstance(base, Mapping):
             raise refuse("options", base, "must be a mapping")
-        merged = {**base, **short}
+        merged = copied(dict, "options", base) | short
         # None takes one of the two back.
         rest["options"] = {key: merged[key] for key in merged if short.get(key, merged) is not None}
     return rest
 
 
-def _args(field: str, value: Any) -> Any:
+def _payload(field: str, value: Any, limit: int) -> Any:
+    plain = plain_json(field, (_list if field == "args" else _mapping)(field, value), limit=limit)
+    if field == "options":
+        options.check(plain)
+    return plain
+
+
+def _list(field: str, value: Any) -> list[Any]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise refuse(field, value, "must be a list or tuple")
-    return plain_json(field, list(value))
+    return copied(list, field, value)
 
 
-def _mapping(field: str, value: Any) -> Any:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise refuse(field, value, "must be a mapping with texts as keys")
-    return plain_json(field, dict(value))
-
-
-def _options(field: str, value: Any) -> Any:
-    checked = _mapping(field, value)
-    options.check(checked)
-    return checked
+def _mapping(field: str, value: Any) -> dict[str, Any]:
+    rule = "must be a mapping with texts as keys"
+    if not isinstance(value, Mapping):
+        raise refuse(field, value, rule)
+    found: dict[str, Any] = copied(dict, field, value)
+    if not all(isinstance(key, str) for key in found):
+        raise refuse(field, value, rule)
+    return found
 
 
 def _seconds(field: str, value: Any) -> Any:
@@ -169,10 +186,11 @@ def _one_of(*choices: str) -> Callable[[str, Any], Any]:
 def _tags(field: str, value: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > TAGS:
         raise refuse(field, value, f"must be a list of at most {TAGS} texts")
-    for tag in value:
+    tags = copied(list, field, value)
+    for tag in tags:
         if len(name(field, tag)) > TAG_LENGTH:
             raise refuse(field, tag, f"a tag has at most {TAG_LENGTH} characters")
-    return sorted(set(value))
+    return sorted(set(tags))
 
 
 def _check_span(values: Mapping[str, Any]) -> None:
@@ -189,11 +207,7 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
     payload = [merged[key] for key in PAYLOAD if key in merged]
     size = len(json.dumps(payload, ensure_ascii=False).encode())
     if size > limit:
-        rule = (
-            f"args, kwargs and options are {size} bytes as JSON, dynbeat_max_payload_bytes allows"
-            f" {limit}: store large data elsewhere and pass its key"
-        )
-        raise refuse(given[0], values[given[0]], rule)
+        raise too_large(given[0], values[given[0]], size, limit)
 
 
 #: What people look for here, and where it is.
@@ -205,9 +219,6 @@ _ELSEWHERE = {
 }
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "task": name,
-    "args": _args,
-    "kwargs": _mapping,
-    "options": _options,
     "start_at": instant,
     "end_at": instant,
     "max_runs": _max_runs,

@@ -13,6 +13,7 @@ from kombu.serialization import registry
 
 from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
 from celery_dynbeat.headers import is_reserved
+from celery_dynbeat.triggers.base import shorten
 
 PRIORITIES = 255
 #: Octets in an AMQP short string: names of queues, keys of headers.
@@ -24,7 +25,7 @@ def check(options: Mapping[str, Any]) -> None:
     """Raise InvalidScheduleError for an option that is unknown or can never be sent."""
     for key, option in options.items():
         checker = _CHECKS.get(key)
-        field = f"options[{key!r}]"
+        field = f"options[{shorten(key)}]"
         if checker is None:
             rule = f"no such option for a schedule; known are {', '.join(sorted(_CHECKS))}"
             raise refuse(field, option, rule)

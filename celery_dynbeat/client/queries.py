@@ -31,6 +31,8 @@ def page(
         value = getattr(matching, field)
         if value is not None:
             checked_name(field, value, empty=field == "owner")
+    if matching.enabled is not None and not isinstance(matching.enabled, bool):
+        raise refuse("enabled", matching.enabled, "must be True, False or None")
     key = None if after is None else key_of(after)
     rows = context.read(
         session,
@@ -53,9 +55,10 @@ def history(
 ) -> Sequence[RunInfo]:
     """Return the runs of the schedule that bears the name now, else of those that bore it."""
     _check_limit("limit", limit)
-    if status is not None and status not in set(Status):
+    # Tuples: what has no hash is no status either, but a set would raise its own error.
+    if status is not None and status not in tuple(Status):
         raise refuse("status", status, f"must be one of {', '.join(Status)}")
-    if origin is not None and origin not in set(Origin):
+    if origin is not None and origin not in tuple(Origin):
         raise refuse("origin", origin, f"must be one of {', '.join(Origin)}")
     since = instant("since", since)
     if name is not None:

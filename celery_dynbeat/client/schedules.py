@@ -50,6 +50,8 @@ class Schedules:
         Raises ScheduleExistsError for a name that is taken or comes twice, and
         InvalidScheduleError with the number of the one that breaks a rule (the first is 0).
         """
+        if not isinstance(many, Iterable):
+            raise checks.refuse("many", many, "must be a list of mappings, or an iterator of them")
         now = self._context.clock.now()
         rows = [self._row(index, new, now) for index, new in enumerate(many)]
         _refuse_twins(rows)
@@ -95,9 +97,11 @@ class Schedules:
         return queries.page(self._context, session, matching=matching, limit=limit, after=after)
 
     def _row(self, index: int, new: object, now: Any) -> Schedule:
+        field = f"schedule {index} of create_many"
         if not isinstance(new, Mapping):
             rule = "must be a mapping with name, task, trigger and perhaps owner"
-            raise checks.refuse(f"schedule {index} of create_many", new, rule)
+            raise checks.refuse(field, new, rule)
+        new = checks.copied(dict, field, new)
         missing = {"name", "task", "trigger"} - new.keys()
         if missing:
             field = min(missing)

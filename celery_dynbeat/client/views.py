@@ -1,7 +1,6 @@
 """What the API returns: values, cut loose from any session."""
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,10 @@ from typing import Any, overload
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers.base import shorten
+
+#: Two names of 255 characters beyond the basic plane, as JSON in base 64, take less.
+_LONGEST_CURSOR = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +178,24 @@ def cursor_of(schedule: ScheduleInfo) -> str:
 def key_of(cursor: str) -> tuple[str, str]:
     """Return the (owner, name) in a cursor. Raises InvalidScheduleError when it is none of ours."""
     try:
-        owner, name = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return str(owner), str(name)
-    except (ValueError, TypeError, AttributeError, binascii.Error) as error:
-        msg = f"after = {cursor!r}: not a cursor; pass the cursor of the page before"
+        return _key_of(cursor)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        msg = f"after = {shorten(cursor)}: not a cursor; pass the cursor of the page before"
         raise InvalidScheduleError(msg, field="after") from error
+
+
+def _key_of(cursor: str) -> tuple[str, str]:
+    if len(cursor) > _LONGEST_CURSOR:
+        raise ValueError
+    owner, name = key = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    if not isinstance(key, list):
+        raise TypeError
+    for text in key:
+        # What no driver can send to its database: a lone surrogate, and on PostgreSQL a NUL.
+        text.encode()
+        if "\x00" in text:
+            raise ValueError
+    return owner, name
 
 
 def _trigger(row: Schedule) -> tuple[Trigger | None, str | None]:
@@ -197,4 +213,8 @@ def _progress_of(row: Backfill) -> str:
 
 
 def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
+    try:
+        return None if seconds is None else timedelta(seconds=seconds)
+    except (OverflowError, ValueError):
+        # Typed by hand: longer than Python can say, or not a number. It hides no other schedule.
+        return None

@@ -1,6 +1,7 @@
 """What every trigger can do: the interface, and the parts that follow from ``next_after`` alone."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
 
@@ -8,6 +9,8 @@ from celery_dynbeat.errors import InvalidTriggerError
 
 #: How many of the next fire times tell how densely a trigger fires.
 SAMPLE = 200
+#: The characters of a value that an error message shows: one line of a terminal.
+_SHOWN = 80
 
 
 class Trigger(ABC):
@@ -149,13 +152,39 @@ def require_text(value: object, *, field: str | None, example: str) -> str:
 
 
 def shorten(value: object) -> str:
-    """Quote a value for an error message, cut so that hostile input stays readable."""
+    """Quote a value for an error message, cut so that hostile input stays readable and cheap."""
+    text = ""
     try:
-        text = repr(value[:81] if isinstance(value, str) else value)
-    except ValueError:
-        # An integer of more digits than Python is willing to print.
+        for piece in _pieces(value):
+            text += piece
+            if len(text) > _SHOWN:
+                break
+    # An integer of more digits than Python is willing to print, or a __repr__ with a flaw.
+    except Exception:  # noqa: BLE001
         text = f"of type {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - one line of a terminal
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """Yield the repr of ``value`` bit by bit: nobody waits for the end of what is large or deep."""
+    if isinstance(value, (str, bytes, bytearray)):
+        yield repr(value[: _SHOWN + 1])
+    elif isinstance(value, dict):
+        yield "{"
+        for number, (key, inner) in enumerate(value.items()):
+            yield ", " if number else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(inner)
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "[" if isinstance(value, list) else "("
+        for number, inner in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(inner)
+        yield "]" if isinstance(value, list) else ")"
+    else:
+        yield repr(value)
 
 
 def _newest_window(

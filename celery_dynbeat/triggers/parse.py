@@ -54,7 +54,8 @@ def _texts(data: object) -> tuple[str, str, str | None]:
     for key in data:
         if key not in _KEYS:
             message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
-            raise InvalidTriggerError(message, field=str(key))
+            field = key if isinstance(key, str) and len(key) <= _MAX_LENGTH else shorten(key)
+            raise InvalidTriggerError(message, field=field)
     kind = require_text(data.get("kind"), field="kind", example=Cron.kind)
     spec = require_text(data.get("spec"), field="spec", example="0 9 * * mon-fri")
     timezone = data.get("timezone")

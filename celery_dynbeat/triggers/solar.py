@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, require_text, shorten, utc
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, shorten, utc
 
 #: In the years that both datetime and the astronomy can be trusted with.
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
@@ -92,15 +92,34 @@ class Solar(Trigger):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 2998."""
-        instant = max(utc(instant, field="instant"), _EARLIEST)
+        return self._next(utc(instant, field="instant"), days=_MOST_DAYS)
+
+    def _next(self, instant: datetime, *, days: int) -> datetime | None:
+        instant = max(instant, _EARLIEST)
         if instant >= _LATEST:
             return None
         today = math.floor((instant - _EPOCH) / _DAY + self.longitude / 360)
-        for day in range(today - 1, today + _MOST_DAYS):
+        for day in range(today - 1, today + days):
             found = _fire_time(self, day)
             if found is not None and found > instant:
                 return found if found < _LATEST else None
         return None
+
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
+        """Return the shortest distance between the fire times of the next ``2 * sample`` days.
+
+        Near a pole a fire time is months of days away, each of which has to be computed.
+        """
+        after = max(utc(after, field="after"), _EARLIEST)
+        if after >= _LATEST:
+            return None
+        fire_times: list[datetime] = []
+        until = after + 2 * sample * _DAY
+        fire_time = self._next(after, days=2 * sample)
+        while fire_time is not None and fire_time < until and len(fire_times) < sample:
+            fire_times.append(fire_time)
+            fire_time = self._next(fire_time, days=(until - fire_time).days)
+        return min((later - earlier for earlier, later in pairwise(fire_times)), default=None)
 
     def phrase(self) -> str:
         """Say the event and the place in words."""

@@ -1,0 +1,31 @@
+"""Owners that a careless comparison takes for another, and all that the tables hold."""
+
+import unicodedata
+
+from sqlalchemy import text
+
+from celery_dynbeat.db.models import Base
+
+VICTIM = "usér:1"
+#: Collations, LIKE, prefixes, normal forms and case are the ways to take one for the other.
+ALIKE = [
+    *("USÉR:1", "Usér:1", "user:1", "usér:10", "usér:", "usér:1:1", "xusér:1", ""),
+    *("%", "usér:%", "usér:_", "_____:1", "us*", "usér:1%", "\\usér:1"),
+    *(unicodedata.normalize("NFD", VICTIM), "usér:\uff11", "usér:\u00b9", "usér:1\u200b"),
+    *("usér:1' OR '1'='1", "usér:1'; DROP TABLE dynbeat_run; --", 'usér:1"'),
+]
+#: What is not even an owner.
+REFUSED = [
+    *("usér:1 ", " usér:1", "usér:1\n", "usér:1\t", "usér:1\x00", "usér:1\u00a0", "usér:1\x7f"),
+    *("usér:1\ud800", "usér:1\x1b[0m", "x" * 256, None, 1, b"us\xc3\xa9r:1", ["usér:1"]),
+]
+
+
+def everything(dynbeat):
+    """Return each row of each table, with all its columns, as text."""
+    with dynbeat.context.database.engine.connect() as connection:
+        return {
+            f"{table.name}: {tuple(row)!r}"
+            for table in Base.metadata.sorted_tables
+            for row in connection.execute(text(f"SELECT * FROM {table.name}"))
+        }

@@ -1,0 +1,151 @@
+"""Values that nobody sends by mistake, for every argument that an application may pass on."""
+
+import base64
+import json
+from datetime import UTC, date, datetime, timedelta, timezone
+
+from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, trigger_from_json
+from tests.support.applications import MINUTELY, START
+
+
+class Hostile:
+    """Raises whatever is asked of it, with a message that nobody wants to see in full."""
+
+    def __repr__(self):
+        raise RuntimeError("x" * 1_000_000)
+
+    __str__ = __repr__
+
+
+class HostileList(list):
+    def __iter__(self):
+        raise RuntimeError
+
+
+class HostileDict(dict):
+    def __iter__(self):
+        raise RuntimeError
+
+    keys = items = values = __iter__
+
+
+def nested(levels, innermost=1):
+    for _ in range(levels):
+        innermost = [innermost]
+    return innermost
+
+
+def doubled(levels):
+    """Build in no time what has 2**levels parts: YAML has a word for it."""
+    value = ["lol"]
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+def cursor(value):
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(text).decode()
+
+
+LONG, WIDE = "x" * 10_000_000, "\U0001f600" * 3_000_000
+DEEP, DOUBLED, MANY = nested(100_000), doubled(25), list(range(1_000_000))
+HUGE, NAN, INFINITE = 10**5_000, float("nan"), float("inf")
+HUGES = [10**4_000] * 60_000
+CIRCULAR: list[object] = []
+CIRCULAR.append(CIRCULAR)
+ANY = [LONG, WIDE, DEEP, DOUBLED, CIRCULAR, HUGE, NAN, b"bytes", Hostile(), HostileList([1])]
+DURATIONS = [*ANY, -1, -1e-9, INFINITE, -INFINITE, True, timedelta.max, timedelta.min]
+
+FIELDS = {
+    "args": [LONG, DEEP, [DEEP], DOUBLED, MANY, CIRCULAR, [HUGE], HUGES, [NAN], [INFINITE],
+             [WIDE], ["\ud800"], [b"b"], [Hostile()], HostileList([1]), [HostileDict(a=1)], {}],
+    "kwargs": [[], LONG, {1: 1}, {"a": {1: 1, "1": 2}}, {"a": {(1,): 1}}, {"\ud800": 1},
+               {LONG: 1}, {"a": DEEP}, {"a": DOUBLED}, {"a": {Hostile(): 1}}, HostileDict(a=1),
+               {"a": HostileDict(a=1)}, {"a": {1, 2}}],
+    "options": [LONG, {LONG: 1}, {"queue": LONG}, {"queue": "a\n"}, {"queue": ["a"]}, DEEP,
+                {"headers": {LONG: 1}}, {"headers": DEEP}, {"headers": {"n": 2**63}},
+                {"headers": {"task": "os.system"}}, {"headers": {"dynbeat_run_id": "x"}},
+                {"task_id": "x"}, {"eta": "x"}, {"link": []}, {"serializer": LONG},
+                {"priority": HUGE}, {"countdown": NAN}, HostileDict(a=1)],
+    "queue": [LONG, "", "a\x00", "\ud800", DEEP, HUGE, Hostile()],
+    "priority": [HUGE, -1, NAN, True, "1", Hostile()],
+    "description": [*ANY, "\x00", "\ud800", 5],
+    "tags": [LONG, [LONG], [DEEP], MANY, [""], ["a\x00"], ["\ud800"], [5], HostileList(["a"])],
+    "task": [*ANY, "", " t", "t\n", "\x1b[0m"],
+    "trigger": [*ANY, None, "* * * * *"],
+    "start_at": [*ANY, "2026-01-01", START.replace(tzinfo=None), datetime.min.replace(tzinfo=UTC),
+                 datetime(9999, 12, 31, tzinfo=timezone(timedelta(hours=-23)))],
+    "end_at": [*ANY, datetime.max.replace(tzinfo=UTC)],
+    "max_runs": [*ANY, 0, -1, True, 2**31],
+    "catch_up_window": [*DURATIONS, 0, 0.5, timedelta(0)],
+    "expires_after": [*DURATIONS, 0, timedelta(0)],
+    "max_run_time": [*DURATIONS, 0, timedelta(0)],
+    "jitter": DURATIONS,
+    "catch_up": [*ANY, "", "LATEST"],
+    "overlap": [*ANY, "", "allow "],
+    "on_lost": [*ANY, "", "Record"],
+    "pause_after_failures": [*ANY, -1, 2**31, True],
+    LONG: [1],
+    "owner": ["user:2"],
+}  # fmt: skip
+
+CURSORS = [
+    *ANY, LONG, cursor(b"[" * 5_000), cursor(b"[" * 500_000), cursor(["a" * 10_000, "b"]),
+    cursor(["\ud800", "b"]), cursor(["a", "\x00"]), cursor([1, 2]), cursor(["a"]), cursor("ab\x00"),
+    cursor({"a": 1, "b": 2}), cursor(b"[" + b"1" * 5_000 + b",2]"), cursor(b"\xff"), "\ud800", "=",
+]  # fmt: skip
+
+#: Calls about the schedule "n" of an owner, each with a list of what is put in.
+CALLS = {
+    "get": (lambda mine, value: mine.get(value), [*ANY, "", "n\n", "n\x00", "\ud800", None]),
+    "create": (lambda mine, value: mine.create(value, task="t", trigger=MINUTELY), [*ANY, ""]),
+    "upsert": (lambda mine, value: mine.upsert(value, task="t", trigger=MINUTELY), [*ANY, ""]),
+    "reason": (lambda mine, value: mine.pause("n", reason=value), [*ANY, "\x00", "\ud800"]),
+    "version": (lambda mine, value: mine.pause("n", expected_version=value), [*ANY, -1, True, "1"]),
+    "delete": (lambda mine, value: mine.delete("n", expected_version=value), [*ANY, 2**31]),
+    "after": (lambda mine, value: mine.list(after=value), CURSORS),
+    "limit": (lambda mine, value: mine.list(limit=value), [*ANY, 0, -1, True, 10**9]),
+    "enabled": (lambda mine, value: mine.list(enabled=value), [*ANY, 1, "true"]),
+    "with task": (lambda mine, value: mine.list(task=value), [*ANY, "\x00"]),
+    "tag": (lambda mine, value: mine.list(tag=value), [*ANY, "\x00"]),
+    "runs of": (lambda mine, value: mine.runs(value), [*ANY, "\x00", "n "]),
+    "status": (lambda mine, value: mine.runs("n", status=value), [*ANY, "", {}, "SENT"]),
+    "origin": (lambda mine, value: mine.runs("n", origin=value), [*ANY, "", {}]),
+    "since": (lambda mine, value: mine.runs("n", since=value), [*ANY, START.replace(tzinfo=None)]),
+    "run count": (lambda mine, value: mine.runs("n", limit=value), [*ANY, 0, 10**9]),
+    "count": (lambda mine, value: mine.upcoming("n", count=value), [*ANY, 0, 10**9]),
+    "start": (lambda mine, value: mine.backfill("n", start=value, end=START), ANY),
+    "end": (lambda mine, value: mine.backfill("n", start=START, end=value), ANY),
+    "batch": (
+        lambda mine, value: mine.backfill("n", start=START, end=START, batch_size=value),
+        [*ANY, 0, 10**9],
+    ),
+    "backfill id": (
+        lambda mine, value: mine.cancel_backfill("n", value),
+        [*ANY, 0, -1, 2**63, 1, "1 OR 1=1", True],
+    ),
+}
+
+EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]
+#: Ways to make a trigger.
+TRIGGERS = {
+    "json": (trigger_from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
+             {LONG: 1}, {Hostile(): 1}, {"kind": "cron", "spec": LONG},
+             {"kind": "any_of", "spec": "[" * 7_000}, {"kind": "any_of", "spec": DEEP},
+             {"kind": "cron", "spec": "* * * * *", "timezone": WIDE}]),
+    "cron": (Cron, [*ANY, "* * * * *\x00", "* " * 100_000, "*/" + "9" * 5_000 + " * * * *"]),
+    "zone": (lambda zone: Cron("* * * * *", timezone=zone),
+             [*ANY, "../../etc/passwd", "/etc/passwd", "/usr/share/zoneinfo/UTC", "Europe",
+              "Europe/../UTC", "UTC\x00", "UTC\n", "\ud800", "posixrules", ".", "", "C:\\zone"]),
+    "every": (Every, [*ANY, 0, -1, INFINITE, timedelta.max, "PT1M"]),
+    "once": (Once, [*ANY, START.replace(tzinfo=None), "soon"]),
+    "once after": (Once.after, [*ANY, INFINITE, -1, timedelta.max, timedelta.min]),
+    "rrule": (RRule, [*ANY, "RRULE:FREQ=SECONDLY;" + "BYSECOND=1;" * 10_000, "DTSTART:\x00"]),
+    "solar": (lambda event: Solar(event, latitude=1, longitude=2), [*ANY, "noon\x00"]),
+    "latitude": (lambda value: Solar("sunset", latitude=value, longitude=2), [*ANY, 91, INFINITE]),
+    "any of": (lambda value: AnyOf(value, value), ANY),
+    "many": (lambda count: AnyOf(*[Every(number + 1) for number in range(count)]), [2_000]),
+    "excluding": (lambda value: Excluding(MINUTELY, value), ANY),
+    "dates": (lambda count: Excluding(MINUTELY, *EXCLUDED[:count]), [367, 20_000]),
+}  # fmt: skip

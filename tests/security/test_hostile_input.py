@@ -1,0 +1,279 @@
+"""Hostile input is stored as it is, or refused by an error of ours; nothing else changes."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat import (
+    Cron,
+    DynbeatError,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    trigger_from_json,
+)
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.security.bounds import attempt
+from tests.security.lookalikes import everything
+from tests.security.monsters import cursor
+from tests.support.applications import MINUTELY, START, execute
+from tests.support.examples import TIMES, empty, prepared
+
+INJECTIONS = [
+    *("'; DROP TABLE dynbeat_run; --", "' OR '1'='1", '"; DELETE FROM dynbeat_schedule; --'),
+    *("\\'; DROP TABLE dynbeat_schedule; #", "%s %(owner)s :owner {0} $1 ?", "/* x */ -- x"),
+    *("a'||(SELECT version())||'b", "1; SELECT pg_sleep(9)", "\\x27 OR 1=1", "`id`", "%27%3B--"),
+    *("<script>alert(1)</script>", "=cmd|' /C calc'!A0", "../../etc/passwd", "${jndi:ldap://x}"),
+    *("\u202eright to left", "zero\u200bwidth", "\u0130i\u0307", "\U0001f600" * 60, "NULL", "\\"),
+]
+
+
+def test_text_that_looks_like_sql_is_stored_as_it_is(dynbeat):
+    for text in INJECTIONS:
+        empty(dynbeat)
+        store_and_read(dynbeat, text)
+
+
+def store_and_read(dynbeat, text):
+    fields = {
+        "description": text, "tags": [text], "args": [text, {text: [text]}], "kwargs": {text: text},
+        "options": {"shadow": text, "headers": {"h": text}}, "queue": text[:60],
+    }  # fmt: skip
+    empty(dynbeat)
+    dynbeat.schedules.for_owner("other").create("n", task="t", trigger=MINUTELY)
+    before = everything(dynbeat)
+    mine = dynbeat.schedules.for_owner(text)
+
+    made = mine.create(text, task=text, trigger=MINUTELY, **fields)
+
+    found = mine.get(text)
+    assert found == made == mine.list(task=text)[0]
+    assert (found.owner, found.name, found.task) == (text, text, text)
+    for field in ("description", "tags", "args", "kwargs"):
+        assert getattr(found, field) == fields[field]
+    assert found.options == {**fields["options"], "queue": text[:60]}
+    assert mine.pause(text, reason=text).paused_reason == text
+    assert mine.runs(text) == []
+    with pytest.raises(InvalidScheduleError):
+        mine.runs(text, status=text)
+    assert before <= everything(dynbeat)
+    mine.delete(text)
+    assert everything(dynbeat) == before
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sqlite_url",
+        "postgresql_url",
+        pytest.param(
+            "mariadb_url",
+            marks=pytest.mark.xfail(
+                strict=True, reason="JSON_CONTAINS does not find what is stored as \\u00e9"
+            ),
+        ),
+    ],
+)
+def test_a_tag_is_found_whatever_it_is_made_of(kind, request, clock):
+    tags = ["plain", "é", "\U0001f600", "a'b", 'a"b', "a\\b", "%", "$[0]", "* OR 1=1"]
+    with prepared(request.getfixturevalue(kind), clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+        for tag in tags:
+            mine.create(tag, task="t", trigger=MINUTELY, tags=[tag])
+
+        for tag in tags:
+            assert [schedule.name for schedule in mine.list(tag=tag)] == [tag]
+
+
+CHARACTERS = st.characters(exclude_categories=()) | st.sampled_from("\x00\n'\"\\%_;\ud800\u202e ")
+TEXTS = st.text(CHARACTERS, max_size=12) | st.sampled_from(INJECTIONS)
+ODD = st.sampled_from([10**30, -(10**400), float("nan"), float("inf"), b"b", {1}, ...])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | ODD,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner)
+        | st.dictionaries(TEXTS | st.integers() | st.none(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+DURATIONS = st.floats() | st.integers() | st.timedeltas() | st.none() | TEXTS
+FIELDS = {
+    "task": TEXTS, "description": TEXTS, "tags": st.lists(TEXTS, max_size=3) | JSON,
+    "args": st.lists(JSON, max_size=2) | JSON, "kwargs": st.dictionaries(TEXTS, JSON, max_size=2),
+    "options": st.dictionaries(
+        st.sampled_from(["queue", "shadow", "headers", "countdown", "time_limit", "priority"]),
+        JSON, max_size=2,
+    ),
+    "queue": TEXTS | JSON, "priority": JSON, "max_runs": JSON, "pause_after_failures": JSON,
+    "jitter": DURATIONS, "expires_after": DURATIONS, "catch_up_window": DURATIONS,
+    "max_run_time": DURATIONS, "overlap": TEXTS | JSON, "start_at": st.datetimes() | JSON,
+}  # fmt: skip
+FORMS = st.lists(st.sampled_from(sorted(FIELDS)), max_size=3, unique=True).flatmap(
+    lambda names: st.fixed_dictionaries({name: FIELDS[name] for name in names})
+)
+KINDS = ["cron", "every", "once", "rrule", "solar", "any_of", "excluding"]
+SPECS = [
+    *("*/5 9-17 * * mon-fri", "H H * * *", "0 0 29 2 *", "@daily", "PT5M", "P1M", "PT0.5S"),
+    *("R/2026-11-21T09:00:00Z/PT5M", "2026-11-21T09:00:01Z", "9899-12-31T00:00:00Z"),
+    "DTSTART;TZID=Asia/Seoul:20261123T090000 RRULE:FREQ=WEEKLY;BYDAY=MO",
+    *("RRULE:FREQ=SECONDLY;BYSECOND=1,2", "sunrise 37.5 126.9", "solar_noon -90 180"),
+    '[{"kind":"cron","spec":"0 9 * * mon-fri"},{"kind":"every","spec":"P1M"}]',
+    '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]}',
+]
+ZONES = ["UTC", "Asia/Seoul", "../../etc/passwd", "/etc/localtime", "europe/berlin", "America"]
+
+
+@st.composite
+def broken(draw, texts):
+    """Draw a text with a part cut out, and something put in its place."""
+    text = draw(st.sampled_from(texts))
+    start = draw(st.integers(0, len(text)))
+    stop = draw(st.integers(start, min(len(text), start + 4)))
+    return text[:start] + draw(TEXTS) + text[stop:]
+
+
+def rules(texts):
+    return st.sampled_from(texts) | broken(texts) | TEXTS
+
+
+def check(url, *, examples):
+    """Put what is drawn through the API: it is stored and planned, or refused without a trace."""
+    clock = FrozenClock(START)
+    with prepared(url, clock=clock) as dynbeat:
+        beat = ManualBeat(dynbeat)
+
+        @settings(
+            max_examples=examples * TIMES, suppress_health_check=list(HealthCheck), database=None
+        )
+        @given(TEXTS, TEXTS, FORMS, st.sampled_from(KINDS), rules(SPECS), rules(ZONES))
+        def whatever_is_given(owner, name, form, kind, spec, zone):
+            made = attempt(make, dynbeat, owner, name, form, kind, spec, zone)
+            assert isinstance(made, DynbeatError) == (not everything(dynbeat))
+            if not isinstance(made, DynbeatError):
+                assert dynbeat.schedules.for_owner(owner).get(name) == made
+                compare(made, form)
+                beat.run_until_idle()
+                assert made.error is None
+            empty(dynbeat)
+
+        whatever_is_given()
+
+
+def make(dynbeat, owner, name, form, kind, spec, zone):
+    trigger = attempt(trigger_from_json, {"kind": kind, "spec": spec, "timezone": zone})
+    if isinstance(trigger, InvalidTriggerError):
+        # The fields are to be tried all the same.
+        trigger = MINUTELY
+    given = {"task": "t", **form}
+    return dynbeat.schedules.for_owner(owner).create(name, trigger=trigger, **given)
+
+
+def compare(made, form):
+    for field in form.keys() & {"args", "kwargs", "description", "task", "max_runs"}:
+        assert getattr(made, field) == json.loads(json.dumps(form[field]))
+    if "tags" in form:
+        assert made.tags == sorted(set(form["tags"]))
+    if form.get("queue") is not None:
+        assert made.options["queue"] == form["queue"]
+
+
+def test_whatever_is_given_is_stored_or_refused_on_sqlite(sqlite_url):
+    check(sqlite_url, examples=150)
+
+
+def test_whatever_is_given_is_stored_or_refused_on_postgresql(postgresql_url):
+    check(postgresql_url, examples=60)
+
+
+def test_whatever_is_given_is_stored_or_refused_on_mariadb(mariadb_url):
+    check(mariadb_url, examples=30)
+
+
+def test_any_cursor_is_followed_or_refused(postgresql_url):
+    with prepared(postgresql_url, clock=FrozenClock(START)) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+        mine.create("n", task="t", trigger=MINUTELY)
+        cursors = st.lists(TEXTS, min_size=2, max_size=2).map(cursor) | st.binary().map(cursor)
+
+        @settings(max_examples=50 * TIMES, database=None)
+        @given(cursors | TEXTS)
+        def any_cursor(after):
+            found = attempt(mine.list, after=after)
+            assert isinstance(found, InvalidScheduleError) or {each.owner for each in found} <= {
+                mine.owner
+            }
+
+        any_cursor()
+
+
+#: What a hand may type. The API refuses it.
+HAND = {
+    "trigger_spec": [*INJECTIONS, "x" * 60_000, "[" * 6_000, "PT0S", "R5/2026/PT1M"],
+    "trigger_kind": ["any_of", "excluding", "solar", "rrule"],
+    "timezone": ["../../etc/passwd", "/etc/passwd", "UTC\n", "Mars/Olympus", ""],
+    "args": ["null", "{}", '"text"', "7"],
+    "kwargs": ["[]", '"text"', "null"],
+    "options": ["[]", "7"],
+}
+
+
+@pytest.mark.parametrize("column", HAND)
+def test_hostile_text_typed_by_hand_is_set_aside_and_the_others_are_sent(dynbeat, beat, column):
+    cron = Cron("0 10 * * *", timezone="UTC") if column == "timezone" else MINUTELY
+    for number, text in enumerate(HAND[column]):
+        for owner, trigger in (("hand", cron), ("crowd", MINUTELY)):
+            dynbeat.schedules.for_owner(owner).create(f"{number}", task="t", trigger=trigger)
+        statement = f"UPDATE dynbeat_schedule SET {column} = :text WHERE name = :name"
+        execute(dynbeat, f"{statement} AND owner = 'hand'", text=text, name=f"{number}")
+    dynbeat.context.clock.advance(timedelta(days=2))
+
+    attempt(beat.run_until_idle)
+
+    assert [run.owner for run in beat.publisher.sent] == ["crowd"] * len(HAND[column])
+    for schedule in dynbeat.schedules.list(owner="hand"):
+        assert schedule.error
+        assert len(schedule.error) < 1_000
+        assert schedule.next_run_at is None
+
+
+@pytest.mark.parametrize("column", ["catch_up_window", "expires_after", "jitter"])
+def test_a_duration_beyond_all_dates_hides_no_other_schedule(dynbeat, mine, beat, column):
+    for name in ("bad", "good"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET {column} = 1e300 WHERE name = 'bad'")
+    dynbeat.context.clock.advance(timedelta(minutes=1))
+
+    beat.run_until_idle()
+
+    assert [run.name for run in beat.publisher.sent] == ["good"]
+    assert [schedule.error is None for schedule in mine.list()] == [False, True]
+    assert getattr(mine.get("bad"), column) is None
+
+
+#: What PostgreSQL takes, and Python cannot read.
+UNREADABLE = {
+    "huge number": ("args", "[" + "1" * 5_000 + "]"),
+    "deep list": ("args", "[" * 3_000 + "]" * 3_000),
+    "infinity": ("end_at", "infinity"),
+    "before Christ": ("anchor_at", "0044-03-15 00:00:00 BC"),
+}
+
+
+@pytest.mark.xfail(strict=True, reason="the row cannot be fetched, so the whole claim fails")
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_value_that_python_cannot_read_hurts_nobody_else(case, postgresql_url, clock):
+    column, value = UNREADABLE[case]
+    with prepared(postgresql_url, clock=clock) as dynbeat:
+        for owner in ("hand", "crowd"):
+            dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
+        statement = f"UPDATE dynbeat_schedule SET {column} = :value WHERE owner = 'hand'"
+        execute(dynbeat, statement, value=value)
+        clock.advance(timedelta(minutes=1))
+        beat = ManualBeat(dynbeat)
+
+        beat.run_until_idle()
+
+        assert [run.owner for run in beat.publisher.sent] == ["crowd"]

@@ -1,0 +1,126 @@
+"""Monstrous input: an error of ours, at once, in little memory, and no row is touched."""
+
+import itertools
+
+import pytest
+
+from celery_dynbeat import (
+    DynbeatError,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    trigger_from_json,
+)
+from tests.security import monsters
+from tests.security.bounds import MEGABYTES, attempt, megabytes_of
+from tests.security.lookalikes import everything
+from tests.support.applications import MINUTELY
+from tests.support.examples import prepared
+
+
+@pytest.fixture
+def furnished(database_url, clock):
+    """Give an owner who has one schedule, and the application."""
+    with prepared(database_url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+        mine.create("n", task="t", trigger=MINUTELY)
+        yield dynbeat, mine
+
+
+def of_fields():
+    return [(field, value) for field, values in monsters.FIELDS.items() for value in values]
+
+
+def test_no_field_takes_a_monster(furnished):
+    dynbeat, mine = furnished
+    before = everything(dynbeat)
+    known = {"name": "new", "task": "t", "trigger": MINUTELY}
+
+    for field, value in of_fields():
+        # An owner's fields come from a form: each key of it is tried, known or not.
+        changed = attempt(mine.update, "n", **{field: value})
+        assert isinstance(changed, InvalidScheduleError), (field[:20], type(value))
+        made = attempt(mine.create, **{**known, field: value})
+        assert isinstance(made, InvalidScheduleError), (field[:20], type(value))
+        if field != "owner":
+            many = attempt(dynbeat.schedules.create_many, [{**known, field: value}])
+            assert isinstance(many, InvalidScheduleError), (field[:20], type(value))
+
+    assert everything(dynbeat) == before
+
+
+def test_no_argument_takes_a_monster(furnished):
+    dynbeat, mine = furnished
+    before = everything(dynbeat)
+
+    for name, (call, values) in monsters.CALLS.items():
+        for value in values:
+            refused = attempt(call, mine, value)
+            assert isinstance(refused, DynbeatError), (name, type(value))
+
+    assert everything(dynbeat) == before
+
+
+def test_no_trigger_is_made_of_a_monster():
+    for name, (make, values) in monsters.TRIGGERS.items():
+        for value in values:
+            refused = attempt(make, value)
+            assert isinstance(refused, InvalidTriggerError), (name, type(value))
+
+
+def test_what_is_no_list_of_schedules_is_refused(furnished):
+    create_many = furnished[0].schedules.create_many
+
+    for many in (None, 5, "text", monsters.DEEP, [monsters.Hostile()], [monsters.HostileDict()]):
+        assert isinstance(attempt(create_many, many), InvalidScheduleError)
+
+
+@pytest.mark.parametrize("field", ["args", "kwargs", "options", "description", "tags", "task"])
+def test_a_monster_takes_little_memory(field, sqlite_url, clock):
+    large = [monsters.LONG, monsters.WIDE, monsters.DEEP, monsters.DOUBLED, monsters.CIRCULAR]
+    inside = [[value] for value in (*large, monsters.HUGES, monsters.MANY)]
+    with prepared(sqlite_url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+        mine.create("n", task="t", trigger=MINUTELY)
+
+        for value in (*large, *inside, *({"headers": {"a": each}} for each in inside)):
+            assert megabytes_of(mine.update, "n", **{field: value}) < MEGABYTES
+
+
+def test_a_monstrous_question_takes_little_memory(sqlite_url, clock):
+    with prepared(sqlite_url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+
+        for value in (monsters.LONG, monsters.WIDE, monsters.DEEP, monsters.DOUBLED):
+            for question in (mine.get, mine.runs, dynbeat.schedules.for_owner, trigger_from_json):
+                assert megabytes_of(question, value) < MEGABYTES
+            assert megabytes_of(mine.list, after=value) < MEGABYTES
+
+
+def test_a_name_of_a_field_is_matched_by_its_beginning(furnished):
+    _, mine = furnished
+
+    refused = attempt(mine.update, "n", descripton="x")
+
+    assert "did you mean description" in str(refused)
+
+
+def test_what_is_far_too_large_and_what_is_a_little_are_refused_by_the_same_rule(furnished):
+    _, mine = furnished
+
+    for length, told in ((70_000, "are 70014 bytes"), (1_000_000, "are more than 65536 bytes")):
+        refused = attempt(mine.update, "n", args=["x" * length])
+
+        assert refused.field == "args"
+        assert f"{told} as JSON, dynbeat_max_payload_bytes allows 65536" in str(refused)
+
+
+def test_pairs_of_arguments_are_refused_as_each_alone(furnished):
+    dynbeat, mine = furnished
+    before = everything(dynbeat)
+    pairs = itertools.combinations(["task", "args", "tags", "description", "jitter"], 2)
+
+    for one, other in pairs:
+        fields = {one: monsters.FIELDS[one][0], other: monsters.FIELDS[other][0]}
+        assert isinstance(attempt(mine.update, "n", **fields), InvalidScheduleError)
+
+    assert everything(dynbeat) == before

@@ -1,0 +1,250 @@
+"""An owner sees and touches nothing of another, by whatever call and under whatever name."""
+
+import inspect
+import itertools
+from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import (
+    BackfillNotFoundError,
+    Every,
+    InvalidScheduleError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+)
+from celery_dynbeat.client import OwnerSchedules, Schedules
+from tests.security.lookalikes import ALIKE, REFUSED, VICTIM, everything
+from tests.support.applications import MINUTELY, START
+
+NAME = "dáily"
+NEW = {"name": NAME, "task": "t", "trigger": MINUTELY}
+SPAN = {"start": START, "end": START + timedelta(minutes=3)}
+
+#: Calls about a schedule that the caller does not have.
+MISSING = {
+    "update": lambda mine, name, **how: mine.update(name, description="mine now", **how),
+    "pause": lambda mine, name, **how: mine.pause(name, **how),
+    "resume": lambda mine, name, **how: mine.resume(name, **how),
+    "delete": lambda mine, name, **how: mine.delete(name, **how),
+    "get": lambda mine, name, **how: mine.get(name, **how),
+    "run_now": lambda mine, name, **how: mine.run_now(name, **how),
+    "upcoming": lambda mine, name, **how: mine.upcoming(name, **how),
+    "backfill": lambda mine, name, **how: mine.backfill(name, **SPAN, **how),
+    "backfills": lambda mine, name, **how: mine.backfills(name, **how),
+    "cancel_backfill": lambda mine, name, **how: mine.cancel_backfill(name, **how),
+}
+#: Calls that bring a list.
+LISTS = {
+    "list": lambda mine, theirs, **how: mine.list(after=theirs.cursor, **how),
+    "runs": lambda mine, theirs, **how: mine.runs(theirs.name, **how),
+}
+#: Calls that make a schedule of the caller's own.
+CREATES = {
+    "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
+    "upsert": lambda mine, **how: mine.upsert(NAME, task="other", trigger=Every(9), **how),
+}
+VERSIONED = {"update", "pause", "resume", "delete"}
+
+
+def public(kind):
+    return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
+
+
+def test_every_call_of_an_owner_is_tried_here():
+    assert public(OwnerSchedules) == {*MISSING, *LISTS, *CREATES}
+
+
+def test_every_call_that_spans_owners_is_tried_here():
+    assert public(Schedules) == {"for_owner", "create_many", "delete_owner", "list"}
+
+
+def furnish(dynbeat, beat, clock, *owners):
+    for owner in owners:
+        theirs = dynbeat.schedules.for_owner(owner)
+        for name in (NAME, "other"):
+            theirs.create(name, task="t", trigger=MINUTELY, description=f"of {owner}")
+    clock.advance(timedelta(minutes=5))
+    beat.run_until_idle()
+    for owner in owners:
+        theirs = dynbeat.schedules.for_owner(owner)
+        theirs.run_now(NAME)
+        theirs.backfill(NAME, **SPAN)
+    return theirs
+
+
+@pytest.fixture
+def theirs(dynbeat, beat, clock):
+    """Give what another owner has: schedules, runs, a backfill, the cursor of a page."""
+    other = furnish(dynbeat, beat, clock, VICTIM)
+    return SimpleNamespace(
+        name=NAME,
+        cursor=other.list(limit=1).cursor,
+        run_id=other.runs(NAME)[0].id,
+        backfill_id=other.backfills(NAME)[0].id,
+        version=other.get(NAME).version,
+    )
+
+
+@contextmanager
+def transaction(dynbeat, *, within):
+    """Yield the arguments of a call that stands alone, or within one of the caller's."""
+    if not within:
+        yield {}
+        return
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        yield {"session": session}
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "within a transaction"])
+def test_the_schedule_of_another_is_not_found_and_stays_as_it_is(dynbeat, theirs, within):
+    before = everything(dynbeat)
+    names = [NAME, NAME.upper(), "da%", "d_ily", "%", theirs.run_id, str(theirs.backfill_id)]
+
+    for call, owner in itertools.product(MISSING, ALIKE):
+        mine = dynbeat.schedules.for_owner(owner)
+        versions = {"expected_version": theirs.version} if call in VERSIONED else {}
+        with transaction(dynbeat, within=within) as how:
+            for name in names if owner == ALIKE[0] else names[:1]:
+                with pytest.raises(ScheduleNotFoundError) as caught:
+                    MISSING[call](mine, name, **how, **versions)
+                assert (caught.value.owner, caught.value.name) == (owner, name)
+
+    assert everything(dynbeat) == before
+
+
+def test_a_name_that_cannot_be_stored_reaches_no_row(dynbeat, theirs):
+    before = everything(dynbeat)
+    mine = dynbeat.schedules.for_owner(ALIKE[0])
+
+    for call, suffix in itertools.product(MISSING, ("\n", " ", "\x00", "\ud800")):
+        with pytest.raises(InvalidScheduleError) as caught:
+            MISSING[call](mine, theirs.name + suffix)
+        assert caught.value.field == "name"
+
+    assert everything(dynbeat) == before
+
+
+def test_a_list_shows_nothing_of_another(dynbeat, theirs):
+    before = everything(dynbeat)
+
+    for call, owner, within in itertools.product(LISTS.values(), ALIKE, (False, True)):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=within) as how:
+            assert list(call(mine, theirs, **how)) == []
+        assert [*mine.runs(), *mine.list(), *mine.list(task="t"), *mine.list(enabled=True)] == []
+
+    assert everything(dynbeat) == before
+
+
+@pytest.mark.usefixtures("theirs")
+@pytest.mark.parametrize("call", CREATES)
+def test_a_schedule_of_the_same_name_is_another_one(dynbeat, call):
+    before = everything(dynbeat)
+
+    for number, owner in enumerate(ALIKE):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=bool(number % 2)) as how:
+            CREATES[call](mine, **how)
+        assert [schedule.owner for schedule in mine.list()] == [owner]
+        assert mine.runs(NAME) == mine.backfills(NAME) == []
+
+    after = everything(dynbeat)
+    assert before <= after
+    assert len(after - before) == len(ALIKE)
+
+
+@pytest.mark.usefixtures("theirs")
+def test_one_of_many_cannot_take_the_place_of_anothers(dynbeat):
+    before = everything(dynbeat)
+
+    dynbeat.schedules.create_many({**NEW, "owner": owner} for owner in ALIKE)
+    with pytest.raises(ScheduleExistsError):
+        dynbeat.schedules.create_many([{**NEW, "owner": VICTIM}])
+
+    after = everything(dynbeat)
+    assert before <= after
+    assert len(after - before) == len(ALIKE)
+
+
+def test_the_backfill_of_another_is_not_found_from_a_schedule_of_the_same_name(dynbeat, theirs):
+    for owner in ALIKE[:3]:
+        mine = dynbeat.schedules.for_owner(owner)
+        mine.create(NAME, task="t", trigger=MINUTELY)
+        before = everything(dynbeat)
+
+        for backfill_id in (None, theirs.backfill_id):
+            with pytest.raises(BackfillNotFoundError):
+                mine.cancel_backfill(NAME, backfill_id)
+
+        assert everything(dynbeat) == before
+
+
+def test_the_cursor_of_another_leads_through_the_own_schedules_only(dynbeat, theirs):
+    mine = dynbeat.schedules.for_owner(ALIKE[0])
+    for number in range(3):
+        mine.create(f"{number}", task="t", trigger=MINUTELY)
+
+    page = mine.list(after=theirs.cursor, limit=2)
+
+    assert {schedule.owner for schedule in page} <= {mine.owner}
+
+
+@pytest.mark.usefixtures("theirs")
+def test_what_is_no_owner_is_refused_before_any_question(dynbeat):
+    before, schedules = everything(dynbeat), dynbeat.schedules
+    calls = [
+        schedules.for_owner,
+        schedules.delete_owner,
+        lambda owner: schedules.create_many([{**NEW, "owner": owner}]),
+        # None asks for the schedules of all: that is a call of the application's own.
+        lambda owner: schedules.list(owner=owner if owner is not None else 0),
+    ]
+
+    for call, owner in itertools.product(calls, REFUSED):
+        with pytest.raises(InvalidScheduleError):
+            call(owner)
+
+    assert everything(dynbeat) == before
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_deleted_owner_takes_nobody_along(dynbeat):
+    before = everything(dynbeat)
+
+    for owner, within in itertools.product(ALIKE, (False, True)):
+        with transaction(dynbeat, within=within) as how:
+            assert dynbeat.schedules.delete_owner(owner, **how) == 0
+
+    assert everything(dynbeat) == before
+
+
+def owned(dynbeat):
+    # A backfill is its schedule's, and does not say whose.
+    return {line for line in everything(dynbeat) if not line.startswith("dynbeat_backfill:")}
+
+
+def test_whose_name_is_alike_outlives_a_deleted_owner(dynbeat, beat, clock):
+    furnish(dynbeat, beat, clock, VICTIM, *ALIKE)
+    others = {line for line in owned(dynbeat) if f"{VICTIM!r}," not in line}
+    assert len(others) < len(owned(dynbeat))
+
+    assert dynbeat.schedules.delete_owner(VICTIM) == 2
+
+    assert others <= owned(dynbeat)
+    for owner in ALIKE:
+        mine = dynbeat.schedules.for_owner(owner)
+        assert len(mine.list()) == 2
+        assert [backfill.status for backfill in mine.backfills(NAME)] == ["running"]
+        assert {run.status for run in mine.runs()} == {"sent", "pending", "skipped"}
+
+
+@pytest.mark.usefixtures("theirs")
+def test_the_application_asks_for_one_owner_and_gets_that_one(dynbeat):
+    for owner in ALIKE:
+        assert list(dynbeat.schedules.list(owner=owner)) == []
+
+    assert {schedule.owner for schedule in dynbeat.schedules.list(owner=VICTIM)} == {VICTIM}

@@ -1,0 +1,56 @@
+"""The rights that the account in dynbeat_database_url needs, once the tables are there."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import ProgrammingError
+
+from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.db.models import Base
+from celery_dynbeat.db.schema import VERSION_TABLE
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.databases import administration, new_name
+
+
+@pytest.fixture
+def bounded_account(postgresql_url):
+    """Give an account with the rights that docs/explanation/security.md names, and no others."""
+    role = new_name()
+    with application(postgresql_url) as owner:
+        owner.context.prepare()
+    with administration(postgresql_url) as connection:
+        connection.execute(text(f"CREATE ROLE {role} LOGIN"))
+        for table in Base.metadata.tables:
+            connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}"))
+        connection.execute(text(f"GRANT SELECT ON {VERSION_TABLE} TO {role}"))
+        connection.execute(text(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"))
+    yield make_url(postgresql_url).set(username=role).render_as_string()
+    with administration(postgresql_url) as connection:
+        connection.execute(text(f"DROP OWNED BY {role} CASCADE"))
+        connection.execute(text(f"DROP ROLE {role}"))
+
+
+def test_rights_on_the_rows_alone_are_enough(bounded_account, clock):
+    # The tables are the administrator's: `schema upgrade` runs under an account of its own.
+    with application(bounded_account, clock=clock, max_schedules_per_owner=9) as dynbeat:
+        dynbeat.app.conf.dynbeat_create_tables = False
+        mine, beat = dynbeat.schedules.for_owner("user:1"), ManualBeat(dynbeat)
+
+        mine.create("n", task="t", trigger=MINUTELY)
+        clock.advance(timedelta(minutes=3))
+        beat.run_until_idle()
+        mine.run_now("n")
+        mine.backfill("n", start=START, end=clock.now())
+        beat.run_until_idle()
+
+        assert len(beat.publisher.sent) > 1
+        assert dynbeat.schedules.delete_owner("user:1") == 1
+        refuses_other_work(dynbeat)
+
+
+def refuses_other_work(dynbeat: Dynbeat) -> None:
+    for statement in ("DROP TABLE dynbeat_run", "CREATE ROLE other"):
+        with pytest.raises(ProgrammingError):
+            execute(dynbeat, statement)

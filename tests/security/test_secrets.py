@@ -1,0 +1,201 @@
+"""No password of the database or the broker stands in what any process of ours writes.
+
+The processes are real. What they wrote is searched to the last byte, also at DEBUG.
+"""
+
+import logging
+
+import pytest
+from celery import Celery
+from sqlalchemy import make_url, text
+
+from celery_dynbeat import ConfigurationError, Dynbeat
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.settings import Settings
+from tests.support.applications import MINUTELY, execute
+from tests.support.databases import administration, new_name
+from tests.support.sites import site
+
+SECRET = "pa55w0rd-of-nobody"
+BROKEN = "dynbeat_database_url"
+
+
+@pytest.fixture
+def secret_url(postgresql_url):
+    """Give the URL of a database of an account whose password is the secret."""
+    role = new_name()
+    with administration(postgresql_url) as connection:
+        connection.execute(text(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{SECRET}'"))
+    yield make_url(postgresql_url).set(username=role, password=SECRET)
+    with administration(postgresql_url) as connection:
+        connection.execute(text(f"DROP OWNED BY {role} CASCADE"))
+        connection.execute(text(f"DROP ROLE {role}"))
+
+
+@pytest.fixture
+def redis_url_with_secret(redis_url):
+    # A server without a password takes any, by the name of its own user.
+    return f"redis://default:{SECRET}@{redis_url.partition('://')[2]}"
+
+
+def shown(url):
+    return url.render_as_string(hide_password=False)
+
+
+def malformed(url):
+    """Return URLs that lead nowhere, with the words that the error has."""
+    return {
+        "wrong database": (shown(url.set(database="nowhere")), "nowhere"),
+        "server away": (shown(url.set(port=1)), "port 1"),
+        "unknown account": (shown(url.set(username="nobody")), "nobody"),
+        "missing driver": (f"postgresql+asyncpg://u:{SECRET}@127.0.0.1/d", BROKEN),
+        "unknown kind": (f"oddsql://u:{SECRET}@127.0.0.1/d", BROKEN),
+        "no URL": (f"u:{SECRET}@127.0.0.1", BROKEN),
+        "unknown parameter": (f"{shown(url)}?passwort={SECRET}", "passwort"),
+        "password in the query": (
+            f"postgresql+psycopg://127.0.0.1:1/d?user=u&password={SECRET}", "port 1",
+        ),
+    }  # fmt: skip
+
+
+CASES = list(malformed(make_url("postgresql+psycopg://u:p@127.0.0.1/d")))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_database_that_cannot_be_reached_is_told_without_its_password(case, capsys, secret_url):
+    from click.testing import CliRunner
+
+    from celery_dynbeat.cli import dynbeat as command
+
+    url, told = malformed(secret_url)[case]
+    app = Celery("proj", broker="memory://", set_as_current=False)
+    app.conf.dynbeat_database_url = url
+    Dynbeat(app)
+
+    for arguments in (["check"], ["check", "--json"], ["upgrade"]):
+        result = CliRunner().invoke(command, ["schema", *arguments], obj=_Named(app))
+        written = result.output + result.stderr + repr(result.exception)
+        assert result.exit_code == 1
+        assert isinstance(result.exception, SystemExit)
+        assert told in written
+        assert SECRET not in written
+    assert SECRET not in "".join(capsys.readouterr())
+
+
+class _Named:
+    def __init__(self, app):
+        self.app = app
+
+
+@pytest.mark.parametrize("case", ["wrong database", "unknown parameter", "missing driver"])
+def test_a_beat_that_cannot_reach_its_database_keeps_the_password(
+    case, secret_url, site_folder, broker_file_url
+):
+    url, _ = malformed(secret_url)[case]
+    with site(site_folder, database_url=url, broker_url=broker_file_url) as made:
+        process = made.beat("-l", "DEBUG")
+        process.wait_for_log("Traceback")
+        process.terminate()
+
+        assert SECRET not in process.text
+
+
+def test_a_running_site_writes_no_password(site_folder, secret_url, redis_url_with_secret):
+    # Besides the password of the URL: one in the query, one for the driver, one for its options.
+    url = shown(secret_url.update_query_dict({"application_name": f"{SECRET}-query"}))
+    settings = {
+        "dynbeat_engine_options": {"connect_args": {"password": SECRET, "sslpassword": SECRET}},
+        "worker_enable_remote_control": True,
+    }
+    with site(site_folder, database_url=url, broker_url=redis_url_with_secret, **settings) as made:
+        beat = made.beat("-l", "DEBUG").wait_for_log("beat started")
+        worker = made.worker("-l", "DEBUG").wait_for_log("ready.")
+        made.create_once("record", args=["argument-of-nobody"])
+        made.wait_for_run("record", "succeeded")
+        end_connections(secret_url)
+        beat.wait_for_log("listener lost its connection")
+        commands = [
+            made.run(*command)
+            for command in (("inspect", "conf"), ("report",), ("dynbeat", "schema", "check"))
+        ]
+        for command in commands:
+            assert command.wait(within=30) == 0
+
+        assert "dynbeat_database_url" in commands[0].text
+        assert "dynbeat_engine_options" in commands[1].text
+        assert "revision" in commands[2].text
+        for process in (beat, worker, *commands):
+            assert SECRET not in process.text, process.arguments
+        ours = [line for line in beat.text.splitlines() if "celery_dynbeat" in line]
+        assert "argument-of-nobody" not in "".join(ours)
+
+
+def end_connections(url):
+    """End those of the database, as a restart of its server would."""
+    with administration(shown(url)) as connection:
+        connection.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = :name AND pid <> pg_backend_pid()"
+            ),
+            {"name": url.database},
+        )
+
+
+def test_the_settings_show_no_password_where_their_repr_is_shown():
+    settings = Settings(
+        database_url=f"postgresql://u:{SECRET}@h/d",
+        engine_options={"connect_args": {"password": SECRET}},
+    )
+
+    assert SECRET not in repr(settings)
+    assert SECRET not in f"{settings}"
+
+
+def test_an_error_of_the_driver_passes_no_password_on(secret_url):
+    database = Database(shown(secret_url.set(port=1)))
+
+    with pytest.raises(Exception, match="port 1") as caught:
+        database.read(lambda session: session.execute(text("SELECT 1")))
+
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(database.engine)
+    assert SECRET not in database.shown_url
+
+
+def test_a_url_that_cannot_be_read_is_not_the_cause_of_its_error():
+    with pytest.raises(ConfigurationError) as caught:
+        _ = Database(f"u:{SECRET}").engine
+
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+    assert SECRET not in str(error)
+
+
+@pytest.mark.xfail(strict=True, reason="a ValueError of SQLAlchemy shows what it took for a port")
+def test_a_password_with_an_at_sign_is_not_shown_as_a_port():
+    with pytest.raises(ConfigurationError) as caught:
+        _ = Database(f"postgresql+psycopg://u:half@h:{SECRET}@127.0.0.1/d").engine
+
+    assert SECRET not in str(caught.value)
+
+
+def test_what_beat_tells_of_its_work_holds_no_arguments(dynbeat, mine, beat, clock, caplog):
+    caplog.set_level(logging.DEBUG)
+    for name in ("good", "bad"):
+        mine.create(
+            name, task="t", trigger=MINUTELY, args=[SECRET], kwargs={"token": SECRET},
+            options={"headers": {"token": SECRET}},
+        )  # fmt: skip
+    execute(dynbeat, "UPDATE dynbeat_schedule SET options = '7' WHERE name = 'bad'")
+    mine.run_now("good")
+    clock.advance(MINUTELY.interval)
+
+    beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == 2
+    assert any(record.name.startswith("celery_dynbeat.") for record in caplog.records)
+    for record in caplog.records:
+        if record.name.startswith("celery_dynbeat."):
+            assert SECRET not in record.getMessage() + repr(vars(record))
