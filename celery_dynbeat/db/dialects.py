@@ -4,6 +4,7 @@ Sources: PostgreSQL's appendix A (error codes), MySQL's server error reference, 
 Error Codes" and "Transactions".
 """
 
+import json
 import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    or_,
     select,
     text,
 )
@@ -101,6 +103,11 @@ class Capabilities(ABC):
     def is_transient(self, error: DBAPIError) -> bool:
         """Return whether the same transaction may succeed when run again."""
 
+    def is_read_only(self, error: DBAPIError) -> bool:
+        """Return whether the server takes no writes, as one that another has replaced."""
+        del error
+        return False
+
     @abstractmethod
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         """Return the condition that the JSON list in ``column`` contains ``tag``."""
@@ -136,6 +143,10 @@ class PostgreSql(Capabilities):
     def is_transient(self, error: DBAPIError) -> bool:
         return _sqlstate(error) in self._transient
 
+    def is_read_only(self, error: DBAPIError) -> bool:
+        # read_only_sql_transaction
+        return _sqlstate(error) == "25006"
+
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         return column.op("@>")(literal([tag], type_=postgresql.JSONB()))
 
@@ -151,6 +162,8 @@ class MySql(Capabilities):
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
     _transient = frozenset({1213, 1205, 1020})
+    # ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE
+    _read_only = frozenset({1290, 1792, 1836})
 
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
@@ -168,11 +181,15 @@ class MySql(Capabilities):
         return statement.with_for_update(read=True)
 
     def is_transient(self, error: DBAPIError) -> bool:
-        arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
-        return bool(arguments) and arguments[0] in self._transient
+        return _number(error) in self._transient
+
+    def is_read_only(self, error: DBAPIError) -> bool:
+        return _number(error) in self._read_only
 
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
-        return func.json_contains(column, func.json_quote(tag)) == 1
+        # MariaDB compares what is written: a letter beyond ASCII may stand there as an escape.
+        written = {json.dumps(tag), json.dumps(tag, ensure_ascii=False)}
+        return or_(*(func.json_contains(column, text) == 1 for text in sorted(written)))
 
     def lock_schema(self, connection: Connection) -> None:
         # Data definition commits by itself here, so the lock belongs to the connection.
@@ -262,6 +279,11 @@ def is_embedded(name: str) -> bool:
 def notify_statement() -> Executable:
     """Return the statement that wakes the listening beats when its transaction commits."""
     return select(func.pg_notify(CHANNEL, ""))
+
+
+def _number(error: DBAPIError) -> int | None:
+    arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
+    return arguments[0] if arguments else None
 
 
 def _sqlstate(error: DBAPIError) -> str:

@@ -9,16 +9,19 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 
+from celery_dynbeat.db import timeouts
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
 from celery_dynbeat.errors import ConfigurationError
 
@@ -117,6 +120,20 @@ class Database:
             pause *= 2
         return self._once(work)
 
+    @contextmanager
+    def patient_connection(self) -> Iterator[Connection]:
+        """Yield a connection that waits for an answer as long as it takes, for a migration."""
+        if self._shared is not None or self.capabilities.embedded:
+            with self.engine.connect() as connection:
+                yield connection
+            return
+        given = {**self._options, "poolclass": NullPool}
+        given["connect_args"] = timeouts.unbounded(given.get("connect_args", {}))
+        url = self.engine.url.difference_update_query(timeouts.OF_STATEMENTS)
+        engine = create_engine(url, **given)
+        with engine.connect() as connection:
+            yield connection
+
     def _once(self, work: Callable[[Session], T]) -> T:
         with self._session() as session:
             self.capabilities.begin_write(session)
@@ -138,9 +155,9 @@ class Database:
     def _create(self) -> Engine:
         try:
             url = make_url(self._url or "")
-            engine = create_engine(url, **self._options_for(url.get_backend_name()))
-            configure = capabilities_of(engine.dialect).configure
-        except (ArgumentError, NoSuchModuleError, NotImplementedError) as error:
+            engine = create_engine(url, **self._options_for(url))
+            capabilities = capabilities_of(engine.dialect)
+        except (ArgumentError, NoSuchModuleError, NotImplementedError, ValueError) as error:
             # The URL itself may hold a password: name the rule, not the value.
             msg = (
                 "dynbeat_database_url is not a URL that SQLAlchemy understands"
@@ -154,10 +171,27 @@ class Database:
                 " celery-dynbeat[postgres] or celery-dynbeat[mysql], or name another driver"
             )
             raise ConfigurationError(msg) from error
-        event.listen(engine, "connect", lambda dbapi, _record: configure(dbapi))
+        event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
+        event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
+        timeouts.bound_answers(engine)
         return engine
 
-    def _options_for(self, backend: str) -> dict[str, Any]:
-        # A connection that died while idle is replaced before it is used.
-        defaults: dict[str, Any] = {"pool_pre_ping": not is_embedded(backend)}
-        return {**defaults, **self._options}
+    def _options_for(self, url: URL) -> dict[str, Any]:
+        return {
+            # A connection that died while idle is replaced before it is used.
+            "pool_pre_ping": not is_embedded(url.get_backend_name()),
+            # They are the arguments of tasks, and errors are logged.
+            "hide_parameters": True,
+            **self._options,
+            "connect_args": timeouts.connect_args(url, self._options.get("connect_args", {})),
+        }
+
+
+def _leave_read_only_server(capabilities: Capabilities, context: ExceptionContext) -> None:
+    """Drop the pooled connections of a server that does not take writes any more.
+
+    They still answer, so nothing else would replace them by ones to the server that does.
+    """
+    error = context.sqlalchemy_exception
+    if isinstance(error, DBAPIError) and capabilities.is_read_only(error):
+        context.is_disconnect = True

@@ -26,7 +26,7 @@ def upgrade(database: Database) -> None:
     with database.engine.connect() as connection:
         if _is_enough(_revision(connection)):
             return
-        connection.rollback()
+    with database.patient_connection() as connection:
         capabilities.lock_schema(connection)
         try:
             if not _is_enough(_revision(connection)):

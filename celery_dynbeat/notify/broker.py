@@ -19,11 +19,11 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.events import Event
+from celery_dynbeat.notify.base import BackOff
 
 logger = logging.getLogger(__name__)
 
 EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mode="transient")
-RECONNECT_AFTER = 1.0
 STOP_WITHIN = 5.0
 _PENDING = "dynbeat_announce"
 
@@ -88,6 +88,7 @@ class BrokerListener:
         self._app = app
         self._wake = wake
         self._stopping = threading.Event()
+        self._back_off = BackOff()
         self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
 
     def start(self) -> None:
@@ -107,12 +108,14 @@ class BrokerListener:
                 self._consume(connection)
             # Each transport has its own errors, and a listener that dies is a beat that is late.
             except Exception as error:  # noqa: BLE001
+                pause = self._back_off.failed()
                 logger.warning(
-                    "listener lost the broker (%s), trying again; beat polls meanwhile",
+                    "listener lost the broker (%s), again in %.1f s; beat polls meanwhile",
                     type(error).__name__,
+                    pause,
                     extra={"event": Event.LISTENER_FAILED},
                 )
-                self._stopping.wait(RECONNECT_AFTER)
+                self._stopping.wait(pause)
             finally:
                 with suppress(Exception):
                     connection.release()
@@ -125,6 +128,7 @@ class BrokerListener:
         with Consumer(
             connection, [queue], callbacks=[self._on_notice], no_ack=True, accept=["json"]
         ):
+            self._back_off.succeeded()
             # What changed before the queue was bound was heard by nobody.
             self._wake()
             while not self._stopping.is_set():

@@ -16,20 +16,21 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from sqlalchemy import URL
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import CHANNEL, notify_statement
+from celery_dynbeat.db.timeouts import OF_STATEMENTS
 from celery_dynbeat.events import Event
+from celery_dynbeat.notify.base import BackOff
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_EVERY = 10.0
 ANSWER_WITHIN = 5.0
-RECONNECT_AFTER = 1.0
 STOP_WITHIN = 5.0
 
 
@@ -58,7 +59,9 @@ def connection_parameters(url: URL) -> dict[str, Any]:
         "password": url.password,
     }
     given = {key: value for key, value in named.items() if value is not None}
-    return {**given, **url.query, "connect_timeout": int(ANSWER_WITHIN)}
+    # Those that libpq does not know are ours, and say nothing to a connection that only listens.
+    query = url.difference_update_query(OF_STATEMENTS).query
+    return {**given, **query, "connect_timeout": int(ANSWER_WITHIN)}
 
 
 class PostgresListener:
@@ -69,6 +72,7 @@ class PostgresListener:
         self._wake = wake
         self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
         self._stopping = threading.Event()
+        self._back_off = BackOff()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -96,23 +100,38 @@ class PostgresListener:
             try:
                 await self._listen()
             except (psycopg.Error, OSError, TimeoutError) as error:
+                pause = self._back_off.failed()
                 logger.warning(
-                    "listener lost its connection (%s), trying again; beat polls meanwhile",
+                    "listener lost its connection (%s), again in %.1f s; beat polls meanwhile",
                     type(error).__name__,
+                    pause,
                     extra={"event": Event.LISTENER_FAILED},
                 )
-                await asyncio.sleep(RECONNECT_AFTER)
+                await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
         connection = await psycopg.AsyncConnection.connect(**self._parameters, autocommit=True)
         try:
-            await connection.execute(f"LISTEN {CHANNEL}")
+            await _answer(connection, f"LISTEN {CHANNEL}")
+            self._back_off.succeeded()
             # What changed before the LISTEN was heard by nobody.
             self._wake()
             while True:
                 async for _ in connection.notifies(timeout=HEARTBEAT_EVERY, stop_after=1):
                     self._wake()
-                await asyncio.wait_for(connection.execute("SELECT 1"), ANSWER_WITHIN)
+                await _answer(connection, "SELECT 1")
         finally:
             # A polite close waits for a server that may be gone.
             connection.pgconn.finish()
+
+
+async def _answer(connection: psycopg.AsyncConnection[Any], statement: LiteralString) -> None:
+    """Run a statement. Raises TimeoutError when the answer does not come in time."""
+    running = asyncio.ensure_future(connection.execute(statement))
+    done, _ = await asyncio.wait({running}, timeout=ANSWER_WITHIN)
+    if not done:
+        # First: psycopg answers a cancel by asking the server for one, and waits for that too.
+        connection.pgconn.finish()
+        running.cancel()
+        raise TimeoutError
+    running.result()

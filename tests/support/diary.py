@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 DIARY_VARIABLE = "DYNBEAT_TEST_DIARY"
 CONFIG_VARIABLE = "DYNBEAT_TEST_CONFIG"
 BARE_VARIABLE = "DYNBEAT_TEST_BARE"
+#: Module constants that the processes change, as JSON: {"celery_dynbeat.worker.X": 1}.
+CONSTANTS_VARIABLE = "DYNBEAT_TEST_CONSTANTS"
 
 
 class Diary:
@@ -20,7 +23,8 @@ class Diary:
 
     def write(self, event: str, **details: Any) -> None:
         """Append what happened."""
-        line = json.dumps({"event": event, "pid": os.getpid(), **details}) + "\n"
+        when = {"pid": os.getpid(), "at": time.time()}
+        line = json.dumps({"event": event, **when, **details}) + "\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(handle, line.encode())

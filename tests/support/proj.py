@@ -4,6 +4,7 @@
 ``DYNBEAT_TEST_DIARY``, beside and independent of our own tables.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -16,7 +17,13 @@ from celery.exceptions import Ignore, Reject
 from celery.schedules import crontab, solar
 
 from celery_dynbeat import Dynbeat
-from tests.support.diary import BARE_VARIABLE, CONFIG_VARIABLE, DIARY_VARIABLE, Diary
+from tests.support.diary import (
+    BARE_VARIABLE,
+    CONFIG_VARIABLE,
+    CONSTANTS_VARIABLE,
+    DIARY_VARIABLE,
+    Diary,
+)
 from tests.support.waiting import wait_until
 
 HELD_AT_MOST = 60.0
@@ -32,6 +39,17 @@ def _schedule_of(written: Any) -> Any:
 config: dict[str, Any] = json.loads(os.environ[CONFIG_VARIABLE])
 for entry in config.get("beat_schedule", {}).values():
     entry["schedule"] = _schedule_of(entry["schedule"])
+
+
+def _set_constant(path: str, value: Any) -> None:
+    module, _, name = path.rpartition(".")
+    if not hasattr(importlib.import_module(module), name):
+        raise AttributeError(path)
+    setattr(importlib.import_module(module), name, value)
+
+
+for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
+    _set_constant(*constant)
 
 app = Celery("proj")
 app.conf.update(config)

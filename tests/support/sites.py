@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Dynbeat, Once
 from celery_dynbeat.client import RunInfo
 from celery_dynbeat.db.models import Node, Run
-from tests.support.diary import CONFIG_VARIABLE, DIARY_VARIABLE, Diary
+from tests.support.diary import CONFIG_VARIABLE, CONSTANTS_VARIABLE, DIARY_VARIABLE, Diary
 from tests.support.processes import CeleryProcess
 from tests.support.waiting import wait_until
 
@@ -49,6 +49,8 @@ class Site:
             "worker_hijack_root_logger": True,
             **settings,
         }
+        #: Constants of the package by their dotted names, for processes started from now on.
+        self.constants: dict[str, Any] = {}
         self.app = Celery("caller", set_as_current=False)
         self.app.conf.update(self.config)
         self.dynbeat = Dynbeat(self.app)
@@ -73,6 +75,7 @@ class Site:
             folder=self.folder / f"{name}-{next(self._numbers)}",
             environment={
                 CONFIG_VARIABLE: json.dumps(self.config),
+                CONSTANTS_VARIABLE: json.dumps(self.constants),
                 DIARY_VARIABLE: str(self.diary.path),
                 **environment,
             },
@@ -132,14 +135,23 @@ class Site:
             return wait_until(found, within=within, message=f"{name}: not {' or '.join(statuses)}")
         except AssertionError as error:
             error.add_note(f"the newest run is {latest}")
-            for process in self._processes:
-                error.add_note(process.report())
+            error.add_note(self.report())
             raise
+
+    def report(self) -> str:
+        """Return the ends of the logs of all processes, for a message."""
+        return "\n".join(process.report() for process in self._processes)
 
     def nodes(self, kind: str) -> Sequence[Node]:
         """Return the nodes of a kind, the oldest first."""
         statement = select(Node).where(Node.kind == kind).order_by(Node.started_at)
         return self.dynbeat.context.database.read(lambda session: session.scalars(statement).all())
+
+    def all_runs(self) -> Sequence[Run]:
+        """Return all runs, of all owners."""
+        return self.dynbeat.context.database.read(
+            lambda session: session.scalars(select(Run)).all()
+        )
 
     def count_runs(self, *conditions: Any) -> int:
         """Return how many runs there are, of all owners."""

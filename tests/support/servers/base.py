@@ -4,6 +4,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -28,13 +29,16 @@ class ServerFailedError(Exception):
 class Server(ABC):
     """A server of our own on one port of 127.0.0.1, with its data in a temporary folder.
 
-    ``start``, ``stop``, ``kill`` and ``restart`` may follow each other in any order: the port and
-    the data stay until ``close``. As a context manager it is started, and closed at the end.
+    ``start``, ``stop``, ``kill``, ``restart``, ``freeze`` and ``thaw`` may follow each other in any
+    order: the port and the data stay until ``close``. As a context manager it is started, and
+    closed at the end.
     """
 
     name: ClassVar[str]
     starts_within: ClassVar[float] = 30
     stops_within: ClassVar[float] = 15
+    #: What asks the server for an orderly end that does not wait for its clients.
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self) -> None:
         """Find the programs and make the folder. Raises ServerMissingError."""
@@ -116,12 +120,22 @@ class Server(ABC):
     def stop(self) -> None:
         """End the server in good order; the data stay."""
         if self._process:
-            self._process.terminate(within=self.stops_within)
+            self._process.terminate(within=self.stops_within, by=self.stop_signal)
 
     def kill(self) -> None:
         """End every process of the server by SIGKILL and return when they are gone."""
         if self._process:
             self._process.kill()
+
+    def freeze(self) -> None:
+        """Stop every process of the server by SIGSTOP: its connections stay, nobody answers."""
+        if self._process:
+            self._process.send_to_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the processes of the server go on."""
+        if self._process:
+            self._process.send_to_all(signal.SIGCONT)
 
     def restart(self) -> None:
         """Stop the server, unless it is down already, and start it on the same port and data."""

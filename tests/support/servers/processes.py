@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,10 +72,10 @@ class OwnedProcess:
         finally:
             self.kill()
 
-    def terminate(self, *, within: float) -> None:
+    def terminate(self, *, within: float, by: signal.Signals = signal.SIGTERM) -> None:
         """Ask the process to end; kill it when it has not done so ``within`` seconds."""
         family = self._family()
-        self._popen.terminate()
+        self._popen.send_signal(by)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(within)
         self._kill_all(family)
@@ -82,6 +83,12 @@ class OwnedProcess:
     def kill(self) -> None:
         """End the process and its descendants by SIGKILL; return when all of them are gone."""
         self._kill_all(self._family())
+
+    def send_to_all(self, number: int) -> None:
+        """Send a signal to the process and its descendants, to parents first."""
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
     def _family(self) -> list[psutil.Process]:
         try:

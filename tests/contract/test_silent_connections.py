@@ -1,0 +1,90 @@
+"""A connection of ours that hears nothing is given up; one that a migration needs is not."""
+
+import contextlib
+import time
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+
+from celery_dynbeat.db import timeouts
+from celery_dynbeat.db.engine import Database
+
+SLEEP = {"postgresql": "SELECT pg_sleep({0})", "mariadb": "SELECT sleep({0})"}
+
+
+@pytest.fixture(params=SLEEP)
+def server(request):
+    """Give the URL of a new database of each kind of server, and a statement that takes a while."""
+    return request.getfixturevalue(f"{request.param}_url"), SLEEP[request.param]
+
+
+@contextlib.contextmanager
+def database(url, **options):
+    made = Database(url, engine_options=options)
+    try:
+        yield made
+    finally:
+        made.dispose()
+
+
+def impatient(url, **more):
+    return database(url, connect_args={"read_timeout": 1, **more})
+
+
+def test_an_answer_that_does_not_come_in_time_is_given_up(server):
+    url, sleep = server
+    with impatient(url) as made, made.engine.connect() as connection:
+        began = time.monotonic()
+
+        with pytest.raises(DBAPIError) as info:
+            connection.execute(text(sleep.format(3)))
+
+        assert time.monotonic() - began < 2.5
+        assert info.value.connection_invalidated
+
+
+def test_the_connection_that_follows_works(server):
+    url, sleep = server
+    with impatient(url) as made:
+        with made.engine.connect() as connection, contextlib.suppress(DBAPIError):
+            connection.execute(text(sleep.format(3)))
+
+        with made.engine.connect() as connection:
+            assert connection.execute(text("SELECT 1")).scalar_one() == 1
+
+
+def test_a_limit_in_the_url_counts_too(server):
+    url, sleep = server
+    limited = make_url(url).update_query_dict({"read_timeout": "1"})
+    with (
+        database(limited.render_as_string(hide_password=False)) as made,
+        made.engine.connect() as connection,
+        pytest.raises(DBAPIError),
+    ):
+        connection.execute(text(sleep.format(3)))
+
+
+def test_a_migration_is_waited_for(server):
+    url, sleep = server
+    with impatient(url) as made, made.patient_connection() as connection:
+        connection.execute(text(sleep.format(2)))
+
+
+@pytest.mark.parametrize("driver", timeouts._DEFAULTS)
+def test_every_driver_that_is_known_has_a_limit_for_connecting_and_for_silence(driver):
+    url = make_url("mysql://h/d").set(drivername=f"any+{driver}")
+
+    arguments = timeouts.connect_args(url, {})
+
+    assert arguments["connect_timeout"] == 10
+    assert {"read_timeout", "tcp_user_timeout"} & arguments.keys()
+
+
+def test_what_is_given_goes_before_the_defaults():
+    url = make_url("postgresql+psycopg://h/d?connect_timeout=3")
+
+    arguments = timeouts.connect_args(url, {"read_timeout": None})
+
+    assert "connect_timeout" not in arguments
+    assert arguments["read_timeout"] is None

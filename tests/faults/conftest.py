@@ -1,0 +1,138 @@
+"""Servers to be hurt, an installation on them, and the ledger that counts at the end.
+
+A fault test takes ``fault_site`` and ``ledger``, and runs on one combination of database and
+broker, or with DYNBEAT_FAULTS=all on each. One that is about a certain server says so:
+``@pytest.mark.combination(broker="rabbitmq")``.
+"""
+
+from contextlib import ExitStack
+
+import pytest
+
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.states import Status
+from tests.support import combinations
+from tests.support.database_faults import faults_of
+from tests.support.fault_servers import FaultServers, services
+from tests.support.figures import PROPERTY
+from tests.support.ledger import Ledger
+from tests.support.proxy import Proxy
+from tests.support.sites import POOLS, site
+from tests.support.waiting import wait_until
+
+#: What takes minutes in production takes seconds here.
+QUICK = {
+    "dynbeat_poll_interval": 1,
+    "dynbeat_dispatch_timeout": 2,
+    "dynbeat_resend_after": 5,
+    "dynbeat_node_timeout": 3,
+}
+#: For how long a worker puts off a run when its database is away; ten seconds in production.
+QUICK_CONSTANTS = {"celery_dynbeat.admission.DATABASE_AWAY_PAUSE": 1}
+
+
+def pytest_generate_tests(metafunc):
+    if "combination" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("combination")
+        wanted = combinations.chosen(**marker.kwargs if marker else {})
+        metafunc.parametrize("combination", wanted, ids=str)
+
+
+@pytest.fixture(scope="session")
+def fault_servers():
+    """Give the servers of this process that a test may kill, freeze and restart."""
+    with ExitStack() as stack:
+        yield FaultServers(stack)
+
+
+@pytest.fixture
+def fault_services(fault_servers, combination):
+    """Give a new database, an empty broker, and their servers, which run."""
+    with services(fault_servers, combination) as given:
+        yield given
+
+
+@pytest.fixture
+def database_server(fault_services):
+    """Give the server of the database, to be hurt."""
+    return fault_services.database_server
+
+
+@pytest.fixture
+def broker_server(fault_services):
+    """Give the server of the broker, to be hurt."""
+    return fault_services.broker_server
+
+
+@pytest.fixture
+def proxied():
+    """Make a proxy in front of a server: ``proxied(database_server).through(url)``."""
+    with ExitStack() as stack:
+        yield lambda server: stack.enter_context(Proxy(server.port))
+
+
+@pytest.fixture
+def fault_site(fault_services, tmp_path):
+    """Give an installation with quick settings; its ``config`` and ``constants`` may be changed."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    urls = {
+        "database_url": fault_services.database_url,
+        "broker_url": fault_services.broker_url,
+    }
+    with site(folder, **urls, **QUICK) as made:
+        made.constants.update(QUICK_CONSTANTS)
+        yield made
+
+
+@pytest.fixture
+def ledger(fault_site, combination, record_property):
+    """Give the ledger of ``fault_site``; its line is shown at the end of the run."""
+    return Ledger(
+        fault_site, label=str(combination), publish=lambda line: record_property(PROPERTY, line)
+    )
+
+
+@pytest.fixture
+def database_faults(fault_services):
+    """Give what an administrator may do to the database of this test."""
+    return faults_of(fault_services)
+
+
+class Busy:
+    """Two beats and a worker under way: runs in progress, messages that wait, fire times ahead."""
+
+    def __init__(self, fault_site, ledger):
+        self._gate = fault_site.gate("held")
+        self._site = fault_site
+        self.beats = [fault_site.beat() for _ in range(2)]
+        self.worker = fault_site.worker(pool="threads")
+        self.processes = [*self.beats, self.worker]
+        for process in self.processes:
+            process.wait_for_log("ready." if process is self.worker else "beat started")
+        size = POOLS["threads"]
+        ledger.once(size, first_in=0.5, task="probe.hold", kwargs={"gate": str(self._gate)})
+        ledger.wait_for_starts(size)
+        ledger.repeat(20, seconds=5, first_in=0.5)
+        wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) >= 20, within=15)
+
+    def open(self):
+        """End the runs in progress, so that the messages get their turn."""
+        self._gate.touch()
+
+    def meet_the_fault(self):
+        """End the runs in progress, and return when beats, guard and recorder have felt it."""
+        self.open()
+        for beat in self.beats:
+            beat.wait_for_log("pass failed")
+        self.worker.wait_for_log("kept until the database is back")
+        self.worker.wait_for_log("put off by")
+
+    def is_unharmed(self):
+        return all(process.exit_status is None for process in self.processes)
+
+
+@pytest.fixture
+def busy(fault_site, ledger):
+    """Give an installation that works at full tilt, on an account of its own in the ledger."""
+    return Busy(fault_site, ledger)

@@ -1,0 +1,111 @@
+"""The database falls silent: connections stay open, and nothing comes."""
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Once
+from tests.support.waiting import wait_until
+
+READ_TIMEOUT = 2
+POLL_INTERVAL = 15
+
+
+@pytest.fixture(autouse=True)
+def _impatient(fault_site):
+    """Let the processes give a silent connection up soon."""
+    limits = {"connect_timeout": READ_TIMEOUT, "read_timeout": READ_TIMEOUT}
+    fault_site.config["dynbeat_engine_options"] = {"connect_args": limits}
+
+
+@pytest.fixture
+def proxy(fault_site, fault_services, proxied):
+    """Give the proxy between the processes and their database; the test itself goes past it."""
+    made = proxied(fault_services.database_server)
+    fault_site.config["dynbeat_database_url"] = made.through(fault_services.database_url)
+    return made
+
+
+def test_a_network_that_swallows_everything_is_waited_for(proxy, busy, ledger):
+    began = time.monotonic()
+    with ledger.fault():
+        proxy.drop_silently()
+        busy.meet_the_fault()
+        felt = time.monotonic() - began
+        proxy.pass_on()
+
+    ledger.settle(
+        f"database half-open (read_timeout {READ_TIMEOUT} s, all felt it in {felt:.1f} s)"
+    )
+    assert busy.is_unharmed()
+
+
+def test_a_server_that_hangs_is_waited_for(busy, ledger, database_server):
+    with ledger.fault():
+        database_server.freeze()
+        busy.meet_the_fault()
+        database_server.thaw()
+
+    ledger.settle("database server frozen")
+    assert busy.is_unharmed()
+
+
+def test_an_idle_beat_notices_the_silence_and_recovers(proxy, fault_site, ledger):
+    beat = fault_site.beat().wait_for_log("beat started")
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    began = time.monotonic()
+
+    with ledger.fault():
+        proxy.drop_silently()
+        beat.wait_for_log("pass failed", within=15)
+        noticed = time.monotonic() - began
+        proxy.pass_on()
+    ledger.once(20, first_in=0.5)
+
+    ledger.settle(f"database half-open while beat is idle (noticed in {noticed:.1f} s)")
+    assert beat.exit_status is None
+
+
+@pytest.mark.combination(database="postgresql")
+def test_a_silent_listen_connection_is_replaced_within_its_heartbeat(
+    proxy, fault_site, record_property
+):
+    fault_site.config.update(dynbeat_poll_interval=POLL_INTERVAL)
+    constants = {"HEARTBEAT_EVERY": 1.0, "ANSWER_WITHIN": 1.0}
+    for name, seconds in constants.items():
+        fault_site.constants[f"celery_dynbeat.notify.postgresql.{name}"] = seconds
+    beat = fault_site.beat().wait_for_log("beat started")
+    wait_until(lambda: latency(fault_site, "warm-up") < 1, within=60)
+
+    before = latency(fault_site, "before")
+    proxy.drop_silently()
+    create(fault_site, "during")
+    beat.wait_for_log("listener lost its connection", within=10)
+    proxy.pass_on()
+    during = lag(fault_site, "during")
+    after = latency(fault_site, "after")
+
+    assert before < 1
+    assert during < POLL_INTERVAL / 2
+    assert after < 1
+    record_property(
+        "figures",
+        f"LISTEN half-open (heartbeat 1 s, poll {POLL_INTERVAL} s): lag of a change"
+        f" {before * 1000:.0f} ms before, {during:.1f} s during, {after * 1000:.0f} ms after",
+    )
+
+
+def create(fault_site, name):
+    """Create a one-off that beat finds in time only if it is told."""
+    trigger = Once.after(timedelta(seconds=1))
+    fault_site.mine.upsert(name, task="probe.record", trigger=trigger)
+
+
+def lag(fault_site, name):
+    return fault_site.wait_for_run(name, "sent").lag.total_seconds()
+
+
+def latency(fault_site, name):
+    create(fault_site, name)
+    return lag(fault_site, name)

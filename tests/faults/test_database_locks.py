@@ -1,0 +1,66 @@
+"""Somebody else's transaction holds rows for a while."""
+
+import time
+from datetime import timedelta
+
+import psutil
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.states import Status
+from tests.support.crashing import COUNT_VARIABLE, COUNTING
+from tests.support.sites import OWNER
+from tests.support.waiting import wait_until
+
+LOCKED = 10
+#: Beat looks for what others hold every 50 ms.
+PASSES_A_SECOND = 30
+
+
+def lock_some(session):
+    # Beat has a row of its own, for the cleaning of the result backend.
+    mine = select(Schedule).where(Schedule.owner == OWNER).order_by(Schedule.id)
+    return {row.name for row in session.scalars(mine.limit(LOCKED).with_for_update())}
+
+
+def test_rows_that_are_locked_delay_no_others_and_make_no_beat_spin(
+    fault_site, ledger, record_property
+):
+    counted = fault_site.folder / "passes"
+    beat = fault_site.beat(scheduler=COUNTING, **{COUNT_VARIABLE: str(counted)})
+    beat.wait_for_log("beat started")
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    ledger.once(100, first_in=1.5)
+
+    with ledger.fault(), Session(fault_site.dynbeat.context.database.engine) as holder:
+        locked = lock_some(holder)
+        wait_until(lambda: ended(fault_site) == 100 - LOCKED, within=20)
+        passes, seconds, busy = watch(beat, counted)
+        late = [run.lag for run in fault_site.runs()]
+        assert not {run.name for run in fault_site.runs()} & locked
+        holder.rollback()
+
+    ledger.settle(f"{LOCKED} of 100 due rows locked by another transaction")
+    assert max(late) < timedelta(seconds=1.5)
+    assert passes / seconds < PASSES_A_SECOND
+    assert busy < 0.5
+    record_property(
+        "figures",
+        f"beat beside {LOCKED} locked rows: {passes / seconds:.0f} passes a second,"
+        f" {busy:.0%} of a core; lag max of the others {max(late).total_seconds():.2f} s",
+    )
+
+
+def ended(fault_site):
+    return fault_site.count_runs(Run.status == Status.SUCCEEDED)
+
+
+def watch(beat, counted):
+    """Return the passes of beat, the seconds, and its share of a core, until forty passes."""
+    process, began, first = psutil.Process(beat.pid), time.monotonic(), counted.stat().st_size
+    before = sum(process.cpu_times()[:2])
+    wait_until(lambda: counted.stat().st_size >= first + 40, within=30)
+    seconds = time.monotonic() - began
+    cpu = sum(process.cpu_times()[:2]) - before
+    return counted.stat().st_size - first, seconds, cpu / seconds

@@ -1,0 +1,223 @@
+"""The count at the end of a fault test: nothing lost, nothing doubled.
+
+A workload of known fire times is laid out before the fault. Afterwards four numbers must be equal:
+
+- expected: the fire times, computed from the triggers alone;
+- runs: what our tables say was planned (a skipped row counts for its ``fire_count``);
+- starts: what the tasks wrote into the diary, of which our tables know nothing;
+- outcomes: the runs that ended well.
+
+Not only the sums: each expected fire time must have its run, and must have started exactly once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from celery_dynbeat import Every, Once
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.states import Status
+from celery_dynbeat.triggers import Trigger
+from tests.support.sites import OWNER, Site
+from tests.support.waiting import wait_until
+
+#: A schedule's name and an instant at which it fires.
+FireTime = tuple[str, datetime]
+
+SETTLES_WITHIN = 60.0
+STARTS_WITHIN = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The four numbers."""
+
+    expected: int
+    runs: int
+    starts: int
+    outcomes: int
+
+    def __str__(self) -> str:
+        return (
+            f"expected {self.expected}, runs {self.runs},"
+            f" starts {self.starts}, outcomes {self.outcomes}"
+        )
+
+
+class Ledger:
+    """The workload of one test on one installation; ``publish`` takes its line of figures."""
+
+    def __init__(self, site: Site, *, label: str, publish: Callable[[str], None]) -> None:
+        self.site = site
+        self.expected: set[FireTime] = set()
+        self.started_at = datetime.now(UTC)
+        self._label = label
+        self._publish = publish
+        self._fault_over: datetime | None = None
+
+    def repeat(
+        self,
+        schedules: int,
+        *,
+        seconds: int,
+        first_in: float = 1.5,
+        **fields: Any,
+    ) -> None:
+        """Create schedules that fire each second for so many ``seconds``; all are caught up."""
+        trigger = Every(timedelta(seconds=1))
+        start_at = datetime.now(UTC) + timedelta(seconds=first_in)
+        end_at = start_at + timedelta(seconds=seconds - 1)
+        names = [f"repeat-{len(self.expected)}-{n}" for n in range(schedules)]
+        triggers = dict.fromkeys(names, trigger)
+        self._create(triggers, start_at=start_at, end_at=end_at, **fields)
+        fire_at: datetime | None = start_at
+        while fire_at is not None and fire_at <= end_at:
+            self.expected |= {(name, fire_at) for name in names}
+            fire_at = trigger.anchored_at(start_at).next_after(fire_at)
+
+    def once(
+        self, schedules: int, *, first_in: float = 1.5, over: float = 0, **fields: Any
+    ) -> None:
+        """Create one-offs, spread evenly over so many seconds."""
+        begin, first = datetime.now(UTC) + timedelta(seconds=first_in), len(self.expected)
+        instants = {
+            f"once-{first + n}": begin + timedelta(seconds=over * n / schedules)
+            for n in range(schedules)
+        }
+        self._create({name: Once(at) for name, at in instants.items()}, **fields)
+        self.expected |= set(instants.items())
+
+    def _create(self, triggers: Mapping[str, Trigger], **fields: Any) -> None:
+        common = {"task": "probe.record", "catch_up": "all", **fields, "owner": OWNER}
+        self.site.dynbeat.schedules.create_many(
+            [{**common, "name": name, "trigger": trigger} for name, trigger in triggers.items()],  # type: ignore[typeddict-item]
+        )
+
+    @contextmanager
+    def fault(self) -> Iterator[None]:
+        """Mark a fault: what comes after its end is the recovery."""
+        yield
+        self._fault_over = datetime.now(UTC)
+
+    def starts(self) -> Counter[FireTime]:
+        """Return how often each fire time started, by the diary."""
+        return Counter(_fire_time(start) for start in self._own_starts())
+
+    def wait_for_starts(self, number: int, *, within: float = STARTS_WITHIN) -> None:
+        """Return when so many of the runs have started: the workload is under way."""
+
+        def reached() -> bool:
+            return self.starts().total() >= number
+
+        try:
+            wait_until(reached, within=within, message=f"not {number} starts")
+        except AssertionError as error:
+            error.add_note(self.site.report())
+            raise
+
+    def settle(
+        self,
+        fault: str,
+        *,
+        within: float = SETTLES_WITHIN,
+        second_starts: int = 0,
+        witness: bool = True,
+    ) -> Count:
+        """Wait until all has ended, assert that the four are equal, and publish the line.
+
+        ``second_starts`` is how many starts beyond the first the fault permits, exactly. With
+        ``witness`` a plain task is sent behind all messages that are out, and waited for, so that
+        a duplicate among them would have shown itself.
+        """
+        try:
+            wait_until(self._settled, within=within, message="not settled")
+            if witness:
+                sent = self.site.app.send_task("probe.record")
+                wait_until(lambda: self.site.diary.starts(sent.id), within=within)
+            count = self._assert_equal(second_starts)
+        except AssertionError as error:
+            error.add_note(self._differences())
+            error.add_note(self.site.report())
+            raise
+        self._publish(f"{fault} [{self._label}]: {count}; {self._times()}")
+        return count
+
+    def _settled(self) -> bool:
+        try:
+            unfinished = self.site.count_runs(Run.finished_at.is_(None))
+            ended = self.site.count_runs(Run.status == Status.SUCCEEDED)
+        except DBAPIError:
+            # The database may not be back yet.
+            return False
+        return not unfinished and ended >= len(self.expected) - self._skipped()
+
+    def _assert_equal(self, second_starts: int) -> Count:
+        starts, runs = self.starts(), self.site.all_runs()
+        planned = Counter((run.name, run.scheduled_for) for run in runs)
+        count = Count(
+            expected=len(self.expected),
+            runs=sum(run.fire_count for run in runs),
+            starts=starts.total(),
+            outcomes=sum(run.status == Status.SUCCEEDED for run in runs),
+        )
+        assert planned == Counter(self.expected), "the runs are not those that were expected"
+        assert set(starts) == self.expected, "not exactly the expected fire times were started"
+        allowed = len(self.expected) + second_starts
+        assert (count.runs, count.starts, count.outcomes) == (
+            len(self.expected),
+            allowed,
+            len(self.expected),
+        ), f"not equal: {count}"
+        return count
+
+    def _skipped(self) -> int:
+        return sum(run.fire_count for run in self.site.all_runs() if run.status == Status.SKIPPED)
+
+    def _own_starts(self) -> Sequence[dict[str, Any]]:
+        return [
+            start
+            for start in self.site.diary.starts()
+            if "dynbeat_schedule" in (start["headers"] or {})
+        ]
+
+    def _differences(self) -> str:
+        starts = self.starts()
+        try:
+            statuses = Counter(run.status for run in self.site.all_runs())
+        except DBAPIError as error:
+            return f"the database does not answer: {error}"
+        doubled = {key: number for key, number in starts.items() if number > 1}
+        return (
+            f"expected {len(self.expected)}; runs {dict(statuses)}; starts {starts.total()}\n"
+            f"never started: {sorted(self.expected - set(starts))[:10]}\n"
+            f"not expected: {sorted(set(starts) - self.expected)[:10]}\n"
+            f"doubled: {list(doubled.items())[:10]}"
+        )
+
+    def _times(self) -> str:
+        lags = [run.sent_at - run.scheduled_for for run in self.site.all_runs() if run.sent_at]
+        text = f"lag max {max(lags, default=timedelta()).total_seconds():.1f} s"
+        seconds = self.recovered_in()
+        return text if seconds is None else f"{text}; recovered in {seconds:.1f} s"
+
+    def recovered_in(self) -> float | None:
+        """Return the seconds from the end of the fault to the start of a run sent after it."""
+        over = self._fault_over
+        if over is None:
+            return None
+        started = [
+            run.started_at
+            for run in self.site.all_runs()
+            if run.sent_at and run.started_at and min(run.sent_at, run.started_at) > over
+        ]
+        return (min(started) - over).total_seconds() if started else None
+
+
+def _fire_time(start: dict[str, Any]) -> FireTime:
+    headers = start["headers"]
+    return headers["dynbeat_schedule"], datetime.fromisoformat(headers["dynbeat_scheduled_for"])

@@ -1,0 +1,91 @@
+"""A listener that cannot connect asks less and less often, in every way of being told."""
+
+import asyncio
+
+import psycopg
+import pytest
+from celery import Celery
+
+from celery_dynbeat.notify.base import BackOff
+from celery_dynbeat.notify.broker import BrokerListener
+from celery_dynbeat.notify.postgresql import PostgresListener
+
+LIMITS = [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+class Enough(Exception):  # noqa: N818 - the end of a test, no error
+    pass
+
+
+def within(pauses, limits):
+    return all(0.75 * limit <= pause <= limit for pause, limit in zip(pauses, limits, strict=True))
+
+
+def test_each_pause_is_twice_the_last_up_to_half_a_minute():
+    back_off = BackOff()
+
+    assert within([back_off.failed() for _ in LIMITS], LIMITS)
+
+
+def test_after_a_success_the_pauses_begin_anew():
+    back_off = BackOff()
+    for _ in LIMITS:
+        back_off.failed()
+
+    back_off.succeeded()
+
+    assert within([back_off.failed()], [1])
+
+
+def test_a_thousand_failures_are_no_overflow():
+    back_off = BackOff()
+    for _ in range(5_000):
+        pause = back_off.failed()
+
+    assert pause <= 30
+
+
+def test_the_listener_of_postgresql_backs_off(monkeypatch, caplog):
+    pauses = []
+
+    async def refuse(**_):
+        raise psycopg.OperationalError
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == len(LIMITS):
+            raise Enough
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", refuse)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    listener = PostgresListener({}, lambda: None)
+
+    with pytest.raises(Enough):
+        asyncio.run(listener._listen_for_ever())
+
+    assert within(pauses, LIMITS)
+    assert [record.event for record in caplog.records] == ["listener_failed"] * len(LIMITS)
+
+
+def test_the_listener_of_the_broker_backs_off(monkeypatch, caplog):
+    pauses = []
+    listener = BrokerListener(
+        Celery("deaf", broker="memory://", set_as_current=False), lambda: None
+    )
+
+    def refuse(_connection):
+        raise ConnectionError
+
+    def wait(seconds):
+        pauses.append(seconds)
+        if len(pauses) == len(LIMITS):
+            raise Enough
+
+    monkeypatch.setattr(listener, "_consume", refuse)
+    monkeypatch.setattr(listener._stopping, "wait", wait)
+
+    with pytest.raises(Enough):
+        listener._run()
+
+    assert within(pauses, LIMITS)
+    assert [record.event for record in caplog.records] == ["listener_failed"] * len(LIMITS)
