@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check venv clean
+.PHONY: help demo test faults check venv clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ demo: $(VENV)/.demo ## Show a user's schedules at work, in a terminal, with SQLi
 
 test: $(VENV)/.dev ## Run the whole suite (servers that are not installed are skipped)
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --session-timeout 720 $(ARGS)
+
+faults: $(VENV)/.dev ## Run the fault suite on every combination of database and broker, and the soak
+	@DYNBEAT_FAULTS=all DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest tests/faults tests/model -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev ## Check style, types and floors, and run the unit tests
 	@$(BIN)/ruff check .

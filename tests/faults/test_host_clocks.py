@@ -1,0 +1,105 @@
+"""Hosts whose clocks are wrong: all that beat and workers decide is by the database's clock."""
+
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from celery_dynbeat.db.models import Run
+from tests.support.fixtures import service_is_missing
+from tests.support.waiting import wait_until
+
+LIBRARIES = "lib*/*/faketime/libfaketimeMT.so.1"
+AHEAD, BEHIND = 90, -90
+#: Between a shifted clock in a log and ours, for a machine that is busy.
+TOLERANCE = timedelta(seconds=45)
+LATE_AT_MOST = timedelta(seconds=15)
+
+
+@pytest.fixture
+def shifted():
+    """Give the environment of a process on a host whose clock is wrong by so many seconds.
+
+    The monotonic clock goes as it does: no host's is wrong.
+    """
+    library = next(Path("/usr").glob(LIBRARIES), None)
+    if library is None:
+        service_is_missing("libfaketime is not installed (Debian's package libfaketime)")
+    return lambda seconds: {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": f"{seconds:+d}s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def believes(process):
+    """Return by how much the clock of the process's host is wrong, by its log."""
+    found = re.findall(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+:", process.text)
+    return datetime.fromisoformat(found[-1]) - datetime.now()  # noqa: DTZ005 - as the log has it
+
+
+def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(fault_site, ledger, shifted):
+    beats = {seconds: fault_site.beat(**shifted(seconds)) for seconds in (AHEAD, BEHIND)}
+    workers = {
+        seconds: fault_site.worker(name=f"w{seconds}@test", pool="threads", **shifted(seconds))
+        for seconds in (AHEAD, BEHIND)
+    }
+    for seconds in (AHEAD, BEHIND):
+        beats[seconds].wait_for_log("beat started")
+        workers[seconds].wait_for_log("ready.")
+        for process in (beats[seconds], workers[seconds]):
+            assert abs(believes(process) - timedelta(seconds=seconds)) < TOLERANCE
+
+    ledger.repeat(20, seconds=5)
+    ledger.settle("clocks of hosts 90 s ahead and 90 s behind")
+
+    runs = fault_site.all_runs()
+    assert all(run.scheduled_for <= run.sent_at for run in runs)
+    assert all(run.scheduled_for <= run.started_at <= run.finished_at for run in runs)
+    assert max(run.sent_at - run.scheduled_for for run in runs) < LATE_AT_MOST
+    assert {run.worker for run in runs} == {f"w{seconds}@test" for seconds in workers}
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_beat_that_is_ahead_lets_the_broker_drop_nothing_before_its_time(fault_site, shifted):
+    fault_site.config["dynbeat_resend_after"] = 3_600
+    fault_site.beat(**shifted(AHEAD)).wait_for_log("beat started")
+    fault_site.create_once("record", expires_after=30)
+    fault_site.wait_for_run("record", "sent")
+
+    # The message waits for its worker: without one, a broker looks only at its expiry.
+    fault_site.worker()
+
+    fault_site.wait_for_run("record", "succeeded")
+
+
+def test_a_worker_that_is_ahead_starts_what_has_not_expired(fault_site, shifted):
+    fault_site.beat().wait_for_log("beat started")
+    fault_site.worker(**shifted(AHEAD)).wait_for_log("ready.")
+
+    fault_site.create_once("record", expires_after=30)
+
+    fault_site.wait_for_run("record", "succeeded", "expired", where=_succeeded)
+
+
+def _succeeded(run):
+    assert run.status == "succeeded"
+    return True
+
+
+def test_a_worker_that_is_behind_starts_nothing_that_has_expired(fault_site, shifted):
+    # Nobody but the guard looks after the expiry within this test.
+    fault_site.config.update(dynbeat_dispatch_timeout=60, dynbeat_resend_after=3_600)
+    fault_site.beat().wait_for_log("beat started")
+    fault_site.create_once("record", expires_after=1)
+    sent = fault_site.wait_for_run("record", "sent")
+    clock = fault_site.dynbeat.context.clock
+    wait_until(lambda: clock.now() > sent.scheduled_for + timedelta(seconds=3), within=10)
+
+    fault_site.worker(**shifted(BEHIND))
+
+    fault_site.wait_for_run("record", "succeeded", "expired")
+    assert fault_site.count_runs(Run.status == "expired") == 1
+    assert fault_site.diary.starts() == []

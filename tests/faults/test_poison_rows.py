@@ -1,0 +1,192 @@
+"""Rows that no API would write, among good ones: each shows its error, and nobody waits for it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from celery_dynbeat import Once
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.figures import PROPERTY
+from tests.support.sites import OWNER
+from tests.support.waiting import wait_until
+
+MINUTE = timedelta(minutes=1)
+#: The number of levels that PostgreSQL takes and json of Python does not.
+DEEP = 3_000
+LONGEST_ERROR = 5_000
+MOST_LINES = 6
+
+#: What PostgreSQL accepts, and no driver or arithmetic of Python.
+ODDITIES = {
+    "jitter is not a number": "jitter = 'NaN'",
+    "window is not a number": "catch_up_window = 'NaN'",
+    "run time is infinite": "overlap = 'skip', max_run_time = 'Infinity'",
+    "expiry is not a number": "expires_after = 'NaN'",
+    "it begins at infinity": "start_at = 'infinity'",
+    "it ends at infinity": "end_at = 'infinity'",
+    "it ends in the year 20000": "end_at = '20000-01-01'",
+    "args too deep for Python": f"args = '{'[' * DEEP}{']' * DEEP}'",
+    "kwargs too deep for Python": f"kwargs = '{{\"a\": {'[' * DEEP}{']' * DEEP}}}'",
+}
+
+GOOD, POISON_EVERY = 1_000, 3
+#: The lag of the good ones may grow by this factor, and a little for a machine that is busy.
+FACTOR, SLACK = 3, 3.0
+DEAD_EXCHANGE = '{"exchange": "nobody.declared.it", "routing_key": "x"}'
+MEGABYTE = 1_000_000
+#: Each with what its row, or its run, says of it; None: it is harmless, and runs.
+DAMAGES = {
+    "text": ("trigger_spec = 'never on sunday'", "never on sunday"),
+    "long-text": (f"trigger_spec = REPEAT('x', {MEGABYTE // 20})", "characters"),
+    "zone": ("trigger_kind = 'cron', trigger_spec = '* * * * *', timezone = 'Mars/Base'", "Mars"),
+    "kind": ("trigger_kind = 'moon'", "moon"),
+    "args": ("args = '{}'", "args must be a JSON array"),
+    "options": ("options = '[]'", "options must be a JSON object"),
+    "serializer": ('options = \'{"serializer": "clay-tablet"}\'', "clay-tablet"),
+    "task": ("task = 'nobody.registered.it'", "NotRegistered"),
+    "run-time": ("overlap = 'skip', max_run_time = 1e300", None),
+    "max-runs": ("max_runs = 2147483647", None),
+    "deep": (f"kwargs = '{{\"deep\": {'[' * 90}{']' * 90}}}'", None),
+    "megabyte": (f"args = CONCAT('[\"', REPEAT('x', {MEGABYTE}), '\"]'){{json}}", None),
+}
+
+
+@pytest.fixture
+def clock():
+    return FrozenClock(START)
+
+
+@pytest.fixture
+def on_postgresql(postgresql_url, clock):
+    with application(postgresql_url, clock=clock) as made:
+        made.context.prepare()
+        yield made
+
+
+def poisoned(dynbeat, damage):
+    """Create good rows before and behind a bad one, all due in a minute."""
+    mine = dynbeat.schedules.for_owner("user:42")
+    for name in ("before", "bad", "behind"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET {damage} WHERE name = 'bad'")
+    return mine
+
+
+def error_of(dynbeat, name):
+    statement = f"SELECT error, next_run_at FROM dynbeat_schedule WHERE name = '{name}'"
+    with dynbeat.context.database.engine.connect() as connection:
+        return tuple(connection.exec_driver_sql(statement).one())
+
+
+@pytest.mark.parametrize("damage", ODDITIES.values(), ids=ODDITIES)
+def test_what_postgresql_accepts_and_nobody_can_read_hurts_nobody_else(
+    on_postgresql, clock, damage
+):
+    poisoned(on_postgresql, damage)
+    beat = ManualBeat(on_postgresql)
+
+    for _ in range(2):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+    names = [run.name for run in beat.publisher.sent]
+    assert (names.count("before"), names.count("behind")) == (2, 2)
+    error, next_run_at = error_of(on_postgresql, "bad")
+    # What can be read after all goes its way, if only once in a hundred years.
+    assert (error is None) == (next_run_at is not None)
+    assert error is None or len(error) < LONGEST_ERROR
+
+
+@pytest.mark.parametrize("damage", ODDITIES.values(), ids=ODDITIES)
+def test_a_manual_run_of_such_a_row_keeps_no_other_from_being_sent_again(on_postgresql, damage):
+    mine = poisoned(on_postgresql, "version = 1")
+    for name in ("before", "bad", "behind"):
+        mine.run_now(name)
+    execute(on_postgresql, f"UPDATE dynbeat_schedule SET {damage} WHERE name = 'bad'")
+    beat = ManualBeat(on_postgresql)
+
+    beat.run_until_idle()
+
+    assert {"before", "behind"} <= {run.name for run in beat.publisher.sent}
+
+
+def create_good(site, name):
+    """Create a thousand one-offs, spread over two seconds to come."""
+    begin = datetime.now(UTC) + timedelta(seconds=3)
+    site.dynbeat.schedules.create_many(
+        {
+            "owner": OWNER,
+            "name": f"{name}-{number}",
+            "task": "probe.record",
+            "trigger": Once(begin + timedelta(seconds=2 * number / GOOD)),
+        }
+        for number in range(GOOD)
+    )
+
+
+def create_poison(site, damages):
+    """Create rows that are due among the good ones, and damage them before they are."""
+    begin = datetime.now(UTC) + timedelta(seconds=4)
+    json = "::json" if "postgresql" in site.dynbeat.context.database.shown_url else ""
+    for name, (damage, _) in damages.items():
+        for number in range(POISON_EVERY):
+            at = begin + timedelta(seconds=number / POISON_EVERY)
+            site.mine.create(f"bad-{name}-{number}", task="probe.record", trigger=Once(at))
+        statement = f"UPDATE dynbeat_schedule SET {damage} WHERE name LIKE 'bad-{name}-_'"
+        execute(site.dynbeat, statement.replace("{json}", json).replace(":[", r"\:["))
+
+
+def lag_of_the_good(site, name):
+    """Return the 99th percentile of their lag, in seconds, when all of them have ended well."""
+    good = Run.name.like(f"{name}-%")
+    ended = (good, Run.status == "succeeded")
+    wait_until(lambda: site.count_runs(*ended) == GOOD, within=90, message=f"{name}: not all ended")
+    runs = [run for run in site.all_runs() if run.name.startswith(f"{name}-")]
+    lags = sorted((run.sent_at - run.scheduled_for).total_seconds() for run in runs)
+    return lags[int(GOOD * 0.99)]
+
+
+def word_of(site, name):
+    """Return what a row says of itself, else what its only run says."""
+    error = site.mine.get(name).error
+    return error or next((run.error for run in site.runs(name)), None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_thousand_good_rows_are_on_time_beside_the_bad_ones(
+    fault_site, combination, record_property
+):
+    damages = dict(DAMAGES)
+    if combination.broker == "rabbitmq":
+        damages["exchange"] = (f"options = '{DEAD_EXCHANGE}'", "nobody.declared.it")
+    fault_site.config["dynbeat_resend_after"] = 60
+    beat = fault_site.beat().wait_for_log("beat started")
+    worker = fault_site.worker(pool="threads").wait_for_log("ready.")
+    create_good(fault_site, "alone")
+    alone = lag_of_the_good(fault_site, "alone")
+
+    create_good(fault_site, "beside")
+    create_poison(fault_site, damages)
+    beside = lag_of_the_good(fault_site, "beside")
+
+    assert beside < FACTOR * alone + SLACK
+    for name, (_, word) in damages.items():
+        for number in range(POISON_EVERY):
+            bad = f"bad-{name}-{number}"
+            if word is None:
+                fault_site.wait_for_run(bad, "succeeded")
+            else:
+                wait_until(lambda: word_of(fault_site, bad), within=30, message=bad)  # noqa: B023
+                assert word in word_of(fault_site, bad)
+            # No loop: each is spoken of a few times, not in each pass.
+            assert beat.text.count(bad) <= MOST_LINES
+    assert (beat.exit_status, worker.exit_status) == (None, None)
+    record_property(
+        PROPERTY,
+        f"{len(damages) * POISON_EVERY} poison rows among {GOOD} [{combination}]:"
+        f" lag p99 {alone:.2f} s without, {beside:.2f} s with;"
+        f" {len(beat.text.splitlines())} lines of log",
+    )

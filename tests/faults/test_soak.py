@@ -1,0 +1,115 @@
+"""A long time of edits and faults at random: nothing lost, nothing doubled, nothing grows.
+
+DYNBEAT_SOAK is its length in seconds, DYNBEAT_SOAK_SEED makes it do the same things again.
+"""
+
+import os
+import random
+from collections import Counter
+
+import pytest
+import redis
+from sqlalchemy import text
+
+from celery_dynbeat.db.models import Status
+from tests.support import gauges
+from tests.support.databases import administration
+from tests.support.figures import PROPERTY
+from tests.support.soak import APPLICATION, Pace, Soak, keep_up
+
+SECONDS = float(os.environ.get("DYNBEAT_SOAK", "20"))
+SEED = int(os.environ.get("DYNBEAT_SOAK_SEED", random.randrange(10**6)))  # noqa: S311
+#: Few enough for two cores that have other things to do: what is measured is not the rate.
+SCHEDULES = 30
+#: Fewer samples than this say nothing of growth: what fills up at the start is still filling up.
+GROWTH_FROM = 60
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = :name"
+SETTLES_WITHIN = 180
+NEVER_STARTED = (Status.SKIPPED, Status.REVOKED, Status.EXPIRED)
+
+
+@pytest.fixture
+def soak(fault_site, database_server):
+    marked = {"connect_args": {"application_name": APPLICATION}}
+    # Longer than a queue takes on a machine that is busy: copies would only make it longer.
+    fault_site.config.update(dynbeat_engine_options=marked, dynbeat_resend_after=60)
+    with administration(database_server.url) as server:
+        yield Soak(fault_site, server, seed=SEED, schedules=SCHEDULES)
+
+
+@pytest.fixture
+def measured(database_server, broker_server):
+    """Give a function that returns the gauges of processes and servers."""
+    with (
+        administration(database_server.url) as watch,
+        redis.Redis.from_url(broker_server.url) as broker,
+    ):
+
+        def backends():
+            return watch.execute(text(CONNECTIONS), {"name": APPLICATION}).scalar_one()
+
+        yield lambda pids: [
+            *gauges.of_processes(pids),
+            gauges.Gauge("PostgreSQL connections", backends, gauges.CONNECTIONS),
+            gauges.Gauge(
+                "Redis connections", lambda: len(broker.client_list()), gauges.CONNECTIONS
+            ),
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.combination(database="postgresql", broker="redis")
+def test_a_long_bad_day_loses_doubles_and_leaks_nothing(soak, measured, record_property):
+    watched = measured(soak.start())
+
+    keep_up(
+        [
+            Pace(soak.edit, every=0.1),
+            Pace(soak.break_something, every=2),
+            Pace(lambda: [gauge.sample() for gauge in watched], every=0.5),
+        ],
+        seconds=SECONDS,
+    )
+    soak.come_to_rest(within=SETTLES_WITHIN)
+
+    runs = soak.site.all_runs()
+    fires = soak.book.settle(runs)
+    no_run_starts_twice(runs, soak.site.diary.starts())
+    if SECONDS >= GROWTH_FROM:
+        for gauge in watched:
+            gauge.assert_flat()
+    record_property(PROPERTY, figures(soak, runs, fires, watched))
+
+
+def no_run_starts_twice(runs, starts):
+    counted = Counter(start["run_id"] for start in starts)
+    twice = [run_id for run_id, count in counted.items() if count > 1]
+    assert not twice, told_of([run for run in runs if run.id in twice], starts)
+    ended_well = {run.id for run in runs if run.status == Status.SUCCEEDED}
+    assert ended_well <= counted.keys()
+    cancelled = [run for run in runs if run.status in NEVER_STARTED and run.id in counted]
+    assert not cancelled, told_of(cancelled, starts)
+
+
+def told_of(runs, starts):
+    """Return what the history and the diary say of the first of ``runs``."""
+    columns = ("id", "name", "status", "attempt", "retries", "origin", "worker", "error")
+    times = ("scheduled_for", "created_at", "sent_at", "started_at", "finished_at", "cancelled_at")
+    lines = [f"{len(runs)} runs, seed {SEED}; those of them that were sent first:"]
+    for run in sorted(runs, key=lambda run: run.created_at)[:3]:
+        lines += [f"{column}: {getattr(run, column)}" for column in (*columns, *times)]
+        lines += [f"  {start}" for start in starts if start["run_id"] == run.id]
+    return "\n".join(lines)
+
+
+def figures(soak, runs, fires, watched):
+    lags = sorted((run.sent_at - run.scheduled_for).total_seconds() for run in runs if run.sent_at)
+    p50, p99 = (lags[int(len(lags) * part)] for part in (0.5, 0.99))
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(soak.counts.items()))
+    statuses = Counter(run.status for run in runs)
+    return (
+        f"soak of {SECONDS:g} s (seed {SEED}): {fires} fire times, all accounted for: "
+        f"{dict(sorted(statuses.items()))}; {counts}; lag p50 {p50:.2f} p99 {p99:.2f}"
+        f" max {lags[-1]:.1f} s; {'; '.join(map(str, watched))}"
+    )

@@ -1,0 +1,225 @@
+"""The driver of a soak test: at random, but by a seed, people edit and things break.
+
+Beat 1 and the main process of worker 1 live to the end, so that what they take can be measured;
+they are frozen, cut off from the database, and lose pool processes, but are never killed.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import psutil
+from sqlalchemy import Connection, func, select, text
+
+from celery_dynbeat import Every
+from celery_dynbeat.db.models import Run, Schedule
+from tests.support.sites import Site
+from tests.support.soak_book import Book, Entry
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.processes import CeleryProcess
+
+BEATS, WORKERS = 3, 2
+#: Marks the connections of beats and workers, which may be ended; the driver's may not.
+APPLICATION = "dynbeat_soak"
+END_BACKEND = """
+    SELECT pg_terminate_backend(pid) FROM (
+        SELECT pid FROM pg_stat_activity WHERE application_name = :name
+        ORDER BY random() LIMIT 1
+    ) AS victim
+"""
+#: A beat that is not behind has nothing due that is older.
+KEEPS_UP = timedelta(seconds=1)
+STARTED = {"beat": "beat started", "worker": "ready."}
+
+
+class Soak:
+    """One installation under load; ``counts`` says what was done to it."""
+
+    def __init__(self, site: Site, server: Connection, *, seed: int, schedules: int) -> None:
+        self.site = site
+        self.counts: Counter[str] = Counter()
+        self.book = Book(datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=2))
+        self._random = random.Random(seed)  # noqa: S311 - not a secret
+        self._server = server
+        self._schedules = schedules
+        self._timers: list[threading.Timer] = []
+        self._beats: list[CeleryProcess] = []
+        self._workers: list[CeleryProcess] = []
+        self._edits: Sequence[tuple[Callable[[Entry], None], int]] = (
+            (self._change_arguments, 5),
+            (self._change_interval, 3),
+            (self._pause_or_resume, 4),
+            (self._run_now, 4),
+            (self._replace, 2),
+        )
+        self._faults: Sequence[tuple[Callable[[], None], int]] = (
+            (self._kill_beat, 2),
+            (self._kill_pool_process, 2),
+            (self._kill_worker, 1),
+            (self._freeze_beat, 4),
+            (self._end_backend, 6),
+        )
+
+    def start(self) -> dict[str, int]:
+        """Start all processes and schedules; return the ids of those that live to the end."""
+        self._beats = [self.site.beat() for _ in range(BEATS)]
+        self._workers = [self.site.worker(name=f"w{n}@soak") for n in range(WORKERS)]
+        for beat in self._beats:
+            beat.wait_for_log(STARTED["beat"])
+        for worker in self._workers:
+            worker.wait_for_log(STARTED["worker"])
+        for _ in range(self._schedules):
+            self._create()
+        return {"beat": self._beats[0].pid, "worker": self._workers[0].pid}
+
+    def edit(self) -> None:
+        """Make one edit, as some user would."""
+        edits, weights = zip(*self._edits, strict=True)
+        self._random.choices(edits, weights)[0](self._random.choice(self.book.living()))
+        self.counts["edits"] += 1
+
+    def break_something(self) -> None:
+        """Let one thing fail; what was killed is started again."""
+        faults, weights = zip(*self._faults, strict=True)
+        self._random.choices(faults, weights)[0]()
+
+    def calm(self) -> None:
+        """Let everything run again that was frozen."""
+        for timer in self._timers:
+            timer.join()
+
+    def come_to_rest(self, *, within: float) -> None:
+        """End the load, and wait until beats and workers have caught up with all there was."""
+        self.calm()
+        wait_until(self._caught_up, within=within, message="beat does not catch up")
+        for entry in self.book.living():
+            entry.row = self.site.mine.pause(entry.name, reason="the soak test is over")
+        wait_until(
+            lambda: not self.site.count_runs(Run.finished_at.is_(None)),
+            within=within,
+            message="runs are unfinished",
+        )
+        statement = select(Schedule.name, Schedule.next_fire_at)
+        rows = self.site.dynbeat.context.database.read(
+            lambda session: session.execute(statement).all()
+        )
+        self.book.next_fire_at = {row.name: row.next_fire_at for row in rows}
+
+    def _caught_up(self) -> bool:
+        statement = select(func.min(Schedule.next_run_at))
+        database, clock = self.site.dynbeat.context.database, self.site.dynbeat.context.clock
+        earliest = database.read(lambda session: session.scalar(statement))
+        return earliest is not None and earliest > clock.now() - KEEPS_UP
+
+    def _create(self) -> None:
+        interval = self._random.choice((1, 2))
+        made = self.site.mine.create(
+            f"s{len(self.book.entries)}",
+            task="probe.record",
+            trigger=Every(timedelta(seconds=interval)),
+            start_at=self.book.start_at,
+            catch_up=self._random.choice(("latest", "all")),
+            overlap=self._random.choice(("allow", "allow", "skip", "buffer_one")),
+        )
+        self.book.created(made, interval)
+
+    def _change_arguments(self, entry: Entry) -> None:
+        self.site.mine.update(entry.name, args=[self._random.randrange(1_000)])
+
+    def _change_interval(self, entry: Entry) -> None:
+        interval = 3 - entry.interval
+        row = self.site.mine.update(entry.name, trigger=Every(timedelta(seconds=interval)))
+        self.book.changed(entry.name, row, interval)
+
+    def _pause_or_resume(self, entry: Entry) -> None:
+        if entry.row is not None and entry.row.enabled:
+            entry.row = self.site.mine.pause(entry.name, reason="a whim")
+        else:
+            self.book.changed(entry.name, self.site.mine.resume(entry.name))
+
+    def _run_now(self, entry: Entry) -> None:
+        self.site.mine.run_now(entry.name)
+        entry.manual += 1
+
+    def _replace(self, entry: Entry) -> None:
+        self.site.mine.delete(entry.name)
+        entry.row = None
+        self._create()
+
+    def _kill_beat(self) -> None:
+        number = self._random.randrange(1, BEATS)
+        self._beats[number].kill()
+        self._beats[number] = self.site.beat()
+        self.counts["beats killed"] += 1
+
+    def _kill_worker(self) -> None:
+        number = self._random.randrange(1, WORKERS)
+        self._workers[number].kill()
+        self._workers[number] = self.site.worker(name=f"w{number}@soak")
+        self.counts["workers killed"] += 1
+
+    def _kill_pool_process(self) -> None:
+        victim = self._random.choice(self._workers)
+        # A worker whose pool dies before it is complete gives up, as Celery's do.
+        if STARTED["worker"] not in victim.text:
+            return
+        worker = psutil.Process(victim.pid)
+        # It may have none at the moment.
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            self._random.choice(worker.children()).kill()
+            self.counts["pool processes killed"] += 1
+
+    def _freeze_beat(self) -> None:
+        beat, seconds = self._random.choice(self._beats), self._random.uniform(0.5, 4)
+        os.kill(beat.pid, signal.SIGSTOP)
+        # Not here: an edit may have to wait for what the frozen beat has locked.
+        timer = threading.Timer(seconds, _thaw, [beat.pid])
+        timer.start()
+        self._timers.append(timer)
+        self.counts["beats frozen"] += 1
+
+    def _end_backend(self) -> None:
+        self._server.execute(text(END_BACKEND), {"name": APPLICATION})
+        self.counts["backends ended"] += 1
+
+
+def _thaw(pid: int) -> None:
+    # Killed and reaped meanwhile.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+class Pace:
+    """Calls an action again and again, at intervals of ``every`` seconds."""
+
+    def __init__(self, action: Callable[[], None], *, every: float) -> None:
+        self._action = action
+        self._every = every
+        self._next = time.monotonic() + every
+
+    def keep(self) -> None:
+        """Do it if its time has come."""
+        if time.monotonic() >= self._next:
+            self._action()
+            self._next = time.monotonic() + self._every
+
+
+def keep_up(paces: Sequence[Pace], *, seconds: float) -> None:
+    """Do all that is to be done for so many seconds."""
+    deadline = time.monotonic() + seconds
+
+    def over() -> bool:
+        for pace in paces:
+            pace.keep()
+        return time.monotonic() >= deadline
+
+    wait_until(over, within=seconds + 600)
