@@ -52,20 +52,23 @@ def attempt_of(request: Any) -> int | None:
     return attempt if isinstance(attempt, int) else None
 
 
+class _Admitted(int):
+    """An attempt that the guard admitted. Of a type that no header of a message can have."""
+
+
 def admit(request: Any, attempt: int | None) -> None:
     """Note on the request of a task which attempt it is.
 
     Celery's retry takes the headers along, so its message follows this attempt.
     """
-    # Celery makes an attribute of each header, too: this one must not be called like any.
-    request.dynbeat_admitted = attempt
+    request.dynbeat_admitted = None if attempt is None else _Admitted(attempt)
     request.headers = {**(request.headers or {}), HEADER_ATTEMPT: attempt}
 
 
 def admitted_attempt(request: Any) -> int | None:
     """Return the attempt that was admitted in this process, or None when the guard did not."""
-    attempt: int | None = getattr(request, "dynbeat_admitted", None)
-    return attempt
+    attempt = getattr(request, "dynbeat_admitted", None)
+    return int(attempt) if isinstance(attempt, _Admitted) else None
 
 
 def instant_in(request: Any, header: str) -> datetime | None:

@@ -44,10 +44,13 @@ class Worker(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A beat between two steps: messages yet to be published, and fires yet to be confirmed."""
+    """A beat between two steps: messages yet to be published, and what is yet to be confirmed.
+
+    That is the fire time of each message, and the attempt that it follows.
+    """
 
     outbox: tuple[Message, ...] = ()
-    published: tuple[int, ...] = ()
+    published: tuple[tuple[int, int], ...] = ()
 
     @property
     def idle(self) -> bool:
@@ -164,7 +167,7 @@ class Machine:
     def _busy_beat(self, world: World, index: int, beat: Beat) -> Iterator[Move]:
         if beat.outbox:
             message, *rest = beat.outbox
-            published = Beat(tuple(rest), (*beat.published, message.fire))
+            published = Beat(tuple(rest), (*beat.published, (message.fire, message.after)))
             sent = self._queue(world, message)
             yield Move(f"publish {message.fire}", True, self._beat(sent, index, published))
         else:
@@ -172,10 +175,10 @@ class Machine:
         yield from self._fault("beat dies", self._beat(world, index, Beat()))
 
     def _confirmed(self, world: World, index: int, beat: Beat) -> World:
-        for fire in beat.published:
+        for fire, after in beat.published:
             row = world.rows[fire]
             if row is not None:
-                world = self._row(world, fire, self.steps.confirm(world.plan, row))
+                world = self._row(world, fire, self.steps.confirm(world.plan, row, after))
         return self._beat(world, index, Beat())
 
     # The broker

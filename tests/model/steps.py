@@ -138,10 +138,10 @@ class Steps:
             recall(session, now=NOW, settings=self._context.settings)
             return self._read(session)
 
-    def confirm(self, plan: Plan, row: Row) -> Row:
-        """Say that the broker has the row's message."""
+    def confirm(self, plan: Plan, row: Row, attempt: int) -> Row:
+        """Say that the broker has the message that follows ``attempt``."""
         with self._loaded(plan, row) as session:
-            runs.mark_sent(session, [RUN_IDS[0]], now=NOW, overdue_at=NOW)
+            runs.mark_sent(session, [RUN_IDS[0]], attempt=attempt, now=NOW, overdue_at=NOW)
             return self._read(session)
 
     # What workers do

@@ -8,7 +8,7 @@ from celery_dynbeat import headers
 NAMES = sorted(value for name, value in vars(headers).items() if name.startswith("HEADER_"))
 
 
-@pytest.mark.parametrize("header", NAMES)
+@pytest.mark.parametrize("header", [*NAMES, "dynbeat_admitted"])
 def test_no_header_of_a_message_passes_for_its_admission(header):
     # Celery makes an attribute of the request of each of them.
     request = Context({header: 0, "headers": {header: 0}})

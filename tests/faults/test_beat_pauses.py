@@ -1,0 +1,117 @@
+"""Beats that are asked to end in the middle of a pass, and beats that stand still for long."""
+
+import os
+import signal
+
+import pytest
+
+from celery_dynbeat.db.models import Run, Status
+from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
+from tests.support.killing import stopped
+from tests.support.waiting import wait_until
+
+BATCH = 20
+HELD = 4
+
+
+@pytest.fixture
+def held_beat(fault_site):
+    """Start a beat that waits at a point of its next pass, until its gate is opened."""
+
+    def start(point):
+        gate = fault_site.gate("pass")
+        beat = fault_site.beat(
+            scheduler=HOLDING, **{HOLD_VARIABLE: point, GATE_VARIABLE: str(gate)}
+        )
+        return beat.wait_for_log("beat started"), gate
+
+    return start
+
+
+def node_of(fault_site, beat):
+    """Return the row of a beat."""
+    return next(node for node in fault_site.nodes("beat") if node.pid == beat.pid)
+
+
+@pytest.mark.parametrize("point", ["recorded", "committed", "published"])
+def test_a_beat_asked_to_end_in_its_pass_ends_well_and_loses_nothing(
+    fault_site, ledger, held_beat, point
+):
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    beat, gate = held_beat(point)
+    ledger.once(BATCH, first_in=1.5)
+    wait_until(held_at(gate).exists, within=20)
+
+    with ledger.fault():
+        os.kill(beat.pid, signal.SIGTERM)
+        assert beat.wait() == 0
+        fault_site.beat()
+
+    ledger.settle(f"SIGTERM of beat at {point!r}")
+    assert node_of(fault_site, beat).stopped_at is not None
+
+
+def test_a_beat_asked_to_end_under_load_leaves_the_rest_to_another(fault_site, ledger):
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    beats = [fault_site.beat() for _ in range(2)]
+    for beat in beats:
+        beat.wait_for_log("beat started")
+    ledger.repeat(BATCH, seconds=5, first_in=1.5)
+    ledger.wait_for_starts(BATCH)
+
+    with ledger.fault():
+        os.kill(beats[0].pid, signal.SIGTERM)
+        assert beats[0].wait() == 0
+
+    ledger.settle("SIGTERM of one of two beats under load")
+    assert node_of(fault_site, beats[0]).stopped_at is not None
+
+
+@pytest.mark.parametrize("point", ["committed", "published"])
+def test_a_beat_that_wakes_up_after_all_timeouts_doubles_nothing(
+    fault_site, ledger, held_beat, point
+):
+    task_gate = fault_site.gate("tasks")
+    worker = fault_site.worker("-c", str(HELD + 2), pool="threads").wait_for_log("ready.")
+    sleeper, gate = held_beat(point)
+    hold = {"task": "probe.hold", "kwargs": {"gate": str(task_gate)}}
+    ledger.once(HELD, first_in=1.5, **hold)
+    wait_until(held_at(gate).exists, within=20)
+    # It has the first in hand; these are the other's.
+    ledger.once(BATCH, first_in=1.5)
+
+    with stopped(sleeper):
+        gate.touch()
+        fault_site.beat()
+        wait_until_all_are_under_way(fault_site)
+        wait_until_silent(fault_site, sleeper)
+    with ledger.fault():
+        sleeper.wait_for_log(f"runs dispatched {HELD} of {HELD}")
+    # Nothing went back: what runs still runs, and what ended has ended.
+    assert fault_site.count_runs(Run.status == Status.RUNNING, Run.attempt == 1) == HELD
+    assert fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
+    task_gate.touch()
+
+    ledger.settle(f"beat stopped at {point!r} for longer than all timeouts, then woken")
+    # At 'published' its messages had gone out before, and nobody sent them again.
+    refused = worker.text.count("refused: cancelled, or started before")
+    assert refused == (HELD if point == "committed" else 0)
+
+
+def wait_until_all_are_under_way(fault_site):
+    """Return when the held runs run, and all others have ended."""
+    wait_until(
+        lambda: (
+            fault_site.count_runs(Run.status == Status.RUNNING) == HELD
+            and fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
+        ),
+        within=30,
+        message="not under way",
+    )
+
+
+def wait_until_silent(fault_site, beat):
+    """Return when ``beat`` has not been seen for longer than dynbeat_node_timeout."""
+    settings = fault_site.dynbeat.context.settings
+    now = fault_site.dynbeat.context.clock.now
+    wait_until(lambda: now() - node_of(fault_site, beat).seen_at > settings.node_timeout, within=30)

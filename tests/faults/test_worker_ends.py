@@ -1,0 +1,107 @@
+"""Runs whose process dies, or that are ended from outside, and the others beside them."""
+
+import os
+import signal
+
+import pytest
+
+from celery_dynbeat.db.models import Run, Status
+from tests.support.attempts import INCLUDE, gate_of
+from tests.support.ends import settle_as
+from tests.support.waiting import wait_until
+
+BYSTANDERS = 20
+
+
+@pytest.fixture
+def gate(fault_site):
+    """Give the gate of the tasks, and start a beat and a worker that know them."""
+    fault_site.config["include"] = [INCLUDE]
+    fault_site.beat()
+    fault_site.worker().wait_for_log("ready.")
+    return fault_site.gate("attempt")
+
+
+def start_victim(fault_site, ledger, gate, task, **fields):
+    """Return the first attempt of a run in progress, as it wrote of itself."""
+    ledger.once(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
+    wait_until(lambda: fault_site.count_runs(Run.status == Status.RUNNING) == 1, within=30)
+    ledger.wait_for_starts(1)
+    (start,) = fault_site.diary.starts()
+    return start
+
+
+@pytest.mark.parametrize("task", ["hold", "hold_late"])
+def test_a_run_whose_pool_process_is_killed_has_failed(fault_site, ledger, gate, task):
+    start = start_victim(fault_site, ledger, gate, f"attempts.{task}")
+    ledger.once(BYSTANDERS, first_in=1.5)
+
+    os.kill(start["pid"], signal.SIGKILL)
+
+    ends = {"failed": 1, "succeeded": BYSTANDERS}
+    fault = f"kill -9 of a pool process ({task})"
+    settle_as(ledger, fault, ends=ends, starts=1 + BYSTANDERS)
+    assert "WorkerLostError" in error_of(fault_site, start)
+
+
+def test_a_run_whose_pool_process_is_killed_starts_anew_where_the_task_says_so(
+    fault_site, ledger, gate
+):
+    start = start_victim(fault_site, ledger, gate, "attempts.hold_rejecting")
+    ledger.once(BYSTANDERS, first_in=1.5)
+
+    with ledger.fault():
+        os.kill(start["pid"], signal.SIGKILL)
+        gate_of(gate, 2).touch()
+
+    ledger.settle("kill -9 of a pool process, reject_on_worker_lost", second_starts=1)
+    assert fault_site.count_runs(Run.id == start["run_id"], Run.attempt == 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [("soft_time_limit", "SoftTimeLimitExceeded"), ("time_limit", "TimeLimitExceeded")],
+)
+def test_a_run_that_exceeds_its_time_limit_has_failed(fault_site, ledger, gate, limit, reason):
+    start = start_victim(fault_site, ledger, gate, "attempts.hold", options={limit: 2})
+    ledger.once(BYSTANDERS, first_in=1.5)
+
+    ends = {"failed": 1, "succeeded": BYSTANDERS}
+    settle_as(ledger, f"{limit} exceeded", ends=ends, starts=1 + BYSTANDERS)
+    assert reason in error_of(fault_site, start)
+
+
+def test_a_run_that_is_terminated_from_outside_is_revoked(fault_site, ledger, gate):
+    start = start_victim(fault_site, ledger, gate, "attempts.hold")
+    ledger.once(BYSTANDERS, first_in=1.5)
+
+    fault_site.app.control.revoke(start["run_id"], terminate=True)
+
+    ends = {"revoked": 1, "succeeded": BYSTANDERS}
+    settle_as(ledger, "revoke(terminate=True)", ends=ends, starts=1 + BYSTANDERS)
+    assert error_of(fault_site, start) == "terminated"
+
+
+def test_a_run_that_is_revoked_in_the_queue_never_starts(fault_site, ledger, gate):
+    ledger.once(2, first_in=1.5, task="attempts.hold", kwargs={"gate": str(gate)})
+    ledger.wait_for_starts(2)
+    ledger.once(BYSTANDERS, first_in=1.5)
+    waiting = wait_until(lambda: queued(fault_site), within=30)
+
+    fault_site.app.control.revoke(waiting, reply=True, timeout=5)
+    gate_of(gate, 1).touch()
+
+    ends = {"revoked": BYSTANDERS, "succeeded": 2}
+    settle_as(ledger, "revoke of what waits in the queue", ends=ends, starts=2)
+    assert not any(fault_site.diary.starts(run_id) for run_id in waiting)
+
+
+def queued(fault_site):
+    """Return the ids of the runs that wait, as soon as all of them do."""
+    sent = [run.id for run in fault_site.all_runs() if run.status == Status.SENT]
+    return sent if len(sent) == BYSTANDERS else None
+
+
+def error_of(fault_site, start):
+    (run,) = [run for run in fault_site.all_runs() if run.id == start["run_id"]]
+    return run.error

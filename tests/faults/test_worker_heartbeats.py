@@ -1,0 +1,130 @@
+"""What the row of a node says of a process that lives, and of whether it gets anything done."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import Run, Status
+from tests.support.killing import stopped
+from tests.support.waiting import wait_until
+
+LEEWAY = timedelta(seconds=0.5)
+
+
+def node_of(fault_site, kind):
+    """Return the row of the one beat or worker, as soon as it is there."""
+    nodes = wait_until(lambda: fault_site.nodes(kind), within=30, message=f"no {kind}")
+    (node,) = nodes
+    return node
+
+
+def wait_for_beats(fault_site, kind, number=2):
+    """Return the row after so many more signs of life."""
+    for _ in range(number):
+        before = node_of(fault_site, kind).seen_at
+        wait_until(
+            lambda before=before: node_of(fault_site, kind).seen_at > before,
+            within=30,
+            message=f"{kind} gives no sign of life",
+        )
+    return node_of(fault_site, kind)
+
+
+def wait_for_progress(fault_site, kind):
+    """Return when the node makes progress from now on."""
+    before = node_of(fault_site, kind).progressed_at
+    wait_until(
+        lambda: node_of(fault_site, kind).progressed_at not in {None, before},
+        within=30,
+        message=f"{kind} makes no progress",
+    )
+
+
+def assert_alive_without_progress(fault_site, kind):
+    """Assert that signs of life come and progress does not; it may take one beat to stop."""
+    before = wait_for_beats(fault_site, kind)
+    after = wait_for_beats(fault_site, kind)
+    # It is reckoned back from each sign of life, by two clocks that differ a little.
+    assert after.progressed_at - before.progressed_at < LEEWAY
+    assert after.seen_at - before.seen_at > LEEWAY
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_a_worker_makes_progress_also_while_its_tasks_take_long(fault_site, ledger, pool):
+    gate = fault_site.gate("long")
+    fault_site.beat()
+    fault_site.worker(pool=pool).wait_for_log("ready.")
+    ledger.once(1, task="probe.hold", kwargs={"gate": str(gate)})
+    ledger.wait_for_starts(1)
+
+    wait_for_progress(fault_site, "worker")
+    wait_for_progress(fault_site, "worker")
+
+    gate.touch()
+    ledger.settle(f"a task longer than dynbeat_node_timeout ({pool})")
+
+
+def test_a_solo_worker_with_a_long_task_is_alive_without_progress(fault_site, ledger):
+    gate = fault_site.gate("long")
+    fault_site.beat()
+    fault_site.worker(pool="solo").wait_for_log("ready.")
+    ledger.once(1, task="probe.hold", kwargs={"gate": str(gate)})
+    ledger.wait_for_starts(1)
+
+    assert_alive_without_progress(fault_site, "worker")
+    assert fault_site.count_runs(Run.status == Status.RUNNING) == 1
+
+    gate.touch()
+    wait_for_progress(fault_site, "worker")
+    ledger.settle("a task longer than dynbeat_node_timeout (solo)")
+
+
+@pytest.mark.combination(broker="redis")
+def test_a_worker_whose_broker_hangs_is_alive_without_progress(fault_site, ledger, broker_server):
+    fault_site.beat()
+    fault_site.worker().wait_for_log("ready.")
+    wait_for_progress(fault_site, "worker")
+
+    with ledger.fault():
+        broker_server.freeze()
+        assert_alive_without_progress(fault_site, "worker")
+        broker_server.thaw()
+
+    wait_for_progress(fault_site, "worker")
+    ledger.once(20)
+    ledger.settle("broker frozen: the worker lives and makes no progress")
+
+
+def test_a_worker_that_is_stopped_gives_no_sign_of_life(fault_site):
+    worker = fault_site.worker().wait_for_log("ready.")
+    fault_site.beat()
+    node_of(fault_site, "beat")
+    wait_for_progress(fault_site, "worker")
+
+    with stopped(worker, children=False):
+        before = node_of(fault_site, "worker")
+        wait_for_beats(fault_site, "beat", 4)
+        after = node_of(fault_site, "worker")
+
+    assert (after.seen_at, after.progressed_at) == (before.seen_at, before.progressed_at)
+    wait_for_progress(fault_site, "worker")
+
+
+def test_the_row_of_beat_tells_of_a_broker_that_is_away(fault_site, ledger, broker_server):
+    fault_site.beat()
+    fault_site.worker().wait_for_log("ready.")
+    wait_for_progress(fault_site, "beat")
+
+    # A beat that has nothing to send does not miss its broker.
+    ledger.repeat(2, seconds=8)
+    ledger.wait_for_starts(2)
+
+    with ledger.fault():
+        broker_server.kill()
+        wait_until(lambda: node_of(fault_site, "beat").error, within=30, message="no error")
+        assert_alive_without_progress(fault_site, "beat")
+        broker_server.start()
+
+    wait_until(lambda: node_of(fault_site, "beat").error is None, within=60, message="an error")
+    wait_for_progress(fault_site, "beat")
+    ledger.settle("broker killed: the row of beat said so, and no more when it was back")

@@ -1,0 +1,170 @@
+"""Workers that are killed with runs in their hands: what becomes of these, and how soon."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from celery_dynbeat import Every
+from celery_dynbeat.db.models import Run, Status
+from tests.support.ends import settle_as
+from tests.support.figures import PROPERTY
+from tests.support.sites import POOLS
+from tests.support.waiting import wait_until
+
+ANY_POOL = pytest.mark.parametrize("pool", POOLS)
+#: Runs that are sent and end while others are held.
+BYSTANDERS = 20
+
+
+def hold(fault_site, ledger, number, *, task="probe.hold", **fields):
+    """Return when ``number`` runs are in progress, with the gate that ends them."""
+    gate = fault_site.gate("hold")
+    ledger.once(number, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
+    wait_until(
+        lambda: fault_site.count_runs(Run.status == Status.RUNNING) == number,
+        within=30,
+        message="not held",
+    )
+    ledger.wait_for_starts(number)
+    return gate
+
+
+@ANY_POOL
+def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
+    fault_site, ledger, record_property, pool
+):
+    number = POOLS[pool]
+    fault_site.beat()
+    killed = fault_site.worker(pool=pool, name="killed@test")
+    gate = hold(fault_site, ledger, number)
+
+    at = datetime.now(UTC)
+    killed.kill()
+    gate.touch()
+    wait_until(lambda: fault_site.count_runs(Run.status == Status.LOST) == number, within=30)
+    fault_site.worker(pool=pool, name="other@test")
+
+    settle_as(ledger, f"kill -9 of worker ({pool})", ends={"lost": number}, starts=number)
+    ratios = [(run.finished_at - at).total_seconds() / 3 for run in fault_site.all_runs()]
+    text = f"from {min(ratios):.2f} to {max(ratios):.2f} of dynbeat_node_timeout after the kill"
+    record_property(PROPERTY, f"kill -9 of worker ({pool}): lost {text}")
+    # Its last sign of life is up to a third of the timeout older than its death.
+    assert min(ratios) > 0.6
+
+
+@ANY_POOL
+def test_runs_of_a_killed_worker_that_may_be_rerun_start_once_more(fault_site, ledger, pool):
+    number = POOLS[pool]
+    fault_site.beat()
+    killed = fault_site.worker(pool=pool, name="killed@test")
+    gate = hold(fault_site, ledger, number, on_lost="rerun")
+    ledger.once(BYSTANDERS, first_in=1.5)
+
+    with ledger.fault():
+        killed.kill()
+        gate.touch()
+        fault_site.worker(pool=pool, name="other@test")
+
+    ledger.settle(f"kill -9 of worker ({pool}), on_lost='rerun'", second_starts=number)
+    assert_second_attempts(fault_site, number)
+
+
+def assert_second_attempts(fault_site, number):
+    """Assert that ``number`` runs ended in their second attempt, the others in their first."""
+    attempts = sorted(run.attempt for run in fault_site.all_runs())
+    assert attempts == [1] * (len(attempts) - number) + [2] * number
+
+
+@pytest.mark.combination(broker="rabbitmq")
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_messages_that_rabbitmq_delivers_again_at_once_are_put_off(fault_site, ledger, pool):
+    number = POOLS[pool]
+    fault_site.beat()
+    killed = fault_site.worker(pool=pool, name="killed@test")
+    gate = hold(fault_site, ledger, number, task="probe.hold_late")
+    other = fault_site.worker(pool=pool, name="other@test").wait_for_log("ready.")
+    ledger.once(BYSTANDERS, first_in=1.5)
+
+    with ledger.fault():
+        killed.kill()
+        other.wait_for_log("put off by", times=number)
+        assert ledger.starts().total() <= number + BYSTANDERS
+        gate.touch()
+
+    ledger.settle(f"kill -9 of worker ({pool}) with acks_late", second_starts=number)
+    assert_second_attempts(fault_site, number)
+
+
+@pytest.mark.combination(broker="redis")
+def test_messages_that_redis_delivers_again_after_a_while_start_anew(fault_site, ledger):
+    number = POOLS["threads"]
+    fault_site.config["broker_transport_options"] = {
+        "visibility_timeout": 2,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    }
+    fault_site.beat()
+    killed = fault_site.worker(pool="threads", name="killed@test")
+    gate = hold(fault_site, ledger, number, task="probe.hold_late")
+
+    with ledger.fault():
+        killed.kill()
+        gate.touch()
+        fault_site.worker(pool="threads", name="other@test")
+
+    ledger.settle("kill -9 of worker with acks_late, visibility_timeout", second_starts=number)
+    assert_second_attempts(fault_site, number)
+
+
+@pytest.mark.combination(broker="redis")
+def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fault_site, ledger):
+    fault_site.config["broker_transport_options"] = {
+        "visibility_timeout": 1,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    }
+    fault_site.beat()
+    fault_site.worker("-c", "2", pool="threads", name="holds@test")
+    gate = hold(fault_site, ledger, 2, task="probe.hold_late")
+    other = fault_site.worker(pool="threads", name="other@test")
+
+    # Put off at first; the copy is refused, because the other node gave a sign of life since.
+    other.wait_for_log("refused: cancelled, or started before", times=2)
+    gate.touch()
+
+    ledger.settle("visibility_timeout shorter than the task")
+
+
+def test_the_next_fire_time_runs_when_the_one_before_is_lost(fault_site, record_property):
+    fault_site.beat()
+    killed = fault_site.worker(name="killed@test")
+    gate = fault_site.gate("skip")
+    fields = {"task": "probe.hold", "kwargs": {"gate": str(gate)}, "overlap": "skip"}
+    fault_site.mine.create("alone", trigger=Every(1), **fields)
+    first = wait_until(
+        lambda: next((run for run in fault_site.runs() if run.status == "running"), None),
+        within=30,
+        message="nothing runs",
+    )
+    fault_site.wait_for_run("alone", "skipped")
+
+    killed.kill()
+    gate.touch()
+    fault_site.worker(name="other@test")
+
+    second = fault_site.wait_for_run("alone", "succeeded")
+    fault_site.mine.pause("alone")
+    ended = {run.id: run for run in fault_site.all_runs()}
+    lost = ended[first.id]
+    assert (lost.status, lost.attempt) == (Status.LOST, 1)
+    assert second.sent_at >= lost.finished_at
+    # Each second has its run, or is counted with those that were skipped.
+    rows = sorted(ended.values(), key=lambda run: run.scheduled_for)
+    span = round((rows[-1].scheduled_for - rows[0].scheduled_for).total_seconds())
+    # A row of skipped fire times bears the instant of the newest.
+    assert sum(run.fire_count for run in rows) == span + rows[0].fire_count
+    skipped = sum(run.fire_count for run in ended.values() if run.status == Status.SKIPPED)
+    waited = (second.sent_at - lost.finished_at).total_seconds()
+    figures = f"overlap='skip': {skipped} fire times skipped, the next sent {waited:.1f} s after"
+    record_property(PROPERTY, f"kill -9 of worker, {figures} 'lost'")
+    assert len(fault_site.diary.starts(first.id)) == 1

@@ -1,0 +1,120 @@
+"""Beats that kill themselves with runs in their hands, and signals to whole processes."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import psutil
+from celery import Celery, signals
+
+from celery_dynbeat import dispatch
+from celery_dynbeat.claim import Claimed
+from celery_dynbeat.scheduler import DatabaseScheduler
+from tests.support.processes import CeleryProcess
+from tests.support.sites import Site
+from tests.support.waiting import wait_until
+
+#: The points at which a beat dies, separated by commas; "message 20" is the 20th of a batch.
+POINTS_VARIABLE = "DYNBEAT_TEST_KILL_AT"
+#: The folder that remembers at which of them one died already.
+DEATHS_VARIABLE = "DYNBEAT_TEST_KILL_DEATHS"
+KILLING = "tests.support.killing:KillingScheduler"
+
+
+class KillingScheduler(DatabaseScheduler):
+    """As ours, up to the kill. Of several beats one alone dies at a point, and never idle."""
+
+    def __init__(self, app: Celery, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
+        self._in_hand = self._messages = 0
+        super().__init__(app, *args, lazy=lazy, **kwargs)
+        if lazy:
+            return
+        for name in ("claim", "go_on", "take_overdue"):
+            setattr(dispatch, name, self._noting(getattr(dispatch, name)))
+        signals.after_task_publish.connect(self._count, weak=False)
+
+    def _noting(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(work)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            result = work(*args, **kwargs)
+            outgoing = result.outgoing if isinstance(result, Claimed) else result[1]
+            self._in_hand, self._messages = len(outgoing), 0
+            return result
+
+        return noted
+
+    def _count(self, **_: Any) -> None:
+        self._messages += 1
+        self.reached(f"message {self._messages}")
+
+    def reached(self, point: str) -> None:
+        """Die by SIGKILL at a point of the environment, unless another beat did so before."""
+        if not self._in_hand or point not in os.environ[POINTS_VARIABLE].split(","):
+            return
+        with contextlib.suppress(FileExistsError):
+            # Two beats may come to the point at the same instant.
+            (Path(os.environ[DEATHS_VARIABLE]) / point).touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Mortals:
+    """Beats of one installation, of which one dies at each of some points."""
+
+    def __init__(self, site: Site, *points: str) -> None:
+        self._site = site
+        self._points = ",".join(points)
+        self._folder = site.folder / "deaths"
+        self._folder.mkdir()
+        self.beats: list[CeleryProcess] = []
+
+    def start(self, number: int) -> Sequence[CeleryProcess]:
+        """Start more of them, and return them when they are at work."""
+        environment = {POINTS_VARIABLE: self._points, DEATHS_VARIABLE: str(self._folder)}
+        started = [self._site.beat(scheduler=KILLING, **environment) for _ in range(number)]
+        self.beats += started
+        for beat in started:
+            beat.wait_for_log("beat started")
+        return started
+
+    @property
+    def dead(self) -> Sequence[CeleryProcess]:
+        """Those that have ended, however that came."""
+        return [beat for beat in self.beats if beat.exit_status is not None]
+
+    def wait_for_deaths(self, number: int, *, within: float = 30.0) -> None:
+        """Return when so many have died."""
+        wait_until(
+            lambda: len(self.dead) >= number,
+            within=within,
+            message=f"only {len(self.dead)} of {number} beats died at {self._points}",
+        )
+        assert [beat.exit_status for beat in self.dead] == [-signal.SIGKILL] * number
+
+    @property
+    def points_of_death(self) -> set[str]:
+        """The points at which one died."""
+        return {mark.name for mark in self._folder.iterdir()}
+
+
+def _family(process: CeleryProcess) -> Sequence[psutil.Process]:
+    main = psutil.Process(process.pid)
+    return [main, *main.children(recursive=True)]
+
+
+@contextmanager
+def stopped(process: CeleryProcess, *, children: bool = True) -> Iterator[None]:
+    """Keep a process, by default with its children, from running, as a stalled machine does."""
+    family = _family(process) if children else [psutil.Process(process.pid)]
+    for member in family:
+        member.suspend()
+    try:
+        yield
+    finally:
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.resume()
