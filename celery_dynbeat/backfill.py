@@ -8,7 +8,8 @@
 - A run counts as unfinished until it ends or has run for max_run_time, as it does for overlap.
 - What beat has not decided about yet, from the schedule's next fire time on, is left to beat.
 - A paused or broken schedule waits, and one of a kind that only a newer version knows. A rule that
-  cannot be evaluated sets its schedule aside.
+  cannot be evaluated sets its schedule aside, and so does a row of it that cannot be read. A
+  backfill that cannot be read itself is cancelled.
 - A crash leaves what a claim leaves: nothing, or pending runs that the sweep publishes.
 """
 
@@ -29,7 +30,8 @@ from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import Rule, rule_of
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
-from celery_dynbeat.store import backfills, runs
+from celery_dynbeat.store import backfills, runs, schedules
+from celery_dynbeat.store.rows import said
 from celery_dynbeat.triggers import is_known
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,9 @@ def go_on(session: Session, *, now: datetime, settings: Settings) -> tuple[int, 
     found = backfills.lock_due(session, now=now)
     if found is None:
         return backfills.remove_orphans(session, now=now), []
+    if isinstance(found, backfills.Unreadable):
+        _pass_over(session, found, now=now, settings=settings)
+        return 1, []
     backfill, schedule = found
     outgoing: list[Outgoing] = []
     if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
@@ -210,4 +215,29 @@ def _set_aside(schedule: Schedule, error: Exception) -> None:
         extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": schedule.id},
     )
     schedule.next_run_at = None
-    schedule.error = f"{type(error).__name__}: {error}"
+    schedule.error = said(error)
+
+
+def _pass_over(
+    session: Session, found: backfills.Unreadable, *, now: datetime, settings: Settings
+) -> None:
+    """Set aside what cannot be read; mending the schedule lets its backfill go on."""
+    if found.schedule is not None:
+        logger.error(
+            "schedule %s is set aside: %s",
+            found.schedule.id,
+            found.schedule,
+            extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": found.schedule.id},
+        )
+        schedules.set_damaged_aside(session, [found.schedule])
+    if found.backfill is None:
+        until = now + settings.poll_interval
+        backfills.put_off(session, backfill_id=found.backfill_id, until=until)
+        return
+    logger.error(
+        "backfill %s is cancelled: %s",
+        found.backfill_id,
+        found.backfill,
+        extra={"event": Event.SCHEDULE_SET_ASIDE, "backfill_id": found.backfill_id},
+    )
+    backfills.give_up(session, backfill_id=found.backfill_id, now=now)

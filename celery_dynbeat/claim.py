@@ -13,6 +13,7 @@ one owner's runs, and no owner waits for ever.
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -29,6 +30,7 @@ from celery_dynbeat.rules import Rule, RuleColumns, max_run_time, rule_of
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
 from celery_dynbeat.store import overlaps, runs, schedules
+from celery_dynbeat.store.rows import Damage, Found, said
 from celery_dynbeat.triggers import KINDS
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,8 @@ def claim(
     ``heavy`` is what the claim before found.
     """
     claimed = Claimed()
-    rows = _lock_due(session, now=now, limit=settings.batch_size, heavy=heavy)
+    rows, damaged = _lock_due(session, now=now, limit=settings.batch_size, heavy=heavy)
+    claimed.rows += _set_damaged_aside(session, damaged)
     busy = _Busy(session, rows, now=now, settings=settings)
     for row in rows:
         left = settings.batch_size - len(claimed.outgoing)
@@ -85,9 +88,10 @@ def claim(
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
-    claimed.full = max(len(rows), len(claimed.outgoing)) >= settings.batch_size
+    claimed.full = max(len(rows) + len(damaged), len(claimed.outgoing)) >= settings.batch_size
     if claimed.full:
-        claimed.heavy = _heavy(rows[: claimed.rows], claimed.outgoing, settings.batch_size)
+        taken = rows[: claimed.rows - len(damaged)]
+        claimed.heavy = _heavy(taken, claimed.outgoing, settings.batch_size)
     _record(session, claimed, now=now)
     return claimed
 
@@ -103,7 +107,8 @@ def _heavy(
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Give a batch of unplanned schedules their next run; return how many there were."""
     claimed = Claimed()
-    rows = schedules.lock_unplanned(session, limit=settings.batch_size)
+    rows, damaged = schedules.lock_unplanned(session, limit=settings.batch_size)
+    _set_damaged_aside(session, damaged)
     for row in rows:
         try:
             _check_payload(row)
@@ -117,7 +122,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
     _record(session, claimed, now=now)
-    return len(rows)
+    return len(rows) + len(damaged)
 
 
 def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -> frozenset[int]:
@@ -140,14 +145,13 @@ def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -
     return frozenset(row.id for row in rows)
 
 
-def _lock_due(
-    session: Session, *, now: datetime, limit: int, heavy: frozenset[str]
-) -> Sequence[Row[Any]]:
+def _lock_due(session: Session, *, now: datetime, limit: int, heavy: frozenset[str]) -> Found:
     if not heavy:
         return schedules.lock_due(session, now=now, limit=limit)
     others = schedules.lock_due(session, now=now, limit=limit - limit // 2, without=heavy)
-    theirs = schedules.lock_due(session, now=now, limit=limit - len(others), only=heavy)
-    return [*others, *theirs]
+    left = limit - len(others.rows) - len(others.damaged)
+    theirs = schedules.lock_due(session, now=now, limit=left, only=heavy)
+    return Found([*others.rows, *theirs.rows], [*others.damaged, *theirs.damaged])
 
 
 class _Busy:
@@ -156,11 +160,12 @@ class _Busy:
     def __init__(
         self, session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
     ) -> None:
-        longest = {
-            row.id: _counts_for(row, settings)
-            for row in rows
-            if (row.overlap or settings.overlap) != "allow"
-        }
+        longest: dict[int, timedelta] = {}
+        for row in rows:
+            # Beyond all durations: its own rule will say so.
+            with suppress(ArithmeticError, TypeError, ValueError):
+                if (row.overlap or settings.overlap) != "allow":
+                    longest[row.id] = _counts_for(row, settings)
         counting = [
             run
             for run in overlaps.unfinished(session, list(longest))
@@ -289,5 +294,18 @@ def _set_aside(claimed: Claimed, row: Row[Any], error: Exception) -> None:
         exc_info=error,
         extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": row.id},
     )
-    text = f"{type(error).__name__}: {error}"
-    claimed.changes.append({"id": row.id, "next_run_at": None, "error": text})
+    claimed.changes.append({"id": row.id, "next_run_at": None, "error": said(error)})
+
+
+def _set_damaged_aside(session: Session, damaged: Sequence[Damage]) -> int:
+    """Set schedules aside that nobody can read; return how many."""
+    for damage in damaged:
+        # Not exc_info: it may quote what cannot be read.
+        logger.error(
+            "schedule %s is set aside: %s",
+            damage.id,
+            damage,
+            extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": damage.id},
+        )
+    schedules.set_damaged_aside(session, damaged)
+    return len(damaged)

@@ -8,12 +8,14 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kombu import Connection
+from kombu.exceptions import OperationalError
+
+from celery_dynbeat.link import AT_ONCE, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONFIRM_TIMEOUT = 30.0
+CONFIRM_WITHIN = 30.0
 
 
 class ConfirmingChannel:
@@ -23,9 +25,10 @@ class ConfirmingChannel:
     event) count when all of them are confirmed.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.channel = connection.channel()
+    def __init__(self, link: Link) -> None:
+        link.connect()
+        self._link = link
+        self.channel = link.connection.channel()
         self.label = ""
         self._open: dict[int, str] = {}
         self._last_tag = 0
@@ -45,7 +48,12 @@ class ConfirmingChannel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and self.channel.is_open:
+        if kind is not None or not self.channel.is_open:
+            return
+        if self._open:
+            # The answer to a farewell would wait behind the confirms that did not come.
+            self._link.abandon()
+        else:
             self.channel.close()
 
     @property
@@ -54,18 +62,28 @@ class ConfirmingChannel:
         return self._labels - self._nacked - set(self._open.values())
 
     def drain(self) -> None:
-        """Wait for the confirms; after 30 s what is missing counts as not taken."""
-        deadline = time.monotonic() + CONFIRM_TIMEOUT
+        """Wait for the confirms; after 30 s what is missing counts as not taken.
+
+        Raises OperationalError when nothing was taken, or when the broker is blocked.
+        """
+        deadline = time.monotonic() + CONFIRM_WITHIN
         while self._open:
+            self._link.check_blocked()
             try:
-                self._connection.drain_events(timeout=max(0.001, deadline - time.monotonic()))
-            except TimeoutError:
-                return
+                remaining = max(AT_ONCE, deadline - time.monotonic())
+                self._link.connection.drain_events(timeout=remaining)
+            except TimeoutError as error:
+                if self.taken:
+                    return
+                message = f"no message was confirmed within {CONFIRM_WITHIN:g} s"
+                raise OperationalError(message) from error
 
     def _count_publishes(self, channel: Any) -> None:
         publish: Callable[..., Any] = channel.basic_publish
 
         def counted(*args: Any, **kwargs: Any) -> Any:
+            # The driver reads the notice; what is written after it piles up in the buffers.
+            self._link.check_blocked()
             result = publish(*args, **kwargs)
             self._last_tag += 1
             self._open[self._last_tag] = self.label

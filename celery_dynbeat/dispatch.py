@@ -35,6 +35,7 @@ from celery_dynbeat.publish import Outgoing, Published
 from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import agenda, runs, schedules
+from celery_dynbeat.store.rows import said
 from celery_dynbeat.sweep import take_overdue
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Dispatcher:
         self._publisher.connect()
         now = self._clock.now()
         self._backlog = False
-        todo = self._database.read(agenda.read)
+        todo = self._database.read(lambda session: agenda.read(session, now=now))
         moved = self._plan_new(now) if todo.unplanned else 0
         if _is_due(todo.next_run_at, now):
             moved += self._dispatch_due(now)
@@ -101,7 +102,7 @@ class Dispatcher:
     def _pause(self, earliest: datetime | None, now: datetime) -> timedelta:
         if earliest is not None and earliest <= now:
             return ELSEWHERE_PAUSE
-        known = [at for at in (earliest, self._rounds.prune_at) if at is not None]
+        known = [at for at in (earliest, self._rounds.next_at) if at is not None]
         return min([self._settings.poll_interval, *(at - now for at in known)])
 
     def _plan_new(self, now: datetime) -> int:
@@ -165,12 +166,12 @@ class Dispatcher:
     ) -> None:
         now = self._clock.now()
         sent = set(published.sent)
-        by_deadline: defaultdict[datetime, list[str]] = defaultdict(list)
+        alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
         for run in outgoing:
             if run.run_id in sent:
-                by_deadline[self._look_again_at(run, now)].append(run.run_id)
-        for overdue_at, ids in by_deadline.items():
-            runs.mark_sent(session, ids, now=now, overdue_at=overdue_at)
+                alike[self._look_again_at(run, now), run.attempt].append(run.run_id)
+        for (overdue_at, attempt), ids in alike.items():
+            runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
         for run in outgoing:
             if run.run_id in published.refused:
                 self._give_up(session, run, published.refused[run.run_id], now)
@@ -209,7 +210,7 @@ class Dispatcher:
             session,
             schedule_id=run.schedule_id,
             version=run.version,
-            error=f"{type(error).__name__}: {error}",
+            error=said(error),
         )
 
 

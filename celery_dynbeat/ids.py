@@ -18,7 +18,7 @@ def first_run_id(made_at: datetime) -> str:
 
 
 def _uuid(now: datetime, random: int) -> str:
-    elapsed = now - _EPOCH
+    elapsed = max(now, _EPOCH) - _EPOCH
     milliseconds = (
         elapsed.days * 86_400_000 + elapsed.seconds * 1_000 + elapsed.microseconds // 1_000
     )

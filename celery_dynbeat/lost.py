@@ -54,7 +54,9 @@ def take_lost(
     ``silence`` is what ``longest_silence`` says. Returns how many they were, and the schedules that
     may have to be paused for it, each with the number of failures in a row that its policy allows.
     """
-    rows = losses.lock_lost(session, silent_since=now - silence, limit=settings.batch_size)
+    rows, damaged = losses.lock_lost(session, silent_since=now - silence, limit=settings.batch_size)
+    for damage in damaged:
+        losses.end(session, [damage.id], status=Status.LOST, now=now, error=str(damage))
     cancelled = [row for row in rows if row.cancelled_at is not None]
     others = [row for row in rows if row.cancelled_at is None]
     again = [row for row in others if _is_rerun(row, settings)]
@@ -69,7 +71,7 @@ def take_lost(
             row.worker,
             extra={"event": Event.RUN_LOST, "run_id": row.id},
         )
-    return len(rows), _limits(lost, settings)
+    return len(rows) + len(damaged), _limits(lost, settings)
 
 
 def recall(session: Session, *, now: datetime, settings: Settings) -> int:

@@ -3,8 +3,8 @@
 A batch goes out in one pipeline where the transport has one (Redis), and under pipelined publisher
 confirms on AMQP, so that only what the broker has taken counts as sent. What can go wrong:
 
-- The broker goes away: ``publish`` raises; nothing of the batch counts as sent, the runs stay
-  pending and the sweep sends them again under the same ids.
+- The broker goes away, falls silent or is blocked: ``publish`` raises; nothing of the batch counts
+  as sent, the runs stay pending and the sweep sends them again under the same ids.
 - One run cannot be sent at all (a payload that no serializer takes, a route to an exchange that
   does not exist): it is reported in ``refused``, the others go out.
 - RabbitMQ answers the second kind by closing the channel, without saying which message it was:
@@ -12,14 +12,15 @@ confirms on AMQP, so that only what the broker has taken counts as sent. What ca
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from celery import Celery
-from kombu import Connection, Producer
+from kombu import Producer
 from kombu.exceptions import BatchPublishError, OperationalError
 
 from celery_dynbeat.confirms import ConfirmingChannel
@@ -34,10 +35,10 @@ from celery_dynbeat.headers import (
     HEADER_SCHEDULED_FOR,
     is_reserved,
 )
+from celery_dynbeat.link import Link
 
 logger = logging.getLogger(__name__)
 
-_CONNECT_TIMEOUT = 5.0
 NOT_FOUND = 404
 #: As many runs as this do not all have a flaw of their own.
 MANY = 10
@@ -108,49 +109,45 @@ class Publisher:
         self._now: Callable[[], datetime] = now or app.now
 
     @cached_property
-    def _connection(self) -> Connection:
-        connection: Connection = self._app.connection_for_write()
-        if connection.transport.driver_type == "amqp":
-            # A confirm awaited for each message costs most of the rate; ours are pipelined.
-            connection.transport_options = {
-                **(connection.transport_options or {}),
-                "confirm_publish": False,
-            }
-        return connection
+    def _link(self) -> Link:
+        return Link(self._app)
 
     @property
     def broker_errors(self) -> tuple[type[BaseException], ...]:
         """What is raised when the broker is away, or takes nothing from anybody."""
-        away = (*self._connection.connection_errors, OperationalError, BatchPublishError, OSError)
+        connection = self._link.connection
+        away = (*connection.connection_errors, OperationalError, BatchPublishError, OSError)
         # A Redis that is full or loading answers with errors that kombu takes for a channel's.
-        return away if self._is_amqp else (*away, *self._connection.channel_errors)
-
-    @property
-    def _is_amqp(self) -> bool:
-        return bool(self._connection.transport.driver_type == "amqp")
+        return away if self._link.is_amqp else (*away, *connection.channel_errors)
 
     def connect(self) -> None:
         """Be connected, or raise one of ``broker_errors`` after a few seconds."""
-        if self._connection.connected:
-            return
-        self._connection.ensure_connection(
-            max_retries=1, interval_start=0, timeout=_CONNECT_TIMEOUT
-        )
+        self._link.connect()
 
     def close(self) -> None:
         """Drop the connection; the next use makes another."""
-        connection = self.__dict__.pop("_connection", None)
-        if connection is not None:
-            connection.release()
+        link = self.__dict__.pop("_link", None)
+        if link is not None:
+            link.close()
 
     def publish(self, batch: Sequence[Outgoing]) -> Published:
         """Send ``batch``, in order. Raises one of ``broker_errors`` when the broker is away."""
+        with self._undisturbed():
+            send = self._publish_confirmed if self._link.is_amqp else self._publish_pipelined
+            published = send(batch)
+        return self._checked(published, batch)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Abandon the connection when its use breaks off, be it by a signal.
+
+        One that is blocked is kept: it tells when that is over.
+        """
         try:
-            if self._is_amqp:
-                return self._checked(self._publish_confirmed(batch), batch)
-            return self._checked(self._publish_pipelined(batch), batch)
-        except self.broker_errors:
-            self.close()
+            yield
+        except BaseException:
+            if not self._link.blocked:
+                self._link.abandon()
             raise
 
     def terminate(self, run_ids: Sequence[str]) -> None:
@@ -159,13 +156,18 @@ class Publisher:
         Raises one of ``broker_errors`` when the broker is away, and DispatchError when its kind
         carries no broadcasts.
         """
-        if not self._connection.supports_exchange_type("fanout"):
-            kind = self._connection.transport.driver_type
+        connection = self._link.connection
+        if not connection.supports_exchange_type("fanout"):
+            kind = connection.transport.driver_type
             raise DispatchError(
                 f"the broker ({kind}) carries no broadcasts, so overlap='cancel_previous' cannot"
                 " end what runs; use Redis or RabbitMQ, or another overlap"
             )
-        self._app.control.revoke(list(run_ids), terminate=True, connection=self._connection)
+        with self._undisturbed():
+            self._link.connect()
+            self._app.control.revoke(
+                list(run_ids), terminate=True, connection=self._link.connection
+            )
 
     def _checked(self, published: Published, batch: Sequence[Outgoing]) -> Published:
         """Return ``published``, unless every run of many was refused.
@@ -181,12 +183,12 @@ class Publisher:
     def _publish_pipelined(self, batch: Sequence[Outgoing]) -> Published:
         try:
             return self._publish_batch(batch)
-        except self._connection.channel_errors as error:
+        except self._link.connection.channel_errors as error:
             return self._publish_each(batch, error)
 
     def _publish_batch(self, batch: Iterable[Outgoing]) -> Published:
         published = Published()
-        producer = self._producer(self._connection)
+        producer = self._producer(self._link.connection)
         with producer.batch():
             for run in batch:
                 self._send(producer, run, published)
@@ -202,7 +204,7 @@ class Publisher:
         for run in batch:
             try:
                 one = self._publish_batch([run])
-            except self._connection.channel_errors as refusal:
+            except self._link.connection.channel_errors as refusal:
                 logger.warning("run %s not taken by the broker: %s", run.run_id, refusal)
                 continue
             published.sent += one.sent
@@ -213,8 +215,8 @@ class Publisher:
 
     def _publish_confirmed(self, batch: Sequence[Outgoing]) -> Published:
         published = Published()
-        channel_errors = self._connection.channel_errors
-        with ConfirmingChannel(self._connection) as confirming:
+        channel_errors = self._link.connection.channel_errors
+        with ConfirmingChannel(self._link) as confirming:
             producer = self._producer(confirming.channel)
             try:
                 for run in batch:
@@ -234,13 +236,13 @@ class Publisher:
         done = {*published.sent, *published.refused}
         for run in (run for run in batch if run.run_id not in done):
             try:
-                with ConfirmingChannel(self._connection) as confirming:
+                with ConfirmingChannel(self._link) as confirming:
                     confirming.label = run.run_id
                     producer = self._producer(confirming.channel)
-                    self._send(producer, run, published, fatal=self._connection.channel_errors)
+                    self._send(producer, run, published, fatal=self._link.connection.channel_errors)
                     confirming.drain()
                     published.sent += confirming.taken
-            except self._connection.channel_errors as error:
+            except self._link.connection.channel_errors as error:
                 if _is_final(error):
                     published.refused[run.run_id] = _refusal(run, error)
 

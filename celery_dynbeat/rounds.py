@@ -72,9 +72,10 @@ class Rounds:
         terminate(self._publisher, asked)
 
     @property
-    def prune_at(self) -> datetime | None:
-        """When the history is to be pruned next; None: nobody has asked yet."""
-        return self._walk.next_at
+    def next_at(self) -> datetime | None:
+        """When the next round is to be made, or batch to be pruned; None: nobody has asked yet."""
+        look_at = None if self._looked_at is None else self._looked_at + self._interval
+        return min((at for at in (look_at, self._walk.next_at) if at is not None), default=None)
 
     def prune(self, now: datetime) -> None:
         """Delete a batch of old history, if it is time."""

@@ -7,12 +7,14 @@
 - ``sent`` for longer than dynbeat_resend_after: the broker forgot its queue, or the queue is long.
   Should both messages arrive, the guard lets one start.
 - past its ``expires_after`` before its first start: recorded as expired instead.
-- of a schedule that is paused by now: revoked. Of a task that is not allowed: failed.
+- of a schedule that is paused by now: revoked. Of a task that is not allowed, or of a row that
+  cannot be read: failed, and the schedule is set aside if the fault is its own.
 
 Taking a run in hand pushes its ``overdue_at`` on, so two beats never publish the same one at once,
 and a beat that dies in the middle leaves it to the next.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -22,11 +24,14 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.events import Event
 from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import max_run_time
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import overlaps, runs, schedules
+from celery_dynbeat.store.rows import Damage, said
+
+logger = logging.getLogger(__name__)
 
 
 def take_overdue(
@@ -40,32 +45,71 @@ def take_overdue(
     These are leased to this beat for dynbeat_dispatch_timeout.
     """
     orphans = runs.revoke_orphans(session, now=now)
-    rows = runs.lock_overdue(session, now=now, limit=settings.batch_size)
+    rows, damaged = runs.lock_overdue(session, now=now, limit=settings.batch_size)
+    _fail_damaged(session, damaged, now=now)
     paused = [row.id for row in rows if not row.enabled and row.origin != Origin.MANUAL]
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
-    forbidden = [row.id for row in rows if _refused(session, row, now=now, settings=settings)]
-    gone = {*paused, *forbidden}
-    overdue = [records.outgoing_again(row, settings=settings) for row in rows if row.id not in gone]
+    left = [row for row in rows if row.id not in paused]
+    overdue = _publishable(session, left, now=now, settings=settings)
     expired = {
         run.run_id for run in overdue if run.expires_at is not None and run.expires_at <= now
     }
     alive = [run for run in overdue if run.run_id not in expired]
     runs.mark_expired(session, sorted(expired), now=now)
     runs.lease(session, [run.run_id for run in alive], overdue_at=now + settings.dispatch_timeout)
-    waiting = _waiting(session, rows, now=now, settings=settings)
-    return orphans + len(rows), [run for run in alive if run.run_id not in waiting]
+    going = {run.run_id for run in alive}
+    asking = [row for row in left if row.id in going]
+    waiting = _waiting(session, asking, now=now, settings=settings)
+    looked_at = orphans + len(rows) + len(damaged)
+    return looked_at, [run for run in alive if run.run_id not in waiting]
 
 
-def _refused(session: Session, row: Row[Any], *, now: datetime, settings: Settings) -> bool:
-    """Return whether the schedule's task is not allowed, by now; then it is set aside."""
-    try:
-        allowed_tasks.check(settings, owner=row.owner, task=row.task)
-    except InvalidScheduleError as error:
-        runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
-        text = f"{type(error).__name__}: {error}"
-        schedules.set_aside(session, schedule_id=row.schedule_id, version=row.version, error=text)
-        return True
-    return False
+def _publishable(
+    session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+) -> list[Outgoing]:
+    """Return the runs as they are sent; those that nobody may or can send are failed."""
+    overdue: list[Outgoing] = []
+    for row in rows:
+        try:
+            allowed_tasks.check(settings, owner=row.owner, task=row.task)
+            # What overlap asks of the row, below, is not to fail for all.
+            max_run_time(row.max_run_time, settings)
+            overdue.append(records.outgoing_again(row, settings=settings))
+        # A task that is not allowed by now, a duration beyond all dates: this run's trouble alone.
+        except Exception as error:  # noqa: BLE001
+            _give_up(session, row, error, now=now)
+    return overdue
+
+
+def _give_up(session: Session, row: Row[Any], error: Exception, *, now: datetime) -> None:
+    logger.error(
+        "run %s is failed, and schedule %r of owner %r set aside: %s",
+        row.id,
+        row.name,
+        row.owner,
+        error,
+        extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
+    )
+    runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
+    schedules.set_aside(
+        session, schedule_id=row.schedule_id, version=row.version, error=said(error)
+    )
+
+
+def _fail_damaged(session: Session, damaged: Sequence[Damage], *, now: datetime) -> None:
+    """Fail runs that cannot be read, themselves or their schedules, which are set aside then."""
+    if not damaged:
+        return
+    for damage in damaged:
+        logger.error(
+            "run %s is failed: %s",
+            damage.id,
+            damage,
+            extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": damage.id},
+        )
+        runs.mark_unpublishable(session, run_id=damage.id, now=now, error=str(damage))
+    theirs = runs.schedules_of(session, [damage.id for damage in damaged])
+    schedules.set_damaged_aside(session, schedules.lock_damaged(session, schedule_ids=theirs))
 
 
 def _waiting(

@@ -7,6 +7,7 @@ polling.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,12 +20,14 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.events import Event
+from celery_dynbeat.link import ask_for_life, bound_answers
 from celery_dynbeat.notify.base import BackOff
 
 logger = logging.getLogger(__name__)
 
 EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mode="transient")
 STOP_WITHIN = 5.0
+ASK_EVERY = 10.0
 _PENDING = "dynbeat_announce"
 
 
@@ -104,6 +107,7 @@ class BrokerListener:
     def _run(self) -> None:
         while not self._stopping.is_set():
             connection = self._app.connection_for_read(heartbeat=10)
+            bound_answers(connection)
             try:
                 self._consume(connection)
             # Each transport has its own errors, and a listener that dies is a beat that is late.
@@ -131,11 +135,15 @@ class BrokerListener:
             self._back_off.succeeded()
             # What changed before the queue was bound was heard by nobody.
             self._wake()
+            asked_at = time.monotonic()
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
                     connection.drain_events(timeout=1)
                 if connection.supports_heartbeats:
                     connection.heartbeat_check()
+                if time.monotonic() - asked_at > ASK_EVERY:
+                    ask_for_life(connection)
+                    asked_at = time.monotonic()
 
     def _on_notice(self, body: Any, message: Any) -> None:
         del body, message

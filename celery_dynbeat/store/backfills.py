@@ -1,6 +1,7 @@
 """Questions to the table of backfills, and those that a backfill asks of the history."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
 from celery_dynbeat.states import REVOKE, Status
+from celery_dynbeat.store import rows
 from celery_dynbeat.store.runs import affected
 
 #: What tells which fire times a row of history stands for.
@@ -26,7 +28,28 @@ def earliest() -> Any:
     return select(func.min(Backfill.next_run_at)).scalar_subquery()
 
 
-def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | None:
+def is_due(*, now: datetime) -> Any:
+    """Return the condition that a backfill is due, as the database itself compares instants."""
+    return select(Backfill.id).where(*_due(now)).limit(1).scalar_subquery()
+
+
+def _due(now: datetime) -> tuple[Any, ...]:
+    return (Backfill.next_run_at.is_not(None), Backfill.next_run_at <= now)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A backfill that cannot go on because it, or its schedule, cannot be read; both are locked.
+
+    ``schedule`` is None when the schedule was set aside before, or the fault is not its own.
+    """
+
+    backfill_id: int
+    backfill: rows.Damage | None
+    schedule: rows.Damage | None
+
+
+def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | Unreadable | None:
     """Return the backfill that has waited longest, with its schedule; both are locked.
 
     None when none is due, or when others hold those that are. A claim and an edit of the schedule
@@ -35,14 +58,45 @@ def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | 
     statement = (
         select(Backfill, Schedule)
         .join(Schedule, Schedule.id == Backfill.schedule_id)
-        .where(Backfill.next_run_at.is_not(None), Backfill.next_run_at <= now)
+        .where(*_due(now))
         .order_by(Backfill.next_run_at)
         .limit(1)
         .with_for_update(skip_locked=True)
         .execution_options(populate_existing=True)
     )
-    row = session.execute(statement).one_or_none()
+    answer = session.execute(statement)
+    try:
+        row = answer.one_or_none()
+    except rows.UNREADABLE:
+        ids = statement.with_only_columns(Backfill.id, Schedule.id, maintain_column_froms=True)
+        both = session.execute(ids).one_or_none()
+        return None if both is None else _unreadable(session, both[0], both[1])
     return None if row is None else (row[0], row[1])
+
+
+def _unreadable(session: Session, backfill_id: int, schedule_id: int) -> Unreadable:
+    backfill, schedule = Backfill.__table__.c, Schedule.__table__.c
+    of_backfill = select(*backfill).where(backfill.id == backfill_id)
+    of_schedule = select(*schedule).where(schedule.id == schedule_id, schedule.error.is_(None))
+    wrong = rows.read(session, of_backfill, key=backfill.id).damaged
+    with_it = rows.read(session, of_schedule, key=schedule.id).damaged
+    return Unreadable(
+        backfill_id=backfill_id,
+        backfill=wrong[0] if wrong else None,
+        schedule=with_it[0] if with_it else None,
+    )
+
+
+def put_off(session: Session, *, backfill_id: int, until: datetime) -> None:
+    """Let nobody look at a backfill before ``until``."""
+    put = update(Backfill).where(Backfill.id == backfill_id).values(next_run_at=until)
+    affected(session, put)
+
+
+def give_up(session: Session, *, backfill_id: int, now: datetime) -> None:
+    """Cancel a backfill without reading it."""
+    ended = {"next_run_at": None, "next_fire_at": None, "finished_at": now, "cancelled": True}
+    affected(session, update(Backfill).where(Backfill.id == backfill_id).values(**ended))
 
 
 def remove_orphans(session: Session, *, now: datetime) -> int:

@@ -10,10 +10,11 @@ from sqlalchemy.orm import join as orm_join
 
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.states import LOSE, RECALL, RERUN, Status
+from celery_dynbeat.store.rows import Found, read
 from celery_dynbeat.store.runs import affected
 
 
-def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Sequence[Row[Any]]:
+def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
     """Return up to ``limit`` running runs whose worker is gone, with what decides their fate.
 
     Gone is a node whose name another process took since, or one of which nothing was heard after
@@ -24,7 +25,7 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Sequen
     candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since)).limit(limit)
     found = session.scalars(candidates).all()
     if not found:
-        return []
+        return Found([], [])
     lock = select(Run.id).where(Run.id.in_(found)).with_for_update(skip_locked=True)
     locked = session.scalars(lock).all()
     statement: Any = (
@@ -42,7 +43,7 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Sequen
         .select_from(_lost_runs().outerjoin(Schedule, Schedule.id == Run.schedule_id))
         .where(Run.id.in_(locked), _is_lost(silent_since))
     )
-    return session.execute(statement).all()
+    return read(session, statement, key=Run.id)
 
 
 def _lost_runs() -> Any:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import Status
+from celery_dynbeat.store.rows import read
 from celery_dynbeat.store.runs import IN_LIST, affected, revoke_unstarted
 
 #: Why a run was cancelled for a newer one.
@@ -17,7 +18,10 @@ REPLACED = "overlap: a newer run took its place"
 
 
 def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row[Any]]:
-    """Return the runs of the schedules that may still end, with what overlap asks of them."""
+    """Return the runs of the schedules that may still end, with what overlap asks of them.
+
+    One that cannot be read stands in nobody's way.
+    """
     found: list[Row[Any]] = []
     for start in range(0, len(schedule_ids), IN_LIST):
         statement: Any = select(
@@ -25,7 +29,7 @@ def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row[An
         ).where(
             Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids[start : start + IN_LIST])
         )
-        found += session.execute(statement).all()
+        found += read(session, statement, key=Run.id).rows
     return found
 
 

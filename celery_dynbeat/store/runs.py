@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, case, func, literal, select, update
+from sqlalchemy import and_, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, Status
+from celery_dynbeat.store.rows import Found, read
 
 #: The longest list of values in one condition; drivers allow some tens of thousands.
 IN_LIST = 1_000
@@ -59,17 +60,18 @@ def mark_sent(
     session: Session,
     ids: Sequence[str],
     *,
+    attempt: int,
     now: datetime,
     overdue_at: datetime,
 ) -> int:
-    """Say that the broker has these runs: what has not started is ``sent`` from now on.
+    """Say that the broker has these runs' messages, which follow ``attempt``: they are sent.
 
-    A worker may have been faster; then the run keeps its state. ``sent_at`` keeps the first time,
-    so that the lag stays what it was.
+    A worker may have been faster; then the run keeps its state, also when it waits for yet another
+    attempt by now. ``sent_at`` keeps the first time, so that the lag stays what it was.
     """
     if not ids:
         return 0
-    unstarted = Run.status.in_(CONFIRM.sources)
+    unstarted = and_(Run.status.in_(CONFIRM.sources), Run.attempt == attempt)
     statement = (
         update(Run)
         .where(Run.id.in_(ids))
@@ -97,10 +99,17 @@ def earliest_overdue() -> Any:
     return select(func.min(Run.overdue_at)).scalar_subquery()
 
 
-def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+def is_overdue(*, now: datetime) -> Any:
+    """Return the condition that a run is overdue, as the database itself compares instants."""
+    overdue = select(Run.id).where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
+    return overdue.limit(1).scalar_subquery()
+
+
+def lock_overdue(session: Session, *, now: datetime, limit: int) -> Found:
     """Return up to ``limit`` overdue runs, oldest first, with what it takes to publish them.
 
-    The rows are locked; rows that another beat has locked are skipped.
+    The rows are locked, also those that cannot be read; rows that another beat has locked are
+    skipped.
     """
     statement: Any = (
         select(
@@ -130,7 +139,13 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Sequence[Row
         .limit(limit)
         .with_for_update(skip_locked=True, of=Run)
     )
-    return session.execute(statement).all()
+    return read(session, statement, key=Run.id)
+
+
+def schedules_of(session: Session, ids: Sequence[str]) -> Sequence[int]:
+    """Return the ids of the schedules of the runs, those that still are there."""
+    statement = select(Run.schedule_id).where(Run.id.in_(ids), Run.schedule_id.is_not(None))
+    return [found for found in session.scalars(statement.distinct()) if found is not None]
 
 
 def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import ScheduleExistsError
+from celery_dynbeat.store.rows import Damage, Found, read, whole
 from celery_dynbeat.triggers import KINDS
 
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
@@ -82,20 +83,20 @@ def lock_due(
     limit: int,
     only: Collection[str] = (),
     without: Collection[str] = (),
-) -> Sequence[Row[Any]]:
+) -> Found:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
     Rows that another beat has locked are skipped, and those of a kind that only a newer version
     knows. SQLite has no row locks and ignores the clause; there the write lock of the transaction
     keeps two beats apart. ``only`` and ``without`` name owners whose schedules alone are wanted, or
-    are not.
+    are not. What is due and cannot be read is locked too.
     """
     statement = due_statement(now=now, limit=limit)
     if only:
         statement = statement.where(Schedule.owner.in_(only))
     if without:
         statement = statement.where(Schedule.owner.not_in(without))
-    return session.execute(statement).all()
+    return read(session, statement, key=Schedule.id)
 
 
 def due_statement(*, now: datetime, limit: int) -> Select[Any]:
@@ -109,15 +110,30 @@ def due_statement(*, now: datetime, limit: int) -> Select[Any]:
     )
 
 
-def lock_unplanned(session: Session, *, limit: int) -> Sequence[Row[Any]]:
+def lock_unplanned(session: Session, *, limit: int) -> Found:
     """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
-    return session.execute(unplanned_statement(limit=limit)).all()
+    return read(session, unplanned_statement(limit=limit), key=Schedule.id)
 
 
 def unplanned_statement(*, limit: int) -> Select[Any]:
     """Return the statement of ``lock_unplanned``."""
     unplanned = select(*_DUE_COLUMNS).where(*_unplanned()).limit(limit)
     return unplanned.with_for_update(skip_locked=True)
+
+
+def lock_damaged(session: Session, *, schedule_ids: Collection[int]) -> Sequence[Damage]:
+    """Return what is wrong with those of the schedules that cannot be read; all are locked.
+
+    Those that another transaction has locked are passed over.
+    """
+    statement = select(*_DUE_COLUMNS).where(Schedule.id.in_(schedule_ids), Schedule.error.is_(None))
+    return read(session, statement.with_for_update(skip_locked=True), key=Schedule.id).damaged
+
+
+def is_due(*, now: datetime) -> Any:
+    """Return the condition that a schedule is due, as the database itself compares instants."""
+    due = select(Schedule.id).where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+    return due.where(_readable()).limit(1).scalar_subquery()
 
 
 def has_unplanned() -> Any:
@@ -190,6 +206,11 @@ def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -
     return bool(result.rowcount == 1)  # type: ignore[attr-defined]
 
 
+def set_damaged_aside(session: Session, damaged: Iterable[Damage]) -> None:
+    """Take schedules that are locked and cannot be read out of the index."""
+    advance(session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in damaged])
+
+
 def add(session: Session, values: Mapping[str, Any]) -> int:
     """Insert one schedule and return its id. Raises ScheduleExistsError when the name is taken."""
     try:
@@ -234,22 +255,28 @@ def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str
 
 def find(session: Session, *, owner: str, name: str) -> Schedule | None:
     """Return the schedule, or None."""
-    return session.scalars(_named(owner, name)).one_or_none()
+    return _only(session, _named(owner, name))
 
 
 def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
     """Return the schedule locked for this transaction, or None; waits for a beat that has it."""
     statement = _named(owner, name).with_for_update().execution_options(populate_existing=True)
-    return session.scalars(statement).one_or_none()
+    return _only(session, statement, edited=True)
 
 
 def lock_id(session: Session, *, schedule_id: int) -> Schedule | None:
     """Do the same by the schedule's id."""
     statement = select(Schedule).where(Schedule.id == schedule_id).with_for_update()
-    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+    return _only(session, statement.execution_options(populate_existing=True), edited=True)
 
 
-def _named(owner: str, name: str) -> Select[Any]:
+def _only(
+    session: Session, statement: Select[Schedule], *, edited: bool = False
+) -> Schedule | None:
+    return next(iter(whole(session, statement, edited=edited)), None)
+
+
+def _named(owner: str, name: str) -> Select[Schedule]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
 
 
@@ -266,7 +293,7 @@ def page(
         statement = statement.where(condition)
     if after is not None:
         statement = statement.where(tuple_(Schedule.owner, Schedule.name) > tuple_(*after))
-    return session.scalars(statement).all()
+    return whole(session, statement)
 
 
 def _conditions(session: Session, matching: Filter) -> Iterable[Any]:

@@ -262,7 +262,6 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="the row cannot be fetched, so the whole claim fails")
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_a_value_that_python_cannot_read_hurts_nobody_else(case, postgresql_url, clock):
     column, value = UNREADABLE[case]

@@ -1,0 +1,223 @@
+"""``dynbeat status``: what is well and what is not. Exit status 1 when anything is wrong."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.db.schema import head
+from celery_dynbeat.health import DatabaseFound, Found, Problem, Verdict, judge, state_of
+from celery_dynbeat.probes import look
+from celery_dynbeat.store.health import Tables
+
+INDENT = 12
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+#: A duration is told in a unit of which there are at least so many.
+_AT_LEAST = 2
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--max-lag",
+    type=click.FloatRange(min=0, min_open=True, max=86_400 * 365),
+    metavar="SECONDS",
+    help="How late a schedule may be. Default: twice dynbeat_poll_interval, and"
+    " dynbeat_dispatch_timeout.",
+)
+@click.pass_context
+def status(context: click.Context, *, as_json: bool, max_lag: float | None) -> None:
+    """Say whether the installation is well, with exit status 1 when it is not."""
+    limit = None if max_lag is None else timedelta(seconds=max_lag)
+    found = look(context.obj.app, max_lag=limit)
+    verdict = judge(found)
+    shown = json.dumps(as_dict(found, verdict)) if as_json else "\n".join(_lines(found, verdict))
+    click.echo(shown)
+    context.exit(0 if verdict.healthy else 1)
+
+
+def as_dict(found: Found, verdict: Verdict) -> dict[str, Any]:
+    """Return what ``--json`` prints; docs/how-to/health.md says what each key means."""
+    database, broker, tables = found.database, found.broker, found.tables
+    return {
+        "healthy": verdict.healthy,
+        "problems": [asdict(problem) for problem in verdict.problems],
+        "warnings": [asdict(warning) for warning in verdict.warnings],
+        "checked_at": _iso(found.now),
+        "max_lag": None if found.limits is None else found.limits.lag.total_seconds(),
+        "database": None if database is None else _database(database),
+        "broker": broker and {**asdict(broker), "reachable": broker.error is None},
+        "notifier": found.notifier,
+        "beats": [_node(found, node) for node in _nodes(tables, NodeKind.BEAT)],
+        "workers": [_node(found, node) for node in _nodes(tables, NodeKind.WORKER)],
+        "schedules": tables and _schedules(found, tables),
+        "runs": tables and _runs(tables),
+        "backfills": tables and asdict(tables.backfills),
+    }
+
+
+def _database(database: DatabaseFound) -> dict[str, Any]:
+    return {
+        "url": database.url,
+        "reachable": database.error is None,
+        "error": database.error,
+        "round_trip_ms": _in(database.round_trip, timedelta(milliseconds=1)),
+        "clock_offset_seconds": _in(database.clock_offset, timedelta(seconds=1)),
+        "schema_ok": database.revision is not None,
+        "revision": database.revision,
+        "needed_revision": head(),
+    }
+
+
+def _node(found: Found, node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "pid": node.pid,
+        "state": _state(found, node),
+        "started_at": _iso(node.started_at),
+        "seen_at": _iso(node.seen_at),
+        "progressed_at": _iso(node.progressed_at),
+        "stopped_at": _iso(node.stopped_at),
+        "error": node.error,
+    }
+
+
+def _schedules(found: Found, tables: Tables) -> dict[str, Any]:
+    return {
+        "due": asdict(tables.due),
+        "oldest_due_at": _iso(tables.oldest_due_at),
+        "lag_seconds": _in(_ago(found, tables.oldest_due_at), timedelta(seconds=1)),
+        "broken": asdict(tables.broken),
+        "broken_first": [
+            {"owner": owner, "name": name, "error": error}
+            for owner, name, error in tables.broken_first
+        ],
+        "passed_over": [
+            {"owner": owner, "name": name, "trigger_kind": kind}
+            for owner, name, kind in tables.passed_over
+        ],
+    }
+
+
+def _runs(tables: Tables) -> dict[str, Any]:
+    return {
+        "overdue": asdict(tables.overdue),
+        "overdue_since": _iso(tables.overdue_since),
+        **{state: asdict(count) for state, count in tables.runs.items()},
+    }
+
+
+def _lines(found: Found, verdict: Verdict) -> Iterator[str]:
+    yield "healthy" if verdict.healthy else "UNHEALTHY"
+    for title, problems in (("problem", verdict.problems), ("warning", verdict.warnings)):
+        for problem in problems:
+            yield from _problem_lines(title, problem)
+    if found.database is not None:
+        yield _line("database", *_database_words(found.database))
+    if found.broker is not None:
+        yield _line("broker", found.broker.url, "away" if found.broker.error else "reached")
+    yield _line("notifier", found.notifier or "?")
+    if found.tables is not None:
+        yield from _table_lines(found, found.tables)
+
+
+def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
+    yield _line(title, problem.text)
+    yield _line("", f"cure: {problem.cure}")
+
+
+def _database_words(database: DatabaseFound) -> Iterator[str]:
+    yield database.url
+    if database.error is not None:
+        yield "away"
+    if database.round_trip is not None:
+        yield f"answers in {database.round_trip / timedelta(milliseconds=1):.1f} ms"
+    if database.revision is not None:
+        yield f"schema {database.revision}"
+    if database.clock_offset is not None:
+        yield f"this clock {database.clock_offset.total_seconds():+.3f} s"
+
+
+def _table_lines(found: Found, tables: Tables) -> Iterator[str]:
+    for kind in NodeKind:
+        yield from _aligned(kind, [_node_words(found, node) for node in _nodes(tables, kind)])
+    late = _ago(found, tables.oldest_due_at)
+    since = _ago(found, tables.overdue_since)
+    yield _line(
+        "schedules",
+        f"due {tables.due}" + (f" (the oldest {_words(late)} late)" if late else ""),
+        f"broken {tables.broken}",
+        f"passed over {len(tables.passed_over)}",
+    )
+    for owner, name, trouble in (*tables.broken_first, *tables.passed_over):
+        yield _line("", f"{owner}/{name}: {trouble.partition(chr(10))[0]}")
+    yield _line(
+        "runs",
+        *(f"{state} {count}" for state, count in tables.runs.items()),
+        f"overdue {tables.overdue}" + (f" (since {_words(since)})" if since else ""),
+    )
+    yield _line("backfills", f"{tables.backfills} going on")
+
+
+def _node_words(found: Found, node: Node) -> list[str]:
+    words = [
+        node.name,
+        _state(found, node).replace("_", " "),
+        f"pid {node.pid}",
+        f"started {_words(_ago(found, node.started_at))} ago",
+        f"seen {_words(_ago(found, node.seen_at))} ago",
+        f"progressed {_words(_ago(found, node.progressed_at))} ago"
+        if node.progressed_at
+        else "never progressed",
+    ]
+    return [*words, node.error.partition("\n")[0]] if node.error else words
+
+
+def _aligned(title: str, rows: list[list[str]]) -> Iterator[str]:
+    if not rows:
+        yield _line(title, "none")
+    widths = [max(len(row[place]) for row in rows if place < len(row)) for place in _places(rows)]
+    for row in rows:
+        yield _line(title, *(cell.ljust(width) for cell, width in zip(row, widths, strict=False)))
+
+
+def _places(rows: Iterable[list[str]]) -> range:
+    return range(max((len(row) for row in rows), default=0))
+
+
+def _line(title: str, *words: str) -> str:
+    return f"  {title:<{INDENT}}{'  '.join(words)}".rstrip()
+
+
+def _nodes(tables: Tables | None, kind: NodeKind) -> list[Node]:
+    return [] if tables is None else [node for node in tables.nodes if node.kind == kind]
+
+
+def _state(found: Found, node: Node) -> str:
+    assert found.now is not None  # noqa: S101 - nodes are read at an instant
+    assert found.limits is not None  # noqa: S101
+    return state_of(node, now=found.now, timeout=found.limits.node_timeout)
+
+
+def _ago(found: Found, instant: datetime | None) -> timedelta | None:
+    return None if instant is None or found.now is None else found.now - instant
+
+
+def _in(duration: timedelta | None, unit: timedelta) -> float | None:
+    return None if duration is None else round(duration / unit, 3)
+
+
+def _iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()
+
+
+def _words(duration: timedelta | None) -> str:
+    seconds = 0.0 if duration is None else max(0.0, duration.total_seconds())
+    for name, size in _UNITS:
+        if seconds >= _AT_LEAST * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,251 @@
+"""Whether an installation is well, judged by what was found of it. Reads nothing itself.
+
+database or broker away, tables behind      unhealthy
+no beat makes progress                      unhealthy
+a schedule is due and nobody takes it up    unhealthy, after max_lag
+a run is overdue and nobody publishes it    unhealthy, after twice dynbeat_dispatch_timeout
+no worker lives                             unhealthy when runs wait for one, after max_lag
+one beat of several makes no progress, no worker and nothing to do, schedules that are broken
+or that only a newer version can plan       a warning
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.settings import Settings
+from celery_dynbeat.states import Status
+from celery_dynbeat.store.health import Tables
+
+#: A node that fell silent or stopped is shown for so long.
+SHOWN_FOR = timedelta(hours=1)
+
+
+class NodeState(StrEnum):
+    """What the row of a node says."""
+
+    #: It has begun and not come to progress yet.
+    STARTING = "starting"
+    WORKING = "working"
+    #: It gives signs of life, and none of progress.
+    NO_PROGRESS = "no_progress"
+    #: It fell silent without a word.
+    GONE = "gone"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """For how long something may last before it is a problem."""
+
+    node_timeout: timedelta
+    lag: timedelta
+    overdue: timedelta
+
+    @classmethod
+    def of(cls, settings: Settings, *, max_lag: timedelta | None = None) -> "Limits":
+        """Return those of the settings.
+
+        Without ``max_lag`` a schedule may be late by two looks of a beat that hears of no change,
+        and by a run of another beat that has to be sent again.
+        """
+        default = 2 * settings.poll_interval + settings.dispatch_timeout
+        return cls(
+            node_timeout=settings.node_timeout,
+            lag=default if max_lag is None else max_lag,
+            overdue=2 * settings.dispatch_timeout,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, under a stable ``code``, and what to do about it."""
+
+    code: str
+    text: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseFound:
+    """The database; ``clock_offset`` is this host's clock less the database's.
+
+    ``behind`` says what is wrong with the tables, None when nothing is.
+    """
+
+    url: str
+    error: str | None = None
+    round_trip: timedelta | None = None
+    clock_offset: timedelta | None = None
+    revision: str | None = None
+    behind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFound:
+    """The broker, and why it was not reached."""
+
+    url: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found of an installation at the database's instant ``now``.
+
+    ``tables`` is None where they could not be read, ``misconfigured`` what kept from looking.
+    """
+
+    misconfigured: str | None = None
+    now: datetime | None = None
+    database: DatabaseFound | None = None
+    broker: BrokerFound | None = None
+    notifier: str | None = None
+    tables: Tables | None = None
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong, and what may become so."""
+
+    problems: Sequence[Problem]
+    warnings: Sequence[Problem]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
+    """Return what ``node`` is at ``now``."""
+    if node.stopped_at is not None:
+        return NodeState.STOPPED
+    if now - node.seen_at > timeout:
+        return NodeState.GONE
+    if now - (node.progressed_at or node.started_at) > timeout:
+        return NodeState.NO_PROGRESS
+    return NodeState.STARTING if node.progressed_at is None else NodeState.WORKING
+
+
+def judge(found: Found) -> Verdict:
+    """Return the problems and warnings of an installation."""
+    problems = [*_services(found)]
+    warnings: list[Problem] = []
+    if found.tables is not None and found.now is not None and found.limits is not None:
+        look = _Look(found.tables, found.now, found.limits)
+        problems += look.problems()
+        warnings += look.warnings()
+    return Verdict(problems, warnings)
+
+
+def _services(found: Found) -> Iterator[Problem]:
+    if found.misconfigured is not None:
+        yield Problem("configuration", found.misconfigured, "mend the Celery configuration")
+    database, broker = found.database, found.broker
+    if database is not None and database.error is not None:
+        cure = "see that its server runs, and that dynbeat_database_url and its account are right"
+        yield Problem("database_away", f"the database is away: {database.error}", cure)
+    if database is not None and database.behind is not None:
+        cure = "run `celery -A your_app dynbeat schema upgrade`"
+        yield Problem("schema_behind", database.behind.partition(": run `")[0], cure)
+    if broker is not None and broker.error is not None:
+        cure = "see that its server runs, and that broker_url and its account are right"
+        yield Problem("broker_away", f"the broker is away: {broker.error}", cure)
+
+
+class _Look:
+    """A look at the tables."""
+
+    def __init__(self, tables: Tables, now: datetime, limits: Limits) -> None:
+        self._tables, self._now, self._limits = tables, now, limits
+        self._beats = self._states(NodeKind.BEAT)
+        self._workers = self._states(NodeKind.WORKER)
+
+    def _states(self, kind: NodeKind) -> list[tuple[Node, NodeState]]:
+        nodes = [node for node in self._tables.nodes if node.kind == kind]
+        timeout = self._limits.node_timeout
+        return [(node, state_of(node, now=self._now, timeout=timeout)) for node in nodes]
+
+    def problems(self) -> Iterator[Problem]:
+        if not any(state is NodeState.WORKING for _, state in self._beats):
+            yield self._no_beat()
+        yield from self._late()
+        if self._worker_is_missing() and self._runs_wait():
+            yield self._no_worker()
+
+    def warnings(self) -> Iterator[Problem]:
+        if any(state is NodeState.WORKING for _, state in self._beats):
+            yield from map(_hindered, self._without_progress())
+        if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
+            yield self._no_worker()
+        if self._tables.broken.count:
+            text = f"{self._tables.broken} schedules are set aside with an error"
+            yield Problem("schedules_broken", text, "mend or delete them; an edit plans them anew")
+        if self._tables.passed_over:
+            text = "schedules are passed over: this version does not know their kind of trigger"
+            yield Problem(
+                "schedules_passed_over", text, "finish the upgrade of all beats, or mend the rows"
+            )
+
+    def _without_progress(self) -> list[Node]:
+        return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
+
+    def _no_beat(self) -> Problem:
+        living = (NodeState.STARTING, NodeState.NO_PROGRESS)
+        for node, state in self._beats:
+            if state in living:
+                return _hindered(node)
+        cure = "start one: `celery -A your_app beat`; its log says why it ended"
+        return Problem("no_beat", "no beat is alive: nothing is sent", cure)
+
+    def _late(self) -> Iterator[Problem]:
+        lag = _since(self._tables.oldest_due_at, self._now)
+        if lag > self._limits.lag:
+            text = f"{self._tables.due} schedules are due, the oldest is {_seconds(lag)} late"
+            cure = "look at beat's log; if beats only cannot keep up, start another"
+            yield Problem("schedules_late", f"{text} (limit {_seconds(self._limits.lag)})", cure)
+        overdue = _since(self._tables.overdue_since, self._now)
+        if overdue > self._limits.overdue:
+            limit = _seconds(self._limits.overdue)
+            text = f"{self._tables.overdue} runs are overdue, one for {_seconds(overdue)}"
+            cure = "look at beat's log: nobody publishes them again"
+            yield Problem("runs_overdue", f"{text} (limit {limit})", cure)
+
+    def _a_worker_lives(self) -> bool:
+        living = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
+        return any(state in living for _, state in self._workers)
+
+    def _worker_is_missing(self) -> bool:
+        """Return whether none has lived for longer than it takes to start one again."""
+        ends = [node.stopped_at or node.seen_at for node, _ in self._workers]
+        left = not ends or self._now - max(ends) > self._limits.lag
+        return left and not self._a_worker_lives()
+
+    def _runs_wait(self) -> bool:
+        return self._tables.runs[Status.SENT].count > 0
+
+    def _no_worker(self) -> Problem:
+        text = f"no worker is alive, and {self._tables.runs[Status.SENT]} runs wait for one"
+        cure = "start one with the same application: `celery -A your_app worker`"
+        return Problem("no_worker", text, cure)
+
+
+def _hindered(node: Node) -> Problem:
+    text = f"beat {node.name} is alive and makes no progress"
+    return Problem(
+        "beat_hindered",
+        text if node.error is None else f"{text}: {node.error}",
+        "mend what the error and its log say; without either, restart it",
+    )
+
+
+def _since(instant: datetime | None, now: datetime) -> timedelta:
+    return timedelta(0) if instant is None else now - instant
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.1f} s"

@@ -1,0 +1,167 @@
+"""What the tables tell of an installation's health.
+
+Each question reads the front of an index and stops at a limit, so a million rows cost no more than
+a thousand; save ``broken``, which on PostgreSQL and SQLite no index serves, and the nodes, of which
+there are as many as processes within nodes.FORGET_AFTER.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, func, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
+from celery_dynbeat.states import UNFINISHED
+from celery_dynbeat.store import schedules
+from celery_dynbeat.triggers import KINDS
+
+#: What is more than this is said to be so many "and more".
+MOST_COUNTED = 1_000
+#: Of the runs that have not ended, those that are looked at.
+MOST_RUNS = 10_000
+MOST_NODES = 200
+MOST_NAMED = 5
+#: Characters of an error.
+MOST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many there are; with ``more``, at least so many."""
+
+    count: int
+    more: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.count}+" if self.more else str(self.count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """The answers of one moment. Instants are None where there is nothing of the kind.
+
+    ``runs`` counts those that have not ended, by status. ``broken`` and ``passed_over`` hold owner
+    and name of MOST_NAMED schedules at most, and the error or the kind of trigger of each.
+    """
+
+    nodes: Sequence[Node]
+    due: Count
+    oldest_due_at: datetime | None
+    broken: Count
+    broken_first: Sequence[tuple[str, str, str]]
+    passed_over: Sequence[tuple[str, str, str]]
+    overdue: Count
+    overdue_since: datetime | None
+    runs: Mapping[str, Count]
+    backfills: Count
+
+
+def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
+    """Return what the tables say at ``now``; of nodes those with a sign of life since then."""
+    broken = session.execute(broken_statement()).all()
+    unknown = schedules.unreadable(session, now=now, limit=MOST_NAMED)
+    due = session.scalars(due_statement(now=now)).all()
+    overdue = session.scalars(overdue_statement(now=now)).all()
+    return Tables(
+        nodes=[
+            node
+            for kind in NodeKind
+            for node in session.scalars(nodes_statement(kind, since=nodes_since))
+        ],
+        due=_counted(due),
+        oldest_due_at=due[0] if due else None,
+        broken=_counted(broken),
+        broken_first=[(row.owner, row.name, row.error) for row in sorted(broken)[:MOST_NAMED]],
+        passed_over=[(row.owner, row.name, row.trigger_kind) for row in unknown],
+        overdue=_counted(overdue),
+        overdue_since=overdue[0] if overdue else None,
+        runs=_by_status(session.execute(runs_statement()).all()),
+        backfills=_counted(session.scalars(backfills_statement()).all()),
+    )
+
+
+def _counted(rows: Sequence[Any]) -> Count:
+    return Count(min(len(rows), MOST_COUNTED), len(rows) > MOST_COUNTED)
+
+
+def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
+    found = {row.status: row.number for row in rows}
+    more = sum(found.values()) > MOST_RUNS
+    return {str(status): Count(found.get(status, 0), more) for status in UNFINISHED}
+
+
+def due_statement(*, now: datetime) -> Select[Any]:
+    """Return the statement for the schedules that beat should have taken up, oldest first."""
+    return (
+        select(Schedule.next_run_at)
+        .where(
+            Schedule.next_run_at.is_not(None),
+            Schedule.next_run_at <= now,
+            Schedule.trigger_kind.in_(KINDS),
+        )
+        .order_by(Schedule.next_run_at, Schedule.id)
+        .limit(MOST_COUNTED + 1)
+    )
+
+
+def overdue_statement(*, now: datetime) -> Select[Any]:
+    """Return the statement for the runs that beat should have published again, oldest first."""
+    return (
+        select(Run.overdue_at)
+        .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
+        .order_by(Run.overdue_at)
+        .limit(MOST_COUNTED + 1)
+    )
+
+
+def runs_statement() -> Select[Any]:
+    """Return the statement that counts the runs that have not ended by their status."""
+    unfinished = (
+        select(Run.status)
+        .where(Run.finished_at.is_(None))
+        # In the order of an index, lest the planner should think of reading the history.
+        .order_by(Run.finished_at, Run.schedule_id)
+        .limit(MOST_RUNS + 1)
+        .subquery()
+    )
+    status = unfinished.c.status
+    return select(status, func.count().label("number")).group_by(status)
+
+
+def broken_statement() -> Select[Any]:
+    """Return the statement for the schedules that beat has set aside, in any order."""
+    # Three conditions that "broken" implies: MySQL's index of the unplanned leads there by them.
+    return (
+        select(
+            Schedule.id,
+            Schedule.owner,
+            Schedule.name,
+            func.substr(Schedule.error, 1, MOST_TEXT).label("error"),
+        )
+        .where(
+            Schedule.enabled,
+            Schedule.finished_at.is_(None),
+            Schedule.next_run_at.is_(None),
+            Schedule.error.is_not(None),
+        )
+        .limit(MOST_COUNTED + 1)
+    )
+
+
+def backfills_statement() -> Select[Any]:
+    """Return the statement for the backfills that go on."""
+    return (
+        select(Backfill.next_run_at)
+        .where(Backfill.next_run_at.is_not(None))
+        .order_by(Backfill.next_run_at)
+        .limit(MOST_COUNTED + 1)
+    )
+
+
+def nodes_statement(kind: NodeKind, *, since: datetime) -> Select[Any]:
+    """Return the statement for the nodes of a kind, those heard of last first."""
+    statement = select(Node).where(Node.kind == kind, Node.seen_at >= since)
+    return statement.order_by(Node.seen_at.desc(), Node.name).limit(MOST_NODES)

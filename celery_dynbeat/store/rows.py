@@ -1,0 +1,147 @@
+"""Rows that the database holds and Python cannot read: dates beyond its calendar, monstrous JSON.
+
+Nobody but a hand at the database's prompt writes them. A driver gives all rows of an answer or
+none, so one such row would hide the others; here it is told apart from them. The failure is the
+client's alone: the server has answered, its transaction is sound, and the locks are held.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, Select, select
+from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm.attributes import flag_modified, set_committed_value
+
+from celery_dynbeat.db.models import Schedule
+
+#: What the reading of an answer raises when a value cannot be understood.
+UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    DataError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+#: What is beat's to decide, not the user's.
+_PLANNED = ("next_fire_at", "next_run_at", "finished_at")
+#: Of the text of an error, what is kept.
+LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Why the row ``id`` cannot be read: its ``column``, and what reading that raised."""
+
+    id: Any
+    column: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return said(self.error, of=f"column {self.column}: ")
+
+
+class Found(NamedTuple):
+    """The rows of an answer, in its order, and what is wrong with those that are missing."""
+
+    rows: Sequence[Row[Any]]
+    damaged: Sequence[Damage]
+
+
+def said(error: Exception, *, of: str = "") -> str:
+    """Return ``error`` as it is shown on the row that it concerns: its type and what it says."""
+    # Not SQLAlchemy's text: it appends the statement.
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    text = f"{type(original).__name__}: {of}{original}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def read(session: Session, statement: Select[Any], *, key: Any) -> Found:
+    """Return what ``statement`` finds; ``key`` is the column that tells its rows apart.
+
+    Locks are those of the statement. Where all rows can be read, this is one query.
+    """
+    # Not within the try: what this raises is the server's.
+    answer = session.execute(statement)
+    try:
+        return Found(answer.all(), [])
+    except UNREADABLE:
+        ids = session.scalars(statement.with_only_columns(key, maintain_column_froms=True)).all()
+    return _apart(session, statement, key, ids)
+
+
+def _apart(session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]) -> Found:
+    """Read the rows by halves, until those that cannot be read stand alone."""
+    answer = session.execute(statement.where(key.in_(ids)))
+    try:
+        return Found(answer.all(), [])
+    except UNREADABLE as error:
+        if len(ids) == 1:
+            return Found([], [_damage(session, statement, key, ids[0], error)])
+    middle = len(ids) // 2
+    older = _apart(session, statement, key, ids[:middle])
+    newer = _apart(session, statement, key, ids[middle:])
+    return Found([*older.rows, *newer.rows], [*older.damaged, *newer.damaged])
+
+
+def _damage(
+    session: Session, statement: Select[Any], key: Any, row_id: Any, error: Exception
+) -> Damage:
+    for column in statement.selected_columns:
+        single = statement.with_only_columns(column, maintain_column_froms=True)
+        answer = session.execute(single.where(key == row_id))
+        try:
+            answer.all()
+        except UNREADABLE as its_own:
+            return Damage(row_id, str(column), its_own)
+    return Damage(row_id, "?", error)
+
+
+def whole(
+    session: Session, statement: Select[Schedule], *, edited: bool = False
+) -> Sequence[Schedule]:
+    """Return the schedules that ``statement`` finds, also those that cannot be read whole.
+
+    There what cannot be read is None, and ``error`` says what that is, save where it says already
+    why the schedule was set aside. Nothing of that is written, save that with ``edited`` the next
+    flush takes away what beat had planned, where it is what cannot be read.
+    """
+    answer = session.scalars(statement)
+    try:
+        return answer.all()
+    except UNREADABLE:
+        ids = session.scalars(statement.with_only_columns(Schedule.id)).all()
+    return [_patched(session, statement, row_id, edited=edited) for row_id in ids]
+
+
+def _patched(
+    session: Session, statement: Select[Schedule], row_id: int, *, edited: bool
+) -> Schedule:
+    statement = statement.where(Schedule.id == row_id)
+    answer = session.scalars(statement)
+    try:
+        return answer.one()
+    except UNREADABLE:
+        damaged = _damages(session, row_id)
+    left_out = [defer(getattr(Schedule, name)) for name in damaged]
+    row = session.scalars(statement.options(*left_out)).one()
+    for name in damaged:
+        set_committed_value(row, name, None)
+        if edited and name in _PLANNED:
+            flag_modified(row, name)
+    if row.error is None and damaged:
+        set_committed_value(row, "error", "; ".join(str(each) for each in damaged.values()))
+    return row
+
+
+def _damages(session: Session, schedule_id: int) -> dict[str, Damage]:
+    found: dict[str, Damage] = {}
+    for column in Schedule.__table__.columns:
+        answer = session.execute(select(column).where(Schedule.id == schedule_id))
+        try:
+            answer.all()
+        except UNREADABLE as error:
+            found[column.name] = Damage(schedule_id, str(column), error)
+    return found

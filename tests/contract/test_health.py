@@ -1,0 +1,443 @@
+"""What counts as healthy."""
+
+import json
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from celery import Celery
+
+from celery_dynbeat import Cron, Dynbeat, Every
+from celery_dynbeat.cli.status import as_dict
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.health import judge
+from celery_dynbeat.probes import look
+from celery_dynbeat.states import Status
+from celery_dynbeat.store import health, nodes
+from celery_dynbeat.store.health import MOST_COUNTED, MOST_NAMED, Count
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.hands import HandWorker
+from tests.support.servers.machine import free_port
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+TIMEOUT = MINUTE
+#: Of the default settings: twice dynbeat_poll_interval, and dynbeat_dispatch_timeout.
+MAX_LAG = timedelta(seconds=40)
+
+
+def found(dynbeat, **options):
+    """Return what JSON says of the installation."""
+    result = look(dynbeat.app, **options)
+    return json.loads(json.dumps(as_dict(result, judge(result))))
+
+
+def codes(report, kind="problems"):
+    return [problem["code"] for problem in report[kind]]
+
+
+def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
+    """Let a node say that it is alive."""
+    now = dynbeat.context.clock.now()
+    life = nodes.Life(
+        kind=kind,
+        name=name,
+        pid=os.getpid(),
+        seen_at=now,
+        progressed_at=now if progressed else None,
+        error=error,
+    )
+    work = partial(nodes.enter, life=life, started_at=now)
+    dynbeat.context.database.run(work)
+
+
+def pulse(dynbeat, *, name, progressed_at=None):
+    """Let a beat that has begun say that it is alive, and no more."""
+    now = dynbeat.context.clock.now()
+    beat = {"kind": NodeKind.BEAT, "name": name, "pid": os.getpid()}
+    life = nodes.Life(**beat, seen_at=now, progressed_at=progressed_at)
+    assert dynbeat.context.database.run(partial(nodes.refresh, life=life))
+
+
+@pytest.fixture
+def crew(dynbeat):
+    """Give the function by which a beat and a worker say that they are alive and at work."""
+
+    def say():
+        live(dynbeat)
+        live(dynbeat, NodeKind.WORKER, "w1@test")
+
+    say()
+    return say
+
+
+@pytest.mark.usefixtures("crew")
+def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
+    report = found(dynbeat)
+
+    assert (report["healthy"], report["problems"], report["warnings"]) == (True, [], [])
+    assert report["checked_at"] == START.isoformat()
+    assert report["max_lag"] == MAX_LAG.total_seconds()
+    assert report["notifier"] == "polling"
+    assert report["database"]["revision"] == report["database"]["needed_revision"]
+    assert report["schedules"] == {
+        "due": {"count": 0, "more": False},
+        "oldest_due_at": None,
+        "lag_seconds": None,
+        "broken": {"count": 0, "more": False},
+        "broken_first": [],
+        "passed_over": [],
+    }
+
+
+@pytest.mark.usefixtures("crew")
+def test_the_hosts_clock_is_compared_with_the_databases(dynbeat):
+    offset = found(dynbeat)["database"]["clock_offset_seconds"]
+
+    # A file has no clock of its own.
+    assert (offset is None) == dynbeat.context.database.capabilities.embedded
+    assert offset is None or abs(offset) < 5
+
+
+@pytest.mark.usefixtures("crew")
+def test_without_a_beat_nothing_is_well(dynbeat, clock):
+    clock.advance(TIMEOUT + SECOND)
+
+    report = found(dynbeat)
+
+    assert codes(report) == ["no_beat"]
+    assert report["beats"][0]["state"] == "gone"
+    assert report["workers"][0]["state"] == "gone"
+    assert codes(report, "warnings") == ["no_worker"]
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_beat_is_at_work_for_as_long_as_the_node_timeout(dynbeat, clock):
+    clock.advance(TIMEOUT)
+
+    assert found(dynbeat)["beats"][0]["state"] == "working"
+
+
+def test_a_beat_that_makes_no_progress_is_no_beat(dynbeat):
+    live(dynbeat, progressed=False, error="OperationalError: no route to the broker")
+
+    report = found(dynbeat)
+
+    assert codes(report) == ["beat_hindered"]
+    assert "no route to the broker" in report["problems"][0]["text"]
+    assert report["beats"][0]["state"] == "starting"
+
+
+def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
+    live(dynbeat, name="b1", progressed=False)
+    live(dynbeat, name="b2")
+    one_starts = found(dynbeat)
+    clock.advance(TIMEOUT + SECOND)
+    pulse(dynbeat, name="b1")
+    live(dynbeat, name="b2")
+
+    one_hangs = found(dynbeat)
+
+    assert one_starts["healthy"]
+    assert one_hangs["healthy"]
+    assert "beat_hindered" not in codes(one_starts, "warnings")
+    assert "beat_hindered" in codes(one_hangs, "warnings")
+    assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
+
+
+def test_progress_ages_like_a_sign_of_life(dynbeat, clock):
+    live(dynbeat)
+    progressed_at = clock.now()
+    clock.advance(TIMEOUT + SECOND)
+    pulse(dynbeat, name="b1", progressed_at=progressed_at)
+
+    assert codes(found(dynbeat)) == ["beat_hindered"]
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_node_that_has_gone_is_shown_for_an_hour(dynbeat, clock):
+    name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
+    live(dynbeat, name="b2")
+    dynbeat.context.database.run(partial(nodes.leave, now=clock.now(), **name))
+
+    clock.advance(timedelta(hours=1))
+    shown = {node["name"]: node["state"] for node in found(dynbeat)["beats"]}
+    clock.advance(SECOND)
+
+    assert shown == {"b1": "gone", "b2": "stopped"}
+    assert found(dynbeat)["beats"] == []
+
+
+def test_a_schedule_that_nobody_takes_up_is_late(dynbeat, mine, clock, crew):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    clock.advance(MINUTE + MAX_LAG)
+    crew()
+    in_time = found(dynbeat)
+    clock.advance(SECOND)
+    crew()
+    late = found(dynbeat)
+
+    assert in_time["healthy"]
+    assert in_time["schedules"]["due"] == {"count": 1, "more": False}
+    assert in_time["schedules"]["lag_seconds"] == MAX_LAG.total_seconds()
+    assert codes(late) == ["schedules_late"]
+    assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
+
+
+def test_how_late_a_schedule_may_be_can_be_said(dynbeat, mine, clock, crew):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE + 10 * SECOND)
+    crew()
+
+    assert codes(found(dynbeat, max_lag=9 * SECOND)) == ["schedules_late"]
+    assert found(dynbeat, max_lag=10 * SECOND)["healthy"]
+
+
+def test_a_schedule_that_is_taken_up_is_not_late(dynbeat, mine, clock, beat, crew):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(hours=1))
+    crew()
+    assert not found(dynbeat)["healthy"]
+
+    beat.run_until_idle()
+
+    report = found(dynbeat)
+    assert report["healthy"]
+    assert report["runs"]["sent"] == {"count": 1, "more": False}
+
+
+def test_a_run_that_nobody_publishes_again_is_a_problem(dynbeat, mine, clock, crew):
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
+    # Overdue from its birth.
+    mine.run_now("n")
+
+    clock.advance(MINUTE)
+    crew()
+    in_time = found(dynbeat)
+    clock.advance(SECOND)
+    crew()
+    overdue = found(dynbeat)
+
+    assert in_time["healthy"]
+    assert in_time["runs"]["overdue"] == {"count": 1, "more": False}
+    assert codes(overdue) == ["runs_overdue"]
+    assert overdue["runs"]["overdue_since"] == START.isoformat()
+
+
+def test_no_worker_is_a_problem_only_when_runs_wait_for_one(dynbeat, mine, beat):
+    live(dynbeat)
+    assert codes(found(dynbeat), "warnings") == ["no_worker"]
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    waiting = found(dynbeat)
+
+    assert codes(waiting) == ["no_worker"]
+    assert codes(waiting, "warnings") == []
+    assert "1 runs wait for one" in waiting["problems"][0]["text"]
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_worker_that_is_started_again_is_not_missed(dynbeat, mine, clock, beat):
+    clock.advance(10 * MINUTE)
+    worker = {"kind": NodeKind.WORKER, "name": "w1@test", "pid": os.getpid()}
+    dynbeat.context.database.run(partial(nodes.leave, now=clock.now(), **worker))
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)))
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    clock.advance(MAX_LAG)
+    live(dynbeat)
+    at_once = found(dynbeat)
+    clock.advance(SECOND)
+
+    assert at_once["healthy"]
+    assert codes(at_once, "warnings") == ["no_worker"]
+    assert codes(found(dynbeat)) == ["no_worker"]
+
+
+def test_a_worker_that_only_lives_has_its_runs_in_hand(dynbeat, mine, beat):
+    live(dynbeat)
+    live(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    beat.run_until_idle()
+
+    report = found(dynbeat)
+
+    assert report["healthy"]
+    assert report["workers"][0]["state"] == "starting"
+
+
+@pytest.mark.usefixtures("crew")
+def test_runs_that_have_not_ended_are_counted_by_their_state(dynbeat, mine, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(5):
+        mine.run_now("n")
+    beat.run_until_idle()
+    worker = HandWorker(dynbeat)
+    for run in sent[:4]:
+        assert worker.start(run)
+    worker.finish(sent[0])
+    worker.finish(sent[1], Status.RETRYING)
+    mine.run_now("n")
+
+    runs = found(dynbeat)["runs"]
+
+    numbers = {state: runs[state]["count"] for state in ("pending", "sent", "running", "retrying")}
+    assert numbers == {"pending": 1, "sent": 1, "running": 2, "retrying": 1}
+
+
+@pytest.mark.usefixtures("crew")
+def test_more_than_the_most_is_counted_as_so_many_and_more(dynbeat, monkeypatch):
+    monkeypatch.setattr(health, "MOST_COUNTED", 3)
+    monkeypatch.setattr(health, "MOST_RUNS", 3)
+    mine = dynbeat.schedules.for_owner("user:42")
+    for number in range(5):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
+        mine.run_now(f"n{number}")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = '2026-11-21 08:59:00'")
+
+    report = found(dynbeat)
+
+    three = {"count": 3, "more": True}
+    assert report["schedules"]["due"] == three
+    assert report["runs"]["overdue"] == three
+    assert report["runs"]["pending"]["more"]
+    assert (str(Count(3, more=True)), str(Count(3))) == ("3+", "3")
+
+
+@pytest.mark.usefixtures("crew")
+def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine):
+    dynbeat.schedules.create_many(
+        {"owner": "user:42", "name": f"n{number:04}", "task": "t", "trigger": MINUTELY}
+        for number in range(MOST_COUNTED + 2)
+    )
+    mine.create("well", task="t", trigger=MINUTELY)
+    broken = "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no\nmore' WHERE name LIKE"
+    execute(dynbeat, f"{broken} 'n%'")
+
+    report = found(dynbeat)
+
+    assert report["healthy"]
+    assert codes(report, "warnings") == ["schedules_broken"]
+    assert report["schedules"]["broken"] == {"count": MOST_COUNTED, "more": True}
+    first = report["schedules"]["broken_first"]
+    assert len(first) == MOST_NAMED
+    assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_schedule_that_only_a_newer_version_can_plan_is_named_and_not_late(dynbeat, mine):
+    mine.create("n", task="t", trigger=Cron("0 9 * * *"))
+    newer = "UPDATE dynbeat_schedule SET trigger_kind = 'moon', next_run_at = '2026-11-20 09:00:00'"
+    execute(dynbeat, newer)
+
+    report = found(dynbeat)
+
+    assert report["healthy"]
+    assert codes(report, "warnings") == ["schedules_passed_over"]
+    named = [{"owner": "user:42", "name": "n", "trigger_kind": "moon"}]
+    assert report["schedules"]["passed_over"] == named
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_backfill_that_goes_on_is_counted(dynbeat, mine):
+    mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
+    mine.backfill("n", start=START - timedelta(hours=2), end=START - timedelta(hours=1))
+
+    assert found(dynbeat)["backfills"] == {"count": 1, "more": False}
+
+
+def test_tables_that_are_not_there_are_not_made(database_url, clock):
+    with application(database_url, clock=clock) as dynbeat:
+        if dynbeat.context.database.capabilities.embedded:
+            dynbeat.context.database.engine.connect().close()
+
+        report = found(dynbeat)
+
+        assert codes(report) == ["schema_behind"]
+        assert "dynbeat schema upgrade" in report["problems"][0]["cure"]
+        assert not report["database"]["schema_ok"]
+        assert report["schedules"] is None
+        assert codes(found(dynbeat)) == ["schema_behind"]
+
+
+@pytest.mark.usefixtures("crew")
+def test_tables_of_an_older_version_are_behind(dynbeat):
+    execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0001'")
+
+    report = found(dynbeat)
+
+    assert codes(report) == ["schema_behind"]
+    assert "at revision 0001, this version needs" in report["problems"][0]["text"]
+
+
+@pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
+def test_a_database_that_refuses_is_away(driver):
+    with application(f"{driver}://u:s3cret@127.0.0.1:{free_port()}/d") as dynbeat:
+        report = found(dynbeat)
+
+    assert codes(report) == ["database_away"]
+    assert "OperationalError" in report["database"]["error"]
+    assert "s3cret" not in json.dumps(report)
+
+
+@pytest.mark.parametrize("broker", ["redis://:s3c/ret@127.0.0.1/0", "odd://u:s3c/ret@h", "amqp://"])
+def test_a_broker_that_cannot_be_had_is_away_without_its_password(sqlite_url, broker):
+    broker = broker.replace("amqp://", f"amqp://u:s3c@127.0.0.1:{free_port()}//")
+    app = Celery("contract", broker=broker, set_as_current=False)
+    app.conf.update(dynbeat_database_url=sqlite_url)
+    dynbeat = Dynbeat(app)
+
+    report = found(dynbeat)
+
+    assert "broker_away" in codes(report)
+    assert not report["broker"]["reachable"]
+    assert "s3c" not in json.dumps(report)
+    dynbeat.context.database.dispose()
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_connections_and_says_nothing_is_away():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        application(f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d") as dynbeat,
+    ):
+        began = time.monotonic()
+        report = found(dynbeat)
+        took = time.monotonic() - began
+
+    assert codes(report) == ["database_away"]
+    assert "no answer within 8 s" in report["database"]["error"]
+    assert took < 10
+    # Its thread ends with the connection.
+    for thread in threading.enumerate():
+        if thread.name == "dynbeat-probe":
+            thread.join(30)
+
+
+def test_a_notifier_that_is_not_to_be_had_is_a_wrong_configuration(sqlite_url):
+    app = Celery("contract", broker="memory://", set_as_current=False)
+    app.conf.update(dynbeat_database_url=sqlite_url, dynbeat_notifier="postgresql")
+
+    report = found(Dynbeat(app))
+
+    assert codes(report) == ["configuration"]
+    assert "needs a PostgreSQL database" in report["problems"][0]["text"]
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_clock_that_was_set_back_makes_nobody_dead_or_late(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.move_to(START - timedelta(hours=3))
+
+    report = found(dynbeat)
+
+    assert report["healthy"]
+    assert report["schedules"]["lag_seconds"] is None

@@ -1,0 +1,71 @@
+"""What each question of ``dynbeat status`` to the tables costs, however many rows there are."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import select, text
+
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.store import health
+from celery_dynbeat.store.health import MOST_COUNTED
+from tests.support.applications import application, execute
+
+ROWS = 20_000
+MANY = f"""
+    INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec, next_run_at)
+    SELECT 'crowd', 'n' || n, 't', 'every', 'PT1H', TIMESTAMPTZ '2026-11-21 08:00:00Z'
+      + n * INTERVAL '1 second' FROM generate_series(1, {ROWS}) AS s(n)
+"""
+HISTORY = f"""
+    INSERT INTO dynbeat_run (id, owner, name, task, scheduled_for, status, finished_at, overdue_at)
+    SELECT gen_random_uuid(), 'crowd', 'n', 't', now(), {{status}}, {{finished}}, {{overdue}}
+      FROM generate_series(1, {ROWS}) AS s(n)
+"""
+LOADS = (
+    MANY,
+    HISTORY.format(status="'succeeded'", finished="now()", overdue="NULL"),
+    HISTORY.format(status="'sent'", finished="NULL", overdue="'2026-11-20'"),
+    "ANALYZE",
+)
+
+
+@pytest.fixture
+def laden(postgresql_url):
+    with application(postgresql_url) as dynbeat:
+        dynbeat.context.prepare()
+        for statement in LOADS:
+            execute(dynbeat, statement)
+        yield dynbeat
+
+
+def rows_read(dynbeat, statement):
+    """Return how many rows PostgreSQL reads at most in one step of its plan, and those steps."""
+    engine = dynbeat.context.database.engine
+    sql = statement.compile(engine, compile_kwargs={"literal_binds": True}).string
+    with engine.connect() as connection:
+        form = "EXPLAIN (ANALYZE, FORMAT JSON) "
+        (found,) = connection.execute(text((form + sql).replace(":", r"\:"))).scalar_one()
+    return max(step["Actual Rows"] + step.get("Rows Removed by Filter", 0) for step in steps(found))
+
+
+def steps(plan):
+    """Return the steps of a plan, however deep."""
+    if "Plan" in plan:
+        return steps(plan["Plan"])
+    return [plan, *(step for part in plan.get("Plans", []) for step in steps(part))]
+
+
+def test_no_question_reads_more_rows_than_it_tells_of(laden):
+    now = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    questions = {
+        "due": health.due_statement(now=now),
+        "overdue": health.overdue_statement(now=now),
+        "backfills": health.backfills_statement(),
+    }
+
+    read = {name: rows_read(laden, statement) for name, statement in questions.items()}
+
+    assert max(read.values()) <= MOST_COUNTED + 1, read
+    assert rows_read(laden, health.runs_statement()) <= health.MOST_RUNS + 1
+    # The instrument itself: a question that reads all is noticed.
+    assert rows_read(laden, select(Schedule.id).where(Schedule.task == "x")) == ROWS

@@ -1,0 +1,355 @@
+"""Old history goes, a small batch at a time; what a clock that is set back must find stays."""
+
+import threading
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from celery_dynbeat import Cron, ids, prune
+from celery_dynbeat.cli.prune import _prune
+from celery_dynbeat.db.models import Origin, Run
+from celery_dynbeat.prune import EVERY, FIRST_AFTER, PAUSE
+from celery_dynbeat.states import Status
+from celery_dynbeat.store import runs
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import START, application, execute
+
+DAY = timedelta(days=1)
+DAILY = Cron("0 12 * * *")
+NOON = START + timedelta(hours=3)
+KEPT = 3 * DAY
+#: For as long as beat itself prunes nothing.
+LONG = 399 * DAY
+
+
+def pruned(dynbeat, *, older_than=KEPT):
+    """Prune the whole history and return how many runs went."""
+    return _prune(dynbeat.context, older_than)
+
+
+def finish_all(dynbeat):
+    now = dynbeat.context.clock.now()
+    ended = "UPDATE dynbeat_run SET status = 'succeeded', overdue_at = NULL, finished_at = :now"
+    instant = now if dynbeat.context.database.capabilities.notifies else now.replace(tzinfo=None)
+    execute(dynbeat, f"{ended} WHERE finished_at IS NULL", now=instant)
+
+
+def live_through(dynbeat, clock, beat, *, days):
+    """Let beat run for some days, and the runs of each day end at once."""
+    for _ in range(days):
+        clock.advance(DAY)
+        beat.run_until_idle()
+        finish_all(dynbeat)
+
+
+def fire_times(mine):
+    return sorted(run.scheduled_for for run in mine.runs(limit=1_000))
+
+
+@pytest.fixture
+def dynbeat(database_url, clock):
+    with application(database_url, clock=clock, history_retention=LONG) as made:
+        made.context.prepare()
+        yield made
+
+
+@pytest.fixture
+def aged(dynbeat, mine, clock, beat):
+    """Give an owner whose daily schedule has fired for eight days, and every run has ended."""
+    mine.create("n", task="t", trigger=DAILY)
+    live_through(dynbeat, clock, beat, days=8)
+    return mine
+
+
+def test_what_ended_longer_ago_than_the_retention_goes(aged, dynbeat):
+    # What ended at the limit itself stays.
+    assert pruned(dynbeat) == 4
+    assert fire_times(aged) == [NOON + day * DAY for day in range(4, 8)]
+    assert pruned(dynbeat) == 0
+
+
+def test_what_has_not_ended_stays_however_old(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=DAILY)
+    clock.advance(DAY)
+    beat.run_until_idle()
+    mine.run_now("n")
+    live_through(dynbeat, clock, beat, days=0)
+    clock.advance(400 * DAY)
+    beat.run_until_idle()
+
+    assert pruned(dynbeat) == 0
+    assert [run.scheduled_for for run in mine.runs(status="sent")].count(NOON) == 1
+
+
+def test_a_long_run_that_has_just_ended_stays_for_the_retention(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=DAILY)
+    clock.advance(DAY)
+    beat.run_until_idle()
+    mine.pause("n")
+    mine.run_now("n")
+    clock.advance(400 * DAY)
+    finish_all(dynbeat)
+
+    assert pruned(dynbeat) == 0
+
+    clock.advance(KEPT + DAY)
+    assert pruned(dynbeat) == 1
+
+
+def test_the_run_of_the_last_fire_time_stays(aged, dynbeat, clock):
+    aged.pause("n")
+    clock.advance(400 * DAY)
+
+    assert pruned(dynbeat) == 7
+    assert fire_times(aged) == [NOON + 7 * DAY]
+
+
+def test_what_is_newer_than_the_last_fire_time_stays(aged, dynbeat, clock):
+    last = "UPDATE dynbeat_schedule SET last_run_at = '2026-11-23 12:00:00', enabled = {false},"
+    execute(dynbeat, f"{last.format(false='FALSE')} next_run_at = NULL")
+    clock.advance(400 * DAY)
+
+    assert pruned(dynbeat) == 2
+    assert fire_times(aged) == [NOON + day * DAY for day in range(2, 8)]
+
+
+def test_a_manual_run_goes_though_nothing_fired_after_it(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=DAILY)
+    mine.pause("n")
+    mine.run_now("n")
+    beat.run_until_idle()
+    finish_all(dynbeat)
+    clock.advance(KEPT + DAY)
+
+    assert pruned(dynbeat) == 1
+
+
+def test_the_history_of_a_deleted_schedule_goes_with_its_last_run(aged, dynbeat, clock):
+    aged.delete("n")
+    clock.advance(KEPT + DAY)
+
+    assert pruned(dynbeat) == 8
+
+
+def test_skipped_fire_times_are_history_too(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=DAILY, catch_up="none")
+    clock.advance(5 * DAY)
+    beat.run_until_idle()
+    assert mine.runs(status="skipped")
+    live_through(dynbeat, clock, beat, days=KEPT // DAY + 1)
+
+    pruned(dynbeat)
+
+    assert mine.runs(status="skipped", limit=1_000)[-1].scheduled_for > START + 5 * DAY
+
+
+@pytest.mark.parametrize(("edit", "days_back"), [("none", 7), ("resumed", 2), ("replanned", 2)])
+def test_a_clock_that_is_set_back_makes_no_double_of_what_was_pruned(
+    aged, dynbeat, clock, beat, sent, edit, days_back
+):
+    assert pruned(dynbeat) == 4
+    clock.advance(-days_back * DAY)
+    if edit == "resumed":
+        aged.pause("n")
+        aged.resume("n")
+    if edit == "replanned":
+        # What is planned anew finds the fire times within the retention that had their run.
+        aged.update("n", trigger=Cron("0 12 * * mon-sun"))
+
+    live_through(dynbeat, clock, beat, days=days_back + 2)
+
+    times = [run.scheduled_for for run in sent]
+    assert times == [NOON + day * DAY for day in range(10)]
+
+
+def old_runs(dynbeat, number):
+    """Record runs of no schedule that ended long ago, in the order of their ids."""
+    made_at = START - 400 * DAY
+    rows = [
+        {
+            "id": ids.run_id(made_at + place * timedelta(milliseconds=1)),
+            "schedule_id": None,
+            "owner": "user:42",
+            "name": "n",
+            "task": "t",
+            "scheduled_for": made_at,
+            "status": Status.SUCCEEDED,
+            "origin": Origin.SCHEDULE,
+            "finished_at": made_at,
+        }
+        for place in range(number)
+    ]
+    dynbeat.context.database.run(lambda session: runs.add(session, rows))
+
+
+def left(dynbeat):
+    return dynbeat.context.database.read(lambda session: session.query(Run).count())
+
+
+def test_beat_prunes_by_itself_in_small_batches_with_a_pause_behind_each(
+    dynbeat, clock, beat, monkeypatch
+):
+    monkeypatch.setattr(prune, "BATCH", 4)
+    old_runs(dynbeat, 10)
+
+    assert beat.tick() > timedelta(0)
+    assert left(dynbeat) == 10
+    # One that has just started has better to do; but it does not oversleep.
+    clock.advance(FIRST_AFTER - timedelta(microseconds=1))
+    assert beat.tick() <= timedelta(microseconds=1)
+    assert left(dynbeat) == 10
+
+    clock.advance(timedelta(microseconds=1))
+    seen = []
+    for _ in range(3):
+        pause = beat.tick()
+        seen.append((left(dynbeat), pause))
+        # A tick before the pause is over prunes nothing.
+        beat.tick()
+        assert left(dynbeat) == seen[-1][0]
+        clock.advance(PAUSE)
+    assert [number for number, _ in seen] == [6, 2, 0]
+    assert [pause for _, pause in seen[:2]] == [PAUSE, PAUSE]
+
+    old_runs(dynbeat, 1)
+    clock.advance(EVERY - 2 * PAUSE)
+    beat.tick()
+    assert left(dynbeat) == 1
+    clock.advance(PAUSE)
+    beat.tick()
+    assert left(dynbeat) == 0
+
+
+def test_beat_prunes_nothing_while_a_backlog_waits(database_url, clock):
+    with application(database_url, clock=clock, batch_size=2) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
+        beat.tick()
+        for number in range(5):
+            mine.create(f"n{number}", task="t", trigger=DAILY)
+        old_runs(dynbeat, 3)
+        clock.advance(DAY)
+
+        beat.tick()
+        during = left(dynbeat)
+        beat.run_until_idle()
+
+    assert during == 3 + 2
+    assert len(beat.publisher.sent) == 5
+
+
+def test_after_the_backlog_the_history_is_pruned(database_url, clock):
+    with application(database_url, clock=clock, batch_size=2) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
+        beat.tick()
+        for number in range(5):
+            mine.create(f"n{number}", task="t", trigger=DAILY)
+        old_runs(dynbeat, 3)
+        clock.advance(DAY)
+
+        beat.run_until_idle()
+
+        assert left(dynbeat) == 5
+
+
+def test_the_setting_says_how_old_is_old(database_url, clock):
+    with application(
+        database_url, clock=clock, history_retention=401 * DAY - FIRST_AFTER
+    ) as dynbeat:
+        beat = ManualBeat(dynbeat)
+        beat.tick()
+        old_runs(dynbeat, 3)
+
+        clock.advance(FIRST_AFTER)
+        beat.tick()
+        kept = left(dynbeat)
+        clock.advance(DAY)
+        beat.tick()
+
+        assert (kept, left(dynbeat)) == (3, 0)
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server(request, clock):
+    """Give an application on a database with row locks."""
+    with application(request.getfixturevalue(f"{request.param}_url"), clock=clock) as made:
+        made.context.prepare()
+        yield made
+
+
+def one_batch(dynbeat, session):
+    return prune.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
+
+
+def test_a_batch_that_is_being_deleted_does_not_hold_up_a_claim(server, clock):
+    mine, beat = server.schedules.for_owner("user:42"), ManualBeat(server)
+    mine.create("n", task="t", trigger=DAILY)
+    live_through(server, clock, beat, days=5)
+    clock.advance(DAY)
+    done = []
+
+    def work(session):
+        done.append(one_batch(server, session).deleted)
+        # The rows are deleted and not committed: who waits for them waits for ever.
+        claiming = threading.Thread(target=beat.run_until_idle)
+        claiming.start()
+        claiming.join(20)
+        done.append(claiming.is_alive())
+
+    server.context.database.run(work)
+
+    # Of five runs the last is that of the last fire time, and one is younger than a day.
+    assert done == [4, False]
+    assert [run.scheduled_for for run in beat.publisher.sent] == [NOON + d * DAY for d in range(6)]
+
+
+def test_a_beat_passes_over_what_another_deletes(server):
+    old_runs(server, 20)
+    deleted = []
+
+    def work(session):
+        first = one_batch(server, session)
+        other = threading.Thread(
+            target=lambda: deleted.append(
+                server.context.database.run(partial(one_batch, server)).deleted
+            )
+        )
+        other.start()
+        other.join(20)
+        waited = other.is_alive()
+        deleted.append(first.deleted)
+        deleted.append(waited)
+
+    server.context.database.run(work)
+
+    assert deleted == [0, 20, False]
+    assert left(server) == 0
+
+
+def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
+    monkeypatch.setattr(prune, "BATCH", 50)
+    old_runs(dynbeat, 1_000)
+    start, deleted = threading.Barrier(2), []
+
+    def walk():
+        start.wait(30)
+        deleted.append(pruned(dynbeat))
+
+    walkers = [threading.Thread(target=walk) for _ in range(2)]
+    for walker in walkers:
+        walker.start()
+    for walker in walkers:
+        walker.join(60)
+
+    assert sum(deleted) == 1_000
+    assert len(deleted) == 2
+    assert left(dynbeat) == 0
+
+
+def test_ten_thousand_runs_go_in_batches(dynbeat):
+    old_runs(dynbeat, 10_000)
+    first = dynbeat.context.database.run(partial(one_batch, dynbeat))
+
+    assert first.deleted == prune.BATCH
+    assert pruned(dynbeat) == 10_000 - prune.BATCH
+    assert left(dynbeat) == 0

@@ -1,0 +1,115 @@
+"""The broker falls silent: connections stay open, and nothing comes."""
+
+import time
+
+import pytest
+
+from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
+from tests.support.waiting import wait_until
+
+ANSWER_WITHIN = 2
+#: What is found out before a pass fails: that the answer does not come, on a noisy machine.
+FELT_WITHIN = ANSWER_WITHIN + 8
+
+
+@pytest.fixture
+def proxy(fault_site, fault_services, proxied):
+    """Give the proxy between beat and its broker; the worker, started before, goes past it."""
+    fault_site.constants["celery_dynbeat.link.ANSWER_WITHIN"] = ANSWER_WITHIN
+    fault_site.constants["celery_dynbeat.link.CONNECT_WITHIN"] = ANSWER_WITHIN
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    made = proxied(fault_services.broker_server)
+    fault_site.config["broker_url"] = made.through(fault_services.broker_url)
+    return made
+
+
+def give_up_in_silence(beat, began):
+    """Return after how many seconds beat has given up an answer, and a new connection."""
+    beat.wait_for_log("pass failed")
+    felt = time.monotonic() - began
+    assert felt < FELT_WITHIN
+    beat.wait_for_log("pass failed", times=2)
+    return felt
+
+
+def falls_silent_while_idle(fault_site, ledger, proxy):
+    beat = fault_site.beat().wait_for_log("beat started")
+    ledger.once(5, first_in=0.5)
+    ledger.wait_for_starts(5)
+
+    with ledger.fault():
+        proxy.drop_silently()
+        ledger.once(50, first_in=0.5)
+        felt = give_up_in_silence(beat, time.monotonic())
+        proxy.pass_on()
+
+    ledger.settle(f"broker half-open while beat is idle (felt in {felt:.1f} s)")
+    assert beat.exit_status is None
+
+
+def falls_silent_in_a_pass(fault_site, ledger, proxy):
+    gate = fault_site.gate("pass")
+    holding = {HOLD_VARIABLE: "committed", GATE_VARIABLE: str(gate)}
+    beat = fault_site.beat(scheduler=HOLDING, **holding).wait_for_log("beat started")
+    ledger.once(50, first_in=0.5)
+    wait_until(held_at(gate).exists, within=15)
+
+    with ledger.fault():
+        proxy.drop_silently()
+        gate.touch()
+        felt = give_up_in_silence(beat, time.monotonic())
+        proxy.pass_on()
+
+    ledger.settle(f"broker half-open between commit and publish (felt in {felt:.1f} s)")
+    assert beat.exit_status is None
+
+
+def hangs(fault_site, ledger, proxy, broker_server):
+    """Freeze the server, with the worker's connections too, and end beat by SIGTERM meanwhile."""
+    del proxy
+    beat = fault_site.beat().wait_for_log("beat started")
+    ledger.once(5, first_in=0.5)
+    ledger.wait_for_starts(5)
+
+    with ledger.fault():
+        broker_server.freeze()
+        ledger.once(50, first_in=0.5)
+        beat.wait_for_log("pass failed", times=2)
+        asked_at = time.monotonic()
+        beat.ask_to_end()
+        assert beat.wait() == 0
+        ended_in = time.monotonic() - asked_at
+        broker_server.thaw()
+        fault_site.beat()
+
+    ledger.settle(f"broker frozen (a beat ended {ended_in:.1f} s after SIGTERM)")
+
+
+@pytest.mark.combination(broker="redis")
+def test_a_redis_that_falls_silent_is_given_up_while_idle(fault_site, ledger, proxy):
+    falls_silent_while_idle(fault_site, ledger, proxy)
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_rabbitmq_that_falls_silent_is_given_up_while_idle(fault_site, ledger, proxy):
+    falls_silent_while_idle(fault_site, ledger, proxy)
+
+
+@pytest.mark.combination(broker="redis")
+def test_a_redis_that_falls_silent_is_given_up_in_a_pass(fault_site, ledger, proxy):
+    falls_silent_in_a_pass(fault_site, ledger, proxy)
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_rabbitmq_that_falls_silent_is_given_up_in_a_pass(fault_site, ledger, proxy):
+    falls_silent_in_a_pass(fault_site, ledger, proxy)
+
+
+@pytest.mark.combination(broker="redis")
+def test_a_redis_that_hangs_is_outlived(fault_site, ledger, proxy, broker_server):
+    hangs(fault_site, ledger, proxy, broker_server)
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_rabbitmq_that_hangs_is_outlived(fault_site, ledger, proxy, broker_server):
+    hangs(fault_site, ledger, proxy, broker_server)

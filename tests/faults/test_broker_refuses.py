@@ -1,0 +1,90 @@
+"""A broker that is there, and takes nothing: RabbitMQ's alarm, a Redis that is full."""
+
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.states import Status
+from tests.support.servers.machine import find_program
+from tests.support.waiting import wait_until
+
+RESOURCE = "{{resource_limit, memory, node()}, []}"
+
+
+@pytest.fixture
+def alarm(broker_server):
+    """Give the memory alarm of RabbitMQ, as a context."""
+    rabbitmqctl = find_program(
+        "rabbitmqctl", package="rabbitmq-server", folders=[Path("/usr/lib/rabbitmq/bin")]
+    )
+
+    def evaluate(expression):
+        command = [rabbitmqctl, "eval", expression]
+        process = broker_server.launch(command, environment=broker_server.environment())
+        assert process.wait(within=30) == 0, broker_server.log_tail()
+
+    @contextmanager
+    def raised():
+        evaluate(f"rabbit_alarm:set_alarm({RESOURCE}).")
+        try:
+            yield
+        finally:
+            evaluate("rabbit_alarm:clear_alarm({resource_limit, memory, node()}).")
+
+    return raised
+
+
+def error_of_beat(site, beat):
+    return next(node.error for node in site.nodes("beat") if node.pid == beat.pid)
+
+
+# Some 15 s: rabbitmqctl starts an Erlang machine of its own, twice.
+@pytest.mark.combination(broker="rabbitmq")
+def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
+    fault_site, ledger, alarm, record_property
+):
+    first = fault_site.beat().wait_for_log("beat started")
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    ledger.once(5, first_in=0.5)
+    ledger.wait_for_starts(5)
+
+    with ledger.fault(), alarm():
+        ledger.once(500, first_in=0.5)
+        first.wait_for_log("has blocked the connection")
+        assert "has blocked the connection" in error_of_beat(fault_site, first)
+        claimed = fault_site.count_runs()
+        ledger.once(20, first_in=0.5)
+        first.wait_for_log("has blocked the connection", times=6)
+        assert fault_site.count_runs() == claimed
+        asked_at = time.monotonic()
+        first.ask_to_end()
+        assert first.wait() == 0
+        ended_in = time.monotonic() - asked_at
+        second = fault_site.beat().wait_for_log("has blocked the connection")
+
+    second.wait_for_log("beat works again")
+    ledger.settle("memory alarm of RabbitMQ, SIGTERM meanwhile")
+    record_property("figures", f"a beat that is blocked ended {ended_in:.1f} s after SIGTERM")
+
+
+# Without a worker meanwhile: Celery's own ends when a full Redis does not take its acknowledgement.
+def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, ledger, fault_services):
+    beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
+    with redis.Redis.from_url(fault_services.broker_url) as client, ledger.fault():
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", "1mb")
+        try:
+            ledger.repeat(20, seconds=3, first_in=0.5)
+            wait_until(lambda: any("pass failed" in beat.text for beat in beats), within=20)
+            wait_until(lambda: fault_site.count_runs(Run.status == Status.PENDING), within=10)
+            assert not fault_site.count_runs(Run.status == Status.SENT)
+        finally:
+            client.config_set("maxmemory", 0)
+
+    fault_site.worker(pool="threads")
+    ledger.settle("Redis full (maxmemory, noeviction)")
+    assert [beat.exit_status for beat in beats] == [None, None]

@@ -1,0 +1,109 @@
+"""The connection to the broker is reset in the middle of a batch."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
+
+BATCH = 100
+#: In bytes; a message has more than 500, so some of the batch arrives, and some does not.
+PART_OF_A_BATCH = 20_000
+
+
+class CuttingProxy(Proxy):
+    """A proxy that, armed, lets so many bytes through and then resets the client, once."""
+
+    allowance: int | None = None
+
+    async def _pump(self, reader, target, source):
+        inbound = source.get_extra_info("sockname")[1] == self.port
+        await super()._pump(reader, Scissors(self, target, source) if inbound else target, source)
+
+    def cut(self, source):
+        self.allowance = None
+        self._reset(source)
+
+
+class Scissors:
+    """The writer to the server, which counts."""
+
+    def __init__(self, proxy, target, source):
+        self._proxy, self._target, self._source = proxy, target, source
+        self._cut = False
+
+    def write(self, chunk):
+        allowance = self._proxy.allowance
+        if self._cut:
+            # A stream ends at the cut; it has no hole.
+            return
+        if allowance is None:
+            self._target.write(chunk)
+            return
+        self._target.write(chunk[:allowance])
+        self._proxy.allowance = allowance - len(chunk)
+        if self._proxy.allowance <= 0:
+            self._cut = True
+            self._proxy.cut(self._source)
+
+    async def drain(self):
+        await self._target.drain()
+
+
+@pytest.fixture
+def cutting(fault_site, fault_services):
+    """Give the proxy between beat and its broker; the worker, started before, goes past it."""
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    with CuttingProxy(fault_services.broker_server.port) as made:
+        fault_site.config["broker_url"] = made.through(fault_services.broker_url)
+        yield made
+
+
+def hold_with_a_batch(fault_site, ledger):
+    """Start a beat and hold it when a batch is committed, and not yet published."""
+    gate = fault_site.gate("pass")
+    holding = {HOLD_VARIABLE: "committed", GATE_VARIABLE: str(gate)}
+    # All are due at one instant, so they are one batch.
+    ledger.once(BATCH, first_in=1)
+    beat = fault_site.beat(scheduler=HOLDING, **holding)
+    wait_until(held_at(gate).exists, within=30)
+    return beat, gate
+
+
+def cut_in_a_batch(fault_site, ledger, cutting):
+    beat, gate = hold_with_a_batch(fault_site, ledger)
+    with ledger.fault():
+        cutting.allowance = PART_OF_A_BATCH
+        gate.touch()
+        beat.wait_for_log("pass failed")
+    arrived = {start["run_id"] for start in fault_site.diary.starts()}
+    assert len(arrived) < BATCH
+
+    ledger.settle(f"connection cut {PART_OF_A_BATCH} bytes into a batch of {BATCH}")
+    published = Counter(entry["run_id"] for entry in fault_site.diary.read("before_publish"))
+    assert max(published.values()) == 2
+    assert beat.exit_status is None
+
+
+def reset_before_the_batch(fault_site, ledger, cutting):
+    beat, gate = hold_with_a_batch(fault_site, ledger)
+    with ledger.fault():
+        cutting.reset_all()
+        gate.touch()
+
+    ledger.settle(f"connection reset between commit and publish of a batch of {BATCH}")
+    assert beat.exit_status is None
+
+
+@pytest.mark.combination(broker="redis")
+@pytest.mark.parametrize("fault", [cut_in_a_batch, reset_before_the_batch])
+def test_a_reset_connection_to_redis_loses_nothing(fault_site, ledger, cutting, fault):
+    fault(fault_site, ledger, cutting)
+
+
+@pytest.mark.combination(broker="rabbitmq")
+@pytest.mark.parametrize("fault", [cut_in_a_batch, reset_before_the_batch])
+def test_a_reset_connection_to_rabbitmq_loses_nothing(fault_site, ledger, cutting, fault):
+    fault(fault_site, ledger, cutting)

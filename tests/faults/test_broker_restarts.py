@@ -1,0 +1,129 @@
+"""The broker goes away under load, or is not there yet, and comes back."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from celery_dynbeat import Every
+from tests.support.waiting import wait_until
+
+LATER_THAN_ANY_TEST = 3_600
+
+
+@pytest.fixture
+def _forgetful(fault_site):
+    """Have sent again soon what is sent and does not start."""
+    fault_site.config["dynbeat_resend_after"] = 2
+
+
+@pytest.fixture
+def _trusting(fault_site):
+    """Have nothing sent again that the broker has confirmed: it must keep it itself."""
+    fault_site.config["dynbeat_resend_after"] = LATER_THAN_ANY_TEST
+
+
+def restart_under_load(busy, broker_server, end):
+    """End and start the broker while runs are in progress and messages wait."""
+    getattr(broker_server, end)()
+    for beat in busy.beats:
+        beat.wait_for_log("pass failed")
+    busy.worker.wait_for_log("Connection to broker lost")
+    busy.open()
+    broker_server.start()
+
+
+def sent_twice(site):
+    """Return how many runs were handed to the broker more than once."""
+    published = Counter(entry["run_id"] for entry in site.diary.read("before_publish"))
+    return sum(number > 1 for number in published.values())
+
+
+# Some 15 s: a worker looks for its broker again after two seconds, then after four.
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.usefixtures("_forgetful")
+def test_what_a_restarted_redis_forgot_is_sent_again(busy, ledger, fault_site, broker_server, end):
+    with ledger.fault():
+        restart_under_load(busy, broker_server, end)
+
+    wait_until(lambda: sent_twice(fault_site), within=20)
+    ledger.settle(f"Redis ended by {end}, and started, empty")
+    assert busy.is_unharmed()
+
+
+# Some 20 s: RabbitMQ takes six of them to start.
+@pytest.mark.combination(broker="rabbitmq")
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.usefixtures("_trusting")
+def test_what_rabbitmq_has_confirmed_outlives_its_restart(busy, ledger, broker_server, end):
+    with ledger.fault():
+        restart_under_load(busy, broker_server, end)
+
+    ledger.settle(f"RabbitMQ ended by {end}, and started")
+    assert busy.is_unharmed()
+
+
+def all_have_passed(instants):
+    return datetime.now(UTC) > max(instants)
+
+
+def test_without_a_broker_at_the_start_nothing_is_claimed(fault_site, ledger, broker_server):
+    broker_server.stop()
+    with ledger.fault():
+        beat = fault_site.beat().wait_for_log("pass failed")
+        worker = fault_site.worker(pool="threads").wait_for_log("Cannot connect")
+        ledger.repeat(10, seconds=3, first_in=0.5)
+        wait_until(lambda: all_have_passed(at for _, at in ledger.expected), within=15)
+        beat.wait_for_log("pass failed", times=beat.text.count("pass failed") + 1)
+        assert fault_site.count_runs() == 0
+        broker_server.start()
+
+    ledger.settle("no broker while beat and worker start")
+    assert (beat.exit_status, worker.exit_status) == (None, None)
+
+
+def test_what_was_due_without_a_broker_follows_catch_up(fault_site, broker_server, record_property):
+    broker_server.stop()
+    beat = fault_site.beat().wait_for_log("pass failed")
+    first = datetime.now(UTC) + timedelta(seconds=1)
+    fire_times = [first + timedelta(seconds=n) for n in range(4)]
+    every = {"task": "probe.record", "trigger": Every(timedelta(seconds=1))}
+    for policy in ("all", "latest", "none"):
+        period = {"start_at": first, "end_at": fire_times[-1]}
+        fault_site.mine.create(policy, catch_up=policy, **every, **period)
+    # "none" allows for the dispatch timeout, which is two seconds.
+    late = [at + timedelta(seconds=2) for at in fire_times]
+    wait_until(lambda: all_have_passed(late), within=15)
+
+    broker_server.start()
+    fault_site.worker(pool="threads")
+    beat.wait_for_log("beat works again", within=70)
+    wait_until(lambda: accounted(fault_site) == dict.fromkeys(POLICIES, 4), within=30)
+    wait_until(lambda: starts(fault_site).total() == 5, within=20)
+
+    assert starts(fault_site) == {
+        **dict.fromkeys(isoformat("all", fire_times), 1),
+        **dict.fromkeys(isoformat("latest", fire_times[-1:]), 1),
+    }
+    record_property("figures", "no broker for 4 fire times: all 4 starts, latest 1, none 0")
+
+
+POLICIES = ("all", "latest", "none")
+
+
+def isoformat(name, instants):
+    return [(name, at.isoformat()) for at in instants]
+
+
+def accounted(site):
+    """Return for how many fire times of each schedule the history accounts."""
+    counts = Counter()
+    for run in site.all_runs():
+        counts[run.name] += run.fire_count
+    return dict(counts)
+
+
+def starts(site):
+    """Return how often each fire time of each schedule was started."""
+    headers = [start["headers"] for start in site.diary.starts()]
+    return Counter((one["dynbeat_schedule"], one["dynbeat_scheduled_for"]) for one in headers)
