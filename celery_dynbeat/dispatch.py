@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.backfill import go_on
@@ -81,6 +82,17 @@ class Dispatcher:
         and the next pass goes on where this one broke off.
         """
         self._publisher.connect()
+        try:
+            return self._run_pass()
+        except SQLAlchemyError:
+            self.cut_off()
+            raise
+
+    def cut_off(self) -> None:
+        """Note that the database was away."""
+        self._rounds.cut_off()
+
+    def _run_pass(self) -> timedelta:
         now = self._clock.now()
         self._backlog = False
         todo = self._database.read(lambda session: agenda.read(session, now=now))

@@ -13,7 +13,7 @@ from celery_dynbeat.claim import tell_passed_over
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.events import Event
-from celery_dynbeat.lost import longest_silence, recall, take_lost
+from celery_dynbeat.lost import AGES, longest_silence, recall, take_lost
 from celery_dynbeat.outlet import Outlet, terminate
 from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.prune import Walk
@@ -39,7 +39,13 @@ class Rounds:
         self._interval = settings.node_timeout / LOOKS
         self._looked_at: datetime | None = None
         self._told: frozenset[int] = frozenset()
+        self._cut_off = False
+        self._back_at: datetime | None = None
         self._walk = Walk()
+
+    def cut_off(self) -> None:
+        """Note that the database was away: what kept beat from it kept the nodes from it, too."""
+        self._cut_off = True
 
     def look_after_running(self, now: datetime) -> int:
         """Make a round, if it is time; return how many runs were moved."""
@@ -55,8 +61,15 @@ class Rounds:
             self._looked_at = now
         return lost + recalled
 
+    def _longest_silence(self, now: datetime) -> timedelta:
+        if self._cut_off:
+            self._cut_off, self._back_at = False, now
+        if self._back_at is not None and now - self._back_at < self._settings.node_timeout:
+            return AGES
+        return longest_silence(self._clock, self._settings)
+
     def _take_lost(self, now: datetime) -> int:
-        silence = longest_silence(self._clock, self._settings)
+        silence = self._longest_silence(now)
         lost, failing = self._database.run(
             partial(take_lost, now=now, silence=silence, settings=self._settings),
         )

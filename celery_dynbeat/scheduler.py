@@ -100,6 +100,8 @@ class DatabaseScheduler(Scheduler):
         try:
             if self._parts is None:
                 self._parts = _Parts(self._context, self._wake.set, self.reached)
+                if self._failures:
+                    self._parts.cut_off()
             pause = self._parts.run()
         except (ConfigurationError, SchemaError):
             # Waiting mends neither: let the supervisor and its people see it.
@@ -170,6 +172,9 @@ class _Parts:
         self._listener: Listener = context.notifier.listener(wake)
         self._listener.start()
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
+
+    def cut_off(self) -> None:
+        self._dispatcher.cut_off()
 
     def run(self) -> timedelta:
         try:

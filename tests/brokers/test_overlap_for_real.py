@@ -36,24 +36,3 @@ def test_buffer_one_sends_the_run_that_waits_when_the_worker_ends_the_other(runn
         "waits", "succeeded", within=10, where=lambda _: "pending" not in statuses(running, "waits")
     )
     running.mine.delete("waits")
-
-
-def test_a_run_of_a_killed_worker_is_lost_or_sent_once_more(redis_site):
-    redis_site.config.update(dynbeat_node_timeout=3)
-    redis_site.beat()
-    killed = redis_site.worker("-c", "4", name="killed@test")
-    gate = redis_site.gate("hold")
-    for on_lost in ("record", "rerun"):
-        fields = {"kwargs": {"gate": str(gate)}, "on_lost": on_lost}
-        redis_site.create_once(on_lost, task="probe.hold", **fields)
-        redis_site.wait_for_run(on_lost, "running")
-
-    killed.kill()
-    gate.touch()
-    redis_site.worker(name="other@test")
-
-    again = redis_site.wait_for_run("rerun", "succeeded")
-    assert (again.attempt, again.worker) == (2, "other@test")
-    lost = redis_site.wait_for_run("record", "lost")
-    assert (lost.attempt, lost.worker) == (1, "killed@test")
-    assert len(redis_site.diary.starts(lost.id)) == 1

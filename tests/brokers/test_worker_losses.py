@@ -22,23 +22,6 @@ def hold(running, task="probe.hold"):
     return running.wait_for_run("held", "running"), gate
 
 
-def test_a_run_of_a_killed_worker_is_put_off_and_then_begun_anew(rabbitmq_site):
-    rabbitmq_site.config.update(dynbeat_node_timeout=3, worker_prefetch_multiplier=1)
-    rabbitmq_site.beat()
-    killed = rabbitmq_site.worker(name="killed@test")
-    run, gate = hold(rabbitmq_site, "probe.hold_late")
-    other = rabbitmq_site.worker(name="other@test").wait_for_log("ready.")
-
-    killed.kill()
-
-    other.wait_for_log("put off by")
-    assert len(rabbitmq_site.diary.starts(run.id)) == 1
-    gate.touch()
-    after = rabbitmq_site.wait_for_run("held", "succeeded")
-    assert (after.id, after.attempt, after.worker) == (run.id, 2, "other@test")
-    assert len(rabbitmq_site.diary.starts(run.id)) == 2
-
-
 def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
     rabbitmq_site.beat()
     killed = rabbitmq_site.worker()

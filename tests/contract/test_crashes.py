@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from celery_dynbeat.states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
+from tests.support.hands import HandWorker
 
 MINUTE = timedelta(minutes=1)
 
@@ -92,6 +94,42 @@ def test_a_run_that_was_never_started_is_sent_again_after_resend_after(mine, clo
     assert ids.count(first.id) == 2
     again = next(run for run in mine.runs() if run.id == first.id)
     assert (again.status, again.sent_at) == ("sent", first.sent_at)
+
+
+def test_each_copy_of_a_run_that_waits_doubles_the_time_to_the_next(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1)
+    clock.advance(MINUTE)
+    hours = []
+
+    for hour in range(10):
+        beat.run_until_idle()
+        hours += [hour] * (len(sent) - len(hours))
+        clock.advance(timedelta(hours=1))
+
+    assert hours == [0, 1, 2, 4, 8]
+
+
+def test_a_retry_that_the_broker_forgot_is_sent_once_more_with_its_count(
+    dynbeat, mine, clock, beat, sent
+):
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=1)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    worker = HandWorker(dynbeat)
+    worker.start(sent[0])
+    worker.finish(sent[0], Status.RETRYING, retry_at=clock.now() + MINUTE)
+
+    clock.advance(timedelta(hours=1))
+    beat.run_until_idle()
+    assert (only(mine).status, len(sent)) == ("retrying", 1)
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+
+    assert [(run.attempt, run.retries) for run in sent] == [(0, 0), (1, 1)]
+    worker.live()
+    assert worker.start(sent[1])
+    assert not worker.start(sent[0])
+    assert (only(mine).status, only(mine).attempt) == ("running", 2)
 
 
 def test_a_run_that_no_worker_started_in_time_is_recorded_as_expired(mine, clock, beat, sent):

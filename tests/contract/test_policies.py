@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import AnyOf, Every, Once
 from celery_dynbeat.lost import MOST_ATTEMPTS
@@ -83,6 +84,27 @@ def test_a_run_whose_worker_is_silent_is_lost(mine, clock, beat):
     [lost] = mine.runs()
     assert (lost.status, lost.error) == ("lost", "its worker is gone")
     assert lost.finished_at == clock.now()
+
+
+@pytest.mark.usefixtures("run")
+def test_silence_while_the_database_was_away_proves_nothing(
+    dynbeat, mine, clock, beat, monkeypatch
+):
+    def away(_work):
+        raise OperationalError("SELECT", {}, ConnectionError("away"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dynbeat.context.database, "read", away)
+        with pytest.raises(OperationalError):
+            beat.tick()
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    assert [found.status for found in mine.runs()] == ["running"]
+
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+
+    assert [found.status for found in mine.runs()] == ["lost"]
 
 
 @pytest.mark.usefixtures("run")

@@ -11,7 +11,7 @@ import pytest
 
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.states import Status
-from tests.support import combinations
+from tests.support import combinations, essentials
 from tests.support.database_faults import faults_of
 from tests.support.fault_servers import FaultServers, services
 from tests.support.figures import PROPERTY
@@ -36,6 +36,14 @@ def pytest_generate_tests(metafunc):
         marker = metafunc.definition.get_closest_marker("combination")
         wanted = combinations.chosen(**marker.kwargs if marker else {})
         metafunc.parametrize("combination", wanted, ids=str)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave most of the suite to ``make faults``, unless it was asked for."""
+    left_out = essentials.others(config, items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(scope="session")
@@ -102,15 +110,16 @@ def database_faults(fault_services):
 class Busy:
     """Two beats and a worker under way: runs in progress, messages that wait, fire times ahead."""
 
-    def __init__(self, fault_site, ledger):
+    def __init__(self, fault_site, ledger, *, pool):
+        self._pool = pool
         self._gate = fault_site.gate("held")
         self._site = fault_site
         self.beats = [fault_site.beat() for _ in range(2)]
-        self.worker = fault_site.worker(pool="threads")
+        self.worker = fault_site.worker(pool=pool)
         self.processes = [*self.beats, self.worker]
         for process in self.processes:
             process.wait_for_log("ready." if process is self.worker else "beat started")
-        size = POOLS["threads"]
+        size = POOLS[pool]
         ledger.once(size, first_in=0.5, task="probe.hold", kwargs={"gate": str(self._gate)})
         ledger.wait_for_starts(size)
         ledger.repeat(20, seconds=5, first_in=0.5)
@@ -128,11 +137,20 @@ class Busy:
         self.worker.wait_for_log("kept until the database is back")
         self.worker.wait_for_log("put off by")
 
+    def supervise(self):
+        """Start a worker in place of one that ended, as whoever runs it would; return True."""
+        if self.worker.exit_status is not None:
+            self.worker = self._site.worker(pool=self._pool)
+        return True
+
     def is_unharmed(self):
         return all(process.exit_status is None for process in self.processes)
 
 
 @pytest.fixture
-def busy(fault_site, ledger):
-    """Give an installation that works at full tilt, on an account of its own in the ledger."""
-    return Busy(fault_site, ledger)
+def busy(request, fault_site, ledger):
+    """Give an installation that works at full tilt, on an account of its own in the ledger.
+
+    Its worker has a pool of threads, save where a test is parametrised with another.
+    """
+    return Busy(fault_site, ledger, pool=getattr(request, "param", "threads"))

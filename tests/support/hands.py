@@ -1,6 +1,7 @@
 """A worker made by hand: its guard and its recorder are the real ones, its tasks take no time."""
 
 import os
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -58,7 +59,13 @@ class HandWorker:
         self._attempts[run.run_id] = decision.attempt
         return decision.verdict is Verdict.START
 
-    def finish(self, run: Outgoing, status: Status = Status.SUCCEEDED) -> None:
+    def finish(
+        self,
+        run: Outgoing,
+        status: Status = Status.SUCCEEDED,
+        *,
+        retry_at: datetime | None = None,
+    ) -> None:
         """Record how the run ended."""
         failed = status == Status.FAILED
         self._recorder.record(
@@ -68,6 +75,7 @@ class HandWorker:
                 worker=self.name,
                 status=status,
                 at=self._context.clock.now(),
+                retry_at=retry_at,
                 error="ValueError: no" if failed else None,
                 awaited="dynbeat_overlap" in run.headers,
             )

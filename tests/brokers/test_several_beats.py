@@ -8,7 +8,6 @@ import pytest
 
 from celery_dynbeat import Once
 from celery_dynbeat.db.models import Run
-from tests.support.crashing import MARKER_VARIABLE, POINT_VARIABLE
 from tests.support.waiting import wait_until
 
 BURST = 2_000
@@ -44,24 +43,6 @@ def test_beats_that_share_a_burst_start_each_run_once(redis_site, beats):
     each_started_once(redis_site, BURST, within=60)
 
     assert sum("runs dispatched" in beat.text for beat in running) >= 2
-
-
-@pytest.mark.parametrize("point", ["recorded", "committed", "published"])
-def test_a_beat_killed_in_its_pass_loses_and_doubles_nothing(redis_site, point):
-    redis_site.config.update(dynbeat_dispatch_timeout=2, dynbeat_poll_interval=1)
-    marker = redis_site.gate("crashed")
-    create_burst(redis_site, 50, at=datetime.now(UTC) + timedelta(seconds=1))
-    first = redis_site.beat(
-        scheduler="tests.support.crashing:CrashingScheduler",
-        **{POINT_VARIABLE: point, MARKER_VARIABLE: str(marker)},
-    )
-    wait_until(lambda: first.exit_status is not None, within=15, message=first.report())
-    assert marker.exists()
-
-    redis_site.beat()
-    redis_site.worker()
-
-    each_started_once(redis_site, 50, within=20)
 
 
 def test_a_killed_beat_leaves_the_next_fire_times_to_another(redis_site):
