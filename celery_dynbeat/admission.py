@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,11 @@ from celery_dynbeat.headers import (
     instant_in,
     run_id_of,
 )
+from celery_dynbeat.lost import longest_silence
+from celery_dynbeat.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-from celery_dynbeat.lost import longest_silence
-from celery_dynbeat.outcomes import Outcomes
 
 logger = logging.getLogger(__name__)
 
@@ -100,14 +100,15 @@ class Admission:
 
     def _admit(self, task: Task, run_id: str) -> None:
         """Return when the run may start. Raises Ignore when it may not, or not yet."""
-        request = task.request
+        request, began_at = task.request, None
         try:
-            decision = self._judge(request, run_id)
+            began_at = self._context.clock.now()
+            decision = self._judge(request, run_id, began_at)
         # The database is away, or whatever else: what is not decided is not started.
         except Exception as error:  # noqa: BLE001
-            if not self._is_elsewhere(run_id):
+            if began_at is not None and self._held[run_id] == 1:
                 # Perhaps it was, and only the answer was lost.
-                self._outcomes.disown(run_id)
+                self._outcomes.disown(run_id, began_at=began_at)
             self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
         if decision.verdict is Verdict.PUT_OFF:
             timeout = self._context.settings.node_timeout.total_seconds()
@@ -122,7 +123,7 @@ class Admission:
             raise Ignore(msg)
         admit(request, decision.attempt)
 
-    def _judge(self, request: Any, run_id: str) -> Decision:
+    def _judge(self, request: Any, run_id: str, now: datetime) -> Decision:
         info = request.delivery_info or {}
         delivery = Delivery(
             run_id=run_id,
@@ -136,7 +137,6 @@ class Admission:
             pid=os.getpid(),
             runs_here=lambda: self._is_elsewhere(run_id),
         )
-        now = self._context.clock.now()
         timeout = longest_silence(self._context.clock, self._context.settings)
         return self._context.database.run(
             lambda session: judge(session, delivery, now=now, timeout=timeout),

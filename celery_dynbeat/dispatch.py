@@ -36,7 +36,6 @@ from celery_dynbeat.publish import Outgoing, Published
 from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import agenda, runs, schedules
-from celery_dynbeat.store.rows import said
 from celery_dynbeat.sweep import take_overdue
 
 logger = logging.getLogger(__name__)
@@ -159,6 +158,9 @@ class Dispatcher:
             return
         published = self._publisher.publish(outgoing)
         self._reached("published")
+        # The schedule first: its fault is plain then, whatever becomes of beat in between.
+        for run in (run for run in outgoing if run.run_id in published.refused):
+            self._set_aside(run, published.refused[run.run_id])
         self._database.run(lambda session: self._confirm(session, outgoing, published))
         logger.info(
             "%s %s of %s",
@@ -184,9 +186,8 @@ class Dispatcher:
                 alike[self._look_again_at(run, now), run.attempt].append(run.run_id)
         for (overdue_at, attempt), ids in alike.items():
             runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
-        for run in outgoing:
-            if run.run_id in published.refused:
-                self._give_up(session, run, published.refused[run.run_id], now)
+        for run_id, error in published.refused.items():
+            runs.mark_unpublishable(session, run_id=run_id, now=now, error=str(error))
 
     def _look_again_at(self, run: Outgoing, now: datetime) -> datetime:
         resend_at = now + self._resend_after(run, now)
@@ -196,20 +197,18 @@ class Dispatcher:
         return min(resend_at, run.expires_at + self._settings.dispatch_timeout)
 
     def _resend_after(self, run: Outgoing, now: datetime) -> timedelta:
-        """Return how long the queue has for the run: as long again as it has waited so far.
+        """Return how long the queue has for the run: about as long again as it has waited so far.
 
         So a long queue is not filled up with copies; each doubles the time to the next.
         """
+        again = self._settings.resend_after
         waited = timedelta(0) if run.waiting_since is None else now - run.waiting_since
-        return max(self._settings.resend_after, min(waited, LONGEST_WAIT))
+        while again < min(waited, LONGEST_WAIT):
+            # In steps, so that many runs share one, and one UPDATE.
+            again *= 2
+        return again
 
-    def _give_up(
-        self,
-        session: Session,
-        run: Outgoing,
-        error: DispatchError,
-        now: datetime,
-    ) -> None:
+    def _set_aside(self, run: Outgoing, error: DispatchError) -> None:
         logger.error(
             "%s; schedule %r of owner %r is set aside",
             error,
@@ -217,12 +216,14 @@ class Dispatcher:
             run.owner,
             extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": run.run_id},
         )
-        runs.mark_unpublishable(session, run_id=run.run_id, now=now, error=str(error))
-        schedules.set_aside(
-            session,
-            schedule_id=run.schedule_id,
-            version=run.version,
-            error=said(error),
+        # In a transaction of its own: schedules are locked before their runs.
+        self._database.run(
+            partial(
+                schedules.set_aside,
+                schedule_id=run.schedule_id,
+                version=run.version,
+                error=f"{type(error).__name__}: {error}",
+            )
         )
 
 

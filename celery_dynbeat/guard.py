@@ -23,7 +23,7 @@ from enum import Enum, auto
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Node, NodeKind, Run
-from celery_dynbeat.states import RESTART, START, START_RETRY
+from celery_dynbeat.states import RESTART, START, START_RETRY, Status
 from celery_dynbeat.store import attempts, nodes, runs
 
 
@@ -110,8 +110,10 @@ def _may_begin(run: Run, delivery: Delivery) -> bool:
     """
     if run.status in START.sources:
         return run.retries == delivery.retries
-    unnumbered_retry = delivery.after is None and delivery.retries > run.retries
-    return unnumbered_retry and run.status in START_RETRY.sources
+    # An older version counts no attempts: its retry names none, or the one that it was sent.
+    unnoted = run.status == Status.RETRYING and run.retry_at is None
+    by_older = (delivery.after is None or unnoted) and delivery.retries > run.retries
+    return by_older and run.status in START_RETRY.sources
 
 
 def _may_be_orphan(run: Run, delivery: Delivery) -> bool:

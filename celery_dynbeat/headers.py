@@ -48,7 +48,7 @@ def claimed_run_id(request: Any) -> str | None:
 
 def attempt_of(request: Any) -> int | None:
     """Return the attempt that the headers name, or None when they name none."""
-    attempt = (request.headers or {}).get(HEADER_ATTEMPT)
+    attempt = (getattr(request, "headers", None) or {}).get(HEADER_ATTEMPT)
     return attempt if isinstance(attempt, int) else None
 
 

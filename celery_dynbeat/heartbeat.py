@@ -38,6 +38,7 @@ class Heartbeat:
         self._born = time.monotonic()
         self._started_at: datetime | None = None
         self._written: float | None = None
+        self._entered = False
         self._progressed: float | None = None
         self._error: str | None = None
         self.every = timeout / BEATS
@@ -70,8 +71,8 @@ class Heartbeat:
 
     def leave(self) -> None:
         """Say that the process ends in good order."""
-        now = self._clock.now()
         try:
+            now = self._clock.now()
             self._database.run(
                 lambda session: nodes.leave(
                     session,
@@ -99,13 +100,15 @@ class Heartbeat:
             progressed_at=None if self._progressed is None else _ago(now, self._progressed),
             error=self._error,
         )
-        known = self._written is not None and self._database.run(partial(nodes.refresh, life=life))
+        # Not by name and pid alone: in containers a predecessor had the same.
+        known = self._entered and self._database.run(partial(nodes.refresh, life=life))
         if not known:
             if self._started_at is None:
                 self._started_at = _ago(now, self._born)
             # Not computed anew: after a step of the clock, what this node runs would seem to have
             # begun before it.
             self._database.run(partial(nodes.enter, life=life, started_at=self._started_at))
+            self._entered = True
 
 
 def _ago(now: datetime, reading: float) -> datetime:

@@ -11,7 +11,6 @@ from celery.utils.time import maybe_make_aware
 from celery_dynbeat import ids
 from celery_dynbeat.client import Context
 from celery_dynbeat.headers import (
-    HEADER_ATTEMPT,
     admitted_attempt,
     attempt_of,
     claimed_run_id,
@@ -65,9 +64,9 @@ class Outcomes:
         """Return whether the end of a run, which came to pass here, has yet to be written."""
         return self._recorder.keeps(run_id)
 
-    def disown(self, run_id: str) -> None:
-        """Say that this process has not begun the run, though it may be marked so by now."""
-        self._record(run_id, Status.SENT, started=False)
+    def disown(self, run_id: str, *, began_at: datetime) -> None:
+        """Say that this process did not begin the run at that instant, though it may stand so."""
+        self._record(run_id, Status.SENT, started=False, at=began_at)
 
     def close(self) -> None:
         """Write what is kept."""
@@ -76,12 +75,12 @@ class Outcomes:
     def _record(self, run_id: str, status: Status, **details: Any) -> None:
         """Record how the attempt ended that this node ran."""
         details.setdefault("attempt", None)
+        details.setdefault("at", self._context.present())
         outcome = Outcome(
             run_id=run_id,
             worker=self._hostname,
             pid=os.getpid(),
             status=status,
-            at=self._context.present(),
             **details,
         )
         self._recorder.record(outcome)
@@ -183,6 +182,6 @@ class Outcomes:
     def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name
         """Receive task_unknown: the message was dropped because no such task is registered."""
         if ids.is_run_id(id):
-            after = (getattr(message, "headers", None) or {}).get(HEADER_ATTEMPT)
+            after = attempt_of(message)
             error = f"NotRegistered: {name}"
             self._record(id, Status.FAILED, started=False, attempt=after, error=error)

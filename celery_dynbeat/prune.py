@@ -22,6 +22,8 @@ from celery_dynbeat.db.models import Origin
 from celery_dynbeat.store import retention
 
 BATCH = 500
+#: A walk rests for so many times as long as it took.
+REST = 20
 PAUSE = timedelta(milliseconds=100)
 EVERY = timedelta(minutes=10)
 #: A beat that has just started has better to do.
@@ -64,14 +66,18 @@ class Walk:
 
     def __init__(self) -> None:
         self._after: str | None = None
+        self._began_at: datetime | None = None
+        self._seen_at: datetime | None = None
         self.next_at: datetime | None = None
 
     def is_due(self, now: datetime) -> bool:
         """Return whether to prune a batch now."""
         if self.next_at is None:
             self.next_at = now + FIRST_AFTER
-        # For a clock that went back.
-        self.next_at = min(self.next_at, now + EVERY)
+        if self._seen_at is not None and now < self._seen_at:
+            # The clock went back.
+            self.next_at = min(self.next_at, now + EVERY)
+        self._seen_at = now
         return self.next_at <= now
 
     def step(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
@@ -81,4 +87,10 @@ class Walk:
     def go_on(self, pruned: Pruned, *, now: datetime) -> None:
         """Note what ``step`` did, when it is committed."""
         self._after = pruned.last_id
-        self.next_at = now + (EVERY if pruned.last_id is None else PAUSE)
+        began_at = self._began_at or now
+        if pruned.last_id is not None:
+            self._began_at, self.next_at = began_at, now + PAUSE
+            return
+        # What stays is walked past, too: a walk that took long is not begun again soon.
+        self._began_at = None
+        self.next_at = now + max(EVERY, REST * (now - began_at))

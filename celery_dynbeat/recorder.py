@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.engine import Database
@@ -70,7 +70,8 @@ class Recorder:
         self._settings = settings
         self._announce = announce
         self._kept: deque[Outcome] = deque()
-        self._lock = threading.Lock()
+        # Of whoever writes what is kept; of whoever changes what is kept, for a moment.
+        self._writing, self._changing = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
 
@@ -79,7 +80,8 @@ class Recorder:
         if not self._kept:
             try:
                 self._write(outcome)
-            except SQLAlchemyError as error:
+            # Also a soft time limit that strikes just now: Celery would swallow it, and the end.
+            except Exception as error:  # noqa: BLE001
                 self._keep(outcome, error)
             return
         self._keep(outcome, None)
@@ -90,20 +92,26 @@ class Recorder:
 
     def flush(self) -> bool:
         """Write what is kept, in order; False when the database is still away."""
-        with self._lock:
+        with self._writing:
             while self._kept:
+                outcome = self._kept[0]
                 try:
-                    self._write(self._kept[0])
-                except SQLAlchemyError:
-                    return False
-                self._kept.popleft()
+                    self._write(outcome)
+                except Exception as error:  # noqa: BLE001
+                    if not _is_hopeless(error):
+                        return False
+                    self._report_dropped(1, error)
+                with self._changing:
+                    # It may have been dropped meanwhile.
+                    if self._kept and self._kept[0] is outcome:
+                        self._kept.popleft()
         return True
 
     def close(self) -> None:
         """Try once more to write what is kept, and say what is lost."""
         self._closing.set()
         if self._kept and not self.flush():
-            self._report_dropped(len(self._kept))
+            self._report_dropped(len(self._kept), None)
 
     def _write(self, outcome: Outcome) -> None:
         written = self._database.run(lambda session: self._write_within(session, outcome))
@@ -124,11 +132,7 @@ class Recorder:
         if schedule_id is not None and limit:
             pause_if_failing(session, schedule_id=schedule_id, limit=limit, now=outcome.at)
 
-    def _keep(self, outcome: Outcome, error: SQLAlchemyError | None) -> None:
-        if len(self._kept) >= KEPT:
-            self._kept.popleft()
-            self._report_dropped(1)
-        self._kept.append(outcome)
+    def _keep(self, outcome: Outcome, error: Exception | None) -> None:
         if error is not None:
             logger.warning(
                 "outcome of run %s kept until the database is back: %s",
@@ -136,27 +140,41 @@ class Recorder:
                 type(error).__name__,
                 extra={"event": Event.OUTCOME_KEPT, "run_id": outcome.run_id},
             )
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=self._flush_until_empty,
-                name="dynbeat-outcomes",
-                daemon=True,
-            )
-            self._thread.start()
+        with self._changing:
+            if len(self._kept) >= KEPT:
+                self._kept.popleft()
+                self._report_dropped(1, None)
+            self._kept.append(outcome)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._flush_until_empty, name="dynbeat-outcomes", daemon=True
+                )
+                self._thread.start()
 
     def _flush_until_empty(self) -> None:
         pause = FIRST_PAUSE
         while not self._closing.wait(pause):
-            if self.flush():
-                return
+            self.flush()
+            with self._changing:
+                if not self._kept:
+                    self._thread = None
+                    return
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _report_dropped(self, count: int) -> None:
+    def _report_dropped(self, count: int, error: Exception | None) -> None:
         logger.error(
-            "%s outcomes of runs dropped: the database was away for too long",
+            "%s outcomes of runs dropped: %s",
             count,
+            "the database was away for too long" if error is None else type(error).__name__,
             extra={"event": Event.OUTCOME_DROPPED},
         )
+
+
+def _is_hopeless(error: Exception) -> bool:
+    """Return whether an outcome will never be written, however long the others behind it wait."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error, (DataError, IntegrityError))
+    return isinstance(error, (ArithmeticError, StatementError, TypeError, ValueError))
 
 
 def write(session: Session, outcome: Outcome) -> bool:

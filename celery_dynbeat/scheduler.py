@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 60.0
+FIRST_BACKOFF = 0.2
 #: Celery takes a beat for dead that has not returned from tick for a minute.
 LONGEST_TICK = 20.0
 
@@ -115,7 +115,7 @@ class DatabaseScheduler(Scheduler):
         return pause
 
     def _back_off(self, error: Exception) -> timedelta:
-        longest = min(FIRST_BACKOFF * 2 ** min(self._failures, 12), LONGEST_BACKOFF)
+        longest = min(FIRST_BACKOFF * 2 ** min(self._failures, 12), self.max_interval)
         # Several beats that lost the same server should not come back as one.
         seconds = longest * random.uniform(0.5, 1)  # noqa: S311 - not a secret
         self._failures += 1

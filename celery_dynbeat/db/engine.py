@@ -127,7 +127,9 @@ class Database:
             with self.engine.connect() as connection:
                 yield connection
             return
-        given = {**self._options, "poolclass": NullPool}
+        of_a_pool = {key for key in self._options if key.startswith(("pool", "max_overflow"))}
+        own = {key: self._options[key] for key in self._options.keys() - of_a_pool}
+        given = {**own, "poolclass": NullPool, "hide_parameters": True}
         given["connect_args"] = timeouts.unbounded(given.get("connect_args", {}))
         url = self.engine.url.difference_update_query(timeouts.OF_STATEMENTS)
         engine = create_engine(url, **given)

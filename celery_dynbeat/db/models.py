@@ -271,6 +271,15 @@ Index(
 )
 
 
+_retrying = Run.retry_at.is_not(None)
+Index(
+    "ix_dynbeat_run_retry_at",
+    Run.retry_at,
+    postgresql_where=_retrying,
+    sqlite_where=_retrying,
+)
+
+
 class Backfill(Base):
     """Past fire times of a schedule that somebody asked to be run after all.
 

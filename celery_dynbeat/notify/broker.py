@@ -119,6 +119,9 @@ class BrokerListener:
                     pause,
                     extra={"event": Event.LISTENER_FAILED},
                 )
+                # Without a farewell, to which a server that hangs would never reply.
+                with suppress(Exception):
+                    connection.collect()
                 self._stopping.wait(pause)
             finally:
                 with suppress(Exception):

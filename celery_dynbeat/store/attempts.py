@@ -112,16 +112,21 @@ def finish(
             Run.status.in_(sources),
             Run.worker == worker if attempt is None else Run.attempt == attempt,
         )
-        .values(
-            status=status,
-            finished_at=None if status == Status.RETRYING else at,
-            overdue_at=None,
-            retry_at=retry_at,
-            error=error,
-            traceback=traceback,
-        )
+        .values(**_end(status, at, retry_at), overdue_at=None, error=error, traceback=traceback)
     )
     return affected(session, statement) == 1
+
+
+def _end(status: Status, at: datetime, retry_at: datetime | None) -> dict[str, Any]:
+    if status != Status.RETRYING:
+        return {"status": status, "finished_at": at, "retry_at": None}
+    # Of a run that a newer one replaced, nobody begins another attempt.
+    replaced = Run.cancelled_at.is_not(None)
+    return {
+        "status": case((replaced, Status.REVOKED), else_=Status.RETRYING),
+        "finished_at": case((replaced, literal(at, UtcDateTime)), else_=None),
+        "retry_at": case((replaced, None), else_=literal(retry_at, UtcDateTime)),
+    }
 
 
 def refuse(

@@ -90,18 +90,13 @@ def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> 
 
     The broker has forgotten Celery's message, so beat sends one in its place, with the same count.
     """
-    waiting = (
-        select(Run.id)
-        .where(Run.finished_at.is_(None), Run.status.in_(RECALL.sources), Run.retry_at <= before)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    ids = session.scalars(waiting).all()
+    waiting = select(Run.id).where(Run.retry_at.is_not(None), Run.retry_at <= before)
+    ids = session.scalars(waiting.limit(limit)).all()
     if not ids:
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(RECALL.sources))
+        .where(Run.id.in_(ids), Run.status.in_(RECALL.sources), Run.retry_at <= before)
         .values(
             status=Status.PENDING,
             overdue_at=now,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, case, func, literal, select, update
+from sqlalchemy import ColumnElement, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
@@ -271,6 +271,14 @@ def history(session: Session, *, matching: Filter, limit: int) -> Sequence[Run]:
         statement = statement.where(Run.scheduled_for >= matching.since)
     ordered = statement.order_by(Run.scheduled_for.desc(), Run.id.desc()).limit(limit)
     return session.scalars(ordered).all()
+
+
+def unlink(session: Session, condition: ColumnElement[bool]) -> None:
+    """Let the runs belong to no schedule: theirs is about to be deleted."""
+    # In parts: a long history takes longer than a connection waits for one answer.
+    linked = select(Run.id).where(condition, Run.schedule_id.is_not(None)).limit(IN_LIST)
+    while ids := session.scalars(linked).all():
+        affected(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
 
 
 def affected(session: Session, statement: Any) -> int:

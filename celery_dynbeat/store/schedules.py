@@ -25,6 +25,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import ScheduleExistsError
 from celery_dynbeat.store.rows import Damage, Found, read, whole
+from celery_dynbeat.store.runs import unlink
 from celery_dynbeat.triggers import KINDS
 
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
@@ -312,7 +313,7 @@ def remove(session: Session, *, schedule_id: int) -> None:
     """Delete one schedule; its history stays, without it."""
     # The foreign keys do it too, save on SQLite where an application's own engine leaves them off;
     # and SQLite gives the id to the next schedule, whose history this must not become.
-    _forget(session, Run.schedule_id == schedule_id)
+    unlink(session, Run.schedule_id == schedule_id)
     session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
@@ -321,18 +322,13 @@ def remove_owner(session: Session, *, owner: str) -> int:
     """Delete all schedules of ``owner`` and return how many there were."""
     theirs = select(Schedule.id).where(Schedule.owner == owner)
     # By the owner, which has an index: MariaDB walks the whole history for a subquery.
-    _forget(session, Run.owner == owner, Run.schedule_id.is_not(None))
+    unlink(session, Run.owner == owner)
     session.execute(
         delete(Backfill).where(Backfill.schedule_id.in_(theirs)),
         execution_options={"synchronize_session": False},
     )
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]
-
-
-def _forget(session: Session, *condition: ColumnElement[bool]) -> None:
-    statement = update(Run).where(*condition).values(schedule_id=None)
-    session.execute(statement, execution_options={"synchronize_session": False})
 
 
 def lock_owner(session: Session, *, owner: str) -> Sequence[int]:

@@ -12,6 +12,7 @@ from celery_dynbeat.admission import Admission
 from celery_dynbeat.clock import RESYNC_EVERY, DatabaseClock
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.heartbeat import Heartbeat
+from celery_dynbeat.outcomes import Outcomes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.hands import HandWorker
@@ -211,7 +212,8 @@ def deliver_again(dynbeat, run, begin):
         begin(self.request.id)
 
     task = dynbeat.context.app.task(body, name=run.task, bind=True)
-    Admission(dynbeat.context, "w2@test").guard(task)
+    outcomes = Outcomes(dynbeat.context, "w2@test")
+    Admission(dynbeat.context, "w2@test", outcomes).guard(task)
     again = {"redelivered": True}
     task.push_request(id=run.run_id, headers=run.headers, delivery_info=again, retries=0)
     task.request.called_directly = False

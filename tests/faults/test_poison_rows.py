@@ -46,7 +46,7 @@ DAMAGES = {
     "options": ("options = '[]'", "options must be a JSON object"),
     "serializer": ('options = \'{"serializer": "clay-tablet"}\'', "clay-tablet"),
     "task": ("task = 'nobody.registered.it'", "NotRegistered"),
-    "run-time": ("overlap = 'skip', max_run_time = 1e300", None),
+    "run-time": ("overlap = 'skip', max_run_time = 1e300", "OverflowError"),
     "max-runs": ("max_runs = 2147483647", None),
     "deep": (f"kwargs = '{{\"deep\": {'[' * 90}{']' * 90}}}'", None),
     "megabyte": (f"args = CONCAT('[\"', REPEAT('x', {MEGABYTE}), '\"]'){{json}}", None),
