@@ -1,6 +1,6 @@
 """A long time of edits and faults at random: nothing lost, nothing doubled, nothing grows.
 
-DYNBEAT_SOAK is its length in seconds, DYNBEAT_SOAK_SEED makes it do the same things again.
+DYNBEAT_SOAK is its length in seconds (20, under CI 120), DYNBEAT_SOAK_SEED makes it do the same things again.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.support.databases import administration
 from tests.support.figures import PROPERTY
 from tests.support.soak import APPLICATION, Pace, Soak, keep_up
 
-SECONDS = float(os.environ.get("DYNBEAT_SOAK", "20"))
+SECONDS = float(os.environ.get("DYNBEAT_SOAK") or (120 if os.environ.get("CI") else 20))
 SEED = int(os.environ.get("DYNBEAT_SOAK_SEED", random.randrange(10**6)))  # noqa: S311
 #: Few enough for two cores that have other things to do: what is measured is not the rate.
 SCHEDULES = 30

@@ -31,6 +31,7 @@ ESSENTIAL = (
     "late_outcome_of_an_attempt_does_not_touch_the_next",
     "late_retry_of_an_attempt_starts_nothing",
     "row_of_beat_tells_of_a_broker_that_is_away",
+    *(["a_long_bad_day"] if os.environ.get("CI") else []),
 )
 #: These are cheap: no process takes part in most of them.
 QUICK_FILES = ("test_clocks.py", "test_rolling_upgrade.py")
