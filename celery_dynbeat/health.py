@@ -147,8 +147,11 @@ def _services(found: Found) -> Iterator[Problem]:
         yield Problem("configuration", found.misconfigured, "mend the Celery configuration")
     database, broker = found.database, found.broker
     if database is not None and database.error is not None:
-        cure = "see that its server runs, and that dynbeat_database_url and its account are right"
-        yield Problem("database_away", f"the database is away: {database.error}", cure)
+        cure = (
+            "see that its server runs, that dynbeat_database_url is right, and that the account"
+            " may use the tables"
+        )
+        yield Problem("database_away", f"the database does not serve us: {database.error}", cure)
     if database is not None and database.behind is not None:
         cure = "run `celery -A your_app dynbeat schema upgrade`"
         yield Problem("schema_behind", database.behind.partition(": run `")[0], cure)
@@ -229,7 +232,10 @@ class _Look:
         return self._tables.runs[Status.SENT].count > 0
 
     def _no_worker(self) -> Problem:
-        text = f"no worker is alive, and {self._tables.runs[Status.SENT]} runs wait for one"
+        waiting = (
+            f"; waiting for one: {self._tables.runs[Status.SENT]}" if self._runs_wait() else ""
+        )
+        text = f"no worker is alive{waiting}"
         cure = "start one with the same application: `celery -A your_app worker`"
         return Problem("no_worker", text, cure)
 

@@ -66,9 +66,10 @@ def take_lost(
     losses.end(session, _ids(lost), status=Status.LOST, now=now, error="its worker is gone")
     for row in rows:
         logger.warning(
-            "run %s is lost: its worker %s is gone",
+            "run %s: nothing is heard of its worker %s; %s",
             row.id,
             row.worker,
+            "it is sent once more" if row in again else "it counts as lost until it is",
             extra={"event": Event.RUN_LOST, "run_id": row.id},
         )
     return len(rows) + len(damaged), _limits(lost, settings)

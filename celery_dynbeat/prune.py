@@ -6,8 +6,8 @@ rows in a transaction of its own, with a pause behind it, so that it delays what
 only. These stay, however old:
 
 - what has not ended;
-- the run for the schedule's last fire time, and what is newer than it: a clock that is set back
-  must find the fire times that had their run.
+- while its schedule goes on, the run for the last fire time, and what is newer than it: a clock
+  that is set back must find the fire times that had their run.
 """
 
 from dataclasses import dataclass
@@ -54,8 +54,8 @@ def prune(
 def _may_go(row: Row[Any], limit: datetime) -> bool:
     if row.finished_at is None or row.finished_at >= limit:
         return False
-    if row.schedule_id is None or row.origin == Origin.MANUAL:
-        # No trigger yields the instant of a manual run.
+    if row.schedule_id is None or row.over_at is not None or row.origin == Origin.MANUAL:
+        # No trigger yields the instant of a manual run, nor one of a schedule that is over.
         return True
     last = row.last_run_at or row.next_fire_at
     return last is not None and row.scheduled_for < last

@@ -12,7 +12,8 @@ from celery_dynbeat.db.models import Run, Schedule
 def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
     """Return up to ``limit`` runs with ids between the two, in order, and what keeps them.
 
-    ``last_run_at`` and ``next_fire_at`` are those of the schedule, None without one.
+    ``last_run_at`` and ``next_fire_at`` are those of the schedule, None without one; ``over_at`` is
+    when it fired for the last time that it ever will.
     """
     statement: Any = (
         select(
@@ -23,6 +24,7 @@ def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[R
             Run.finished_at,
             Schedule.last_run_at,
             Schedule.next_fire_at,
+            Schedule.finished_at.label("over_at"),
         )
         .outerjoin(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.id > after, Run.id < before)

@@ -239,7 +239,7 @@ def test_no_worker_is_a_problem_only_when_runs_wait_for_one(dynbeat, mine, beat)
 
     assert codes(waiting) == ["no_worker"]
     assert codes(waiting, "warnings") == []
-    assert "1 runs wait for one" in waiting["problems"][0]["text"]
+    assert "waiting for one: 1" in waiting["problems"][0]["text"]
 
 
 @pytest.mark.usefixtures("crew")

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from celery_dynbeat import Cron, ids, prune
+from celery_dynbeat import Cron, Once, ids, prune
 from celery_dynbeat.cli.prune import _prune
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.prune import EVERY, FIRST_AFTER, PAUSE
@@ -67,6 +67,19 @@ def test_what_ended_longer_ago_than_the_retention_goes(aged, dynbeat):
     assert pruned(dynbeat) == 4
     assert fire_times(aged) == [NOON + day * DAY for day in range(4, 8)]
     assert pruned(dynbeat) == 0
+
+
+def test_the_run_of_a_one_off_goes_like_any_other(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=Once(clock.now() + DAY))
+    live_through(dynbeat, clock, beat, days=1)
+    clock.advance(KEPT)
+
+    # What ended at the limit itself stays.
+    assert pruned(dynbeat) == 0
+    clock.advance(DAY)
+
+    assert pruned(dynbeat) == 1
+    assert fire_times(mine) == []
 
 
 def test_what_has_not_ended_stays_however_old(dynbeat, mine, clock, beat):
