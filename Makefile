@@ -4,6 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+FAULTS ?= all
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,11 +21,11 @@ help: ## List the targets
 demo: $(VENV)/.demo ## Show a user's schedules at work, in a terminal, with SQLite and nothing else
 	@$(BIN)/python examples/quickstart/demo.py
 
-test: $(VENV)/.dev ## Run the whole suite (servers that are not installed are skipped)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --session-timeout 720 $(ARGS)
+test: $(VENV)/.dev ## Run the suite (servers that are not installed are skipped)
+	@$(BIN)/pytest -m "not long" -n $(WORKERS) --dist worksteal --session-timeout 720 $(ARGS)
 
-faults: $(VENV)/.dev ## Run the fault suite on every combination of database and broker, and the soak
-	@DYNBEAT_FAULTS=all DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest tests/faults tests/model -n $(WORKERS) --dist worksteal $(ARGS)
+faults: $(VENV)/.dev ## Run the long tests: the fault suite on every database and broker, the model, the soak
+	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev ## Check style, types and floors, and run the unit tests
 	@$(BIN)/ruff check .

@@ -15,6 +15,9 @@ from tests.support.servers import PostgreSQLServer, RedisServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
+# Each starts a beat and a worker, and several commands that take seconds to start.
+pytestmark = pytest.mark.long
+
 #: A server that is away is told of within about ten seconds, behind the start of the process.
 TOLD_WITHIN = 40
 SECRET = "s3cret"

@@ -46,6 +46,7 @@ def test_the_task_finds_its_run_in_the_headers(any_site):
         "dynbeat_schedule": "digest",
         "dynbeat_owner": "user:1",
         "dynbeat_scheduled_for": run.scheduled_for.isoformat(),
+        "dynbeat_attempt": 1,
         "celery_beat_task": True,
         "periodic_task_name": "digest",
     }

@@ -39,8 +39,10 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave most of the suite to ``make faults``, unless it was asked for."""
-    left_out = essentials.others(config, items)
+    """Mark what takes its time; leave most of it out where only the essential is asked for."""
+    for item in filter(essentials.is_long, items):
+        item.add_marker(pytest.mark.long)
+    left_out = essentials.others(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]

@@ -25,6 +25,11 @@ EXTREMES = [("record", False), ("rerun", True)]
 OTHERS = [("record", True), ("rerun", False)]
 
 
+def long(*policies):
+    """Return the policies for histories that take a minute each."""
+    return [pytest.param(*policy, marks=pytest.mark.long) for policy in policies]
+
+
 @pytest.fixture
 def check(record_property):
     def check(url, *, fires, late, faults, retries=0, edits=0, **settings):
@@ -43,19 +48,19 @@ def check(record_property):
     return check
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [*EXTREMES, *(OTHERS if ALL else [])])
+@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
 @pytest.mark.timeout(600)
 def test_two_fire_times_with_a_fault_on_sqlite(check, sqlite_url, late, on_lost):
     check(sqlite_url, fires=2, late=late, faults=1, on_lost=on_lost)
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [*EXTREMES, *OTHERS] if ALL else EXTREMES[:1])
+@pytest.mark.parametrize(("on_lost", "late"), [EXTREMES[0], *long(EXTREMES[1], *OTHERS)])
 @pytest.mark.timeout(600)
 def test_two_fire_times_with_a_fault_on_postgresql(check, postgresql_url, late, on_lost):
     check(postgresql_url, fires=2, late=late, faults=1, on_lost=on_lost)
 
 
-@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *(EXTREMES if ALL else [])])
+@pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
 @pytest.mark.timeout(900)
 def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
     # With messages that come again, two faults make more worlds than memory holds.

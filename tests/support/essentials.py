@@ -1,6 +1,6 @@
-"""What of the fault suite runs with everything else.
+"""What of the fault suite is run each time: one test of each kind of fault.
 
-The whole of it takes half an hour on two cores, so it has a target of its own (``make faults``).
+The whole of it takes an hour on two cores. ``make faults FAULTS=essential`` runs these.
 """
 
 import os
@@ -31,27 +31,27 @@ ESSENTIAL = (
     "late_outcome_of_an_attempt_does_not_touch_the_next",
     "late_retry_of_an_attempt_starts_nothing",
     "row_of_beat_tells_of_a_broker_that_is_away",
-    *(["a_long_bad_day"] if os.environ.get("CI") else []),
+    "a_long_bad_day",
 )
 #: These are cheap: no process takes part in most of them.
 QUICK_FILES = ("test_clocks.py", "test_rolling_upgrade.py")
 
 
-def others(config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the fault tests of ``items`` to leave out; none when the suite was asked for by name.
+def is_long(item: pytest.Item) -> bool:
+    """Return whether a fault test takes processes, and so its time."""
+    return item.path.parent.name == "faults" and item.path.name not in QUICK_FILES
+
+
+def others(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the long ones of ``items`` to leave out, when only the essential ones are asked for.
 
     Raises pytest.UsageError for a name in ESSENTIAL that no test bears.
     """
-    asked = any("faults" in argument for argument in config.args)
-    if asked or os.environ.get(FAULTS_VARIABLE):
+    if os.environ.get(FAULTS_VARIABLE) != "essential":
         return []
-    ours = [item for item in items if item.path.parent.name == "faults"]
+    ours = [item for item in items if is_long(item)]
     stale = [part for part in ESSENTIAL if not any(part in item.name for item in ours)]
-    if ours and stale and not config.getoption("keyword"):
+    if ours and stale:
         message = f"no fault test is called so: {', '.join(stale)}"
         raise pytest.UsageError(message)
-    return [
-        item
-        for item in ours
-        if item.path.name not in QUICK_FILES and not any(part in item.name for part in ESSENTIAL)
-    ]
+    return [item for item in ours if not any(part in item.name for part in ESSENTIAL)]
