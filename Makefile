@@ -22,7 +22,7 @@ demo: $(VENV)/.demo ## Show a user's schedules at work, in a terminal, with SQLi
 	@$(BIN)/python examples/quickstart/demo.py
 
 test: $(VENV)/.dev ## Run the suite (servers that are not installed are skipped)
-	@$(BIN)/pytest -m "not long" -n $(WORKERS) --dist worksteal --session-timeout 720 $(ARGS)
+	@$(BIN)/pytest -m "not long" -n $(WORKERS) --dist worksteal --session-timeout 1800 $(ARGS)
 
 faults: $(VENV)/.dev ## Run the long tests: the fault suite on every database and broker, the model, the soak
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long -n $(WORKERS) --dist worksteal $(ARGS)
