@@ -1,7 +1,7 @@
 """A long time of edits and faults at random: nothing lost, nothing doubled, nothing grows.
 
-DYNBEAT_SOAK is its length in seconds (20; under CI, and by `make faults`, 120), and DYNBEAT_SOAK_SEED makes it do the same
-things again.
+DYNBEAT_SOAK is its length in seconds (20; under CI, and by ``make faults``, 120). DYNBEAT_SOAK_SEED
+makes it do the same things again.
 """
 
 import os
