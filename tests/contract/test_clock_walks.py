@@ -31,6 +31,9 @@ STEPS = st.one_of(
 )
 POLICIES = ["latest", "all", "none"]
 
+#: What is counted at the end is still there.
+FOR_EVER = {"resend_after": 36_500 * DAY, "history_retention": 36_500 * DAY}
+
 
 def fire_times(trigger, *, until):
     found, anchored = [], trigger.anchored_at(START)
@@ -75,7 +78,7 @@ def each_fire_time_is_dealt_with_once(dynbeat, clock, steps):
 def check(url, *, examples):
     clock = FrozenClock(START)
     # No worker takes part: what is sent stays sent.
-    with prepared(url, clock=clock, resend_after=36_500 * DAY) as dynbeat:
+    with prepared(url, clock=clock, **FOR_EVER) as dynbeat:
 
         @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
         @given(steps=st.lists(STEPS, min_size=1, max_size=8))
@@ -100,7 +103,7 @@ def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_postgresql(po
 @pytest.mark.timeout(120 * TIMES)
 def test_what_is_planned_anew_by_a_clock_that_was_set_back_is_not_sent_twice(sqlite_url):
     clock = FrozenClock(START)
-    with prepared(sqlite_url, clock=clock, resend_after=36_500 * DAY) as dynbeat:
+    with prepared(sqlite_url, clock=clock, **FOR_EVER) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
 
         @settings(max_examples=40 * TIMES, suppress_health_check=list(HealthCheck))

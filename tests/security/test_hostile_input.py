@@ -68,12 +68,7 @@ def store_and_read(dynbeat, text):
     [
         "sqlite_url",
         "postgresql_url",
-        pytest.param(
-            "mariadb_url",
-            marks=pytest.mark.xfail(
-                strict=True, reason="JSON_CONTAINS does not find what is stored as \\u00e9"
-            ),
-        ),
+        "mariadb_url",
     ],
 )
 def test_a_tag_is_found_whatever_it_is_made_of(kind, request, clock):

@@ -173,7 +173,6 @@ def test_a_url_that_cannot_be_read_is_not_the_cause_of_its_error():
     assert SECRET not in str(error)
 
 
-@pytest.mark.xfail(strict=True, reason="a ValueError of SQLAlchemy shows what it took for a port")
 def test_a_password_with_an_at_sign_is_not_shown_as_a_port():
     with pytest.raises(ConfigurationError) as caught:
         _ = Database(f"postgresql+psycopg://u:half@h:{SECRET}@127.0.0.1/d").engine
