@@ -64,14 +64,15 @@ def take_lost(
     losses.end(session, _ids(cancelled), status=Status.REVOKED, now=now, error=REPLACED)
     losses.rerun(session, _ids(again), now=now)
     losses.end(session, _ids(lost), status=Status.LOST, now=now, error="its worker is gone")
-    for row in rows:
-        logger.warning(
-            "run %s: nothing is heard of its worker %s; %s",
-            row.id,
-            row.worker,
-            "it is sent once more" if row in again else "it counts as lost until it is",
-            extra={"event": Event.RUN_LOST, "run_id": row.id},
-        )
+    for fate, theirs in (("revoked", cancelled), ("sent once more", again), ("lost", lost)):
+        for row in theirs:
+            logger.warning(
+                "run %s is %s: its worker %s is gone, or silent",
+                row.id,
+                fate,
+                row.worker,
+                extra={"event": Event.RUN_LOST, "run_id": row.id},
+            )
     return len(rows) + len(damaged), _limits(lost, settings)
 
 

@@ -179,14 +179,8 @@ def _is_hopeless(error: Exception) -> bool:
 
 def write(session: Session, outcome: Outcome) -> bool:
     """Apply ``outcome`` where the state of the run allows it; return whether it did."""
-    if outcome.status == Status.SENT and not outcome.started:
-        return attempts.disown(
-            session,
-            run_id=outcome.run_id,
-            worker=outcome.worker,
-            pid=outcome.pid,
-            before=outcome.at,
-        )
+    if not outcome.started:
+        return _write_unstarted(session, outcome)
     if outcome.status == Status.SENT:
         assert outcome.resend_at is not None  # noqa: S101 - see Outcome
         return attempts.give_back(
@@ -194,15 +188,6 @@ def write(session: Session, outcome: Outcome) -> bool:
             run_id=outcome.run_id,
             attempt=outcome.attempt or 0,
             overdue_at=outcome.resend_at,
-        )
-    if not outcome.started:
-        return attempts.refuse(
-            session,
-            run_id=outcome.run_id,
-            after=outcome.attempt,
-            status=outcome.status,
-            at=outcome.at,
-            error=storable(outcome.error or "", ERROR_LENGTH),
         )
     return attempts.finish(
         session,
@@ -214,6 +199,25 @@ def write(session: Session, outcome: Outcome) -> bool:
         error=None if outcome.error is None else storable(outcome.error, ERROR_LENGTH),
         traceback=_tail(outcome.traceback),
         retry_at=outcome.retry_at,
+    )
+
+
+def _write_unstarted(session: Session, outcome: Outcome) -> bool:
+    if outcome.status == Status.SENT:
+        return attempts.disown(
+            session,
+            run_id=outcome.run_id,
+            worker=outcome.worker,
+            pid=outcome.pid,
+            before=outcome.at,
+        )
+    return attempts.refuse(
+        session,
+        run_id=outcome.run_id,
+        after=outcome.attempt,
+        status=outcome.status,
+        at=outcome.at,
+        error=storable(outcome.error or "", ERROR_LENGTH),
     )
 
 

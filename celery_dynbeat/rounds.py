@@ -64,7 +64,8 @@ class Rounds:
     def _longest_silence(self, now: datetime) -> timedelta:
         if self._cut_off:
             self._cut_off, self._back_at = False, now
-        if self._back_at is not None and now - self._back_at < self._settings.node_timeout:
+        timeout, back_at = self._settings.node_timeout, self._back_at
+        if back_at is not None and timedelta(0) <= now - back_at < timeout:
             return AGES
         return longest_silence(self._clock, self._settings)
 

@@ -144,8 +144,6 @@ def test_a_beat_without_its_broker_is_alive_and_says_why_it_makes_no_progress(
     with site(site_folder, database_url=postgresql_url, broker_url=broker.url) as made:
         made.config.update(dynbeat_node_timeout=3, dynbeat_poll_interval=1)
         made.beat().wait_for_log("beat started")
-        # An idle beat does not notice that Redis is gone.
-        made.mine.create("often", task="probe.record", trigger=Every(1))
         broker.stop()
         reports = []
 
