@@ -11,6 +11,7 @@ import pytest
 
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.states import Status
+from tests.contract.conftest import beat, clock, mine  # noqa: F401 - fixtures
 from tests.support import combinations, essentials
 from tests.support.database_faults import faults_of
 from tests.support.fault_servers import FaultServers, services
@@ -134,8 +135,8 @@ class Busy:
     def meet_the_fault(self):
         """End the runs in progress, and return when beats, guard and recorder have felt it."""
         self.open()
-        for beat in self.beats:
-            beat.wait_for_log("pass failed")
+        for one in self.beats:
+            one.wait_for_log("pass failed")
         self.worker.wait_for_log("kept until the database is back")
         self.worker.wait_for_log("put off by")
 

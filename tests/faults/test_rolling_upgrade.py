@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 
 from celery_dynbeat import Cron
 from celery_dynbeat.db import schema
-from celery_dynbeat.testing import FrozenClock, ManualBeat
+from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import parse
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.hands import HandWorker
@@ -28,25 +28,10 @@ LATER_TABLES = (
 
 
 @pytest.fixture
-def clock():
-    return FrozenClock(START)
-
-
-@pytest.fixture
 def dynbeat(database_url, clock):
     with application(database_url, clock=clock, batch_size=10) as made:
         made.context.prepare()
         yield made
-
-
-@pytest.fixture
-def mine(dynbeat):
-    return dynbeat.schedules.for_owner("user:42")
-
-
-@pytest.fixture
-def beat(dynbeat):
-    return ManualBeat(dynbeat)
 
 
 @pytest.fixture
