@@ -138,7 +138,8 @@ class Admission:
             runs_here=lambda: self._is_elsewhere(run_id),
         )
         timeout = longest_silence(self._context.clock, self._context.settings)
-        return self._context.database.run(
+        # Each transition is one conditional UPDATE, and no lock is held between two of them.
+        return self._context.database.run_alone(
             lambda session: judge(session, delivery, now=now, timeout=timeout),
         )
 

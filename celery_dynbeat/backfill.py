@@ -25,12 +25,12 @@ from celery_dynbeat import allowed_tasks, records
 from celery_dynbeat.db.models import Backfill, Origin, Schedule
 from celery_dynbeat.events import Event
 from celery_dynbeat.gaps import Rest, choose, fire_times, rest_of
+from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.planning import TICK, Skip
-from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import Rule, rule_of
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
-from celery_dynbeat.store import backfills, runs, schedules
+from celery_dynbeat.store import backfills, due, runs
 from celery_dynbeat.store.rows import said
 from celery_dynbeat.triggers import is_known
 
@@ -229,7 +229,7 @@ def _pass_over(
             found.schedule,
             extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": found.schedule.id},
         )
-        schedules.set_damaged_aside(session, [found.schedule])
+        due.set_damaged_aside(session, [found.schedule])
     if found.backfill is None:
         until = now + settings.poll_interval
         backfills.put_off(session, backfill_id=found.backfill_id, until=until)

@@ -16,21 +16,21 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.events import Event
+from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.planning import Plan, first_fire, passed, plan, run_at
-from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import Rule, RuleColumns, max_run_time, rule_of
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
-from celery_dynbeat.store import overlaps, runs, schedules
-from celery_dynbeat.store.rows import Damage, Found, said
+from celery_dynbeat.store import due, overlaps, runs
+from celery_dynbeat.store.rows import Damage, Found, Row, said
 from celery_dynbeat.triggers import KINDS
 
 logger = logging.getLogger(__name__)
@@ -67,13 +67,15 @@ def claim(
     now: datetime,
     settings: Settings,
     heavy: frozenset[str] = frozenset(),
+    since: datetime | None = None,
 ) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return what is to be published.
 
-    ``heavy`` is what the claim before found.
+    ``heavy`` is what the claim before found. Nothing is known to be due before ``since``.
     """
     claimed = Claimed()
-    rows, damaged = _lock_due(session, now=now, limit=settings.batch_size, heavy=heavy)
+    limit = settings.batch_size
+    rows, damaged = _lock_due(session, now=now, limit=limit, heavy=heavy, since=since)
     claimed.rows += _set_damaged_aside(session, damaged)
     busy = _Busy(session, rows, now=now, settings=settings)
     for row in rows:
@@ -96,9 +98,7 @@ def claim(
     return claimed
 
 
-def _heavy(
-    rows: Sequence[Row[Any]], outgoing: Sequence[Outgoing], batch_size: int
-) -> frozenset[str]:
+def _heavy(rows: Sequence[Row], outgoing: Sequence[Outgoing], batch_size: int) -> frozenset[str]:
     """Return the owners who had more than their share of a full batch, in rows or in runs."""
     shares = Counter(row.owner for row in rows) | Counter(run.owner for run in outgoing)
     return frozenset(owner for owner in shares if shares[owner] > batch_size / HEAVY_SHARE)
@@ -107,7 +107,7 @@ def _heavy(
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Give a batch of unplanned schedules their next run; return how many there were."""
     claimed = Claimed()
-    rows, damaged = schedules.lock_unplanned(session, limit=settings.batch_size)
+    rows, damaged = due.lock_unplanned(session, limit=settings.batch_size)
     _set_damaged_aside(session, damaged)
     for row in rows:
         try:
@@ -130,7 +130,7 @@ def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -
 
     Those in ``told`` were told of before.
     """
-    rows = schedules.unreadable(session, now=now, limit=MOST_TOLD)
+    rows = due.unreadable(session, now=now, limit=MOST_TOLD)
     for row in rows:
         if row.id not in told:
             logger.warning(
@@ -145,12 +145,20 @@ def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -
     return frozenset(row.id for row in rows)
 
 
-def _lock_due(session: Session, *, now: datetime, limit: int, heavy: frozenset[str]) -> Found:
+def _lock_due(
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    heavy: frozenset[str],
+    since: datetime | None,
+) -> Found:
+    lock = partial(due.lock_due, session, now=now, since=since)
     if not heavy:
-        return schedules.lock_due(session, now=now, limit=limit)
-    others = schedules.lock_due(session, now=now, limit=limit - limit // 2, without=heavy)
+        return lock(limit=limit)
+    others = lock(limit=limit - limit // 2, without=heavy)
     left = limit - len(others.rows) - len(others.damaged)
-    theirs = schedules.lock_due(session, now=now, limit=left, only=heavy)
+    theirs = lock(limit=left, only=heavy)
     return Found([*others.rows, *theirs.rows], [*others.damaged, *theirs.damaged])
 
 
@@ -158,7 +166,7 @@ class _Busy:
     """The runs of each schedule that overlap with its next, where its policy asks for it."""
 
     def __init__(
-        self, session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+        self, session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
     ) -> None:
         longest: dict[int, timedelta] = {}
         for row in rows:
@@ -179,7 +187,7 @@ class _Busy:
         )
 
 
-def _counts_for(row: Row[Any], settings: Settings) -> timedelta:
+def _counts_for(row: Row, settings: Settings) -> timedelta:
     """Return for how long a run counts: one that a newer one ends does so however old it is."""
     if (row.overlap or settings.overlap) == "cancel_previous":
         return timedelta.max
@@ -188,7 +196,7 @@ def _counts_for(row: Row[Any], settings: Settings) -> timedelta:
 
 def _decide(
     claimed: Claimed,
-    row: Row[Any],
+    row: Row,
     *,
     now: datetime,
     settings: Settings,
@@ -220,7 +228,7 @@ def _decide(
         claimed.replaced.append(row.id)
 
 
-def _tell_passed(claimed: Claimed, row: Row[Any], rule: Rule, now: datetime) -> None:
+def _tell_passed(claimed: Claimed, row: Row, rule: Rule, now: datetime) -> None:
     """Record what passed while a row was out of the index, before a hand put it back."""
     if row.next_fire_at is None:
         return
@@ -238,7 +246,7 @@ def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
     # One statement for each set of columns that is written.
     for columns in {frozenset(change) for change in claimed.changes}:
         same = [change for change in claimed.changes if change.keys() == columns]
-        schedules.advance(session, same)
+        due.advance(session, same)
 
 
 def _replace(session: Session, claimed: Claimed, new: Collection[str], *, now: datetime) -> None:
@@ -264,7 +272,7 @@ def _uncount(claimed: Claimed, new: Collection[str]) -> None:
                 change["finished_at"] = None
 
 
-def _check_payload(row: Row[Any]) -> None:
+def _check_payload(row: Row) -> None:
     # The API refuses such a row; one that was typed by hand is caught here.
     shapes = (("args", list), ("kwargs", dict), ("options", dict))
     for column, shape in shapes:
@@ -273,7 +281,7 @@ def _check_payload(row: Row[Any]) -> None:
             raise TypeError(msg)
 
 
-def _moved(row: Row[Any], rule: Rule, planned: Plan, now: datetime) -> dict[str, Any]:
+def _moved(row: Row, rule: Rule, planned: Plan, now: datetime) -> dict[str, Any]:
     fire_at = planned.next_fire_at
     change = {
         "id": row.id,
@@ -285,7 +293,7 @@ def _moved(row: Row[Any], rule: Rule, planned: Plan, now: datetime) -> dict[str,
     return {**change, "last_run_at": planned.runs[-1]} if planned.runs else change
 
 
-def _set_aside(claimed: Claimed, row: Row[Any], error: Exception) -> None:
+def _set_aside(claimed: Claimed, row: Row, error: Exception) -> None:
     logger.error(
         "schedule %r of owner %r is set aside: %s",
         row.name,
@@ -307,5 +315,5 @@ def _set_damaged_aside(session: Session, damaged: Sequence[Damage]) -> int:
             damage,
             extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": damage.id},
         )
-    schedules.set_damaged_aside(session, damaged)
+    due.set_damaged_aside(session, damaged)
     return len(damaged)

@@ -32,11 +32,12 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
+from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.outlet import Outlet, terminate
-from celery_dynbeat.publish import Outgoing, Published
+from celery_dynbeat.publish import Published
 from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import agenda, runs, schedules
+from celery_dynbeat.store import agenda, due, runs
 from celery_dynbeat.sweep import take_overdue
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Dispatcher:
         self._reached = reached
         self._heavy: frozenset[str] = frozenset()
         self._backlog = False
+        self._front = agenda.EVERYWHERE
+        self._looked_everywhere_at: datetime | None = None
         self._rounds = Rounds(
             database=database, publisher=publisher, clock=clock, settings=settings
         )
@@ -88,6 +91,13 @@ class Dispatcher:
             self.cut_off()
             raise
 
+    def look_everywhere(self) -> None:
+        """Let the next pass look where nothing was due; else one does each dynbeat_poll_interval.
+
+        For those who were told of a change: it may be due since before it was committed.
+        """
+        self._looked_everywhere_at = None
+
     def cut_off(self) -> None:
         """Note that the database was away."""
         self._rounds.cut_off()
@@ -95,7 +105,7 @@ class Dispatcher:
     def _run_pass(self) -> timedelta:
         now = self._clock.now()
         self._backlog = False
-        todo = self._database.read(lambda session: agenda.read(session, now=now))
+        todo = self._look(now)
         moved = self._plan_new(now) if todo.unplanned else 0
         if _is_due(todo.next_run_at, now):
             moved += self._dispatch_due(now)
@@ -111,6 +121,17 @@ class Dispatcher:
             return NOW
         return self._pause(todo.earliest(), now)
 
+    def _look(self, now: datetime) -> agenda.Agenda:
+        interval = self._settings.poll_interval
+        looked_at = self._looked_everywhere_at
+        # Before it: the clock was set back.
+        if looked_at is None or not looked_at <= now < looked_at + interval:
+            self._front, self._looked_everywhere_at = agenda.EVERYWHERE, now
+        look = partial(agenda.read, now=now, until=now + interval, front=self._front)
+        todo = self._database.read(look)
+        self._front = todo.front
+        return todo
+
     def _pause(self, earliest: datetime | None, now: datetime) -> timedelta:
         if earliest is not None and earliest <= now:
             return ELSEWHERE_PAUSE
@@ -124,7 +145,13 @@ class Dispatcher:
 
     def _dispatch_due(self, now: datetime) -> int:
         def work(session: Session) -> Claimed:
-            claimed = claim(session, now=now, settings=self._settings, heavy=self._heavy)
+            claimed = claim(
+                session,
+                now=now,
+                settings=self._settings,
+                heavy=self._heavy,
+                since=self._front.due,
+            )
             self._reached("recorded")
             return claimed
 
@@ -137,7 +164,7 @@ class Dispatcher:
 
     def _republish_overdue(self, now: datetime) -> int:
         taken, overdue = self._database.run(
-            lambda session: take_overdue(session, now=now, settings=self._settings),
+            partial(take_overdue, now=now, settings=self._settings, since=self._front.overdue),
         )
         self._reached("swept")
         self._send(overdue, Event.RUNS_REPUBLISHED)
@@ -162,7 +189,7 @@ class Dispatcher:
         # The schedule first: its fault is plain then, whatever becomes of beat in between.
         for run in (run for run in outgoing if run.run_id in published.refused):
             self._set_aside(run, published.refused[run.run_id])
-        self._database.run(lambda session: self._confirm(session, outgoing, published))
+        self._database.run_alone(lambda session: self._confirm(session, outgoing, published))
         logger.info(
             "%s %s of %s",
             event.replace("_", " "),
@@ -170,8 +197,9 @@ class Dispatcher:
             len(outgoing),
             extra={"event": event, "sent": len(published.sent), "claimed": len(outgoing)},
         )
-        for run in outgoing:
-            logger.debug("sent run %s of %r (%s)", run.run_id, run.name, run.task)
+        if logger.isEnabledFor(logging.DEBUG):
+            for run in outgoing:
+                logger.debug("sent run %s of %r (%s)", run.run_id, run.name, run.task)
 
     def _confirm(
         self,
@@ -220,7 +248,7 @@ class Dispatcher:
         # In a transaction of its own: schedules are locked before their runs.
         self._database.run(
             partial(
-                schedules.set_aside,
+                due.set_aside,
                 schedule_id=run.schedule_id,
                 version=run.version,
                 error=f"{type(error).__name__}: {error}",

@@ -25,7 +25,8 @@ def _uuid(now: datetime, random: int) -> str:
     value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(UUID(int=value))
+    digits = f"{value:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def is_run_id(text: object) -> bool:

@@ -29,10 +29,11 @@ HEARTBEAT = 30.0
 AT_ONCE = 0.001
 
 
-def bound_answers(connection: "Connection") -> None:
+def bound_answers(connection: "Connection", *, within: float | None = None) -> None:
     """Let a connection to Redis that is not open yet wait for its answers for a limited time."""
     if connection.transport.driver_type == "redis":
-        limits = {"socket_timeout": ANSWER_WITHIN, "socket_connect_timeout": CONNECT_WITHIN}
+        answer = ANSWER_WITHIN if within is None else within
+        limits = {"socket_timeout": answer, "socket_connect_timeout": min(answer, CONNECT_WITHIN)}
         connection.transport_options = {**limits, **(connection.transport_options or {})}
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from celery_dynbeat.events import Event
-from celery_dynbeat.publish import Outgoing, Published
+from celery_dynbeat.messages import Outgoing
+from celery_dynbeat.publish import Published
 
 logger = logging.getLogger(__name__)
 

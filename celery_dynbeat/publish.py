@@ -1,6 +1,6 @@
 """Runs to messages, and messages to the broker.
 
-A batch goes out in one pipeline where the transport has one (Redis), and under pipelined publisher
+A batch goes out in pipelines where the transport has them (Redis), and under pipelined publisher
 confirms on AMQP, so that only what the broker has taken counts as sent. What can go wrong:
 
 - The broker goes away, falls silent or is blocked: ``publish`` raises; nothing of the batch counts
@@ -12,7 +12,7 @@ confirms on AMQP, so that only what the broker has taken counts as sent. What ca
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,69 +25,16 @@ from kombu.exceptions import BatchPublishError, OperationalError
 
 from celery_dynbeat.confirms import ConfirmingChannel
 from celery_dynbeat.errors import DispatchError
-from celery_dynbeat.headers import (
-    HEADER_ATTEMPT,
-    HEADER_EXPIRES_AT,
-    HEADER_OVERLAP,
-    HEADER_OWNER,
-    HEADER_RUN_ID,
-    HEADER_SCHEDULE,
-    HEADER_SCHEDULED_FOR,
-    is_reserved,
-)
 from celery_dynbeat.link import Link
+from celery_dynbeat.messages import Messages, Outgoing
 
 logger = logging.getLogger(__name__)
 
 NOT_FOUND = 404
+#: Messages of one pipeline: more are no faster, and its commands and answers are held twice.
+PIPELINED = 250
 #: As many runs as this do not all have a flaw of their own.
 MANY = 10
-#: Options that belong into the task message; all others say how it travels.
-_MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """A run on its way to the broker, and the ``version`` of its schedule when it was read.
-
-    ``expires_at`` None: it may start at any time. ``attempt`` and ``retries`` are those that the
-    run has behind it. ``waiting_since`` is when it was first sent, where nobody has begun it since.
-    """
-
-    run_id: str
-    schedule_id: int
-    owner: str
-    name: str
-    version: int
-    task: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    options: Mapping[str, Any]
-    scheduled_for: datetime
-    expires_at: datetime | None = None
-    overlap: str = "allow"
-    attempt: int = 0
-    retries: int = 0
-    waiting_since: datetime | None = None
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        """The headers that tell a task which run it is."""
-        given: Mapping[str, Any] = self.options.get("headers", {})
-        return {
-            # The API refuses what is reserved; a row that was typed by hand may hold it.
-            **{key: value for key, value in given.items() if not is_reserved(key)},
-            HEADER_RUN_ID: self.run_id,
-            HEADER_SCHEDULE: self.name,
-            HEADER_OWNER: self.owner,
-            HEADER_SCHEDULED_FOR: self.scheduled_for.isoformat(),
-            HEADER_ATTEMPT: self.attempt,
-            **({HEADER_EXPIRES_AT: self.expires_at.isoformat()} if self.expires_at else {}),
-            **({HEADER_OVERLAP: self.overlap} if self.overlap == "buffer_one" else {}),
-            # What other tools know a scheduled task by.
-            "celery_beat_task": True,
-            "periodic_task_name": self.name,
-        }
 
 
 @dataclass(slots=True)
@@ -181,17 +128,25 @@ class Publisher:
         return published
 
     def _publish_pipelined(self, batch: Sequence[Outgoing]) -> Published:
+        published = Published()
+        for start in range(0, len(batch), PIPELINED):
+            part = self._publish_part(batch[start : start + PIPELINED])
+            published.sent += part.sent
+            published.refused |= part.refused
+        return published
+
+    def _publish_part(self, batch: Sequence[Outgoing]) -> Published:
         try:
             return self._publish_batch(batch)
         except self._link.connection.channel_errors as error:
             return self._publish_each(batch, error)
 
     def _publish_batch(self, batch: Iterable[Outgoing]) -> Published:
-        published = Published()
+        published, messages = Published(), self._messages()
         producer = self._producer(self._link.connection)
         with producer.batch():
             for run in batch:
-                self._send(producer, run, published)
+                self._send(messages, producer, run, published)
         return published
 
     def _publish_each(self, batch: Iterable[Outgoing], error: BaseException) -> Published:
@@ -214,14 +169,14 @@ class Publisher:
         return published
 
     def _publish_confirmed(self, batch: Sequence[Outgoing]) -> Published:
-        published = Published()
+        published, messages = Published(), self._messages()
         channel_errors = self._link.connection.channel_errors
         with ConfirmingChannel(self._link) as confirming:
             producer = self._producer(confirming.channel)
             try:
                 for run in batch:
                     confirming.label = run.run_id
-                    self._send(producer, run, published, fatal=channel_errors)
+                    self._send(messages, producer, run, published, fatal=channel_errors)
                 confirming.drain()
             except channel_errors:
                 closed = True
@@ -233,13 +188,14 @@ class Publisher:
         return published
 
     def _publish_singly(self, batch: Iterable[Outgoing], published: Published) -> None:
-        done = {*published.sent, *published.refused}
+        done, messages = {*published.sent, *published.refused}, self._messages()
         for run in (run for run in batch if run.run_id not in done):
+            fatal = self._link.connection.channel_errors
             try:
                 with ConfirmingChannel(self._link) as confirming:
                     confirming.label = run.run_id
                     producer = self._producer(confirming.channel)
-                    self._send(producer, run, published, fatal=self._link.connection.channel_errors)
+                    self._send(messages, producer, run, published, fatal=fatal)
                     confirming.drain()
                     published.sent += confirming.taken
             except self._link.connection.channel_errors as error:
@@ -250,8 +206,12 @@ class Publisher:
         producer: Producer = self._app.amqp.Producer(channel, auto_declare=False)
         return producer
 
+    def _messages(self) -> Messages:
+        return Messages(self._app, now=self._now)
+
     def _send(
         self,
+        messages: Messages,
         producer: Producer,
         run: Outgoing,
         published: Published,
@@ -259,7 +219,7 @@ class Publisher:
         fatal: tuple[type[BaseException], ...] = (),
     ) -> None:
         try:
-            send_task(self._app, producer, run, now=self._now)
+            messages.send(producer, run)
         except (*self.broker_errors, *fatal):
             raise
         # Whatever a serializer, a router or a signal receiver of the application raises concerns
@@ -285,50 +245,3 @@ def _refusal(run: Outgoing, error: BaseException) -> DispatchError:
     return DispatchError(
         f"run {run.run_id} of {run.name!r} cannot be sent: {type(error).__name__}: {error}",
     )
-
-
-def send_task(
-    app: Celery, producer: Producer, run: Outgoing, *, now: Callable[[], datetime]
-) -> None:
-    """Send one run as ``app.send_task`` would, without asking the result backend to listen for it.
-
-    The publish signals and the task-sent event go out as for any task. When the run expires is for
-    the guard to judge, by the database's clock: Celery's own ``expires`` counts by the clock of the
-    worker's host.
-    """
-    options = {**_execution_options(app, run.task), **run.options}
-    options.pop("headers", None)
-    own = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
-    expires = options.pop("expires", None)
-    routed = app.amqp.router.route(options, run.task, run.args, run.kwargs, app.tasks.get(run.task))
-    if run.expires_at is not None:
-        # As send_task does: the broker may drop what no worker will start any more.
-        routed["expiration"] = max(0.0, (run.expires_at - now()).total_seconds())
-    create: Callable[..., Any] = app.amqp.create_task_message
-    message = create(
-        run.run_id,
-        run.task,
-        list(run.args),
-        dict(run.kwargs),
-        expires=None if run.expires_at else expires,
-        retries=run.retries,
-        reply_to=app.thread_oid,
-        create_sent_event=app.conf.task_send_sent_event,
-        **own,
-    )
-    app.amqp.send_task_message(
-        producer,
-        run.task,
-        message,
-        headers=run.headers,
-        retry=False,
-        **routed,
-    )
-
-
-def _execution_options(app: Celery, task: str) -> dict[str, Any]:
-    registered = app.tasks.get(task)
-    if registered is None:
-        return {}
-    options: dict[str, Any] = registered._get_exec_options()  # noqa: SLF001 - as send_task does
-    return {key: value for key, value in options.items() if value is not None}

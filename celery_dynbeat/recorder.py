@@ -114,7 +114,9 @@ class Recorder:
             self._report_dropped(len(self._kept), None)
 
     def _write(self, outcome: Outcome) -> None:
-        written = self._database.run(lambda session: self._write_within(session, outcome))
+        # The end of a run that another waits for, and what becomes of that one, are one decision.
+        run = self._database.run if outcome.awaited else self._database.run_alone
+        written = run(lambda session: self._write_within(session, outcome))
         if written and outcome.status == Status.FAILED:
             # In a transaction of its own: schedules are locked before their runs.
             self._database.run(lambda session: self._pause_if_failing(session, outcome))

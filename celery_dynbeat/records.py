@@ -6,8 +6,8 @@ from typing import Any
 
 from celery_dynbeat import ids
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.planning import Skip
-from celery_dynbeat.publish import Outgoing
 from celery_dynbeat.rules import expires_at
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status

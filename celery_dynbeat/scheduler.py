@@ -7,6 +7,7 @@
 for the end.
 """
 
+import gc
 import logging
 import os
 import random
@@ -88,12 +89,16 @@ class DatabaseScheduler(Scheduler):
                 self._wait(self._pass())
         finally:
             self._ticking = False
+        if self._closing:
+            # Here at the latest: what the handler of SIGTERM raises is lost within a finalizer.
+            raise SystemExit
         return 0
 
     def _wait(self, pause: timedelta) -> None:
         if self._closing or pause <= timedelta(0):
             return
-        self._wake.wait(min(pause.total_seconds(), self.max_interval))
+        if self._wake.wait(min(pause.total_seconds(), self.max_interval)) and self._parts:
+            self._parts.look_everywhere()
         self._wake.clear()
 
     def _pass(self) -> timedelta:
@@ -171,10 +176,14 @@ class _Parts:
         )
         self._listener: Listener = context.notifier.listener(wake)
         self._listener.start()
+        self._is_loaded = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
     def cut_off(self) -> None:
         self._dispatcher.cut_off()
+
+    def look_everywhere(self) -> None:
+        self._dispatcher.look_everywhere()
 
     def run(self) -> timedelta:
         try:
@@ -187,6 +196,12 @@ class _Parts:
             raise
         self._heartbeat.progress()
         self._heartbeat.beat()
+        if not self._is_loaded:
+            self._is_loaded = True
+            # What a whole pass needs is here to stay: else a burst looks for garbage in it again
+            # and again, for a tenth of its time ("gc.freeze"). No collection before: a SIGTERM that
+            # strikes within one is lost when it meets a finalizer.
+            gc.freeze()
         return pause
 
     def close(self) -> None:

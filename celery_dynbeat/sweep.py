@@ -17,19 +17,17 @@ and a beat that dies in the middle leaves it to the next.
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks, records
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.events import Event
-from celery_dynbeat.publish import Outgoing
+from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.rules import max_run_time
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import overlaps, runs, schedules
-from celery_dynbeat.store.rows import Damage, said
+from celery_dynbeat.store import due, overlaps, runs
+from celery_dynbeat.store.rows import Damage, Row, said
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +37,15 @@ def take_overdue(
     *,
     now: datetime,
     settings: Settings,
+    since: datetime | None = None,
 ) -> tuple[int, list[Outgoing]]:
     """Return how many overdue runs were dealt with, and those of them to publish again.
 
     These are leased to this beat for dynbeat_dispatch_timeout.
     """
     orphans = runs.revoke_orphans(session, now=now)
-    rows, damaged = runs.lock_overdue(session, now=now, limit=settings.batch_size)
+    limit = settings.batch_size
+    rows, damaged = runs.lock_overdue(session, now=now, limit=limit, since=since)
     _fail_damaged(session, damaged, now=now)
     paused = [row.id for row in rows if not row.enabled and row.origin != Origin.MANUAL]
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
@@ -65,7 +65,7 @@ def take_overdue(
 
 
 def _publishable(
-    session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
 ) -> list[Outgoing]:
     """Return the runs as they are sent; those that nobody may or can send are failed."""
     overdue: list[Outgoing] = []
@@ -81,7 +81,7 @@ def _publishable(
     return overdue
 
 
-def _give_up(session: Session, row: Row[Any], error: Exception, *, now: datetime) -> None:
+def _give_up(session: Session, row: Row, error: Exception, *, now: datetime) -> None:
     logger.error(
         "run %s is failed, and schedule %r of owner %r set aside: %s",
         row.id,
@@ -91,9 +91,7 @@ def _give_up(session: Session, row: Row[Any], error: Exception, *, now: datetime
         extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
     )
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
-    schedules.set_aside(
-        session, schedule_id=row.schedule_id, version=row.version, error=said(error)
-    )
+    due.set_aside(session, schedule_id=row.schedule_id, version=row.version, error=said(error))
 
 
 def _fail_damaged(session: Session, damaged: Sequence[Damage], *, now: datetime) -> None:
@@ -109,11 +107,11 @@ def _fail_damaged(session: Session, damaged: Sequence[Damage], *, now: datetime)
         )
         runs.mark_unpublishable(session, run_id=damage.id, now=now, error=str(damage))
     theirs = runs.schedules_of(session, [damage.id for damage in damaged])
-    schedules.set_damaged_aside(session, schedules.lock_damaged(session, schedule_ids=theirs))
+    due.set_damaged_aside(session, due.lock_damaged(session, schedule_ids=theirs))
 
 
 def _waiting(
-    session: Session, rows: Sequence[Row[Any]], *, now: datetime, settings: Settings
+    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
 ) -> set[str]:
     """Return the ids of the runs that wait for another run of their schedule to end."""
     buffered = [
@@ -127,9 +125,7 @@ def _waiting(
     return {row.id for row in buffered if _is_blocked(row, others, now, settings)}
 
 
-def _is_blocked(
-    row: Row[Any], others: Iterable[Row[Any]], now: datetime, settings: Settings
-) -> bool:
+def _is_blocked(row: Row, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
     longest = max_run_time(row.max_run_time, settings)
     return any(
         other.schedule_id == row.schedule_id

@@ -55,7 +55,7 @@ def new_row(
     limits.check(context, row, {}, trigger=trigger, now=now)
     timing.plan_from(context, row, now=now)
     if row.next_run_at is None:
-        raise timing.never_fires(trigger, row)
+        raise timing.never_fires(trigger, row, now=now)
     return row
 
 

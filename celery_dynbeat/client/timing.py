@@ -30,7 +30,7 @@ def replan(context: Context, row: Schedule, *, trigger: Trigger | None, now: dat
         row.finished_at = row.next_run_at = None
         return
     if row.next_run_at is None and trigger is not None:
-        raise never_fires(trigger, row)
+        raise never_fires(trigger, row, now=now)
 
 
 def delay(context: Context, row: Schedule) -> None:
@@ -51,11 +51,11 @@ def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
     return passed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
 
 
-def never_fires(trigger: Trigger, row: Schedule) -> InvalidScheduleError:
+def never_fires(trigger: Trigger, row: Schedule, *, now: datetime) -> InvalidScheduleError:
     """Return the error for a trigger that lies wholly in the past, or outside the span."""
     rule = (
         f"would never fire again within start_at = {row.start_at}, end_at = {row.end_at},"
-        f" max_runs = {row.max_runs} (it is {row.updated_at} now); give a time in the future, or"
+        f" max_runs = {row.max_runs} (it is {now} now); give a time in the future, or"
         " use run_now()"
     )
     return refuse("trigger", trigger, rule)

@@ -69,12 +69,16 @@ class Capabilities(ABC):
 
     #: SQLAlchemy's dialect names.
     names: ClassVar[frozenset[str]]
-    #: Options of a connection of ours, before its transaction begins.
+    #: Options of a transaction of ours on an engine that is not.
     execution_options: ClassVar[dict[str, Any]] = {}
     #: Whether a committed change can wake beat through the database itself.
     notifies: ClassVar[bool] = False
     #: Whether a file holds the database, so that tables may be created without asking.
     embedded: ClassVar[bool] = False
+    #: Whether a parameter may be a document, which the database takes apart into rows.
+    takes_rows_from_json: ClassVar[bool] = False
+    #: Whether a statement outside of a transaction saves the round trips of its begin and its end.
+    commits_statements: ClassVar[bool] = False
 
     def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
         """Make the transaction one that no other writer can invalidate."""
@@ -125,6 +129,8 @@ class PostgreSql(Capabilities):
 
     names = frozenset({"postgresql"})
     notifies = True
+    takes_rows_from_json = True
+    commits_statements = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
 
@@ -164,6 +170,10 @@ class MySql(Capabilities):
     _transient = frozenset({1213, 1205, 1020})
     # ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE
     _read_only = frozenset({1290, 1792, 1836})
+
+    def configure(self, dbapi_connection: Any) -> None:
+        with dbapi_connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()

@@ -3,12 +3,10 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import resources
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, column, inspect, select, table
 
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import SchemaError
@@ -58,31 +56,27 @@ def check_on(connection: Connection, shown_url: str) -> str:
     return revision
 
 
+@cache
 def head() -> str:
     """Return the revision that this version of the package works with."""
-    revision = _script().get_current_head()
-    assert revision is not None  # noqa: S101 - the package ships its migrations
-    return revision
+    # The file of a migration begins with its revision.
+    files = resources.files("celery_dynbeat.db.migrations.versions").iterdir()
+    return max(file.name.partition("_")[0] for file in files if file.name[:1].isdigit())
 
 
 def _migrate(connection: Connection) -> None:
-    config = _config()
-    config.attributes["connection"] = connection
     with _quiet_alembic():
-        command.upgrade(config, "head")
+        # Few have any need of it.
+        from celery_dynbeat.db.alembic_upgrade import migrate  # noqa: PLC0415
 
-
-def _revision(connection: Connection) -> str | None:
-    with _quiet_alembic():
-        options = {"version_table": VERSION_TABLE}
-        context = MigrationContext.configure(connection, opts=options)
-    return context.get_current_revision()
+        migrate(connection)
 
 
 @contextmanager
 def _quiet_alembic() -> Iterator[None]:
-    # It reports each look at the revision at INFO, into the log of whoever starts a beat.
-    logger = logging.getLogger("alembic.runtime.migration")
+    # Of its plugins, when it is imported, and of each look at the revision it tells at INFO: into
+    # the log of whoever starts a beat.
+    logger = logging.getLogger("alembic")
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
@@ -91,16 +85,12 @@ def _quiet_alembic() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
+
+
 def _is_enough(revision: str | None) -> bool:
     # Revisions are numbers that only grow: one that we do not know was made after us.
     return revision is not None and revision >= head()
-
-
-def _script() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config())
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", "celery_dynbeat.db:migrations")
-    return config

@@ -8,6 +8,16 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
+def as_utc(instant: datetime) -> datetime:
+    """Return ``instant`` in UTC. Raises ValueError for a naive one, which says nothing."""
+    if instant.tzinfo is UTC:
+        return instant
+    if instant.tzinfo is None:
+        msg = f"naive datetime {instant!r} refused: give an aware one (datetime.now(UTC))"
+        raise ValueError(msg)
+    return instant.astimezone(UTC)
+
+
 class UtcDateTime(TypeDecorator[datetime]):
     """An instant: aware in Python, UTC with microseconds in the database.
 
@@ -27,17 +37,14 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
-        if value.tzinfo is None:
-            msg = f"naive datetime {value!r} refused: give an aware one (datetime.now(UTC))"
-            raise ValueError(msg)
-        instant = value.astimezone(UTC)
+        instant = as_utc(value)
         return instant if dialect.name == "postgresql" else instant.replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         del dialect
         if value is None:
             return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else as_utc(value)
 
 
 class RunId(TypeDecorator[str]):

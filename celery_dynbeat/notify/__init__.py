@@ -40,7 +40,7 @@ def _postgresql(database: Database) -> Notifier:
             " dynbeat_notifier to 'broker' or 'polling'"
         )
         raise ConfigurationError(msg) from error
-    return PostgresNotifier(database.engine.url)
+    return PostgresNotifier(database.engine.url, database.connect_args)
 
 
 def _broker(app: Celery) -> Notifier:

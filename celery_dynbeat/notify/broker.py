@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from celery import Celery
-from kombu import Connection, Consumer, Exchange, Queue
+from kombu import Connection, Consumer, Exchange, Queue, pools
 from kombu.exceptions import OperationalError
 from kombu.utils.uuid import uuid
 from sqlalchemy import event
@@ -26,6 +26,8 @@ from celery_dynbeat.notify.base import BackOff
 logger = logging.getLogger(__name__)
 
 EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mode="transient")
+#: For the broker to take a notice; whoever made the change waits so long, twice at most.
+TAKEN_WITHIN = 2.0
 STOP_WITHIN = 5.0
 ASK_EVERY = 10.0
 _PENDING = "dynbeat_announce"
@@ -64,7 +66,10 @@ class BrokerNotifier:
             )
 
     def _publish(self) -> None:
-        with self._app.producer_pool.acquire(block=True) as producer:
+        # Not from the application's own pool: those may wait for an answer without end.
+        connection = self._app.connection_for_write()
+        bound_answers(connection, within=TAKEN_WITHIN)
+        with pools.producers[connection].acquire(block=True) as producer:
             connection = producer.connection
             try:
                 producer.publish(

@@ -15,7 +15,8 @@ not answer the heartbeat, which is a query of its own with a time limit.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, LiteralString
 
 import psycopg
@@ -32,13 +33,15 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_EVERY = 10.0
 ANSWER_WITHIN = 5.0
 STOP_WITHIN = 5.0
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class PostgresNotifier:
     """Wakes beat through the database itself, which every application reaches anyway."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, connect_args: Mapping[str, Any] = _NOTHING) -> None:
         self._url = url
+        self._connect_args = connect_args
 
     def announce(self, session: Session) -> None:
         """Queue the notice in the transaction of ``session``."""
@@ -46,11 +49,14 @@ class PostgresNotifier:
 
     def listener(self, wake: Callable[[], None]) -> "PostgresListener":
         """Return the thread that LISTENs."""
-        return PostgresListener(connection_parameters(self._url), wake)
+        return PostgresListener(connection_parameters(self._url, self._connect_args), wake)
 
 
-def connection_parameters(url: URL) -> dict[str, Any]:
-    """Return what psycopg needs to reach the database that SQLAlchemy knows as ``url``."""
+def connection_parameters(url: URL, connect_args: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+    """Return what psycopg needs to reach the database that SQLAlchemy knows as ``url``.
+
+    Of ``connect_args``, those that are libpq's own: certificates, a service, a password file.
+    """
     named = {
         "host": url.host,
         "port": url.port,
@@ -61,7 +67,9 @@ def connection_parameters(url: URL) -> dict[str, Any]:
     given = {key: value for key, value in named.items() if value is not None}
     # Those that libpq does not know are ours, and say nothing to a connection that only listens.
     query = url.difference_update_query(OF_STATEMENTS).query
-    return {**given, **query, "connect_timeout": int(ANSWER_WITHIN)}
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    ours = {key: value for key, value in connect_args.items() if key in known}
+    return {**given, **query, **ours, "connect_timeout": int(ANSWER_WITHIN)}
 
 
 class PostgresListener:

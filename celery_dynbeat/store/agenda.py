@@ -1,24 +1,48 @@
 """What beat has to do next, in one query that reads the fronts of four indexes."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, select, type_coerce
+from sqlalchemy import Select, bindparam, select, type_coerce
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store import backfills, rows, runs, schedules
+from celery_dynbeat.store import backfills, due, rows, runs
+
+#: What is committed so much later than its instant is found all the same.
+IN_FLIGHT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Instants before which a look found nothing due, and nothing overdue.
+
+    What lies before them in the indexes is dead, and while somebody's transaction is open for long
+    nobody can clear it away: a scan that begins here need not pass over it. Whatever is committed
+    later with an earlier instant is found by a look without a front.
+    """
+
+    due: datetime | None = None
+    overdue: datetime | None = None
+
+
+EVERYWHERE = Front()
 
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """The earliest of each kind of work; None where there is none."""
+    """The earliest of each kind of work; None where there is none.
+
+    ``front`` is where the next look may begin.
+    """
 
     next_run_at: datetime | None
     overdue_at: datetime | None
     unplanned: bool
     backfill_at: datetime | None
+    front: Front = EVERYWHERE
 
     def earliest(self) -> datetime | None:
         """Return when there is something to do, or None."""
@@ -26,26 +50,31 @@ class Agenda:
         return min((at for at in instants if at is not None), default=None)
 
 
-def read(session: Session, *, now: datetime) -> Agenda:
-    """Return the agenda as it stands at ``now``.
+def read(session: Session, *, now: datetime, until: datetime, front: Front = EVERYWHERE) -> Agenda:
+    """Return the agenda as it stands at ``now``; of what is overdue, up to ``until``.
 
     When one of its instants cannot be read, what is due counts from ``now``, and what is not due is
     left out: those who take up what is due deal with such a row, and until then it is asleep.
     """
-    answer = session.execute(statement())
+    answer = session.execute(_look(front != EVERYWHERE), _values(until, front))
     try:
         next_run_at, overdue_at, unplanned, backfill_at = answer.one()
     except rows.UNREADABLE:
         return _what_is_due(session, now)
-    return Agenda(next_run_at, overdue_at, unplanned is not None, backfill_at)
+    found = Front(_front(next_run_at, now), _front(overdue_at, now))
+    return Agenda(next_run_at, overdue_at, unplanned is not None, backfill_at, found)
+
+
+def _front(instant: datetime | None, now: datetime) -> datetime:
+    return (now if instant is None else min(instant, now)) - IN_FLIGHT
 
 
 def _what_is_due(session: Session, now: datetime) -> Agenda:
     # Ids alone, for no instant is to be read.
     ids = select(
-        schedules.is_due(now=now),
+        due.is_due(now=now),
         runs.is_overdue(now=now),
-        schedules.has_unplanned(),
+        due.has_unplanned(),
         backfills.is_due(now=now),
     )
     found = [now if each is not None else None for each in session.execute(ids).one()]
@@ -53,11 +82,24 @@ def _what_is_due(session: Session, now: datetime) -> Agenda:
     return Agenda(next_run_at, overdue_at, unplanned is not None, backfill_at)
 
 
-def statement() -> Select[Any]:
+def statement(*, until: datetime, front: Front = EVERYWHERE) -> Select[Any]:
     """Return the statement of ``read``, for those who want to see its plan."""
+    return _look(front != EVERYWHERE).params(_values(until, front))
+
+
+def _values(until: datetime, front: Front) -> dict[str, datetime | None]:
+    return {"until": until, "due": front.due, "overdue": front.overdue}
+
+
+# Made once for all passes.
+@cache
+def _look(in_part: bool) -> Select[Any]:  # noqa: FBT001 - the key of a cache
+    until = bindparam("until", type_=UtcDateTime)
+    due_since = bindparam("due", type_=UtcDateTime) if in_part else None
+    overdue_since = bindparam("overdue", type_=UtcDateTime) if in_part else None
     return select(
-        type_coerce(schedules.earliest_due(), UtcDateTime),
-        type_coerce(runs.earliest_overdue(), UtcDateTime),
-        schedules.has_unplanned(),
+        type_coerce(due.earliest_due(since=due_since), UtcDateTime),
+        type_coerce(runs.earliest_overdue(since=overdue_since, until=until), UtcDateTime),
+        due.has_unplanned(),
         type_coerce(backfills.earliest(), UtcDateTime),
     )

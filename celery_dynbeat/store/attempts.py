@@ -5,12 +5,23 @@ Every transition is a conditional UPDATE; which there are says ``celery_dynbeat.
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import and_, case, literal, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Update,
+    and_,
+    bindparam,
+    case,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Node, NodeKind, Run
+from celery_dynbeat.db.models import NodeKind, Run
+from celery_dynbeat.db.tables import NODES, RUNS
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import (
     FINISH,
@@ -23,6 +34,8 @@ from celery_dynbeat.states import (
     Status,
 )
 from celery_dynbeat.store.runs import affected
+
+_run, _node = RUNS.c, NODES.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,47 +54,64 @@ class Beginning:
 
 def start(session: Session, beginning: Beginning, *, now: datetime) -> bool:
     """Move a run to running for a message that is the first to begin this attempt."""
-    retry = and_(Run.status.in_(START_RETRY.sources), Run.retries < beginning.retries)
-    return _begin(session, beginning, or_(Run.status.in_(START.sources), retry), now=now)
+    return _begin(session, _START, beginning, now=now)
 
 
 def restart(session: Session, beginning: Beginning, *, now: datetime) -> bool:
     """Keep a run running, as a new attempt: ``beginning.after`` has died with its worker."""
-    same = Run.status.in_(RESTART.sources) & (Run.retries == beginning.retries)
-    return _begin(session, beginning, same, now=now)
+    return _begin(session, _RESTART, beginning, now=now)
 
 
-def _begin(session: Session, beginning: Beginning, condition: Any, *, now: datetime) -> bool:
+def _begin(session: Session, statement: Update, beginning: Beginning, *, now: datetime) -> bool:
+    values = {
+        "run": beginning.run_id,
+        "after": beginning.after,
+        "tries": beginning.retries,
+        "node": beginning.worker,
+        "process": beginning.pid,
+        "now": now,
+    }
+    return affected(session, statement, values) == 1
+
+
+def _beginning(condition: ColumnElement[bool]) -> Update:
     # Not before its node did, though the clock was set back: it would be taken for lost.
     born = (
-        select(Node.started_at)
-        .where(Node.kind == NodeKind.WORKER, Node.name == beginning.worker)
+        select(_node.started_at)
+        .where(_node.kind == NodeKind.WORKER, _node.name == bindparam("node"))
         .scalar_subquery()
     )
-    present = literal(now, UtcDateTime)
-    statement = (
-        update(Run)
+    present = bindparam("now", type_=UtcDateTime)
+    return (
+        update(RUNS)
         .where(
-            Run.id == beginning.run_id,
-            Run.attempt == beginning.after,
-            Run.cancelled_at.is_(None),
+            _run.id == bindparam("run"),
+            _run.attempt == bindparam("after"),
+            _run.cancelled_at.is_(None),
             condition,
         )
         .values(
             status=Status.RUNNING,
-            attempt=beginning.after + 1,
-            retries=beginning.retries,
+            attempt=_run.attempt + 1,
+            retries=bindparam("tries"),
             started_at=case((born > present, born), else_=present),
             finished_at=None,
             overdue_at=None,
             retry_at=None,
-            worker=beginning.worker,
-            worker_pid=beginning.pid,
+            worker=bindparam("node"),
+            worker_pid=bindparam("process"),
             error=None,
             traceback=None,
         )
     )
-    return affected(session, statement) == 1
+
+
+# Made once: to build such a statement takes longer than to have it answered.
+_retry = and_(_run.status.in_(START_RETRY.sources), _run.retries < bindparam("tries"))
+_START = _beginning(or_(_run.status.in_(START.sources), _retry))
+_RESTART = _beginning(
+    and_(_run.status.in_(RESTART.sources), _run.retries == bindparam("tries")),
+)
 
 
 def finish(
@@ -102,30 +132,40 @@ def finish(
     another start because of it: its worker was only slow. ``attempt`` None: whichever this worker
     has in hand (the main process does not know, when it reports a child that is gone).
     """
-    sources = FINISH.sources
-    if attempt is not None:
-        sources += FINISH_BEFORE_RERUN.sources
-    statement = (
-        update(Run)
-        .where(
-            Run.id == run_id,
-            Run.status.in_(sources),
-            Run.worker == worker if attempt is None else Run.attempt == attempt,
+    statement = _finish(status == Status.RETRYING, attempt is not None)
+    values = {"run": run_id, "end": status, "at": at, "reason": error, "trace": traceback}
+    values |= {"node": worker} if attempt is None else {"begun": attempt}
+    values |= {"again_at": retry_at} if status == Status.RETRYING else {}
+    return affected(session, statement, values) == 1
+
+
+@cache
+def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - the keys of a cache
+    sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
+    mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("node")
+    return (
+        update(RUNS)
+        .where(_run.id == bindparam("run"), _run.status.in_(sources), mine)
+        .values(
+            **_end(retries=retries),
+            overdue_at=None,
+            error=bindparam("reason"),
+            traceback=bindparam("trace"),
         )
-        .values(**_end(status, at, retry_at), overdue_at=None, error=error, traceback=traceback)
     )
-    return affected(session, statement) == 1
 
 
-def _end(status: Status, at: datetime, retry_at: datetime | None) -> dict[str, Any]:
-    if status != Status.RETRYING:
-        return {"status": status, "finished_at": at, "retry_at": None}
+def _end(*, retries: bool) -> dict[str, Any]:
+    end, at = bindparam("end", type_=_run.status.type), bindparam("at", type_=UtcDateTime)
+    if not retries:
+        return {"status": end, "finished_at": at, "retry_at": None}
     # Of a run that a newer one replaced, nobody begins another attempt.
-    replaced = Run.cancelled_at.is_not(None)
+    replaced = _run.cancelled_at.is_not(None)
+    again_at = bindparam("again_at", type_=UtcDateTime)
     return {
-        "status": case((replaced, Status.REVOKED), else_=Status.RETRYING),
-        "finished_at": case((replaced, literal(at, UtcDateTime)), else_=None),
-        "retry_at": case((replaced, None), else_=literal(retry_at, UtcDateTime)),
+        "status": case((replaced, Status.REVOKED), else_=end),
+        "finished_at": case((replaced, at), else_=None),
+        "retry_at": case((replaced, None), else_=again_at),
     }
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Row, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
+from celery_dynbeat.db.tables import BACKFILLS, SCHEDULES
 from celery_dynbeat.states import REVOKE, Status
 from celery_dynbeat.store import rows
 from celery_dynbeat.store.runs import affected
@@ -25,7 +26,7 @@ _STANDS_FOR: tuple[Any, ...] = (
 
 def earliest() -> Any:
     """Return the subquery for the earliest ``next_run_at`` of all."""
-    return select(func.min(Backfill.next_run_at)).scalar_subquery()
+    return select(func.min(BACKFILLS.c.next_run_at)).scalar_subquery()
 
 
 def is_due(*, now: datetime) -> Any:
@@ -75,7 +76,7 @@ def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | 
 
 
 def _unreadable(session: Session, backfill_id: int, schedule_id: int) -> Unreadable:
-    backfill, schedule = Backfill.__table__.c, Schedule.__table__.c
+    backfill, schedule = BACKFILLS.c, SCHEDULES.c
     of_backfill = select(*backfill).where(backfill.id == backfill_id)
     of_schedule = select(*schedule).where(schedule.id == schedule_id, schedule.error.is_(None))
     wrong = rows.read(session, of_backfill, key=backfill.id).damaged

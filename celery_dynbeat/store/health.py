@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
 from celery_dynbeat.states import UNFINISHED
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store import due
 from celery_dynbeat.triggers import KINDS
 
 #: What is more than this is said to be so many "and more".
@@ -62,8 +62,8 @@ class Tables:
 def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     """Return what the tables say at ``now``; of nodes those with a sign of life since then."""
     broken = session.execute(broken_statement()).all()
-    unknown = schedules.unreadable(session, now=now, limit=MOST_NAMED)
-    due = session.scalars(due_statement(now=now)).all()
+    unknown = due.unreadable(session, now=now, limit=MOST_NAMED)
+    due_at = session.scalars(due_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
     return Tables(
         nodes=[
@@ -71,8 +71,8 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
             for kind in NodeKind
             for node in session.scalars(nodes_statement(kind, since=nodes_since))
         ],
-        due=_counted(due),
-        oldest_due_at=due[0] if due else None,
+        due=_counted(due_at),
+        oldest_due_at=due_at[0] if due_at else None,
         broken=_counted(broken),
         broken_first=[(row.owner, row.name, row.error) for row in sorted(broken)[:MOST_NAMED]],
         passed_over=[(row.owner, row.name, row.trigger_kind) for row in unknown],

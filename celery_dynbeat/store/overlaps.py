@@ -4,25 +4,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, literal, select, update
+from sqlalchemy import func, literal, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import Status
-from celery_dynbeat.store.rows import read
+from celery_dynbeat.store.rows import Row, read
 from celery_dynbeat.store.runs import IN_LIST, affected, revoke_unstarted
 
 #: Why a run was cancelled for a newer one.
 REPLACED = "overlap: a newer run took its place"
 
 
-def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row[Any]]:
+def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the runs of the schedules that may still end, with what overlap asks of them.
 
     One that cannot be read stands in nobody's way.
     """
-    found: list[Row[Any]] = []
+    found: list[Row] = []
     for start in range(0, len(schedule_ids), IN_LIST):
         statement: Any = select(
             Run.id, Run.schedule_id, Run.scheduled_for, Run.origin, Run.sent_at, Run.started_at

@@ -6,13 +6,25 @@ Which transitions there are says ``celery_dynbeat.states``; a worker's are in ``
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Update,
+    and_,
+    bindparam,
+    case,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db import batches
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.models import Origin, Run, Schedule
+from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, Status
 from celery_dynbeat.store.rows import Found, read
@@ -41,10 +53,9 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     """
     if not rows:
         return set()
-    statement = capabilities_of(session.get_bind().dialect).insert_new(Run.__table__)  # type: ignore[arg-type]
-    result = session.connection().execute(statement, list(rows))
+    added = batches.insert_new(session.connection(), RUNS, rows)
     ids = {row["id"] for row in rows}
-    return ids if result.rowcount == len(ids) else _present(session, ids)
+    return ids if added == len(ids) else _present(session, ids)
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:
@@ -71,17 +82,26 @@ def mark_sent(
     """
     if not ids:
         return 0
-    unstarted = and_(Run.status.in_(CONFIRM.sources), Run.attempt == attempt)
-    statement = (
-        update(Run)
-        .where(Run.id.in_(ids))
+    capabilities = capabilities_of(session.get_bind().dialect)
+    given = batches.values_of(capabilities, RUNS.c.id, ids)
+    values = {**given, "after": attempt, "now": now, "again_at": overdue_at}
+    return affected(session, _mark_sent(capabilities), values)
+
+
+@cache
+def _mark_sent(capabilities: Capabilities) -> Update:
+    run = RUNS.c
+    unstarted = and_(run.status.in_(CONFIRM.sources), run.attempt == bindparam("after"))
+    again_at = bindparam("again_at", type_=UtcDateTime)
+    return (
+        update(RUNS)
+        .where(batches.among(capabilities, run.id))
         .values(
-            overdue_at=case((unstarted, literal(overdue_at, UtcDateTime)), else_=Run.overdue_at),
-            status=case((unstarted, Status.SENT), else_=Run.status),
-            sent_at=func.coalesce(Run.sent_at, literal(now, UtcDateTime)),
+            overdue_at=case((unstarted, again_at), else_=run.overdue_at),
+            status=case((unstarted, Status.SENT), else_=run.status),
+            sent_at=func.coalesce(run.sent_at, bindparam("now", type_=UtcDateTime)),
         )
     )
-    return affected(session, statement)
 
 
 def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
@@ -94,9 +114,16 @@ def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: s
     return affected(session, statement)
 
 
-def earliest_overdue() -> Any:
-    """Return the subquery for the earliest ``overdue_at`` of all."""
-    return select(func.min(Run.overdue_at)).scalar_subquery()
+def earliest_overdue(*, since: Any = None, until: Any) -> Any:
+    """Return the subquery for the earliest ``overdue_at`` up to ``until``, or from ``since`` on.
+
+    Behind lies what is sent and not started: most of it leaves the index without ever being due.
+    """
+    overdue_at = RUNS.c.overdue_at
+    earliest = select(func.min(overdue_at)).where(overdue_at <= until)
+    if since is not None:
+        earliest = earliest.where(overdue_at >= since)
+    return earliest.scalar_subquery()
 
 
 def is_overdue(*, now: datetime) -> Any:
@@ -105,11 +132,13 @@ def is_overdue(*, now: datetime) -> Any:
     return overdue.limit(1).scalar_subquery()
 
 
-def lock_overdue(session: Session, *, now: datetime, limit: int) -> Found:
+def lock_overdue(
+    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+) -> Found:
     """Return up to ``limit`` overdue runs, oldest first, with what it takes to publish them.
 
-    The rows are locked, also those that cannot be read; rows that another beat has locked are
-    skipped.
+    Only what is overdue ``since`` is looked at. The rows are locked, also those that cannot be
+    read; rows that another beat has locked are skipped.
     """
     statement: Any = (
         select(
@@ -139,6 +168,8 @@ def lock_overdue(session: Session, *, now: datetime, limit: int) -> Found:
         .limit(limit)
         .with_for_update(skip_locked=True, of=Run)
     )
+    if since is not None:
+        statement = statement.where(Run.overdue_at >= since)
     return read(session, statement, key=Run.id)
 
 
@@ -281,7 +312,8 @@ def unlink(session: Session, condition: ColumnElement[bool]) -> None:
         affected(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
 
 
-def affected(session: Session, statement: Any) -> int:
+def affected(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:
     """Execute an UPDATE and return how many rows it changed."""
-    result = session.execute(statement, execution_options={"synchronize_session": False})
+    options = {"synchronize_session": False}
+    result = session.execute(statement, values, execution_options=options)
     return int(result.rowcount)  # type: ignore[attr-defined]

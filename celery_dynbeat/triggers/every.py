@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
@@ -161,8 +162,13 @@ class Every(Trigger):
         """Return the steps from the anchor, or from ``start`` without one."""
         anchor = min(max(start, EARLIEST), LATEST) if self.anchor is None else self.anchor
         days, months = (self.days or 0) + 7 * (self.weeks or 0), self.months or 0
-        zone = lookup(self.timezone or "UTC")
-        return Steps(anchor, zone, days=days, months=months + 12 * (self.years or 0))
+        return _steps(anchor, self.timezone or "UTC", days, months + 12 * (self.years or 0))
+
+
+# A plan asks for the same ones several times.
+@lru_cache(maxsize=1024)
+def _steps(anchor: datetime, timezone: str, days: int, months: int) -> Steps:
+    return Steps(anchor, lookup(timezone), days=days, months=months)
 
 
 def _check_calendar(

@@ -35,7 +35,7 @@ def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigg
 
     Raises ``InvalidTriggerError``, and nothing else, whatever the text.
     """
-    return _parse_whole(*_texts({"kind": kind, "spec": spec, "timezone": timezone}))
+    return _parse_whole(*_required(kind, spec, timezone))
 
 
 def trigger_from_json(data: Mapping[str, object]) -> Trigger:
@@ -56,9 +56,12 @@ def _texts(data: object) -> tuple[str, str, str | None]:
             message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
             field = key if isinstance(key, str) and len(key) <= _MAX_LENGTH else shorten(key)
             raise InvalidTriggerError(message, field=field)
-    kind = require_text(data.get("kind"), field="kind", example=Cron.kind)
-    spec = require_text(data.get("spec"), field="spec", example="0 9 * * mon-fri")
-    timezone = data.get("timezone")
+    return _required(data.get("kind"), data.get("spec"), data.get("timezone"))
+
+
+def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, str | None]:
+    kind = require_text(kind, field="kind", example=Cron.kind)
+    spec = require_text(spec, field="spec", example="0 9 * * mon-fri")
     if timezone is not None:
         timezone = require_text(timezone, field="timezone", example="Asia/Seoul")
     return kind, spec, timezone

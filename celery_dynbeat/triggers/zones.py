@@ -77,6 +77,8 @@ def fold_at(zone: ZoneInfo, instant: datetime) -> Fold | None:
     return Fold(change + after, change + before, after, second_pass=local.fold == 1)
 
 
+# Users choose whole minutes, and a plan asks for the same one several times.
+@lru_cache(maxsize=8192)
 def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
     """Return the first instant at which ``zone`` shows ``wall``, and True.
 

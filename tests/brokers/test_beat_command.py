@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Once
+from celery_dynbeat import DatabaseScheduler, Once
 from tests.support.diary import BARE_VARIABLE
 from tests.support.servers import RedisServer
 from tests.support.sites import site
@@ -30,6 +30,32 @@ def test_both_names_of_the_scheduler_work(file_site, name):
     beat = file_site.beat(scheduler=name).wait_for_log("beat started")
 
     assert "celery_dynbeat.scheduler.DatabaseScheduler" in beat.text
+    # It has made its tables.
+    assert "alembic" not in beat.text
+
+
+class Deaf(DatabaseScheduler):
+    """Is asked to end in the middle of a pass, and what the handler raises then is lost."""
+
+    def reached(self, point):
+        del point
+        self.close()
+
+
+def tick_often(scheduler):
+    for _ in range(20):
+        scheduler.tick()
+
+
+def test_a_beat_that_was_asked_to_end_in_a_finalizer_ends_all_the_same(file_site):
+    file_site.mine.create("now", task="probe.record", trigger=Once.after(timedelta(seconds=0.1)))
+    scheduler = Deaf(file_site.app)
+
+    with pytest.raises(SystemExit):
+        tick_often(scheduler)
+    scheduler.close()
+
+    assert file_site.runs("now")
 
 
 def test_sigterm_ends_an_idle_beat_and_its_node(redis_site):

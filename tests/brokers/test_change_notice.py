@@ -1,5 +1,6 @@
 """How fast a real beat hears of a change, by each way alone."""
 
+import socket
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, Once
+from celery_dynbeat.notify import broker
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
@@ -176,6 +178,27 @@ def test_the_postgresql_listener_survives_the_loss_of_its_connection(
         made.wait_for_run("again", "sent", within=6)
 
 
+def listeners_called(made, name):
+    statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = :name"
+    with made.dynbeat.context.database.engine.connect() as connection:
+        return connection.scalar(text(statement), {"name": name})
+
+
+def test_the_postgresql_listener_connects_as_the_engine_does(
+    site_folder, postgresql_url, broker_file_url
+):
+    # prepare_threshold is psycopg's own, and of no use to a connection that only listens.
+    given = {"application_name": "the listener", "prepare_threshold": None}
+    with site(site_folder, database_url=postgresql_url, broker_url=broker_file_url) as made:
+        made.app.conf.dynbeat_engine_options = {"connect_args": given}
+        ear = Heard(made)
+        made.dynbeat.context.database.dispose()
+
+        # One is the connection that asks.
+        wait_until(lambda: listeners_called(made, "the listener") == 2, within=10)
+        ear.listener.stop()
+
+
 def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_url, broker_file_url):
     with site(
         site_folder,
@@ -189,3 +212,23 @@ def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_ur
         made.mine.create("found", task="probe.record", trigger=Once.after(timedelta(seconds=0.5)))
 
         made.wait_for_run("found", "sent", within=10)
+
+
+@pytest.fixture
+def mute_url():
+    """Give the URL of a Redis that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
+
+
+def test_a_broker_that_hangs_holds_up_no_change(
+    site_folder, sqlite_url, mute_url, monkeypatch, caplog
+):
+    monkeypatch.setattr(broker, "TAKEN_WITHIN", 0.2)
+    with site(
+        site_folder, database_url=sqlite_url, broker_url=mute_url, dynbeat_notifier="broker"
+    ) as made:
+        made.mine.create("new", task="probe.record", trigger=soon())
+
+        assert made.mine.get("new").version == 1
+    assert "beat was not told of a change" in caplog.text

@@ -7,7 +7,7 @@ import pytest
 
 from celery_dynbeat import Once
 from celery_dynbeat.claim import claim
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
 from tests.support.waiting import wait_until
@@ -40,7 +40,7 @@ def test_a_claim_passes_over_what_another_holds_or_waits_for_its_end(dynbeat, mi
     second = threading.Thread(target=claim_the_rest)
     with database._session() as holder:
         database.capabilities.begin_write(holder)
-        schedules.lock_due(holder, now=clock.now(), limit=1)
+        due.lock_due(holder, now=clock.now(), limit=1)
         second.start()
         if database.capabilities.embedded:
             assert others == []

@@ -232,3 +232,13 @@ def test_a_reason_that_is_no_text_is_refused_by_its_name(mine, reason):
 
     assert caught.value.field == "reason"
     assert mine.get("n").enabled
+
+
+def test_a_time_that_is_past_by_the_time_of_the_edit_is_refused(mine, clock):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(hours=1))
+
+    with pytest.raises(InvalidScheduleError, match="never fire") as caught:
+        mine.update("digest", trigger=Once(START + timedelta(minutes=1)))
+
+    assert f"it is {clock.now()} now" in str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select, text
 
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import agenda, schedules
+from celery_dynbeat.store import agenda, due
 from tests.support.applications import START, application, execute
 
 ROWS = 100_000
@@ -75,7 +75,7 @@ def reads_all(plan):
 
 
 def test_the_claim_reads_the_front_of_an_index(crowded, kind):
-    plan = explained(crowded, kind, schedules.due_statement(now=START, limit=1_000))
+    plan = explained(crowded, kind, due.due_statement(now=START, limit=1_000))
 
     assert reads_all(plan) == []
     # The instrument itself: a question that no index serves is noticed.
@@ -83,9 +83,12 @@ def test_the_claim_reads_the_front_of_an_index(crowded, kind):
 
 
 def test_the_agenda_reads_the_fronts_of_indexes(crowded, kind):
-    plan = explained(crowded, kind, agenda.statement())
+    front = agenda.Front(due=START, overdue=START)
 
-    assert [node for node in reads_all(plan) if not small(node)] == []
+    for where in (agenda.EVERYWHERE, front):
+        plan = explained(crowded, kind, agenda.statement(until=START, front=where))
+
+        assert [node for node in reads_all(plan) if not small(node)] == []
 
 
 def small(node):

@@ -339,6 +339,22 @@ def test_a_beat_passes_over_what_another_deletes(server):
     assert left(server) == 0
 
 
+def test_what_another_deletes_is_all_that_is_passed_over(server, monkeypatch):
+    monkeypatch.setattr(prune, "BATCH", 10)
+    old_runs(server, 20)
+    behind = []
+
+    def work(session):
+        first = one_batch(server, session)
+        now = server.context.clock.now()
+        batch = partial(prune.prune, now=now, older_than=DAY, after=first.last_id)
+        behind.append(server.context.database.run(batch).deleted)
+        return first.deleted
+
+    assert server.context.database.run(work) == 10
+    assert behind == [10]
+
+
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
     monkeypatch.setattr(prune, "BATCH", 50)
     old_runs(dynbeat, 1_000)

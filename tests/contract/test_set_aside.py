@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron
-from celery_dynbeat.store import schedules
+from celery_dynbeat.store import due
 from tests.support.applications import MINUTELY, START, execute
 
 DAMAGES = {
@@ -101,7 +101,7 @@ def test_an_error_of_the_broker_does_not_undo_an_edit_made_since(dynbeat, mine):
     mine.update("n", task="mended")
 
     changed = dynbeat.context.database.run(
-        lambda session: schedules.set_aside(
+        lambda session: due.set_aside(
             session, schedule_id=made.id, version=made.version, error="refused"
         )
     )

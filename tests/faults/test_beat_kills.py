@@ -48,6 +48,7 @@ def test_the_others_do_not_wait_for_what_a_killed_beat_had_in_hand(fault_site, l
         mortals.wait_for_deaths(1)
 
     ledger.settle("kill -9 of one of three beats: the next fire times go out first")
+    wait_until(lambda: not fault_site.count_runs(Run.sent_at.is_(None)), within=10)
     # What the dead beat recorded fires earlier, and goes out later.
     sent = sorted((run.sent_at, run.name) for run in fault_site.all_runs())
     assert sent[0][1].startswith("repeat")

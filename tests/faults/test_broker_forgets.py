@@ -1,9 +1,13 @@
-"""Redis forgets what it was given: before a run starts, and between two attempts of it."""
+"""The broker forgets what it was given: before a run starts, and between two attempts of it.
+
+Redis forgets everything, bindings too (FLUSHALL); a queue of RabbitMQ is purged.
+"""
 
 from itertools import pairwise
 
 import pytest
 import redis
+from kombu import Connection
 
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.states import Status
@@ -12,13 +16,17 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def forget(fault_services):
-    """Give what makes Redis forget everything."""
+    """Give what makes the broker forget."""
 
     def flush():
         with redis.Redis.from_url(fault_services.broker_url) as client:
             client.flushall()
 
-    return flush
+    def purge():
+        with Connection(fault_services.broker_url) as connection:
+            connection.default_channel.queue_purge("celery")
+
+    return flush if fault_services.combination.broker == "redis" else purge
 
 
 @pytest.fixture
@@ -26,8 +34,9 @@ def queue_length(fault_services):
     """Give what tells how many messages wait."""
 
     def length():
-        with redis.Redis.from_url(fault_services.broker_url) as client:
-            return client.llen("celery")
+        with Connection(fault_services.broker_url) as connection:
+            declared = connection.default_channel.queue_declare("celery", passive=True)
+            return declared.message_count
 
     return length
 
@@ -43,7 +52,7 @@ def test_what_was_sent_and_forgotten_starts_once(fault_site, ledger, forget, que
         forget()
         fault_site.worker(pool="threads").wait_for_log("ready.")
 
-    ledger.settle("FLUSHALL between publish and start")
+    ledger.settle("the broker forgets between publish and start")
     assert beat.exit_status is None
 
 
@@ -76,7 +85,7 @@ def test_a_retry_that_the_broker_forgot_is_sent_again(fault_site, ledger, forget
         forget()
         fault_site.worker(pool="threads").wait_for_log("ready.")
 
-    ledger.settle("FLUSHALL between two attempts, worker killed", second_starts=5)
+    ledger.settle("the broker forgets between two attempts, worker killed", second_starts=5)
     retries = sorted((start["run_id"], start["retries"]) for start in ledger_starts(fault_site))
     assert retries == sorted((run.id, n) for run in fault_site.all_runs() for n in (0, 1))
     assert beat.exit_status is None

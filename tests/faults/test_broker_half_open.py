@@ -4,12 +4,16 @@ import time
 
 import pytest
 
+from tests.support.changes import latency
 from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
 from tests.support.waiting import wait_until
 
 ANSWER_WITHIN = 2
 #: What is found out before a pass fails: that the answer does not come, on a noisy machine.
 FELT_WITHIN = ANSWER_WITHIN + 8
+POLL_INTERVAL = 15
+#: RabbitMQ's heartbeats are 10 s apart, and three may be missed.
+GIVEN_UP_WITHIN = 40
 
 
 @pytest.fixture
@@ -74,7 +78,8 @@ def hangs(fault_site, ledger, proxy, broker_server):
     with ledger.fault():
         broker_server.freeze()
         ledger.once(50, first_in=0.5)
-        beat.wait_for_log("pass failed", times=2)
+        # Ten seconds for an answer, as long for that of a new connection, and the same once more.
+        beat.wait_for_log("pass failed", times=2, within=60)
         asked_at = time.monotonic()
         beat.ask_to_end()
         assert beat.wait() == 0
@@ -83,6 +88,39 @@ def hangs(fault_site, ledger, proxy, broker_server):
         fault_site.beat()
 
     ledger.settle(f"broker frozen (a beat ended {ended_in:.1f} s after SIGTERM)")
+
+
+def loses_the_notices(fault_site, proxy, record_property):
+    """Let the connection on which beat hears of changes fall silent, and no pass need it."""
+    notices = {"dynbeat_notifier": "broker", "dynbeat_poll_interval": POLL_INTERVAL}
+    fault_site.config.update(notices)
+    fault_site.app.conf.update(notices)
+    fault_site.constants["celery_dynbeat.notify.broker.ASK_EVERY"] = 1.0
+    beat = fault_site.beat().wait_for_log("beat started")
+    wait_until(lambda: latency(fault_site, "warm-up") < 1, within=60)
+
+    before = latency(fault_site, "before")
+    began = time.monotonic()
+    proxy.drop_silently()
+    beat.wait_for_log("listener lost the broker", within=GIVEN_UP_WITHIN)
+    felt = time.monotonic() - began
+    proxy.pass_on()
+    wait_until(lambda: latency(fault_site, "after") < 1, within=60)
+
+    assert before < 1
+    record_property("figures", f"fanout half-open: felt in {felt:.1f} s, then heard again")
+
+
+@pytest.mark.combination(broker="redis")
+def test_a_redis_that_falls_silent_is_given_up_by_the_listener(fault_site, proxy, record_property):
+    loses_the_notices(fault_site, proxy, record_property)
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_rabbitmq_that_falls_silent_is_given_up_by_the_listener(
+    fault_site, proxy, record_property
+):
+    loses_the_notices(fault_site, proxy, record_property)
 
 
 @pytest.mark.combination(broker="redis")

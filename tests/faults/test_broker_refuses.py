@@ -72,6 +72,7 @@ def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
 
 
 # Without a worker meanwhile: Celery's own ends when a full Redis does not take its acknowledgement.
+@pytest.mark.combination(broker="redis")
 def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, ledger, fault_services):
     beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
     with redis.Redis.from_url(fault_services.broker_url) as client, ledger.fault():

@@ -51,6 +51,7 @@ def sent_twice(site):
 
 
 # Some 15 s: a worker looks for its broker again after two seconds, then after four.
+@pytest.mark.combination(broker="redis")
 @pytest.mark.parametrize("end", ["kill", "stop"])
 @pytest.mark.usefixtures("_forgetful")
 def test_what_a_restarted_redis_forgot_is_sent_again(busy, ledger, fault_site, broker_server, end):

@@ -1,11 +1,10 @@
 """The database falls silent: connections stay open, and nothing comes."""
 
 import time
-from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Once
+from tests.support.changes import change, lag, latency
 from tests.support.waiting import wait_until
 
 READ_TIMEOUT = 2
@@ -80,7 +79,7 @@ def test_a_silent_listen_connection_is_replaced_within_its_heartbeat(
 
     before = latency(fault_site, "before")
     proxy.drop_silently()
-    create(fault_site, "during")
+    change(fault_site, "during")
     beat.wait_for_log("listener lost its connection", within=10)
     proxy.pass_on()
     during = lag(fault_site, "during")
@@ -94,18 +93,3 @@ def test_a_silent_listen_connection_is_replaced_within_its_heartbeat(
         f"LISTEN half-open (heartbeat 1 s, poll {POLL_INTERVAL} s): lag of a change"
         f" {before * 1000:.0f} ms before, {during:.1f} s during, {after * 1000:.0f} ms after",
     )
-
-
-def create(fault_site, name):
-    """Create a one-off that beat finds in time only if it is told."""
-    trigger = Once.after(timedelta(seconds=1))
-    fault_site.mine.upsert(name, task="probe.record", trigger=trigger)
-
-
-def lag(fault_site, name):
-    return fault_site.wait_for_run(name, "sent").lag.total_seconds()
-
-
-def latency(fault_site, name):
-    create(fault_site, name)
-    return lag(fault_site, name)

@@ -55,6 +55,7 @@ def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(fault_sit
     ledger.repeat(20, seconds=5)
     ledger.settle("clocks of hosts 90 s ahead and 90 s behind")
 
+    wait_until(lambda: not fault_site.count_runs(Run.sent_at.is_(None)), within=10)
     runs = fault_site.all_runs()
     assert all(run.scheduled_for <= run.sent_at for run in runs)
     assert all(run.scheduled_for <= run.started_at <= run.finished_at for run in runs)
@@ -89,6 +90,8 @@ def _succeeded(run):
     return True
 
 
+# RabbitMQ drops such a message itself, before a worker sees it.
+@pytest.mark.combination(broker="redis")
 def test_a_worker_that_is_behind_starts_nothing_that_has_expired(fault_site, shifted):
     # Nobody but the guard looks after the expiry within this test.
     fault_site.config.update(dynbeat_dispatch_timeout=60, dynbeat_resend_after=3_600)

@@ -141,7 +141,8 @@ def create_poison(site, damages):
 def lag_of_the_good(site, name):
     """Return the 99th percentile of their lag, in seconds, when all of them have ended well."""
     good = Run.name.like(f"{name}-%")
-    ended = (good, Run.status == "succeeded")
+    # Beat's own note may come behind that of a worker.
+    ended = (good, Run.status == "succeeded", Run.sent_at.is_not(None))
     wait_until(lambda: site.count_runs(*ended) == GOOD, within=90, message=f"{name}: not all ended")
     runs = [run for run in site.all_runs() if run.name.startswith(f"{name}-")]
     lags = sorted((run.sent_at - run.scheduled_for).total_seconds() for run in runs)
@@ -160,6 +161,9 @@ def test_a_thousand_good_rows_are_on_time_beside_the_bad_ones(
     fault_site, combination, record_property
 ):
     damages = dict(DAMAGES)
+    if combination.database == "mariadb":
+        # It looks into JSON for fewer levels than that.
+        del damages["deep"]
     if combination.broker == "rabbitmq":
         damages["exchange"] = (f"options = '{DEAD_EXCHANGE}'", "nobody.declared.it")
     fault_site.config["dynbeat_resend_after"] = 60

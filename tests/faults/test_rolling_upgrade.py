@@ -10,6 +10,7 @@ from sqlalchemy import inspect
 
 from celery_dynbeat import Cron
 from celery_dynbeat.db import schema
+from celery_dynbeat.store import agenda, due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import parse
 from tests.support.applications import MINUTELY, START, application, execute
@@ -42,11 +43,16 @@ def next_version(monkeypatch):
         read = parse._PARSERS["every"]
         monkeypatch.setitem(parse._PARSERS, "next_kind", read)
         known = (*parse.KINDS, "next_kind")
-        monkeypatch.setattr("celery_dynbeat.store.schedules.KINDS", known)
+        monkeypatch.setattr("celery_dynbeat.store.due.KINDS", known)
+        forget()
+
+    def forget():
+        for cached in (parse._parse, parse._parse_whole, due._due, agenda._look):
+            cached.cache_clear()
 
     yield learn
-    for cached in (parse._parse, parse._parse_whole):
-        cached.cache_clear()
+    monkeypatch.undo()
+    forget()
 
 
 def rows(dynbeat):

@@ -31,9 +31,12 @@ def hold(fault_site, ledger, number, *, task="probe.hold", **fields):
 
 @ANY_POOL
 def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
-    fault_site, ledger, record_property, pool
+    fault_site, ledger, record_property, pool, combination
 ):
     number = POOLS[pool]
+    # A solo worker's acknowledgement leaves for RabbitMQ behind its task: the message comes again,
+    # which is Celery's own redelivery, and a new attempt.
+    again = (pool, combination.broker) == ("solo", "rabbitmq")
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
     gate = hold(fault_site, ledger, number)
@@ -44,7 +47,10 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
     wait_until(lambda: fault_site.count_runs(Run.status == Status.LOST) == number, within=30)
     fault_site.worker(pool=pool, name="other@test")
 
-    settle_as(ledger, f"kill -9 of worker ({pool})", ends={"lost": number}, starts=number)
+    ends = {"succeeded": number} if again else {"lost": number}
+    settle_as(ledger, f"kill -9 of worker ({pool})", ends=ends, starts=number * (1 + again))
+    if again:
+        return
     ratios = [(run.finished_at - at).total_seconds() / 3 for run in fault_site.all_runs()]
     text = f"from {min(ratios):.2f} to {max(ratios):.2f} of dynbeat_node_timeout after the kill"
     record_property(PROPERTY, f"kill -9 of worker ({pool}): lost {text}")
@@ -123,6 +129,8 @@ def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fau
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
     }
+    # The one that is busy would take in the copies, too.
+    fault_site.config["worker_prefetch_multiplier"] = 1
     fault_site.beat()
     fault_site.worker("-c", "2", pool="threads", name="holds@test")
     gate = hold(fault_site, ledger, 2, task="probe.hold_late")

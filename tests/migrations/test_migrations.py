@@ -4,10 +4,11 @@ import threading
 
 import pytest
 from alembic import command
+from alembic.script import ScriptDirectory
 from sqlalchemy import ClauseElement, event, inspect
 
 from celery_dynbeat import SchemaError
-from celery_dynbeat.db import schema
+from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Base
 
@@ -113,9 +114,15 @@ def test_tables_behind_are_refused_and_tables_ahead_accepted(database, revision)
         assert schema.check(database) == revision
 
 
+def test_the_revision_that_is_needed_is_the_newest_of_the_migrations():
+    script = ScriptDirectory.from_config(alembic_upgrade.configuration())
+
+    assert schema.head() == script.get_current_head()
+
+
 def migrate(database, revision, *, move=command.upgrade):
     with database.engine.connect() as connection:
-        config = schema._config()
+        config = alembic_upgrade.configuration()
         config.attributes["connection"] = connection
         move(config, revision)
         connection.commit()

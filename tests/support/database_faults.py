@@ -10,7 +10,10 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.support.databases import administration
 from tests.support.fault_servers import Services
-from tests.support.waiting import wait_until
+from tests.support.waiting import holds_for, wait_until
+
+LOGIN_TAKES = 0.2
+PLACE_IS_FREE_WITHIN = 2.0
 
 
 class DatabaseFaults(ABC):
@@ -94,31 +97,57 @@ class PostgreSqlFaults(DatabaseFaults):
             self._execute(f"ALTER DATABASE {self._name} RESET default_transaction_read_only")
 
 
+class Occupant:
+    """Takes up one connection after the other, until ``stack`` ends."""
+
+    def __init__(self, url: str, stack: contextlib.ExitStack) -> None:
+        self._engine = create_engine(url, poolclass=NullPool)
+        self._stack = stack
+
+    def takes_a_place(self) -> bool:
+        """Take up one more connection; False when there is none."""
+        with contextlib.suppress(DBAPIError):
+            self._stack.callback(self._engine.connect().close)
+            return True
+        return False
+
+
 class MariaDbFaults(DatabaseFaults):
     """Faults of MariaDB."""
 
     def _terminate(self) -> list[str]:
-        ids = self._read(f"SELECT id FROM information_schema.processlist WHERE db = '{self._name}'")
-        return [f"KILL {number}" for number in ids]
+        return self._read(self._kills())
+
+    def _kills(self) -> str:
+        sessions = f"information_schema.processlist WHERE db = '{self._name}'"
+        return f"SELECT concat('KILL ', id) FROM {sessions}"
 
     @contextmanager
     def exhausted(self) -> Iterator[None]:
         """Fill the server with idle sessions of root up to its limit (error 1040)."""
-        # The least that MariaDB allows; root has one more to itself.
-        limit = 10
-        engine = create_engine(self._url, poolclass=NullPool)
         with contextlib.ExitStack() as stack:
+            # Opened first, for afterwards there may be no room for it.
+            administrator = stack.enter_context(administration(self._url))
             stack.callback(self._execute, "SET GLOBAL max_connections = 500")
-            self._execute(f"SET GLOBAL max_connections = {limit}")
+            # The least that MariaDB allows.
+            administrator.execute(text("SET GLOBAL max_connections = 10"))
+            occupant = Occupant(self._url, stack)
+            while occupant.takes_a_place():
+                pass
 
             def filled() -> bool:
-                self.terminate_sessions()
-                with contextlib.suppress(DBAPIError):
-                    for _ in range(limit):
-                        stack.callback(engine.connect().close)
-                return self.is_refused()
+                for (statement,) in administrator.execute(text(self._kills())).all():
+                    # It may have ended by itself: "Unknown thread id".
+                    with contextlib.suppress(DBAPIError):
+                        administrator.execute(text(statement))
+                    wait_until(occupant.takes_a_place, within=PLACE_IS_FREE_WITHIN)
+                # Who is logging in is not in the list yet.
+                return holds_for(nobody_is_in, seconds=LOGIN_TAKES) and self.is_refused()
 
-            wait_until(filled, within=10)
+            def nobody_is_in() -> bool:
+                return not administrator.execute(text(self._kills())).all()
+
+            wait_until(filled, within=20)
             yield
 
     @contextmanager

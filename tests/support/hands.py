@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.guard import Delivery, Verdict, judge
-from celery_dynbeat.publish import Outgoing
+from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.recorder import Outcome, Recorder
 from celery_dynbeat.states import Status
 from celery_dynbeat.store import nodes

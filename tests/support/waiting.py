@@ -31,3 +31,13 @@ def wait_until(
             reason = f"{message} (within {within:g} s; last value: {value!r})"
             raise AssertionError(reason)
         time.sleep(POLL_SECONDS)
+
+
+def holds_for(condition: Callable[[], bool], *, seconds: float) -> bool:
+    """Return whether ``condition`` holds for so long; False as soon as it does not."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not condition():
+            return False
+        time.sleep(POLL_SECONDS)
+    return condition()

@@ -24,7 +24,8 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
-from celery_dynbeat.publish import Outgoing, Publisher
+from celery_dynbeat.messages import Outgoing
+from celery_dynbeat.publish import Publisher
 from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher
 
 app = Celery("typed")

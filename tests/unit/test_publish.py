@@ -7,7 +7,8 @@ from celery import Celery
 
 from celery_dynbeat import DispatchError
 from celery_dynbeat.headers import is_reserved
-from celery_dynbeat.publish import Outgoing, Publisher
+from celery_dynbeat.messages import Outgoing
+from celery_dynbeat.publish import Publisher
 
 
 def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():

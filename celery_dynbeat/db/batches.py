@@ -1,0 +1,156 @@
+"""Many rows in one statement, where the database takes JSON apart into rows; else row by row.
+
+PostgreSQL is sent one document of those columns whose values differ, so that a batch costs one
+round trip, one plan, and no statement is parsed anew for another number of rows (json_to_recordset,
+"JSON Functions and Operators"). An array for each column says the same, and costs a driver written
+in Python several times as much to write down. The drivers of the others send the rows of an INSERT
+together by themselves.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    ColumnElement,
+    Connection,
+    Insert,
+    Table,
+    TableValuedAlias,
+    Text,
+    Update,
+    bindparam,
+    cast,
+    column,
+    func,
+    select,
+    update,
+)
+from sqlalchemy.types import TypeEngine
+
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.types import as_utc
+
+Rows = Sequence[Mapping[str, Any]]
+_Names = tuple[str, ...]
+
+
+def insert(connection: Connection, table: Table, rows: Rows) -> None:
+    """Insert rows that hold the same columns."""
+    _insert(connection, table, rows, new=False)
+
+
+def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
+    """Insert rows that hold the same columns; return how many there were not before.
+
+    A row that breaks a unique key is passed over. -1 where the driver does not tell.
+    """
+    return _insert(connection, table, rows, new=True)
+
+
+def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> int:
+    capabilities = capabilities_of(connection.dialect)
+    told = {"preserve_rowcount": True}
+    if capabilities.takes_rows_from_json:
+        names, alike, values = _packed(rows)
+        statement = _insert_from(capabilities, table, names, alike, new)
+        return connection.execute(statement, values, execution_options=told).rowcount
+    statement = capabilities.insert_new(table) if new else table.insert()
+    return connection.execute(statement, list(rows), execution_options=told).rowcount
+
+
+def update_each(connection: Connection, table: Table, rows: Rows) -> None:
+    """Write the columns of each row to the one with its ``id``; all rows hold the same columns."""
+    if capabilities_of(connection.dialect).takes_rows_from_json:
+        names, alike, values = _packed(rows)
+        connection.execute(_update_from(table, names, alike), values)
+        return
+    names = tuple(name for name in rows[0] if name != "id")
+    given = [{"row_id": row["id"], **{f"new_{name}": row[name] for name in names}} for row in rows]
+    connection.execute(_update_by_id(table, names), given)
+
+
+# Statements are made once: to make one takes as long as to have it answered.
+@lru_cache(maxsize=256)
+def _insert_from(
+    capabilities: Capabilities,
+    table: Table,
+    names: _Names,
+    alike: _Names,
+    new: bool,  # noqa: FBT001 - the key of a cache
+) -> Insert:
+    columns = _given(table, names, alike)
+    statement = capabilities.insert_new(table) if new else table.insert()
+    # What is not named has the server's defaults, as in the INSERT of a single row.
+    return statement.from_select(list(columns), select(*columns.values()), include_defaults=False)
+
+
+@lru_cache(maxsize=256)
+def _update_from(table: Table, names: _Names, alike: _Names) -> Update:
+    columns = _given(table, names, alike)
+    same = table.c.id == columns.pop("id")
+    return update(table).where(same).values(columns)
+
+
+@lru_cache(maxsize=256)
+def _update_by_id(table: Table, names: _Names) -> Update:
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    return update(table).where(table.c.id == bindparam("row_id")).values(values)
+
+
+def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
+    """Return the columns that differ, those that do not, and the values of both."""
+    key = "id" if "id" in rows[0] else next(iter(rows[0]))
+    alike = [name for name in rows[0] if name != key and _is_one(row[name] for row in rows)]
+    names = [name for name in rows[0] if name not in alike]
+    document = json.dumps([{name: row[name] for name in names} for row in rows], default=_text)
+    values = {f"all_{name}": rows[0][name] for name in alike}
+    return tuple(names), tuple(alike), {"document": document, **values}
+
+
+def _is_one(cells: Iterator[Any]) -> bool:
+    first = next(cells)
+    # Equal is not enough for what goes into JSON: there 1 and True differ.
+    if isinstance(first, (str, datetime)):
+        return all(cell == first for cell in cells)
+    return all(cell is first for cell in cells)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, datetime):
+        raise TypeError(f"no column takes a {type(value).__name__}")
+    return as_utc(value).isoformat()
+
+
+def _given(table: Table, names: _Names, alike: _Names) -> dict[str, ColumnElement[Any]]:
+    """Return the columns of the document, and one value for all rows of each of the others."""
+    source = _recordset({name: table.c[name].type for name in names})
+    values = {name: bindparam(f"all_{name}", type_=table.c[name].type) for name in alike}
+    return {**values, **{name: source.c[name] for name in names}}
+
+
+def _recordset(columns: Mapping[str, TypeEngine[Any]]) -> TableValuedAlias:
+    document = cast(bindparam("document", type_=Text), JSON)
+    named = [column(name, type_) for name, type_ in columns.items()]
+    rows = func.json_to_recordset(document).table_valued(*named)
+    return rows.render_derived("given", with_types=True)
+
+
+def among(capabilities: Capabilities, key: Column[Any]) -> ColumnElement[bool]:
+    """Return the condition that ``key`` is one of what ``values_of`` gives to the statement."""
+    if not capabilities.takes_rows_from_json:
+        return key.in_(bindparam("document", expanding=True))
+    return key.in_(select(_recordset({key.key: key.type}).c[key.key]))
+
+
+def values_of(
+    capabilities: Capabilities, key: Column[Any], values: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the parameter of ``among``."""
+    if not capabilities.takes_rows_from_json:
+        return {"document": list(values)}
+    return {"document": json.dumps([{key.key: value} for value in values])}

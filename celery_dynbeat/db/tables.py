@@ -1,0 +1,16 @@
+"""The tables themselves, for statements that need nothing of the ORM.
+
+Those of each pass and of each run are such: by entities they took twice as long.
+"""
+
+from typing import TYPE_CHECKING, cast
+
+from celery_dynbeat.db.models import Backfill, Node, Run, Schedule
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+
+SCHEDULES = cast("Table", Schedule.__table__)
+RUNS = cast("Table", Run.__table__)
+NODES = cast("Table", Node.__table__)
+BACKFILLS = cast("Table", Backfill.__table__)

@@ -1,0 +1,192 @@
+"""What beat asks of the table of schedules, and what it writes to it: due, unplanned, set aside."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, not_, select, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db import batches
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.tables import SCHEDULES
+from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.store.rows import Damage, Found, read
+from celery_dynbeat.triggers import KINDS
+
+_COLUMNS = SCHEDULES.c
+#: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
+_DUE_COLUMNS = (
+    _COLUMNS.id,
+    _COLUMNS.owner,
+    _COLUMNS.name,
+    _COLUMNS.task,
+    _COLUMNS.args,
+    _COLUMNS.kwargs,
+    _COLUMNS.options,
+    _COLUMNS.trigger_kind,
+    _COLUMNS.trigger_spec,
+    _COLUMNS.timezone,
+    _COLUMNS.anchor_at,
+    _COLUMNS.start_at,
+    _COLUMNS.end_at,
+    _COLUMNS.max_runs,
+    _COLUMNS.run_count,
+    _COLUMNS.catch_up,
+    _COLUMNS.catch_up_window,
+    _COLUMNS.expires_after,
+    _COLUMNS.jitter,
+    _COLUMNS.overlap,
+    _COLUMNS.max_run_time,
+    _COLUMNS.next_fire_at,
+    _COLUMNS.last_run_at,
+    _COLUMNS.created_at,
+    _COLUMNS.version,
+)
+
+
+def _readable() -> ColumnElement[bool]:
+    """Return the condition that this version knows the row's kind of trigger.
+
+    During a rolling upgrade a row may be of a kind that only the newer beats know. It stays in the
+    index, untouched, for one of them.
+    """
+    return _COLUMNS.trigger_kind.in_(KINDS)
+
+
+def lock_due(
+    session: Session,
+    *,
+    now: datetime,
+    limit: int,
+    since: datetime | None = None,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+) -> Found:
+    """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
+
+    Rows that another beat has locked are skipped, and those of a kind that only a newer version
+    knows. SQLite has no row locks and ignores the clause; there the write lock of the transaction
+    keeps two beats apart. Only what is due ``since`` is looked at. ``only`` and ``without`` name
+    owners whose schedules alone are wanted, or are not. What is due and cannot be read is locked
+    too.
+    """
+    statement = _due(since is not None)
+    values = {"now": now, "limit": limit, "since": since}
+    if only:
+        statement = statement.where(_COLUMNS.owner.in_(only))
+    if without:
+        statement = statement.where(_COLUMNS.owner.not_in(without))
+    return read(session, statement, key=_COLUMNS.id, values=values)
+
+
+def due_statement(*, now: datetime, limit: int) -> Select[Any]:
+    """Return the statement of ``lock_due``, for those who want to see its plan."""
+    return _due(False).params(now=now, limit=limit)  # noqa: FBT003 - the key of a cache
+
+
+# Made once for all passes.
+@cache
+def _due(in_part: bool) -> Select[Any]:  # noqa: FBT001
+    at = _COLUMNS.next_run_at
+    due = select(*_DUE_COLUMNS).where(
+        at.is_not(None), at <= bindparam("now", type_=UtcDateTime), _readable()
+    )
+    if in_part:
+        due = due.where(at >= bindparam("since", type_=UtcDateTime))
+    first = due.order_by(at, _COLUMNS.id).limit(bindparam("limit", type_=Integer))
+    return first.with_for_update(skip_locked=True)
+
+
+def lock_unplanned(session: Session, *, limit: int) -> Found:
+    """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
+    return read(session, unplanned_statement(limit=limit), key=_COLUMNS.id)
+
+
+def unplanned_statement(*, limit: int) -> Select[Any]:
+    """Return the statement of ``lock_unplanned``."""
+    unplanned = select(*_DUE_COLUMNS).where(*_unplanned()).limit(limit)
+    return unplanned.with_for_update(skip_locked=True)
+
+
+def lock_damaged(session: Session, *, schedule_ids: Collection[int]) -> Sequence[Damage]:
+    """Return what is wrong with those of the schedules that cannot be read; all are locked.
+
+    Those that another transaction has locked are passed over.
+    """
+    statement = select(*_DUE_COLUMNS).where(Schedule.id.in_(schedule_ids), Schedule.error.is_(None))
+    return read(session, statement.with_for_update(skip_locked=True), key=Schedule.id).damaged
+
+
+def is_due(*, now: datetime) -> Any:
+    """Return the condition that a schedule is due, as the database itself compares instants."""
+    due = select(Schedule.id).where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+    return due.where(_readable()).limit(1).scalar_subquery()
+
+
+def has_unplanned() -> Any:
+    """Return the condition that an unplanned schedule exists."""
+    return select(_COLUMNS.id).where(*_unplanned()).limit(1).scalar_subquery()
+
+
+def earliest_due(*, since: Any = None) -> Any:
+    """Return the subquery for the earliest ``next_run_at`` of all, or from ``since`` on."""
+    # Not min(): beside another condition MariaDB reads the whole index for it.
+    at = _COLUMNS.next_run_at
+    earliest = select(at).where(at.is_not(None), _readable())
+    if since is not None:
+        earliest = earliest.where(at >= since)
+    return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
+
+
+def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+    """Return id, owner, name and kind of up to ``limit`` schedules that this version passes over.
+
+    Only of those whose turn it is: that are due, or that nobody has planned yet.
+    """
+    columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)
+    due = (Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+    found: list[Any] = []
+    for their_turn in (due, _unplanned_at_all()):
+        statement = select(*columns).where(*their_turn, not_(_readable())).limit(limit)
+        found += session.execute(statement).all()
+    return found[:limit]
+
+
+def _unplanned() -> tuple[Any, ...]:
+    # As it was typed; beat writes what it understood. An index would not serve it for what is due.
+    typed = func.lower(func.trim(_COLUMNS.trigger_kind))
+    return (*_unplanned_at_all(), typed.in_(KINDS))
+
+
+def _unplanned_at_all() -> tuple[Any, ...]:
+    return (
+        _COLUMNS.enabled,
+        _COLUMNS.next_run_at.is_(None),
+        _COLUMNS.finished_at.is_(None),
+        _COLUMNS.error.is_(None),
+    )
+
+
+def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
+    """Write what beat decided; each change holds ``id`` and the same columns as the others."""
+    if not changes:
+        return
+    batches.update_each(session.connection(), SCHEDULES, changes)
+
+
+def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
+    """Take a schedule out of the index with ``error``, unless somebody has edited it since."""
+    statement = (
+        update(Schedule)
+        .where(Schedule.id == schedule_id, Schedule.version == version, Schedule.enabled)
+        .values(next_run_at=None, error=error)
+    )
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return bool(result.rowcount == 1)  # type: ignore[attr-defined]
+
+
+def set_damaged_aside(session: Session, damaged: Iterable[Damage]) -> None:
+    """Take schedules that are locked and cannot be read out of the index."""
+    advance(session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in damaged])

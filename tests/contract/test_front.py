@@ -1,0 +1,132 @@
+"""Where a beat that goes on looks for work: where nothing was due before, and at times all over.
+
+The cost of a look does not grow while somebody's transaction is open, which keeps the database from
+clearing away what was due; and what is committed behind that front is late, not lost.
+"""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import insert, select, text, update
+
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.dispatch import Dispatcher
+from celery_dynbeat.store import agenda
+from celery_dynbeat.testing import RecordingPublisher
+from tests.support.applications import MINUTELY, START
+
+ROWS, ROUNDS = 100, 50
+
+
+@pytest.fixture
+def outlet():
+    return RecordingPublisher()
+
+
+@pytest.fixture
+def dispatcher(dynbeat, outlet, clock):
+    context = dynbeat.context
+    return Dispatcher(
+        database=context.database, publisher=outlet, clock=clock, settings=context.settings
+    )
+
+
+@pytest.fixture
+def late(dynbeat, mine, clock, dispatcher):
+    """Give a function that commits a schedule which was due long before the last look."""
+    clock.advance(timedelta(minutes=10))
+    dispatcher.run_pass()
+
+    def commit():
+        mine.create("late", task="t", trigger=MINUTELY)
+        due_at = clock.now() - 2 * agenda.IN_FLIGHT
+        change = update(Schedule).values(next_fire_at=due_at, next_run_at=due_at)
+        with dynbeat.context.database.engine.begin() as connection:
+            connection.execute(change)
+
+    return commit
+
+
+def test_what_was_committed_late_is_sent_within_the_poll_interval(
+    dynbeat, late, clock, dispatcher, outlet
+):
+    late()
+    dispatcher.run_pass()
+    assert not outlet.sent
+
+    clock.advance(dynbeat.context.settings.poll_interval)
+    dispatcher.run_pass()
+
+    assert [run.name for run in outlet.sent] == ["late"]
+
+
+def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, outlet):
+    late()
+    dispatcher.look_everywhere()
+    dispatcher.run_pass()
+
+    assert [run.name for run in outlet.sent] == ["late"]
+
+
+def test_a_clock_that_went_back_is_no_reason_to_look_in_a_part_only(
+    clock, late, dispatcher, outlet
+):
+    late()
+    clock.advance(timedelta(minutes=-1))
+    clock.advance(timedelta(seconds=59))
+    dispatcher.run_pass()
+
+    assert [run.name for run in outlet.sent] == ["late"]
+
+
+def test_a_schedule_that_another_beat_had_in_hand_is_sent_as_soon_as_that_one_gives_it_back(
+    dynbeat, mine, clock, dispatcher, outlet
+):
+    mine.create("theirs", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(minutes=1))
+    engine = dynbeat.context.database.engine
+    if engine.dialect.name == "sqlite":
+        pytest.skip("one writer at a time")
+    with engine.connect() as other:
+        other.execute(select(Schedule.id).with_for_update())
+        dispatcher.run_pass()
+        clock.advance(timedelta(milliseconds=50))
+        dispatcher.run_pass()
+        assert not outlet.sent
+        other.rollback()
+
+    dispatcher.run_pass()
+
+    assert [run.name for run in outlet.sent] == ["theirs"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_look_costs_the_same_however_long_a_transaction_is_open(dynbeat):
+    engine = dynbeat.context.database.engine
+    given = {"owner": "o", "task": "t", "trigger_kind": "every", "trigger_spec": "PT1S"}
+    rows = [{**given, "name": str(number), "next_run_at": START} for number in range(ROWS)]
+    with engine.begin() as connection:
+        connection.execute(insert(Schedule), rows)
+    with engine.connect() as idle:
+        idle.execution_options(isolation_level="REPEATABLE READ").execute(select(Schedule.id))
+        for seconds in range(1, ROUNDS):
+            at = START + timedelta(seconds=seconds)
+            with engine.begin() as connection:
+                connection.execute(update(Schedule).values(next_run_at=at))
+
+        front = agenda.Front(due=at, overdue=at)
+        everywhere, in_part = (blocks(engine, where) for where in (agenda.EVERYWHERE, front))
+
+    assert in_part * 5 < everywhere
+
+
+def blocks(engine, front):
+    """Return how many blocks the database touches for a look."""
+    statement = agenda.statement(until=START, front=front)
+    compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
+    with engine.connect() as connection:
+        explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))
+        # So small a table is read whole otherwise.
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        (plan,) = connection.execute(explain).scalar_one()
+    return plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
