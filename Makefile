@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test faults check venv clean
+.PHONY: help demo test faults check bench venv clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ check: $(VENV)/.dev ## Check style, types and floors, and run the unit tests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/pytest tests/unit -n $(WORKERS) $(ARGS)
+
+bench: $(VENV)/.bench ## Run the benchmarks: all, to docs/benchmarks, or some, ARGS="lag --scale 0.1"
+	@$(BIN)/python -m benchmarks $(or $(ARGS),--out docs/benchmarks)
 
 venv: $(VENV)/.dev ## Make .venv with everything for development
 
@@ -58,3 +61,8 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat and its development tools into $(VENV) ..."
 	@$(PIP) install --editable '.[dev]'
 	@touch $(VENV)/.demo $@
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "Installing celery_dynbeat and what its benchmarks need into $(VENV) ..."
+	@$(PIP) install --editable '.[bench]'
+	@touch $(VENV)/.demo $(VENV)/.dev $@
