@@ -1,0 +1,1 @@
+"""What this project costs, beside the floor beneath it: ``python -m benchmarks``."""

@@ -1,0 +1,90 @@
+"""The benchmarks: this project, and in the same run the floor beneath it.
+
+python -m benchmarks                      all parts but the half hour, on PostgreSQL and Redis
+python -m benchmarks burst lag            these parts
+python -m benchmarks --on mariadb-redis   on other services; "all": on each combination
+python -m benchmarks --scale 0.01         a hundredth of the size: does it still run?
+"""
+
+import argparse
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.bench import Bench, Part
+from benchmarks.figures import Results, table
+from benchmarks.parts import EVERYWHERE, NAMES, chosen
+from benchmarks.services import COMBINATIONS, Services
+
+RESULTS = Path("docs/benchmarks")
+TABLE_WIDTH = 180
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the parts that were asked for, print their table, and write JSON and plots."""
+    asked = _arguments(arguments)
+    console = Console()
+    if not console.is_terminal:
+        # Written to a file, the table should not be folded.
+        console.width = TABLE_WIDTH
+    results, failed = Results(), []
+    for database, broker in _combinations(asked.on):
+        with closing(Services(database, broker)) as services:
+            bench = Bench(services, scale=asked.scale, results=results, console=console)
+            for name, part in chosen(tuple(asked.parts)).items():
+                if bench.is_reference or name in EVERYWHERE:
+                    console.rule(f"{name} on {services}")
+                    if not _measure(part, bench, console):
+                        failed.append(f"{name} on {services}")
+                    _keep(results, asked.out)
+    console.print(table(results.figures, title="figures of one run, on one machine"))
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def _measure(part: Part, bench: Bench, console: Console) -> bool:
+    """Return whether it went well: the others have hours behind them, or before them."""
+    try:
+        part(bench)
+    except Exception:  # noqa: BLE001 - of whatever kind
+        console.print_exception()
+        return False
+    return True
+
+
+def _keep(results: Results, out: Path | None) -> None:
+    if out is None:
+        return
+    results.write(out / "results.json")
+    # Matplotlib takes a second to import, and a run without plots should not need it.
+    from benchmarks.plots import draw  # noqa: PLC0415
+
+    draw(results, out)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", choices=[[], *NAMES], metavar="part")
+    parser.add_argument("--on", default="postgresql-redis")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, help=f"a folder for JSON and plots, such as {RESULTS}")
+    return parser.parse_args(arguments)
+
+
+def _combinations(on: str) -> Sequence[tuple[str, str]]:
+    if on == "all":
+        return COMBINATIONS
+    by_name = {"-".join(pair): pair for pair in COMBINATIONS}
+    if on not in by_name:
+        raise SystemExit(f"--on {on}: choose one of {', '.join(by_name)}, or all")
+    return [by_name[on]]
+
+
+if __name__ == "__main__":
+    main()

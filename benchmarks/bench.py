@@ -1,0 +1,59 @@
+"""What a part of the benchmarks is given: services, sizes, a progress bar, a place to report."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.figures import Figure, Results
+from benchmarks.services import Services, Site
+
+T = TypeVar("T")
+
+
+class Bench:
+    """One part's view of the run. ``scale`` 1 is the size that the bounds are about."""
+
+    def __init__(
+        self, services: Services, *, scale: float, results: Results, console: Console
+    ) -> None:
+        self.services = services
+        self.scale = scale
+        self.console = console
+        self._results = results
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the services are those that the bounds are about."""
+        return str(self.services) == "postgresql-redis"
+
+    def size(self, full: int, *, least: int = 1) -> int:
+        """Return a count of things, or of seconds, at the scale of this run."""
+        return max(least, round(full * self.scale))
+
+    @contextmanager
+    def site(self) -> Iterator[Site]:
+        """Yield a new database and an empty broker."""
+        with self.services.site() as site:
+            yield site
+
+    def track(self, items: Iterable[T], title: str, *, total: float | None = None) -> Iterable[T]:
+        """Return ``items``, with a progress bar."""
+        return track(items, description=title, total=total, console=self.console)
+
+    def report(self, part: str, what: str, **fields: Any) -> None:
+        """Note a figure; only on the reference services it is held to its bounds."""
+        bounds = {"must", "aim"}
+        if not self.is_reference:
+            fields = {key: value for key, value in fields.items() if key not in bounds}
+        figure = Figure(part=part, what=what, services=str(self.services), **fields)
+        self._results.figures.append(figure)
+
+    def series(self, name: str, points: Any) -> None:
+        """Keep points for a plot, as JSON takes them."""
+        self._results.series[f"{self.services}/{name}"] = points
+
+
+Part = Callable[[Bench], None]

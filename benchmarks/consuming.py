@@ -1,0 +1,42 @@
+"""How fast a worker empties a queue that was full before it started."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.processes import worker
+from benchmarks.queues import Queue
+from tests.support.waiting import wait_until
+
+CONCURRENCY = 2
+STARTS_WITHIN = 60.0
+ENDS_WITHIN = 60.0
+#: Seconds between two looks at the queue.
+LOOK_EVERY = 0.02
+#: A worker at fewer than so many tasks a second is given up.
+SLOWEST = 20
+#: The rate is that of the messages between the first tenth and the last.
+MARGIN = 0.1
+
+
+def rate(
+    waiting: Queue, config: Mapping[str, Any], *, count: int, is_done: Callable[[], bool]
+) -> float:
+    """Return tasks a second of a worker on ``count`` messages that wait.
+
+    Its start is not counted: the first tenth of the messages comes before the measurement. It ends
+    when ``is_done`` says that all are done: what it has taken and not begun it would give back.
+    """
+    assert waiting.count() == count, f"{waiting.count()} messages wait, not {count}"
+    points: list[tuple[float, int]] = []
+    give_up = time.perf_counter() + STARTS_WITHIN + count / SLOWEST
+    with worker(config, concurrency=CONCURRENCY) as process:
+        while not points or points[-1][1]:
+            points.append((time.perf_counter(), waiting.count()))
+            time.sleep(LOOK_EVERY)
+            assert points[-1][0] < give_up, f"{points[-1][1]} left\n{process.report()}"
+        wait_until(is_done, within=ENDS_WITHIN, message="the worker has not done all")
+    inner = [each for each in points if MARGIN * count <= each[1] <= (1 - MARGIN) * count]
+    assert len(inner) > 1, f"{count} messages are too few for a rate"
+    (began, before), (ended, after) = inner[0], inner[-1]
+    return (before - after) / (ended - began)

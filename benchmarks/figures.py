@@ -1,0 +1,118 @@
+"""What a benchmark found: figures beside their floors, and the points of its plots."""
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a ratio must reach: at least ``value``, or at most."""
+
+    kind: Literal["at least", "at most"]
+    value: float
+
+    def holds(self, ratio: float) -> bool:
+        """Return whether ``ratio`` reaches it."""
+        return ratio >= self.value if self.kind == "at least" else ratio <= self.value
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.kind == 'at least' else '<='} {self.value:g}"
+
+
+def at_least(value: float) -> Bound:
+    """Return the bound for what is good when it is much."""
+    return Bound("at least", value)
+
+
+def at_most(value: float) -> Bound:
+    """Return the bound for what is good when it is little."""
+    return Bound("at most", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measurement. ``compared`` is what the bounds are about; None: it is only reported.
+
+    It is a ratio to ``floor``, measured in the same run on the same services, wherever there is
+    one; ``against`` says what the floor is.
+    """
+
+    part: str
+    what: str
+    ours: float
+    unit: str
+    floor: float | None = None
+    against: str = ""
+    compared: float | None = None
+    must: Bound | None = None
+    aim: Bound | None = None
+    services: str = ""
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bound is reached: "aim", "must", "missed", or "" where there is none."""
+        if self.compared is None or self.must is None:
+            return ""
+        if not self.must.holds(self.compared):
+            return "missed"
+        return "aim" if self.aim is None or self.aim.holds(self.compared) else "must"
+
+
+@dataclass(slots=True)
+class Results:
+    """All figures of one run, and by name the series of points that plots are drawn from."""
+
+    figures: list[Figure] = field(default_factory=list)
+    series: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write everything as JSON, with what it was measured on."""
+        content = {
+            "machine": {
+                "cores": os.cpu_count(),
+                "processor": platform.machine(),
+                "python": platform.python_version(),
+            },
+            "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Some have thousands of points: each is a line of its own.
+        lines = [f"  {json.dumps(name)}: {json.dumps(self.series[name])}" for name in self.series]
+        series = ",\n".join(lines)
+        head = json.dumps(content, indent=1).removesuffix("\n}")
+        path.write_text(f'{head},\n "series": {{\n{series}\n }}\n}}\n')
+
+
+def table(figures: Sequence[Figure], *, title: str) -> Table:
+    """Return the figures as a table for a terminal."""
+    made = Table(title=title)
+    columns = ("part", "what", "ours", "floor", "compared", "must", "aim", "verdict", "on")
+    for column in columns:
+        made.add_column(column, justify="right" if column in {"ours", "floor"} else "left")
+    for figure in figures:
+        floor = "" if figure.floor is None else f"{shown(figure.floor)} ({figure.against})"
+        made.add_row(
+            figure.part,
+            figure.what,
+            f"{shown(figure.ours)} {figure.unit}",
+            floor,
+            "" if figure.compared is None else f"{figure.compared:.2f}",
+            str(figure.must or ""),
+            str(figure.aim or ""),
+            figure.verdict,
+            figure.services,
+        )
+    return made
+
+
+def shown(value: float) -> str:
+    """Return a number with three digits that matter."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,52 @@
+"""Schedules by the million, written by the database itself: the API is measured elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+#: A fixed cron, a wildcard one, and two intervals, as users mix them.
+_POSTGRESQL = """
+INSERT INTO dynbeat_schedule
+  (owner, name, task, trigger_kind, trigger_spec, next_fire_at, next_run_at)
+SELECT 'user:' || n % CAST(:owners AS bigint), 'schedule ' || n, CAST(:task AS text),
+       (ARRAY['cron', 'cron', 'every', 'every'])[n % 4 + 1],
+       (ARRAY['0 9 * * mon-fri', '*/5 * * * *', 'PT5M', 'P1D'])[n % 4 + 1],
+       due.at, due.at
+FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS n,
+     LATERAL (
+       SELECT now() + make_interval(secs => CAST(:delay AS float) + n % 3600) AS at
+     ) AS due
+"""
+
+
+def fill(
+    engine: Engine,
+    count: int,
+    *,
+    owners: int = 10_000,
+    delay: float = 86_400,
+    task: str = "noop",
+    first: int = 1,
+) -> None:
+    """Write ``count`` schedules that are due ``delay`` seconds from now, within an hour then.
+
+    PostgreSQL only. The table is analysed afterwards, as autovacuum would have done by then.
+    """
+    with patient(engine) as connection:
+        values = {"owners": owners, "delay": delay, "task": task}
+        bounds = {"first": first, "last": first + count - 1}
+        connection.execute(text(_POSTGRESQL), {**values, **bounds})
+        connection.execute(text("VACUUM ANALYZE dynbeat_schedule"))
+
+
+@contextmanager
+def patient(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection of its own that commits by itself, and waits for as long as it takes.
+
+    Those of an application give a statement up after half a minute.
+    """
+    own = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with own.connect() as connection:
+        yield connection

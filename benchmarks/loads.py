@@ -1,0 +1,150 @@
+"""What is due in a benchmark, as rows of dynbeat_schedule, and their way into any database."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any
+
+from sqlalchemy import insert, text, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Cron, Dynbeat, Every, Once
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.triggers import Trigger
+
+OWNERS = 10_000
+TASK = "noop"
+HOURS_AFTER = 6
+#: Of the fires of a steady load: which share comes from which interval (seconds).
+EVERY_SHARES = {4: 0.1, 10: 0.2, 20: 0.1}
+CRON_SHARE, CRON_PERIOD = 0.2, 10
+ONCE_SHARE = 0.4
+_CHUNK = 5_000
+_ANALYSE = {
+    "postgresql": "VACUUM ANALYZE dynbeat_schedule",
+    "mysql": "ANALYZE TABLE dynbeat_schedule",
+    "mariadb": "ANALYZE TABLE dynbeat_schedule",
+    "sqlite": "ANALYZE dynbeat_schedule",
+}
+
+Row = dict[str, Any]
+
+
+def burst(count: int, *, due_at: datetime) -> Sequence[Row]:
+    """Return ``count`` schedules of 10,000 owners, of mixed rules, all due at ``due_at``.
+
+    None of them fires again for hours.
+    """
+    hour = (due_at.hour + HOURS_AFTER) % 24
+    rules = (
+        Cron(f"0 {hour} * * mon-fri"),
+        Cron(f"30 {hour} * * *", timezone="Europe/Berlin"),
+        Every(timedelta(hours=HOURS_AFTER)),
+        Every(days=1),
+    )
+    return [_row(number, rules[number % len(rules)], first=due_at) for number in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """``rate`` fires a second from ``start``, a whole second, for ``seconds``: mixed rules.
+
+    Intervals and one-offs are spread evenly; a cron fires at whole seconds, so a fifth of the
+    fires of each second comes at one instant.
+    """
+
+    rate: int
+    seconds: int
+    start: datetime
+
+    @property
+    def end(self) -> datetime:
+        """The instant from which on nothing fires."""
+        return self.start + timedelta(seconds=self.seconds)
+
+    def rows(self) -> Sequence[Row]:
+        """Return the schedules."""
+        end_at = self.end - timedelta.resolution
+        return [
+            # "all": each fire time has its run, also on a machine that cannot keep up.
+            _row(number, trigger, first=first) | {"end_at": end_at, "catch_up": "all"}
+            for number, (trigger, first) in enumerate(self._rules())
+            # Where the load is shorter than the longest interval.
+            if first <= end_at
+        ]
+
+    def fires(self, rows: Sequence[Row]) -> int:
+        """Return how many fire times ``rows`` have in all."""
+        return sum(self._fires(row) for row in rows)
+
+    def _fires(self, row: Mapping[str, Any]) -> int:
+        step = period(row["trigger_kind"], row["trigger_spec"])
+        return 1 if step is None else ceil((self.end - row["next_fire_at"]) / step)
+
+    def _rules(self) -> Iterator[tuple[Trigger, datetime]]:
+        for seconds, share in EVERY_SHARES.items():
+            trigger = Every(timedelta(seconds=seconds))
+            yield from ((trigger, at) for at in self._spread(seconds, share))
+        for number in range(round(self.rate * CRON_SHARE * CRON_PERIOD)):
+            cron = Cron(f"* * * * * {number % CRON_PERIOD}-59/{CRON_PERIOD}")
+            first = cron.next_after(self.start - timedelta.resolution)
+            assert first is not None
+            yield cron, first
+        yield from ((Once(at), at) for at in self._spread(self.seconds, ONCE_SHARE))
+
+    def _spread(self, seconds: int, share: float) -> Iterator[datetime]:
+        count = round(self.rate * share * seconds)
+        for number in range(count):
+            yield self.start + timedelta(seconds=(number + 0.5) / count * seconds)
+
+
+def period(kind: str, spec: str) -> timedelta | None:
+    """Return the distance of two fire times of a steady load's rule; None: it fires once."""
+    if kind == "once":
+        return None
+    return timedelta(seconds=CRON_PERIOD if kind == "cron" else int(spec[2:-1]))
+
+
+def _row(number: int, trigger: Trigger, *, first: datetime) -> Row:
+    return {
+        "owner": f"user:{number % OWNERS}",
+        "name": f"schedule {number}",
+        "task": TASK,
+        "kwargs": {"user_id": number % OWNERS},
+        "trigger_kind": trigger.kind,
+        "trigger_spec": trigger.spec,
+        "timezone": getattr(trigger, "timezone", None) or "UTC",
+        "anchor_at": first if trigger.kind == "every" else None,
+        "next_fire_at": first,
+        "next_run_at": first,
+    }
+
+
+def write(dynbeat: Dynbeat, rows: Sequence[Row]) -> None:
+    """Write schedules in one transaction, and let the database look at its table as it would.
+
+    Beats that are asleep hear of them.
+    """
+    context = dynbeat.context
+
+    def work(session: Session) -> None:
+        for start in range(0, len(rows), _CHUNK):
+            session.connection().execute(insert(Schedule), list(rows[start : start + _CHUNK]))
+        context.notifier.announce(session)
+
+    context.write(None, work)
+    engine = context.database.engine
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(_ANALYSE[engine.dialect.name]))
+
+
+def make_due(dynbeat: Dynbeat, due_at: datetime) -> None:
+    """Let the schedules that were written here be due at ``due_at``; beat hears of it."""
+    ours = update(Schedule).where(Schedule.owner != "")
+
+    def work(session: Session) -> None:
+        session.execute(ours.values(next_fire_at=due_at, next_run_at=due_at))
+        dynbeat.context.notifier.announce(session)
+
+    dynbeat.context.write(None, work)

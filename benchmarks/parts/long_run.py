@@ -1,0 +1,207 @@
+"""Half an hour at 300 fires a second, with autovacuum as it comes, to see what grows.
+
+For five minutes of it somebody holds a transaction open, so that nothing can be cleaned up. What
+workers write to a run is written here, in batches: their own speed is measured elsewhere.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from sqlalchemy import Engine, func, select, text
+
+from benchmarks.bench import Bench
+from benchmarks.figures import at_most
+from benchmarks.lags import percentile
+from benchmarks.loads import Steady
+from benchmarks.parts.lag import LOADED_A_SECOND, STARTS_WITHIN, Load
+from benchmarks.processes import BEAT_STARTED, Process, beat
+from benchmarks.queues import queue
+from benchmarks.tables import Table, look
+from celery_dynbeat.db.models import Run
+
+RATE, LEAST_RATE = 300, 30
+SECONDS, LEAST_SECONDS = 1_800, 30
+#: Shares of the time between which the transaction is open: five minutes of thirty.
+HELD_FROM, HELD_TO = 1 / 3, 1 / 2
+#: Shares of the time in which one sample of lags, or of tables, is taken.
+WINDOWS = 90
+ENDS_WITHIN = timedelta(minutes=5)
+THIRD = 1 / 3
+
+#: What a worker writes when it starts a run, and when that has ended.
+_START = """
+    UPDATE dynbeat_run SET status = 'running', attempt = attempt + 1, started_at = now(),
+      overdue_at = NULL, worker = 'w1@benchmark', worker_pid = 1
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND status IN ('pending', 'sent')
+"""
+_FINISH = """
+    UPDATE dynbeat_run SET status = 'succeeded', finished_at = now()
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND status = 'running'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A run: its fire time in seconds since the start, and its lag in milliseconds."""
+
+    at: float
+    milliseconds: float
+
+
+@dataclass(slots=True)
+class Observed:
+    """What was seen: tables by the second at which they were looked at, and each lag."""
+
+    seconds: float
+    tables: list[tuple[float, Sequence[Table]]] = field(default_factory=list)
+    lags: Sequence[Lag] = ()
+
+    def between(self, begin: float, end: float) -> list[float]:
+        """Return the lags of what fired between two shares of the time."""
+        span = (begin * self.seconds, end * self.seconds)
+        return [each.milliseconds for each in self.lags if span[0] <= each.at < span[1]]
+
+
+class _Worked(Load):
+    """A load whose messages are taken by a worker that does nothing."""
+
+    def drain(self) -> None:
+        """Wait a little, take what is in the queue, and write that it was done."""
+        before = len(self._arrived)
+        super().drain()
+        taken = self._arrived[before:]
+        if taken:
+            for statement in (_START, _FINISH):
+                with self.engine.begin() as connection:
+                    connection.execute(text(statement), {"ids": taken})
+
+
+def run(bench: Bench) -> None:
+    """Watch it and compare the last third of the time to the first."""
+    seconds = bench.size(SECONDS, least=LEAST_SECONDS)
+    rate = bench.size(RATE, least=LEAST_RATE)
+    observed = Observed(seconds)
+    with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
+        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_A_SECOND)
+        start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
+        load = _Worked(site, dynbeat, waiting, Steady(rate, seconds, start))
+        with beat(site.config()) as process:
+            process.wait_for_log(BEAT_STARTED)
+            assert load.now() < start, "loading and starting took too long"
+            _watch(bench, load, process, observed)
+        load.check()
+        observed.lags = _lags(load)
+    _report(bench, observed)
+    bench.series("long run", _points(observed))
+
+
+def _watch(bench: Bench, load: Load, process: Process, observed: Observed) -> None:
+    with ExitStack() as stack:
+        for share in bench.track(range(WINDOWS), "long run"):
+            if share == round(HELD_FROM * WINDOWS):
+                stack.enter_context(_idle_transaction(load.engine))
+            if share == round(HELD_TO * WINDOWS):
+                stack.close()
+            observed.tables.append((share / WINDOWS * observed.seconds, look(load.engine)))
+            until = load.steady.start + timedelta(seconds=(share + 1) / WINDOWS * observed.seconds)
+            while load.now() < until:
+                load.drain()
+    observed.tables.append((observed.seconds, look(load.engine)))
+    while _sent(load.engine) < load.fires:
+        assert load.now() < load.steady.end + ENDS_WITHIN, process.report()
+        load.drain()
+
+
+@contextmanager
+def _idle_transaction(engine: Engine) -> Iterator[None]:
+    """Hold a snapshot: no row that is visible to it can be cleaned up."""
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        connection.execute(text("SELECT count(*) FROM dynbeat_node"))
+        yield
+
+
+def _sent(engine: Engine) -> int:
+    statement = select(func.count()).where(Run.sent_at.is_not(None))
+    with engine.connect() as connection:
+        return connection.execute(statement).scalar_one()
+
+
+def _lags(load: Load) -> Sequence[Lag]:
+    start = load.steady.start
+    statement = select(Run.scheduled_for, Run.sent_at).where(Run.sent_at.is_not(None))
+    with load.engine.connect() as connection:
+        rows = connection.execute(statement).all()
+    return [
+        Lag(
+            (row.scheduled_for - start).total_seconds(),
+            (row.sent_at - row.scheduled_for) / timedelta(milliseconds=1),
+        )
+        for row in rows
+    ]
+
+
+def _report(bench: Bench, observed: Observed) -> None:
+    first, last = observed.between(0, THIRD), observed.between(1 - THIRD, 1)
+    held = observed.between(HELD_FROM, HELD_TO)
+    for share, bounds in ((0.5, {"must": at_most(1.2), "aim": at_most(1.05)}), (0.99, {})):
+        floor, ours = percentile(first, share), percentile(last, share)
+        bench.report(
+            "long_run",
+            f"p{share * 100:g} lag of the last third",
+            ours=ours,
+            unit="ms",
+            floor=floor,
+            against="the first third",
+            compared=ours / floor,
+            note=f"while a transaction is open: {percentile(held, share):.1f} ms",
+            **bounds,
+        )
+    for table in observed.tables[-1][1]:
+        _report_table(bench, observed, table)
+
+
+def _report_table(bench: Bench, observed: Observed, last: Table) -> None:
+    seen = [
+        (at, table) for at, tables in observed.tables for table in tables if table.name == last.name
+    ]
+    most = max(table.dead for _, table in seen)
+    bench.report(
+        "long_run",
+        f"dead rows of {last.name} at the end",
+        ours=last.dead,
+        unit="rows",
+        note=f"at most {most:,}; {last.live:,} live ones",
+    )
+    for index, size in last.indexes.items():
+        third = next(t.indexes[index] for at, t in seen if at >= THIRD * observed.seconds)
+        bench.report(
+            "long_run",
+            f"size of {index} at the end",
+            ours=size / 2**20,
+            unit="MiB",
+            floor=third / 2**20,
+            against="after a third",
+        )
+
+
+def _points(observed: Observed) -> Mapping[str, Any]:
+    windows = [(each / WINDOWS, (each + 1) / WINDOWS) for each in range(WINDOWS)]
+    lags = {begin * observed.seconds: observed.between(begin, end) for begin, end in windows}
+    return {
+        "lag": [
+            (at, percentile(found, 0.5), percentile(found, 0.99))
+            for at, found in lags.items()
+            if found
+        ],
+        "tables": [
+            {"at": at, "table": t.name, "live": t.live, "dead": t.dead, "bytes": t.bytes}
+            | {"indexes": t.indexes}
+            for at, tables in observed.tables
+            for t in tables
+        ],
+        "held": (HELD_FROM * observed.seconds, HELD_TO * observed.seconds),
+    }

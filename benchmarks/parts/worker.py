@@ -1,0 +1,146 @@
+"""No-op tasks through a worker with guard and recorder, beside F4: plain workers.
+
+The messages are those of real runs, as beat sends them. Four workers take turns, so that noise hits
+all alike.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+
+from sqlalchemy import Engine, case, func, make_url, select
+
+from benchmarks import loads
+from benchmarks.bench import Bench
+from benchmarks.consuming import rate
+from benchmarks.figures import at_least
+from benchmarks.floors import worker as floor
+from benchmarks.queues import Queue, queue
+from benchmarks.services import Site
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.dispatch import Dispatcher
+from celery_dynbeat.publish import Publisher
+from celery_dynbeat.states import Status
+from tests.support.servers import RedisServer
+
+TASKS, LEAST = 6_000, 400
+ROUNDS = 3
+#: Of the Redis that is the broker too, where it is one.
+RESULTS_DATABASE = "1"
+PLAIN, PLAIN_RESULTS = "plain", "plain, results"
+OURS, OURS_RESULTS = "ours", "ours, results"
+
+
+def run(bench: Bench) -> None:
+    """Measure in rounds, alternately, and report the medians."""
+    count = bench.size(TASKS, least=LEAST)
+    rates: dict[str, list[float]] = {}
+    for _ in bench.track(range(ROUNDS), "worker"):
+        for name, measure in MEASURES.items():
+            with bench.site() as site, _results(site) as results_url:
+                rates.setdefault(name, []).append(measure(site, count, results_url))
+    _report(bench, {name: statistics.median(each) for name, each in rates.items()})
+
+
+def _report(bench: Bench, rates: dict[str, float]) -> None:
+    part, unit = "worker", "tasks/s"
+    bench.report(part, "F4: plain, without results", ours=rates[PLAIN], unit=unit)
+    against = f"{floor.AGAINST} with Redis results"
+    bench.report(
+        part,
+        "with guard and recorder",
+        ours=rates[OURS],
+        unit=unit,
+        floor=rates[PLAIN_RESULTS],
+        against=against,
+        compared=rates[OURS] / rates[PLAIN_RESULTS],
+        must=at_least(0.5),
+        aim=at_least(0.8),
+    )
+    bench.report(
+        part,
+        "with guard and recorder, and Redis results",
+        ours=rates[OURS_RESULTS],
+        unit=unit,
+        floor=rates[PLAIN_RESULTS],
+        against=against,
+        compared=rates[OURS_RESULTS] / rates[PLAIN_RESULTS],
+    )
+
+
+def _plain(site: Site, count: int, results_url: str) -> float:
+    del results_url
+    return floor.measure(site, count=count)
+
+
+def _plain_results(site: Site, count: int, results_url: str) -> float:
+    return floor.measure(site, count=count, results_url=results_url)
+
+
+def _ours(site: Site, count: int, results_url: str) -> float:
+    del results_url
+    return _measure(site, count)
+
+
+def _ours_results(site: Site, count: int, results_url: str) -> float:
+    return _measure(site, count, result_backend=results_url)
+
+
+MEASURES: dict[str, Callable[[Site, int, str], float]] = {
+    PLAIN: _plain,
+    PLAIN_RESULTS: _plain_results,
+    OURS: _ours,
+    OURS_RESULTS: _ours_results,
+}
+
+
+def _measure(site: Site, count: int, **settings: str) -> float:
+    """Send ``count`` runs and let a worker do them; each must have succeeded, at its first try."""
+    with site.application() as dynbeat, queue(site) as waiting:
+        _send(dynbeat, waiting, count)
+        engine = dynbeat.context.database.engine
+        return rate(
+            waiting,
+            site.config(**settings),
+            count=count,
+            is_done=lambda: _done(engine) == (count, count),
+        )
+
+
+def _send(dynbeat: Dynbeat, waiting: Queue, count: int) -> None:
+    """Make runs and their messages as beat does, from schedules that are due at one instant."""
+    context = dynbeat.context
+    due_at = context.clock.now() - timedelta(seconds=1)
+    loads.write(dynbeat, loads.burst(count, due_at=due_at))
+    publisher = Publisher(dynbeat.app, now=context.clock.now)
+    beat = Dispatcher(
+        database=context.database,
+        publisher=publisher,
+        clock=context.clock,
+        settings=context.settings,
+    )
+    while waiting.count() < count:
+        beat.run_pass()
+    publisher.close()
+    # The worker's own connections are what is measured.
+    context.database.dispose()
+
+
+def _done(engine: Engine) -> tuple[int, int]:
+    """Return how many runs there are, and how many succeeded at their first attempt."""
+    first = (Run.status == Status.SUCCEEDED) & (Run.attempt == 1)
+    statement = select(func.count(), func.count(case((first, 1)))).select_from(Run)
+    with engine.connect() as connection:
+        runs, succeeded = connection.execute(statement).one()
+        return runs, succeeded
+
+
+@contextmanager
+def _results(site: Site) -> Iterator[str]:
+    """Yield the URL of an empty Redis database for results: the broker's server, if it is one."""
+    on_redis = site.broker_url.startswith("redis:")
+    with nullcontext() if on_redis else RedisServer() as own:
+        url = site.broker_url if own is None else own.url
+        yield str(make_url(url).set(database=RESULTS_DATABASE))

@@ -1,0 +1,212 @@
+"""The plots of a run, one file for each, from the series that its parts have kept."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from benchmarks.figures import Results
+
+# No window, and the same file from the same points.
+mpl.use("Agg")
+mpl.rcParams.update({"svg.hashsalt": "benchmarks", "figure.constrained_layout.use": True})
+
+#: Inches of one panel.
+WIDTH, HEIGHT = 6.4, 4.0
+OURS, FLOOR = "tab:blue", "tab:gray"
+MIB = 2**20
+
+#: All series of one combination of services, by their names.
+Series = Mapping[str, Any]
+Panel = Callable[[Axes, Series], None]
+
+
+def draw(results: Results, folder: Path) -> Sequence[Path]:
+    """Write an SVG for each plot whose series are there; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn: list[Path] = []
+    for services in dict.fromkeys(name.partition("/")[0] for name in results.series):
+        series = {
+            name.partition("/")[2]: points
+            for name, points in results.series.items()
+            if name.startswith(f"{services}/")
+        }
+        drawn += _draw(series, folder, services)
+    return drawn
+
+
+def _draw(series: Series, folder: Path, services: str) -> Sequence[Path]:
+    drawn: list[Path] = []
+    for name, panels in PLOTS.items():
+        shown = [panel for needed, panel in panels if needed in series]
+        if not shown:
+            continue
+        figure, axes = plt.subplots(
+            1, len(shown), figsize=(WIDTH * len(shown), HEIGHT), squeeze=False
+        )
+        for panel, axis in zip(shown, axes[0], strict=True):
+            panel(axis, series)
+            axis.grid(visible=True, alpha=0.3)
+        figure.suptitle(f"{name.replace('-', ' ')} ({services})")
+        path = folder / f"{name}-{services}.svg"
+        # The date would make each file another.
+        figure.savefig(path, metadata={"Date": None})
+        plt.close(figure)
+        drawn.append(path)
+    return drawn
+
+
+def _idle(axis: Axes, series: Series) -> None:
+    points = series["idle"]
+    counts = [point["schedules"] for point in points]
+    for key, label in (("cpu", "beat"), ("database_cpu", "its database connections")):
+        used = [point[f"{key}_seconds_a_minute"] / 60 * 1_000 for point in points]
+        axis.plot(counts, used, marker="o", label=label)
+    axis.set(xscale="log", yscale="log", xlabel="schedules, none due", ylabel="CPU, ms a second")
+    # From one decade below: a flat line should look flat.
+    axis.set_ylim(bottom=0.01, top=1_000)
+    axis.legend()
+
+
+def _start(axis: Axes, series: Series) -> None:
+    points, stock = series["start"]["ours"], series["start"]["stock beat"]
+    counts = [point["schedules"] for point in points]
+    seconds = [point["seconds"] for point in points]
+    axis.plot(counts, seconds, marker="o", color=OURS, label="this project")
+    axis.axhline(stock, color=FLOOR, linestyle="--", label="stock beat, one entry")
+    axis.set(xscale="log", yscale="log", xlabel="schedules", ylabel="start to first message, s")
+    axis.set_ylim(bottom=0.1, top=100)
+    axis.legend()
+
+
+def _held(axis: Axes, series: Series) -> None:
+    points = series["idle"]
+    counts = [point["schedules"] for point in points]
+    held = [point["rss_bytes"] / MIB for point in points]
+    axis.plot(counts, held, marker="o", color=OURS)
+    axis.set(xscale="log", xlabel="schedules, none due", ylabel="RSS of beat, MiB")
+    axis.set_ylim(bottom=0, top=1.2 * max(held))
+
+
+def _histogram(axis: Axes, found: Mapping[str, Sequence[Sequence[float]] | None]) -> None:
+    """Draw the share of each bucket of milliseconds."""
+    for label, buckets in found.items():
+        if not buckets:
+            continue
+        total = sum(count for _, count in buckets)
+        bounds = [bound for bound, _ in buckets]
+        axis.step(bounds, [count / total * 100 for _, count in buckets], label=label)
+    axis.set(xscale="log", xlabel="ms", ylabel="share, %")
+    axis.set_ylim(bottom=0)
+    axis.legend()
+
+
+def _lag(axis: Axes, series: Series) -> None:
+    _histogram(axis, series["lag histogram"])
+    axis.set_xlabel("sent - scheduled_for, ms")
+
+
+def _change(axis: Axes, series: Series) -> None:
+    found = series["change histogram"]
+    labels = {
+        "edits": "commit of an edit to message",
+        "trips": "NOTIFY to LISTEN and back",
+        "publishing": "one publish",
+    }
+    _histogram(axis, {label: found[key] for key, label in labels.items()})
+
+
+def _burst(axis: Axes, series: Series) -> None:
+    found = series["burst timeline"]
+    for label in ("one beat", "two beats"):
+        points = found[label]
+        axis.plot([at for at, _ in points], [count for _, count in points], label=label)
+    if found["serial bound"]:
+        seconds = found["count"] / found["serial bound"]
+        axis.plot([0, seconds], [0, found["count"]], color=FLOOR, linestyle="--", label="F1 + F2")
+    axis.set(xlabel="seconds since all were due", ylabel="messages in the queue")
+    axis.set_ylim(bottom=0)
+    axis.set_xlim(left=0)
+    axis.legend()
+
+
+def _memory(axis: Axes, series: Series) -> None:
+    found = series["memory"]
+    held = [found["idle"], *found["ours"]]
+    axis.plot(range(len(held)), held, marker="o", color=OURS, label="this project")
+    axis.axhline(found["floor"], color=FLOOR, linestyle="--", label="stock beat, one entry")
+    axis.set(xlabel="bursts so far", ylabel="RSS of beat, MB")
+    axis.set_ylim(bottom=0, top=1.2 * max(held))
+    axis.legend()
+
+
+def _prune(axis: Axes, series: Series) -> None:
+    seconds, lags, deleted = zip(*series["prune"], strict=True)
+    axis.plot(seconds, lags, color=OURS)
+    axis.set(yscale="log", xlabel="seconds", ylabel="p99 of sent - scheduled_for, ms")
+    other = axis.twinx()
+    other.plot(seconds, deleted, color=FLOOR, linestyle="--")
+    other.set_ylabel("rows deleted (dashed)")
+
+
+def _long_lag(axis: Axes, series: Series) -> None:
+    found = series["long run"]
+    seconds, halves, most = zip(*found["lag"], strict=True)
+    minutes = [second / 60 for second in seconds]
+    axis.plot(minutes, halves, label="p50")
+    axis.plot(minutes, most, label="p99")
+    axis.set(yscale="log", xlabel="minutes", ylabel="sent - scheduled_for, ms")
+    _mark_held(axis, found)
+    axis.legend()
+
+
+def _long_dead(axis: Axes, series: Series) -> None:
+    _long(axis, series["long run"], lambda row: {row["table"]: row["dead"]})
+    axis.set_ylabel("dead rows")
+
+
+def _long_indexes(axis: Axes, series: Series) -> None:
+    def sizes(row: Mapping[str, Any]) -> Mapping[str, float]:
+        return {name: size / MIB for name, size in row["indexes"].items()}
+
+    _long(axis, series["long run"], sizes)
+    axis.set(yscale="log", ylabel="size of indexes, MiB")
+
+
+def _long(
+    axis: Axes, found: Series, values: Callable[[Mapping[str, Any]], Mapping[str, float]]
+) -> None:
+    """Draw what ``values`` reads from each look at a table, over the minutes."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in found["tables"]:
+        for name, value in values(row).items():
+            lines.setdefault(name, []).append((row["at"] / 60, value))
+    for name, points in lines.items():
+        axis.plot([at for at, _ in points], [value for _, value in points], label=name)
+    axis.set_xlabel("minutes")
+    _mark_held(axis, found)
+    axis.legend(fontsize="x-small")
+
+
+def _mark_held(axis: Axes, found: Series) -> None:
+    begin, end = (second / 60 for second in found["held"])
+    axis.axvspan(begin, end, color=FLOOR, alpha=0.2, label="a transaction is open")
+
+
+#: By the name of the file: the panels, each with the series that it needs.
+PLOTS: Mapping[str, Sequence[tuple[str, Panel]]] = {
+    "cost-against-schedules": (("idle", _idle), ("start", _start), ("idle", _held)),
+    "lag-histogram": (("lag histogram", _lag),),
+    "burst-timeline": (("burst timeline", _burst),),
+    "change-histogram": (("change histogram", _change),),
+    "memory": (("memory", _memory),),
+    "prune": (("prune", _prune),),
+    "long-run": (
+        ("long run", _long_lag),
+        ("long run", _long_dead),
+        ("long run", _long_indexes),
+    ),
+}

@@ -1,0 +1,39 @@
+"""The Celery application of the processes that are measured; what differs comes from outside.
+
+The environment variable ``DYNBEAT_BENCHMARK`` is its configuration as JSON. Two of its keys are
+not Celery's: ``plain`` means without Dynbeat, as the floors are, and ``prune_after`` is how many
+seconds after its start a beat begins to delete old history.
+"""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery import Celery
+
+VARIABLE = "DYNBEAT_BENCHMARK"
+LONG_AGO = timedelta(days=400)
+
+config: dict[str, Any] = json.loads(os.environ[VARIABLE])
+plain: bool = config.pop("plain", False)
+prune_after: float | None = config.pop("prune_after", None)
+for entry in config.get("beat_schedule", {}).values():
+    # Due at once, and then after its interval: stock beat counts from its own start otherwise.
+    entry["last_run_at"] = datetime.now(UTC) - LONG_AGO
+
+app = Celery("benchmark")
+app.conf.update(config)
+if not plain:
+    # Not at the top: its modules and SQLAlchemy are no part of a floor's memory and start.
+    from celery_dynbeat import Dynbeat, prune
+
+    dynbeat = Dynbeat(app)
+    if prune_after is not None:
+        prune.FIRST_AFTER = timedelta(seconds=prune_after)
+
+
+@app.task(name="noop")
+def noop(*args: Any, **kwargs: Any) -> None:
+    """Do nothing."""
+    del args, kwargs

@@ -1,0 +1,154 @@
+"""The services that a benchmark runs on: servers of its own, a new database for each use."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import redis
+from celery import Celery
+from sqlalchemy import make_url, text
+
+from celery_dynbeat import Dynbeat
+from tests.support.databases import administration, new_name
+from tests.support.servers import (
+    MariaDBServer,
+    PostgreSQLServer,
+    RabbitMQServer,
+    RedisServer,
+    Server,
+)
+
+#: The first is the reference.
+COMBINATIONS = (
+    ("postgresql", "redis"),
+    ("postgresql", "rabbitmq"),
+    ("mariadb", "redis"),
+    ("sqlite", "redis"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A database and a broker, empty both, and the settings of an application on them."""
+
+    database_url: str
+    broker_url: str
+
+    def config(self, **settings: Any) -> dict[str, Any]:
+        """Return the Celery configuration; ``settings`` come on top."""
+        return {
+            "broker_url": self.broker_url,
+            "dynbeat_database_url": self.database_url,
+            "dynbeat_create_tables": True,
+            "broker_connection_retry_on_startup": True,
+            **settings,
+        }
+
+    @contextmanager
+    def application(self, **settings: Any) -> Iterator[Dynbeat]:
+        """Yield the Dynbeat of an application with its tables; its connections end with it."""
+        app = Celery("benchmark", set_as_current=False)
+        app.conf.update(self.config(**settings))
+        dynbeat = Dynbeat(app)
+        dynbeat.context.prepare()
+        try:
+            yield dynbeat
+        finally:
+            dynbeat.context.database.dispose()
+            app.close()
+
+
+class MeasuredPostgreSQL(PostgreSQLServer):
+    """PostgreSQL that can count statements, where its extension is installed.
+
+    It counts nothing by itself: ``benchmarks.statements`` turns it on for one database.
+    """
+
+    def command(self) -> Sequence[str | Path]:
+        """Return the command of the server, with the library loaded if there is one."""
+        libraries = self._postgres.parents[1].glob("lib*/**/pg_stat_statements.*")
+        if not any(libraries):
+            return super().command()
+        name = "pg_stat_statements"
+        settings = (f"shared_preload_libraries={name}", f"{name}.track=none")
+        return [*super().command(), *(part for each in settings for part in ("-c", each))]
+
+
+class Services:
+    """The servers of one combination; they start when they are first asked for."""
+
+    def __init__(self, database: str, broker: str) -> None:
+        self.database = database
+        self.broker = broker
+        self._stack = ExitStack()
+        self._servers: dict[type[Server], Server] = {}
+
+    def __str__(self) -> str:
+        return f"{self.database}-{self.broker}"
+
+    def close(self) -> None:
+        """End the servers."""
+        self._stack.close()
+
+    @contextmanager
+    def site(self) -> Iterator[Site]:
+        """Yield a new database and an empty broker, both removed afterwards."""
+        with self._database() as database_url, self._broker() as broker_url:
+            yield Site(database_url, broker_url)
+
+    def _server(self, kind: type[Server]) -> Server:
+        if kind not in self._servers:
+            self._servers[kind] = self._stack.enter_context(kind())
+        return self._servers[kind]
+
+    @contextmanager
+    def _database(self) -> Iterator[str]:
+        if self.database == "sqlite":
+            with TemporaryDirectory(prefix="dynbeat-benchmark-") as folder:
+                yield f"sqlite:///{Path(folder, 'benchmark.sqlite3')}"
+            return
+        server = self._server(_DATABASES[self.database])
+        name = new_name()
+        statements = _of_postgresql(name) if self.database == "postgresql" else _of_mariadb(name)
+        with administration(server.url) as connection:
+            connection.execute(text(statements[0]))
+        try:
+            url = make_url(server.url).set(database=name)
+            yield url.render_as_string(hide_password=False)
+        finally:
+            with administration(server.url) as connection:
+                connection.execute(text(statements[1]))
+
+    @contextmanager
+    def _broker(self) -> Iterator[str]:
+        if self.broker == "redis":
+            server = self._server(RedisServer)
+            with redis.Redis.from_url(server.url) as client:
+                client.flushall()
+            yield server.url
+            return
+        rabbitmq = self._server(RabbitMQServer)
+        assert isinstance(rabbitmq, RabbitMQServer)
+        vhost = new_name()
+        rabbitmq.create_vhost(vhost)
+        try:
+            yield rabbitmq.vhost_url(vhost)
+        finally:
+            rabbitmq.delete_vhost(vhost)
+
+
+_DATABASES: Mapping[str, type[Server]] = {
+    "postgresql": MeasuredPostgreSQL,
+    "mariadb": MariaDBServer,
+}
+
+
+def _of_postgresql(name: str) -> Sequence[str]:
+    return f"CREATE DATABASE {name}", f"DROP DATABASE {name} WITH (FORCE)"
+
+
+def _of_mariadb(name: str) -> Sequence[str]:
+    return f"CREATE DATABASE {name} CHARACTER SET utf8mb4", f"DROP DATABASE {name}"
