@@ -22,6 +22,8 @@ DEEPEST = 30
 YEARS = range(1900, 9900)
 #: What is so many times larger than is allowed need not be counted to the byte.
 _FAR = 8
+#: Control characters and lone surrogates.
+_UNWANTED = frozenset({"Cc", "Cs"})
 #: The characters of another's error that one of ours repeats.
 _REASON = 200
 
@@ -43,7 +45,7 @@ def name(field: str, value: object, *, empty: bool = False) -> str:
         raise refuse(field, value, f"is {len(value)} characters long, at most {NAME_LENGTH} fit")
     if value != value.strip():
         raise refuse(field, value, "must not begin or end with white space")
-    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in value):
+    if not value.isprintable() and not _UNWANTED.isdisjoint(map(unicodedata.category, value)):
         raise refuse(field, value, "must not contain control characters or lone surrogates")
     return value
 

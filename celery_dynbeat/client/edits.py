@@ -7,7 +7,8 @@ revokes the runs that have not started; the guard in the worker refuses them.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from sqlalchemy import inspect
 from sqlalchemy.orm import Session
@@ -31,6 +32,7 @@ from celery_dynbeat.triggers import Trigger
 
 #: A change of one of these changes when the schedule fires.
 _TIMING = frozenset({"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"})
+_EMPTY = dict.fromkeys(each.key for each in inspect(Schedule).column_attrs if each.key != "id")
 
 
 def new_row(
@@ -49,9 +51,10 @@ def new_row(
     """
     limit = context.settings.max_payload_bytes
     values = columns({"task": task, **merge_options({}, given)}, limit=limit)
-    row = Schedule(**{**_defaults(), **values, **_trigger_columns(context, trigger, now)})
-    row.owner, row.name = owner, name
-    row.created_at = row.updated_at = now
+    values |= _trigger_columns(context, trigger, now)
+    born = {"owner": owner, "name": name, "created_at": now, "updated_at": now}
+    # An instance of a mapped class keeps account of each attribute, for half the time of the call.
+    row = cast("Schedule", SimpleNamespace(**{**_EMPTY, **_defaults(), **values, **born}))
     limits.check(context, row, {}, trigger=trigger, now=now)
     timing.plan_from(context, row, now=now)
     if row.next_run_at is None:
@@ -61,8 +64,7 @@ def new_row(
 
 def insert_values(row: Schedule) -> dict[str, Any]:
     """Return the columns of a new row, for an INSERT."""
-    attributes = inspect(Schedule).column_attrs
-    return {column.key: getattr(row, column.key) for column in attributes if column.key != "id"}
+    return dict(vars(row))
 
 
 def lock(

@@ -18,6 +18,7 @@ from sqlalchemy import (
     FromClause,
     GenerativeSelect,
     Table,
+    and_,
     exists,
     func,
     insert,
@@ -25,6 +26,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    tuple_,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
@@ -102,6 +104,10 @@ class Capabilities(ABC):
         """Return ``statement`` as one that sees what was committed before ``insert_or_lock``."""
         # PostgreSQL and SQLite refuse a write behind a snapshot that is older.
         return statement
+
+    def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
+        """Return the condition that two columns come behind ``key``, as the bound of an index."""
+        return tuple_(*columns) > tuple_(*key)
 
     @abstractmethod
     def is_transient(self, error: DBAPIError) -> bool:
@@ -189,6 +195,11 @@ class MySql(Capabilities):
     def latest(self, statement: S) -> S:
         # At REPEATABLE READ only a locking read looks past the snapshot.
         return statement.with_for_update(read=True)
+
+    def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
+        # Of rows that are compared, InnoDB's optimizer makes no range.
+        (first, second), (first_key, second_key) = columns, key
+        return or_(first > first_key, and_(first == first_key, second > second_key))
 
     def is_transient(self, error: DBAPIError) -> bool:
         return _number(error) in self._transient

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Select,
     delete,
     insert,
@@ -119,12 +120,22 @@ def page(
     limit: int,
 ) -> Sequence[Schedule]:
     """Return up to ``limit`` schedules by (owner, name), beginning behind the key ``after``."""
-    statement = select(Schedule).order_by(Schedule.owner, Schedule.name).limit(limit)
+    # MariaDB sorts all that an owner has when the owner is among what it is sorted by.
+    order = [Schedule.name] if matching.owner is not None else [Schedule.owner, Schedule.name]
+    statement = select(Schedule).order_by(*order).limit(limit)
     for condition in _conditions(session, matching):
         statement = statement.where(condition)
     if after is not None:
-        statement = statement.where(tuple_(Schedule.owner, Schedule.name) > tuple_(*after))
+        statement = statement.where(_behind(session, after, owner=matching.owner))
     return whole(session, statement)
+
+
+def _behind(session: Session, after: tuple[str, str], *, owner: str | None) -> ColumnElement[bool]:
+    if owner == after[0]:
+        # Beside an owner a comparison of both columns bounds no index.
+        return Schedule.name > after[1]
+    dialect = session.get_bind().dialect
+    return capabilities_of(dialect).behind((Schedule.owner, Schedule.name), after)
 
 
 def _conditions(session: Session, matching: Filter) -> Iterable[Any]:
