@@ -43,7 +43,7 @@ def take_overdue(
 
     These are leased to this beat for dynbeat_dispatch_timeout.
     """
-    orphans = runs.revoke_orphans(session, now=now)
+    orphans = runs.revoke_orphans(session, now=now, since=since)
     limit = settings.batch_size
     rows, damaged = runs.lock_overdue(session, now=now, limit=limit, since=since)
     _fail_damaged(session, damaged, now=now)

@@ -31,7 +31,8 @@ def earliest() -> Any:
 
 def is_due(*, now: datetime) -> Any:
     """Return the condition that a backfill is due, as the database itself compares instants."""
-    return select(Backfill.id).where(*_due(now)).limit(1).scalar_subquery()
+    first = select(Backfill.id).where(*_due(now)).order_by(Backfill.next_run_at)
+    return first.limit(1).scalar_subquery()
 
 
 def _due(now: datetime) -> tuple[Any, ...]:

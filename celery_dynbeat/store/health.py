@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
 from celery_dynbeat.states import UNFINISHED
 from celery_dynbeat.store import due
+from celery_dynbeat.store.runs import UNFINISHED_ORDER
 from celery_dynbeat.triggers import KINDS
 
 #: What is more than this is said to be so many "and more".
@@ -122,8 +123,7 @@ def runs_statement() -> Select[Any]:
     unfinished = (
         select(Run.status)
         .where(Run.finished_at.is_(None))
-        # In the order of an index, lest the planner should think of reading the history.
-        .order_by(Run.finished_at, Run.schedule_id)
+        .order_by(*UNFINISHED_ORDER)
         .limit(MOST_RUNS + 1)
         .subquery()
     )

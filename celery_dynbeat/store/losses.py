@@ -11,7 +11,7 @@ from sqlalchemy.orm import join as orm_join
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.states import LOSE, RECALL, RERUN, Status
 from celery_dynbeat.store.rows import Found, read
-from celery_dynbeat.store.runs import affected
+from celery_dynbeat.store.runs import UNFINISHED_ORDER, affected
 
 
 def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
@@ -22,8 +22,8 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
     """
     # Three steps, because MariaDB locks the joined tables too: a node whose row a heartbeat has
     # locked would be skipped, and taken for one that is not there.
-    candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since)).limit(limit)
-    found = session.scalars(candidates).all()
+    candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since))
+    found = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
     if not found:
         return Found([], [])
     lock = select(Run.id).where(Run.id.in_(found)).with_for_update(skip_locked=True)
@@ -91,7 +91,7 @@ def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> 
     The broker has forgotten Celery's message, so beat sends one in its place, with the same count.
     """
     waiting = select(Run.id).where(Run.retry_at.is_not(None), Run.retry_at <= before)
-    ids = session.scalars(waiting.limit(limit)).all()
+    ids = session.scalars(waiting.order_by(Run.retry_at).limit(limit)).all()
     if not ids:
         return 0
     statement = (

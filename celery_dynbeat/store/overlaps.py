@@ -11,7 +11,7 @@ from celery_dynbeat.db.models import Run
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import Status
 from celery_dynbeat.store.rows import Row, read
-from celery_dynbeat.store.runs import IN_LIST, affected, revoke_unstarted
+from celery_dynbeat.store.runs import IN_LIST, UNFINISHED_ORDER, affected, revoke_unstarted
 
 #: Why a run was cancelled for a newer one.
 REPLACED = "overlap: a newer run took its place"
@@ -64,7 +64,7 @@ def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str
     statement = select(Run.id).where(
         Run.finished_at.is_(None), Run.status == Status.RUNNING, Run.cancelled_at <= before
     )
-    return session.scalars(statement.limit(limit)).all()
+    return session.scalars(statement.order_by(*UNFINISHED_ORDER).limit(limit)).all()
 
 
 def release(session: Session, *, run_id: str, now: datetime) -> int:

@@ -1,12 +1,10 @@
 """What beat asks in each pass is served by an index, however many schedules there are."""
 
 import json
-from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import select, text
 
-from celery_dynbeat.client.views import cursor_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import agenda, due
 from tests.support.applications import START, application, execute
@@ -36,27 +34,14 @@ def kind(request):
     return request.param
 
 
-@contextmanager
-def crowd(request, kind, then):
+@pytest.fixture(params=STATES)
+def crowded(request, kind):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
         execute(dynbeat, CROWD.format(at=AT[kind], sequence=SEQUENCES[kind]))
-        execute(dynbeat, then)
+        execute(dynbeat, STATES[request.param].format(false="FALSE"))
         analyze = "ANALYZE" if kind == "postgresql" else "ANALYZE TABLE dynbeat_schedule"
         execute(dynbeat, analyze)
-        yield dynbeat
-
-
-@pytest.fixture(params=STATES)
-def crowded(request, kind):
-    with crowd(request, kind, STATES[request.param].format(false="FALSE")) as dynbeat:
-        yield dynbeat
-
-
-@pytest.fixture(params=["of one owner", "of many"])
-def long_list(request, kind):
-    owner = "'crowd'" if request.param == "of one owner" else "CONCAT('user:', id % 10000)"
-    with crowd(request, kind, f"UPDATE dynbeat_schedule SET owner = {owner}") as dynbeat:
         yield dynbeat
 
 
@@ -110,49 +95,3 @@ def small(node):
     # History and backfills are empty here: to read all of nothing costs nothing.
     table = str(node.get("Relation Name", node.get("table_name", "")))
     return "run" in table or "backfill" in table
-
-
-@pytest.mark.parametrize("far", [0.01, 0.5, 0.99])
-def test_a_page_reads_what_it_shows_wherever_it_lies(long_list, kind, far):
-    cursor, owner = behind(long_list, int(ROWS * far))
-    whose = owner if owner == "crowd" else None
-    with executed(long_list) as statements:
-        page = long_list.schedules.list(owner=whose, limit=100, after=cursor)
-    [(sql, values)] = [each for each in statements if "dynbeat_schedule" in each[0]]
-
-    assert len(page) == 100
-    assert rows_read(long_list, kind, sql, values) < 120
-    # The instrument itself: a condition that bounds nothing is noticed.
-    unbound = "SELECT id FROM dynbeat_schedule WHERE task = 'x'"
-    assert rows_read(long_list, kind, unbound, ()) == ROWS
-
-
-def behind(dynbeat, position):
-    ordered = "SELECT owner, name FROM dynbeat_schedule ORDER BY owner, name LIMIT 1 OFFSET"
-    with dynbeat.context.database.engine.connect() as connection:
-        owner, name = connection.execute(text(f"{ordered} {position}")).one()
-    return cursor_of(dynbeat.schedules.for_owner(owner).get(name)), owner
-
-
-@contextmanager
-def executed(dynbeat):
-    engine, found = dynbeat.context.database.engine, []
-
-    def note(_connection, _cursor, statement, values, _context, _many):
-        found.append((statement, values))
-
-    event.listen(engine, "before_cursor_execute", note)
-    yield found
-    event.remove(engine, "before_cursor_execute", note)
-
-
-def rows_read(dynbeat, kind, sql, values):
-    """Execute a query and return how many rows the database looked at, shown or not."""
-    form = "EXPLAIN (ANALYZE, FORMAT JSON) " if kind == "postgresql" else "ANALYZE FORMAT=JSON "
-    with dynbeat.context.database.engine.connect() as connection:
-        found = connection.exec_driver_sql(form + sql, values).scalar_one()
-    plan = json.loads(found) if isinstance(found, str) else found
-    if kind == "mariadb":
-        return sum(node["r_rows"] for node in nodes(plan) if "table_name" in node)
-    scans = [node for node in nodes(plan) if "Scan" in node.get("Node Type", "")]
-    return sum(node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in scans)

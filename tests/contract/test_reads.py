@@ -1,0 +1,198 @@
+"""What a statement looks at, counted by the database itself: as much as is asked for, no table."""
+
+import json
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import ids
+from celery_dynbeat.client.views import cursor_of
+from celery_dynbeat.store import runs
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import START, application, execute
+
+ROWS = 50_000
+DUE = 20
+#: A statement may look at some rows more than it asks for, and never at all of them.
+FEW = 5 * DUE
+DAY = timedelta(days=1)
+SEQUENCES = {
+    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
+    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
+}
+# Of a time that is far: retention walks past the rest.
+ID = "CONCAT('ffffffff-0000-7000-8000-', LPAD(CAST(n AS CHAR(12)), 12, '0'))"
+IDS = {"postgresql": f"CAST({ID} AS uuid)", "mariadb": ID}
+# One in two is a one-off that is over, the others are for later.
+SCHEDULES = """
+    INSERT INTO dynbeat_schedule
+        (owner, name, task, trigger_kind, trigger_spec, next_fire_at, next_run_at, finished_at)
+    SELECT {owner}, CONCAT('n', n), 't', 'once', '2026-11-22T08:00:00+00:00',
+        CASE WHEN n % 2 = 0 THEN {later} END,
+        CASE WHEN n % 2 = 0 THEN {later} END,
+        CASE WHEN n % 2 = 1 THEN {now} END
+    FROM {sequence}
+"""
+HISTORY = """
+    INSERT INTO dynbeat_run
+        (id, schedule_id, owner, name, task, scheduled_for, status, origin, finished_at, worker)
+    SELECT {id}, {schedule}, 'crowd', CONCAT('n', n), 't', {now}, '{status}', 'schedule',
+        {finished_at}, 'w'
+    FROM {sequence}
+"""
+MAKE_DUE = """
+    UPDATE dynbeat_schedule SET next_fire_at = {now}, next_run_at = {now} WHERE name IN ({names})
+"""
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def kind(request):
+    return request.param
+
+
+def instants(kind):
+    zone, type_ = ("Z", "TIMESTAMPTZ") if kind == "postgresql" else ("", "TIMESTAMP")
+    days = {"now": START, "later": START + DAY}
+    return {name: f"{type_} '{day:%Y-%m-%d %H:%M:%S}{zone}'" for name, day in days.items()}
+
+
+def fill(dynbeat, kind, *, owner="'crowd'"):
+    given = {"sequence": SEQUENCES[kind], **instants(kind)}
+    execute(dynbeat, SCHEDULES.format(owner=owner, **given))
+    ended = {"status": "succeeded", "finished_at": given["now"]}
+    execute(dynbeat, HISTORY.format(id=IDS[kind], schedule="NULL", **ended, **given))
+    for table in ("dynbeat_schedule", "dynbeat_run"):
+        execute(dynbeat, f"ANALYZE {'TABLE' if kind == 'mariadb' else ''} {table}")
+
+
+@contextmanager
+def executed(dynbeat):
+    """Yield the statements that are sent, with their values."""
+    engine, found = dynbeat.context.database.engine, []
+
+    def note(_connection, _cursor, statement, values, _context, _many):
+        found.append((statement, values))
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield found
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def rows_read(dynbeat, kind, sql, values):
+    """Execute a query and return how many rows the database looked at, shown or not."""
+    form = "EXPLAIN (ANALYZE, FORMAT JSON) " if kind == "postgresql" else "ANALYZE FORMAT=JSON "
+    with dynbeat.context.database.engine.connect() as connection:
+        found = connection.exec_driver_sql(form + sql, values).scalar_one()
+    plan = json.loads(found) if isinstance(found, str) else found
+    return sum(looked_at(node) for node in nodes(plan))
+
+
+def looked_at(node):
+    if "r_loops" in node:
+        # None: it was never begun.
+        return node["r_loops"] * (node.get("r_rows") or 0) if "table_name" in node else 0
+    if "Scan" not in node.get("Node Type", ""):
+        return 0
+    return node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+
+
+def nodes(plan):
+    """Return every dict in a plan, however deep."""
+    if isinstance(plan, dict):
+        yield plan
+    for part in plan.values() if isinstance(plan, dict) else plan:
+        if isinstance(part, dict | list):
+            yield from nodes(part)
+
+
+def test_passes_and_rounds_read_what_is_due(request, kind):
+    clock = FrozenClock(START)
+    with application(request.getfixturevalue(f"{kind}_url"), clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        fill(dynbeat, kind)
+        names = ", ".join(f"'n{2 * number}'" for number in range(1, DUE + 1))
+        execute(dynbeat, MAKE_DUE.format(names=names, **instants(kind)))
+        beat = ManualBeat(dynbeat)
+        with executed(dynbeat) as statements:
+            beat.run_until_idle()
+            # A round, and a sweep of what was sent and not begun.
+            clock.advance(timedelta(hours=2))
+            beat.run_until_idle()
+        asked = [each for each in statements if each[0].startswith("SELECT")]
+        read = {sql: rows_read(dynbeat, kind, sql, values) for sql, values in asked}
+
+        assert len(beat.publisher.sent) == 2 * DUE
+        assert len(read) > 8
+        assert {sql: count for sql, count in read.items() if count > FEW} == {}
+        # The instrument itself: a question that no index serves is noticed.
+        unserved = "SELECT id FROM dynbeat_schedule WHERE task = 'x'"
+        assert rows_read(dynbeat, kind, unserved, ()) >= ROWS
+
+
+@pytest.mark.parametrize("far", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("owner", ["'crowd'", "CONCAT('user:', n % 1000)"])
+def test_a_page_reads_what_it_shows_wherever_it_lies(request, kind, owner, far):
+    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
+        dynbeat.context.prepare()
+        fill(dynbeat, kind, owner=owner)
+        cursor, last = behind(dynbeat, int(ROWS * far))
+        whose = last if last == "crowd" else None
+        with executed(dynbeat) as statements:
+            page = dynbeat.schedules.list(owner=whose, limit=DUE, after=cursor)
+        [asked] = [each for each in statements if "dynbeat_schedule" in each[0]]
+
+        assert len(page) == DUE
+        assert rows_read(dynbeat, kind, *asked) < FEW
+
+
+def behind(dynbeat, position):
+    ordered = "SELECT owner, name FROM dynbeat_schedule ORDER BY owner, name LIMIT 1 OFFSET"
+    with dynbeat.context.database.engine.connect() as connection:
+        owner, name = connection.execute(text(f"{ordered} {position}")).one()
+    return cursor_of(dynbeat.schedules.for_owner(owner).get(name)), owner
+
+
+def test_a_confirm_that_was_planned_without_history_reads_none_later(postgresql_url):
+    unended = {"status": "sent", "finished_at": "NULL"}
+    given = {"sequence": SEQUENCES["postgresql"], **instants("postgresql"), **unended}
+    with application(postgresql_url) as dynbeat:
+        dynbeat.context.prepare()
+        with dynbeat.context.database.engine.connect() as connection:
+            session = Session(connection)
+            # From the sixth time on the driver prepares it; five later the server may keep a plan.
+            for _ in range(20):
+                confirm(session)
+            assert kept_plans(session) == 1
+            of_none = HISTORY.format(id=IDS["postgresql"], schedule="NULL", **given)
+            session.execute(text(of_none))
+            confirm(session)
+            read = read_in_sequence(session, "dynbeat_run")
+            # The instrument itself.
+            session.execute(text("SELECT count(*) FROM dynbeat_run WHERE task = 'x'"))
+            at_last = read_in_sequence(session, "dynbeat_run")
+            session.close()
+
+        assert (read, at_last) == (0, ROWS)
+
+
+def confirm(session):
+    batch = [ids.run_id(START) for _ in range(DUE)]
+    runs.mark_sent(session, batch, attempt=0, now=START, overdue_at=START + DAY)
+
+
+def kept_plans(session):
+    """Return how many prepared UPDATEs of runs were last executed by a plan that was kept."""
+    kept = (
+        "SELECT count(*) FROM pg_prepared_statements"
+        " WHERE statement LIKE 'UPDATE dynbeat_run%' AND generic_plans > 0"
+    )
+    return session.scalar(text(kept))
+
+
+def read_in_sequence(session, table):
+    """Return how many rows of the table this transaction has met in scans of all of it."""
+    scans = "SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = :table"
+    return session.scalar(text(scans), {"table": table})
