@@ -4,6 +4,9 @@
                       -> sweep: take what is overdue (1 transaction) -> publish -> confirm
                       -> when nothing due is left behind: a batch of a backfill, likewise
 
+A pass behind a sleep, which ended at a fire time or because a change was told, claims before it
+asks for the agenda; when there was something to claim, the next pass asks.
+
 A crash leaves, by where it strikes:
 
 - before the commit: nothing; the next pass of any beat claims the same rows.
@@ -20,7 +23,7 @@ about which the schedule's catch_up decides.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -45,6 +48,7 @@ logger = logging.getLogger(__name__)
 #: When all that is due is in the hands of other beats, look again after this.
 ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 NOW = timedelta(0)
+ALREADY = datetime.min.replace(tzinfo=UTC)
 #: However long a run has waited in the broker's queue, it is sent again after this.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -74,6 +78,7 @@ class Dispatcher:
         self._backlog = False
         self._front = agenda.EVERYWHERE
         self._looked_everywhere_at: datetime | None = None
+        self._due_at: datetime | None = None
         self._rounds = Rounds(
             database=database, publisher=publisher, clock=clock, settings=settings
         )
@@ -96,7 +101,12 @@ class Dispatcher:
 
         For those who were told of a change: it may be due since before it was committed.
         """
-        self._looked_everywhere_at = None
+        self._front, self._looked_everywhere_at = agenda.EVERYWHERE, None
+
+    def told_of_change(self) -> None:
+        """Let the next pass do so, and claim before it looks: what changed may be due by now."""
+        self.look_everywhere()
+        self._due_at = ALREADY
 
     def cut_off(self) -> None:
         """Note that the database was away."""
@@ -105,6 +115,8 @@ class Dispatcher:
     def _run_pass(self) -> timedelta:
         now = self._clock.now()
         self._backlog = False
+        if self._claims_first(now) and self._dispatch_due(now):
+            return NOW
         todo = self._look(now)
         moved = self._plan_new(now) if todo.unplanned else 0
         if _is_due(todo.next_run_at, now):
@@ -121,6 +133,10 @@ class Dispatcher:
             return NOW
         return self._pause(todo.earliest(), now)
 
+    def _claims_first(self, now: datetime) -> bool:
+        due_at, self._due_at = self._due_at, None
+        return _is_due(due_at, now)
+
     def _look(self, now: datetime) -> agenda.Agenda:
         interval = self._settings.poll_interval
         looked_at = self._looked_everywhere_at
@@ -129,7 +145,7 @@ class Dispatcher:
             self._front, self._looked_everywhere_at = agenda.EVERYWHERE, now
         look = partial(agenda.read, now=now, until=now + interval, front=self._front)
         todo = self._database.read(look)
-        self._front = todo.front
+        self._front, self._due_at = todo.front, todo.next_run_at
         return todo
 
     def _pause(self, earliest: datetime | None, now: datetime) -> timedelta:
@@ -156,6 +172,7 @@ class Dispatcher:
             return claimed
 
         claimed = self._database.run(work)
+        self._due_at = None
         self._reached("committed")
         self._heavy, self._backlog = claimed.heavy, claimed.full
         terminate(self._publisher, claimed.terminate)

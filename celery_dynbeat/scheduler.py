@@ -98,7 +98,7 @@ class DatabaseScheduler(Scheduler):
         if self._closing or pause <= timedelta(0):
             return
         if self._wake.wait(min(pause.total_seconds(), self.max_interval)) and self._parts:
-            self._parts.look_everywhere()
+            self._parts.told_of_change()
         self._wake.clear()
 
     def _pass(self) -> timedelta:
@@ -182,8 +182,8 @@ class _Parts:
     def cut_off(self) -> None:
         self._dispatcher.cut_off()
 
-    def look_everywhere(self) -> None:
-        self._dispatcher.look_everywhere()
+    def told_of_change(self) -> None:
+        self._dispatcher.told_of_change()
 
     def run(self) -> timedelta:
         try:

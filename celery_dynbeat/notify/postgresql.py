@@ -5,7 +5,7 @@ rollback. The listener is a thread with an asyncio loop and a connection of its 
 
     connect -> LISTEN -> wake (what was missed meanwhile) -> wait for a notice
                                      ^                            | a notice: wake
-                                     |                            | silence: heartbeat, and on
+                                     |                            | now and then: heartbeat, and on
                                      +--- pause, reconnect <------+ error or no answer in time
 
 A connection that went silent (a proxy that dropped it, a server that is gone without a word) does
@@ -125,7 +125,7 @@ class PostgresListener:
             # What changed before the LISTEN was heard by nobody.
             self._wake()
             while True:
-                async for _ in connection.notifies(timeout=HEARTBEAT_EVERY, stop_after=1):
+                async for _ in connection.notifies(timeout=HEARTBEAT_EVERY):
                     self._wake()
                 await _answer(connection, "SELECT 1")
         finally:

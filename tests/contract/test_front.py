@@ -68,6 +68,49 @@ def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, out
     assert [run.name for run in outlet.sent] == ["late"]
 
 
+def test_a_beat_that_was_told_of_a_change_claims_before_it_looks(
+    late, dispatcher, outlet, monkeypatch
+):
+    late()
+    looks = []
+    monkeypatch.setattr(agenda, "read", lambda *_, **given: looks.append(given))
+    dispatcher.told_of_change()
+
+    assert dispatcher.run_pass() == timedelta(0)
+    assert ([run.name for run in outlet.sent], looks) == (["late"], [])
+
+
+def test_a_change_that_is_due_later_is_looked_for_all_the_same(dynbeat, mine, dispatcher, outlet):
+    mine.create("later", task="t", trigger=MINUTELY)
+    dispatcher.told_of_change()
+
+    assert dispatcher.run_pass() <= dynbeat.context.settings.poll_interval
+    assert not outlet.sent
+
+
+def test_a_beat_that_slept_until_a_fire_time_claims_before_it_looks(
+    mine, clock, dispatcher, outlet, monkeypatch
+):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(seconds=58))
+    clock.advance(dispatcher.run_pass())
+    looks = []
+    monkeypatch.setattr(agenda, "read", lambda *_, **given: looks.append(given))
+
+    assert dispatcher.run_pass() == timedelta(0)
+    assert ([run.name for run in outlet.sent], looks) == (["n"], [])
+
+
+def test_a_manual_run_does_not_wait_behind_a_stream_of_changes(mine, dispatcher, outlet):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    for _ in range(2):
+        dispatcher.told_of_change()
+        dispatcher.run_pass()
+
+    assert [run.name for run in outlet.sent] == ["n"]
+
+
 def test_a_clock_that_went_back_is_no_reason_to_look_in_a_part_only(
     clock, late, dispatcher, outlet
 ):
