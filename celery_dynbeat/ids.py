@@ -2,31 +2,38 @@
 
 import secrets
 from datetime import UTC, datetime
+from functools import lru_cache
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The first digit of a variant's field, two bits of which are random.
+_VARIANT = "89ab"
 
 
 def run_id(now: datetime) -> str:
     """Return a new id for a run made at ``now``."""
-    return _uuid(now, secrets.randbits(80))
+    return _uuid(now, secrets.token_hex(10))
 
 
 def first_run_id(made_at: datetime) -> str:
     """Return the id before which the ids of all runs made earlier than ``made_at`` stand."""
-    return _uuid(made_at, 0)
+    return _uuid(made_at, "0" * 20)
 
 
-def _uuid(now: datetime, random: int) -> str:
+def _uuid(now: datetime, random: str) -> str:
+    variant = _VARIANT[int(random[3], 16) % 4]
+    return f"{_milliseconds(now)}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"
+
+
+# A batch is made at one instant.
+@lru_cache(maxsize=16)
+def _milliseconds(now: datetime) -> str:
     elapsed = max(now, _EPOCH) - _EPOCH
     milliseconds = (
         elapsed.days * 86_400_000 + elapsed.seconds * 1_000 + elapsed.microseconds // 1_000
     )
-    value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    digits = f"{value:032x}"
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    digits = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}"
+    return f"{digits[:8]}-{digits[8:]}"
 
 
 def is_run_id(text: object) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from celery import Celery
+from celery.utils.nodenames import anon_nodename
 from kombu import Producer
 
 from celery_dynbeat.headers import (
@@ -70,6 +71,20 @@ class Outgoing:
         }
 
 
+def shown(payload: Sequence[Any] | Mapping[str, Any], longest: int) -> str | None:
+    """Return what ``saferepr`` says of a payload; None where that takes more than ``repr``.
+
+    It differs in what is nested, cut, or quoted otherwise; and costs as much as all else in a
+    message.
+    """
+    values = payload.values() if isinstance(payload, Mapping) else payload
+    if any(isinstance(value, (dict, list)) for value in values):
+        return None
+    text = repr(payload)
+    is_plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+    return text if is_plain and len(text) <= longest else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Way:
     """How runs with the same options travel. ``own`` goes into the message, and ``expires``."""
@@ -85,7 +100,9 @@ class Messages:
     def __init__(self, app: Celery, *, now: Callable[[], datetime]) -> None:
         self._app = app
         self._now = now
+        self._amqp = app.amqp
         self._create: Callable[..., Any] = app.amqp.create_task_message
+        self._origin = anon_nodename()
         self._tells: bool = app.conf.task_send_sent_event
         # A router may look at the arguments, and at the clock.
         self._routes_alike = not app.amqp.routes
@@ -108,6 +125,9 @@ class Messages:
             retries=run.retries,
             reply_to=self._app.thread_oid,
             create_sent_event=self._tells,
+            origin=self._origin,
+            argsrepr=shown(run.args, self._amqp.argsrepr_maxsize),
+            kwargsrepr=shown(run.kwargs, self._amqp.kwargsrepr_maxsize),
             **way.own,
         )
         routed = dict(way.routed)
@@ -117,7 +137,7 @@ class Messages:
         if self._is_declared(producer, routed):
             # As kombu would find out, after it has copied the queue and its exchange to ask.
             routed.setdefault("declare", ())
-        self._app.amqp.send_task_message(
+        self._amqp.send_task_message(
             producer,
             run.task,
             message,
@@ -140,7 +160,7 @@ class Messages:
         own = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
         expires = options.pop("expires", None)
         registered = app.tasks.get(run.task)
-        routed = app.amqp.router.route(options, run.task, run.args, run.kwargs, registered)
+        routed = self._amqp.router.route(options, run.task, run.args, run.kwargs, registered)
         return _Way(own, expires, routed)
 
     def _is_declared(self, producer: Producer, routed: Mapping[str, Any]) -> bool:
@@ -149,9 +169,9 @@ class Messages:
         if queue is None:
             if routed.get("exchange") is not None:
                 return False
-            queue = self._app.amqp.default_queue
+            queue = self._amqp.default_queue
         elif isinstance(queue, str):
-            queue = self._app.amqp.queues[queue]
+            queue = self._amqp.queues[queue]
         declared = producer.connection.declared_entities
         return bool(queue.can_cache_declaration and hash(queue) in declared)
 

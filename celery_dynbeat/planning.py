@@ -170,7 +170,11 @@ def _newest_only(
     rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: int
 ) -> _Decision:
     del limit
-    newest = rule.trigger.latest_until(after=fire_at, until=until) or fire_at
+    following_at = rule.trigger.next_after(fire_at)
+    newest = fire_at
+    # Mostly nothing was missed, and so much is told for less.
+    if following_at is not None and following_at <= until:
+        newest = rule.trigger.latest_until(after=fire_at, until=until) or fire_at
     oldest = _oldest_allowed(rule, now)
     if oldest is not None and newest < oldest:
         return (), _skip(rule, fire_at, newest, _too_old(rule)), until

@@ -152,7 +152,16 @@ class Every(Trigger):
 
     def anchored_at(self, instant: datetime) -> Trigger:
         """Return this trigger counting from ``instant``, itself if it has an anchor already."""
-        return self if self.anchor is not None else replace(self, anchor=instant)
+        if self.anchor is not None:
+            return self
+        if self.interval is None:
+            return replace(self, anchor=instant)
+        # Beat asks for each run; what was checked need not be checked again.
+        anchored = object.__new__(Every)
+        for name in _NAMES:
+            object.__setattr__(anchored, name, getattr(self, name))
+        object.__setattr__(anchored, "anchor", utc(instant, field="anchor"))
+        return anchored
 
     def _calendar(self) -> tuple[str, int]:
         """Return the unit of the calendar, and how many of it."""
@@ -163,6 +172,9 @@ class Every(Trigger):
         anchor = min(max(start, EARLIEST), LATEST) if self.anchor is None else self.anchor
         days, months = (self.days or 0) + 7 * (self.weeks or 0), self.months or 0
         return _steps(anchor, self.timezone or "UTC", days, months + 12 * (self.years or 0))
+
+
+_NAMES = tuple(field.name for field in fields(Every) if field.name != "anchor")
 
 
 # A plan asks for the same ones several times.
