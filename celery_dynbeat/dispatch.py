@@ -151,8 +151,10 @@ class Dispatcher:
     def _pause(self, earliest: datetime | None, now: datetime) -> timedelta:
         if earliest is not None and earliest <= now:
             return ELSEWHERE_PAUSE
-        known = [at for at in (earliest, self._rounds.next_at) if at is not None]
-        return min([self._settings.poll_interval, *(at - now for at in known)])
+        interval, looked_at = self._settings.poll_interval, self._looked_everywhere_at
+        everywhere_at = None if looked_at is None else looked_at + interval
+        instants = (earliest, self._rounds.next_at, everywhere_at)
+        return min([interval, *(at - now for at in instants if at is not None)])
 
     def _plan_new(self, now: datetime) -> int:
         return self._database.run(

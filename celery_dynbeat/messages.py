@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from celery import Celery
+from celery.signals import before_task_publish
 from celery.utils.nodenames import anon_nodename
 from kombu import Producer
 
@@ -126,7 +127,8 @@ class Messages:
             reply_to=self._app.thread_oid,
             create_sent_event=self._tells,
             origin=self._origin,
-            argsrepr=shown(run.args, self._amqp.argsrepr_maxsize),
+            # No arguments are an empty tuple to Celery.
+            argsrepr=shown(run.args or (), self._amqp.argsrepr_maxsize),
             kwargsrepr=shown(run.kwargs, self._amqp.kwargsrepr_maxsize),
             **way.own,
         )
@@ -134,7 +136,8 @@ class Messages:
         if run.expires_at is not None:
             # As send_task does: the broker may drop what no worker will start any more.
             routed["expiration"] = max(0.0, (run.expires_at - self._now()).total_seconds())
-        if self._is_declared(producer, routed):
+        # Whoever listens in is shown the queue, as always.
+        if not before_task_publish.receivers and self._is_declared(producer, routed):
             # As kombu would find out, after it has copied the queue and its exchange to ask.
             routed.setdefault("declare", ())
         self._amqp.send_task_message(

@@ -97,9 +97,13 @@ class DatabaseScheduler(Scheduler):
     def _wait(self, pause: timedelta) -> None:
         if self._closing or pause <= timedelta(0):
             return
-        if self._wake.wait(min(pause.total_seconds(), self.max_interval)) and self._parts:
-            self._parts.told_of_change()
+        self._wake.wait(min(pause.total_seconds(), self.max_interval))
+        # Asked once more: it may have come just behind the end of the wait.
+        if not self._wake.is_set():
+            return
         self._wake.clear()
+        if self._parts is not None:
+            self._parts.told_of_change()
 
     def _pass(self) -> timedelta:
         try:

@@ -35,6 +35,9 @@ from sqlalchemy.types import TypeEngine
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.types import as_utc
 
+#: As JSON writes it; or a backslash that is followed by digits, for which no harm is done.
+_NUL = r"\u0000"
+
 Rows = Sequence[Mapping[str, Any]]
 _Names = tuple[str, ...]
 
@@ -55,8 +58,9 @@ def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
 def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> int:
     capabilities = capabilities_of(connection.dialect)
     told = {"preserve_rowcount": True}
-    if capabilities.takes_rows_from_json:
-        names, alike, values = _packed(rows)
+    names, alike, values = _packed(rows) if capabilities.takes_rows_from_json else ((), (), {})
+    # A JSON column takes a NUL in a text; what takes JSON apart does not.
+    if values and _NUL not in values["document"]:
         statement = _insert_from(capabilities, table, names, alike, new)
         return connection.execute(statement, values, execution_options=told).rowcount
     statement = capabilities.insert_new(table) if new else table.insert()
@@ -107,7 +111,9 @@ def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
     key = "id" if "id" in rows[0] else next(iter(rows[0]))
     alike = [name for name in rows[0] if name != key and _is_one(row[name] for row in rows)]
     names = [name for name in rows[0] if name not in alike]
-    document = json.dumps([{name: row[name] for name in names} for row in rows], default=_text)
+    chosen = [{name: row[name] for name in names} for row in rows]
+    # As it is: what is escaped the server has to translate, which not every encoding allows.
+    document = json.dumps(chosen, default=_text, ensure_ascii=False)
     values = {f"all_{name}": rows[0][name] for name in alike}
     return tuple(names), tuple(alike), {"document": document, **values}
 

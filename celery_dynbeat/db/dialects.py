@@ -7,6 +7,7 @@ Error Codes" and "Transactions".
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 
@@ -19,6 +20,7 @@ from sqlalchemy import (
     GenerativeSelect,
     Table,
     and_,
+    delete,
     exists,
     func,
     insert,
@@ -105,6 +107,10 @@ class Capabilities(ABC):
         # PostgreSQL and SQLite refuse a write behind a snapshot that is older.
         return statement
 
+    def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
+        """Delete the rows with these ids, waiting for the locks of no others."""
+        connection.execute(delete(table).where(table.c.id.in_(ids)))
+
     def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
         """Return the condition that two columns come behind ``key``, as the bound of an index."""
         return tuple_(*columns) > tuple_(*key)
@@ -166,6 +172,14 @@ class PostgreSql(Capabilities):
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(_SCHEMA_LOCK))))
 
 
+_DELETE = """
+    DELETE {table}
+    FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id CHAR(36) PATH '$')) AS doomed
+    STRAIGHT_JOIN {table}
+      ON {table}.id = CAST(doomed.id AS CHAR(36) CHARACTER SET ascii) COLLATE ascii_bin
+"""
+
+
 class MySql(Capabilities):
     """MySQL 8.0.22 and MariaDB 10.6, and later."""
 
@@ -195,6 +209,11 @@ class MySql(Capabilities):
     def latest(self, statement: S) -> S:
         # At REPEATABLE READ only a locking read looks past the snapshot.
         return statement.with_for_update(read=True)
+
+    def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
+        # Given a list of ids, InnoDB would rather scan a small table, and wait for what it meets.
+        statement = text(_DELETE.format(table=table.name))
+        connection.execute(statement, {"ids": json.dumps(list(ids))})
 
     def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
         # Of rows that are compared, InnoDB's optimizer makes no range.

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from celery import Celery
@@ -65,11 +66,21 @@ class BrokerNotifier:
                 extra={"event": Event.NOTIFY_FAILED},
             )
 
-    def _publish(self) -> None:
-        # Not from the application's own pool: those may wait for an answer without end.
-        connection = self._app.connection_for_write()
+    @cached_property
+    def _to_broker(self) -> Connection:
+        # Never opened: it names a pool. Not the application's own, whose connections may wait for
+        # an answer without end.
+        connection: Connection = self._app.connection_for_write()
+        if connection.transport.driver_type == "amqp":
+            limits = {"read_timeout": TAKEN_WITHIN, "write_timeout": TAKEN_WITHIN}
+            given = connection.transport_options or {}
+            connection.transport_options = {**limits, **given, "confirm_publish": False}
         bound_answers(connection, within=TAKEN_WITHIN)
-        with pools.producers[connection].acquire(block=True) as producer:
+        return connection
+
+    def _publish(self) -> None:
+        producers = pools.producers[self._to_broker]
+        with producers.acquire(block=True, timeout=TAKEN_WITHIN) as producer:
             connection = producer.connection
             try:
                 producer.publish(

@@ -47,7 +47,7 @@ _DUE_COLUMNS = (
 # The order of an index, so that it is used. PostgreSQL multiplies the shares of rows that meet each
 # of several conditions: a table full of one-offs that are over looks full of what is sought, too,
 # and the whole of it is read until the first turns up, of which there is none.
-_UNPLANNED = (_COLUMNS.enabled, _COLUMNS.finished_at, _COLUMNS.next_run_at)
+_UNPLANNED = (_COLUMNS.enabled,)
 
 
 def _readable() -> ColumnElement[bool]:

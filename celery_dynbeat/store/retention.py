@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.tables import RUNS
-
-# InnoDB locks whatever it scans, and rather scans a small table than looks its rows up: then one
-# beat waits for what another deletes, and passes over what that other leaves alone. So the rows are
-# looked up by an index that is named, and deleted one by one.
-_DELETE = delete(RUNS).where(RUNS.c.id == bindparam("run_id"))
 
 
 def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
@@ -46,9 +42,11 @@ def remove(session: Session, ids: Sequence[str]) -> int:
         return 0
     # Locked first: two beats that delete the same rows would wait for each other.
     free = select(Run.id).where(Run.id.in_(ids), Run.finished_at.is_not(None))
+    # InnoDB locks whatever it scans, and rather scans a small table than looks its rows up: another
+    # beat would pass over what this one leaves alone.
     for dialect in ("mysql", "mariadb"):
         free = free.with_hint(Run, "FORCE INDEX (PRIMARY)", dialect)
     locked = session.scalars(free.with_for_update(skip_locked=True)).all()
     if locked:
-        session.connection().execute(_DELETE, [{"run_id": run_id} for run_id in locked])
+        capabilities_of(session.get_bind().dialect).delete(session.connection(), RUNS, locked)
     return len(locked)

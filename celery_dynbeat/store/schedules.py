@@ -23,8 +23,8 @@ from celery_dynbeat.errors import ScheduleExistsError
 from celery_dynbeat.store.rows import whole
 from celery_dynbeat.store.runs import unlink
 
-#: Rows of one statement: a driver holds all of them twice.
-INSERTED_AT_ONCE = 5_000
+#: Rows of one statement: driver and server hold them several times, each with its payload.
+INSERTED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,10 +65,10 @@ def test_an_edit_counts_while_everything_runs(any_site):
 
 
 def test_a_cancelled_one_off_never_starts(any_site):
-    any_site.mine.create("later", task="probe.record", trigger=Once.after(timedelta(seconds=2)))
-    any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=3)))
     any_site.beat().wait_for_log("beat started")
     any_site.worker()
+    any_site.mine.create("later", task="probe.record", trigger=Once.after(timedelta(seconds=2)))
+    any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=3)))
 
     any_site.mine.delete("later")
 

@@ -60,6 +60,14 @@ def test_what_was_committed_late_is_sent_within_the_poll_interval(
     assert [run.name for run in outlet.sent] == ["late"]
 
 
+def test_passes_in_between_do_not_put_off_the_look_everywhere(dynbeat, late, clock, dispatcher):
+    late()
+    interval = dynbeat.context.settings.poll_interval
+    clock.advance(interval * 0.9)
+
+    assert dispatcher.run_pass() <= interval * 0.1
+
+
 def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, outlet):
     late()
     dispatcher.look_everywhere()

@@ -20,6 +20,17 @@ def test_five_thousand_are_made_in_one_go(dynbeat):
     assert dynbeat.schedules.for_owner("u4999").get("n").task == "t"
 
 
+@pytest.mark.parametrize("text", ["a\x00b", "a\\u0000b", "요약", "\U0001f642"])
+def test_a_text_is_taken_as_one_schedule_alone_takes_it(dynbeat, text):
+    given = {"args": [text], "kwargs": {"text": text}}
+    dynbeat.schedules.create_many(new(number, **given) for number in range(3))
+    theirs = dynbeat.schedules.for_owner("u2")
+    alone = theirs.create("alone", task="t", trigger=MINUTELY, **given)
+
+    both = [theirs.get("n"), alone]
+    assert [(each.args, each.kwargs) for each in both] == [([text], {"text": text})] * 2
+
+
 @pytest.mark.parametrize(
     ("last", "error"),
     [

@@ -1,10 +1,16 @@
 """What a message says of its payload is what Celery would have said."""
 
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from celery import Celery
+from celery.signals import before_task_publish
 from celery.utils.saferepr import saferepr
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from celery_dynbeat.messages import shown
+from celery_dynbeat.messages import Outgoing, shown
+from celery_dynbeat.publish import Publisher
 
 LONGEST = 1024
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -26,6 +32,68 @@ payloads = st.recursive(
 @example([["[", "{"]])
 def test_a_payload_is_shown_as_celery_shows_it(payload):
     assert shown(payload, LONGEST) in {None, saferepr(payload, LONGEST)}
+
+
+def test_no_arguments_are_shown_as_celery_shows_them():
+    assert [sent(args=[]), sent(args=[1])] == [as_celery_would(args=[]), as_celery_would(args=[1])]
+
+
+def test_a_receiver_is_told_the_queue_of_each_message():
+    told = []
+
+    def receive(declare, **_):
+        told.append([queue.name for queue in declare])
+
+    before_task_publish.connect(receive)
+    try:
+        with publisher_of(app()) as publisher:
+            publisher.publish([run(args=[]) for _ in range(3)])
+    finally:
+        before_task_publish.disconnect(receive)
+
+    assert told == [["celery"]] * 3
+
+
+def app():
+    return Celery("messages", broker="memory://", set_as_current=False)
+
+
+@contextmanager
+def publisher_of(application):
+    publisher = Publisher(application)
+    publisher.connect()
+    yield publisher
+    publisher.close()
+
+
+def run(*, args):
+    return Outgoing(
+        run_id="01a1ffea-b135-76a3-b9c5-3667a500c655",
+        schedule_id=1,
+        owner="user:1",
+        name="n",
+        version=1,
+        task="t",
+        args=args,
+        kwargs={},
+        options={},
+        scheduled_for=datetime(2026, 11, 21, tzinfo=UTC),
+    )
+
+
+def sent(*, args):
+    """Return what the headers of a message say of its arguments, and of who sent it."""
+    application = app()
+    with publisher_of(application) as publisher:
+        publisher.publish([run(args=args)])
+    with application.connection_for_read() as connection:
+        message = connection.SimpleQueue("celery").get(timeout=1)
+    return {name: message.headers[name] for name in ("argsrepr", "kwargsrepr", "origin")}
+
+
+def as_celery_would(*, args):
+    headers = app().amqp.as_task_v2("id", "t", args, {}).headers
+    return {name: headers[name] for name in ("argsrepr", "kwargsrepr", "origin")}
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z_]{1,9}\Z"), st.integers() | st.booleans()))
