@@ -170,12 +170,15 @@ class Dispatcher:
                 heavy=self._heavy,
                 since=self._front.due,
             )
-            self._reached("recorded")
+            # A claim of nothing is no point at which a crash would matter.
+            if claimed.rows:
+                self._reached("recorded")
             return claimed
 
         claimed = self._database.run(work)
         self._due_at = None
-        self._reached("committed")
+        if claimed.rows:
+            self._reached("committed")
         self._heavy, self._backlog = claimed.heavy, claimed.full
         terminate(self._publisher, claimed.terminate)
         self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
