@@ -99,12 +99,12 @@ class Dispatcher:
     def look_everywhere(self) -> None:
         """Let the next pass look where nothing was due; else one does each dynbeat_poll_interval.
 
-        For those who were told of a change: it may be due since before it was committed.
+        What was committed late may be due since before the look that found nothing.
         """
         self._front, self._looked_everywhere_at = agenda.EVERYWHERE, None
 
     def told_of_change(self) -> None:
-        """Let the next pass do so, and claim before it looks: what changed may be due by now."""
+        """Let the next pass look everywhere, behind a claim: what changed may be due by now."""
         self.look_everywhere()
         self._due_at = ALREADY
 

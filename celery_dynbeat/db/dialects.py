@@ -108,7 +108,7 @@ class Capabilities(ABC):
         return statement
 
     def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
-        """Delete the rows with these ids, waiting for the locks of no others."""
+        """Delete the rows with these ids of runs, waiting for the locks of no others."""
         connection.execute(delete(table).where(table.c.id.in_(ids)))
 
     def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
