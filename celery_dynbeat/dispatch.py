@@ -23,7 +23,7 @@ about which the schedule's catch_up decides.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -35,20 +35,18 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
+from celery_dynbeat.lookout import Lookout, is_due
 from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.outlet import Outlet, terminate
 from celery_dynbeat.publish import Published
 from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.store import agenda, due, runs
+from celery_dynbeat.store import due, runs
 from celery_dynbeat.sweep import take_overdue
 
 logger = logging.getLogger(__name__)
 
-#: When all that is due is in the hands of other beats, look again after this.
-ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 NOW = timedelta(0)
-ALREADY = datetime.min.replace(tzinfo=UTC)
 #: However long a run has waited in the broker's queue, it is sent again after this.
 LONGEST_WAIT = timedelta(days=1)
 
@@ -76,9 +74,7 @@ class Dispatcher:
         self._reached = reached
         self._heavy: frozenset[str] = frozenset()
         self._backlog = False
-        self._front = agenda.EVERYWHERE
-        self._looked_everywhere_at: datetime | None = None
-        self._due_at: datetime | None = None
+        self._lookout = Lookout(database=database, interval=settings.poll_interval)
         self._rounds = Rounds(
             database=database, publisher=publisher, clock=clock, settings=settings
         )
@@ -97,16 +93,12 @@ class Dispatcher:
             raise
 
     def look_everywhere(self) -> None:
-        """Let the next pass look where nothing was due; else one does each dynbeat_poll_interval.
-
-        What was committed late may be due since before the look that found nothing.
-        """
-        self._front, self._looked_everywhere_at = agenda.EVERYWHERE, None
+        """Let the next pass look where nothing was due, as one each dynbeat_poll_interval does."""
+        self._lookout.everywhere()
 
     def told_of_change(self) -> None:
-        """Let the next pass look everywhere, behind a claim: what changed may be due by now."""
-        self.look_everywhere()
-        self._due_at = ALREADY
+        """Let the next pass claim what is due by now, and the one behind it look everywhere."""
+        self._lookout.told_of_change()
 
     def cut_off(self) -> None:
         """Note that the database was away."""
@@ -115,46 +107,24 @@ class Dispatcher:
     def _run_pass(self) -> timedelta:
         now = self._clock.now()
         self._backlog = False
-        if self._claims_first(now) and self._dispatch_due(now):
+        if self._lookout.expects_due(now) and self._dispatch_due(now):
             return NOW
-        todo = self._look(now)
+        todo = self._lookout.look(now)
         moved = self._plan_new(now) if todo.unplanned else 0
-        if _is_due(todo.next_run_at, now):
+        if is_due(todo.next_run_at, now):
             moved += self._dispatch_due(now)
-        if _is_due(todo.overdue_at, now):
+        if is_due(todo.overdue_at, now):
             moved += self._republish_overdue(now)
         moved += self._rounds.look_after_running(now)
         # Only when this pass has caught up with what is live: the past has waited so long already.
-        if not self._backlog and _is_due(todo.backfill_at, now):
+        if not self._backlog and is_due(todo.backfill_at, now):
             moved += self._go_on_with_backfill(now)
         if not self._backlog:
             self._rounds.prune(now)
         if moved:
             return NOW
-        return self._pause(todo.earliest(), now)
-
-    def _claims_first(self, now: datetime) -> bool:
-        due_at, self._due_at = self._due_at, None
-        return _is_due(due_at, now)
-
-    def _look(self, now: datetime) -> agenda.Agenda:
-        interval = self._settings.poll_interval
-        looked_at = self._looked_everywhere_at
-        # Before it: the clock was set back.
-        if looked_at is None or not looked_at <= now < looked_at + interval:
-            self._front, self._looked_everywhere_at = agenda.EVERYWHERE, now
-        look = partial(agenda.read, now=now, until=now + interval, front=self._front)
-        todo = self._database.read(look)
-        self._front, self._due_at = todo.front, todo.next_run_at
-        return todo
-
-    def _pause(self, earliest: datetime | None, now: datetime) -> timedelta:
-        if earliest is not None and earliest <= now:
-            return ELSEWHERE_PAUSE
-        interval, looked_at = self._settings.poll_interval, self._looked_everywhere_at
-        everywhere_at = None if looked_at is None else looked_at + interval
-        instants = (earliest, self._rounds.next_at, everywhere_at)
-        return min([interval, *(at - now for at in instants if at is not None)])
+        next_round = [at - now for at in (self._rounds.next_at,) if at is not None]
+        return min([self._lookout.rest(todo, now), *next_round])
 
     def _plan_new(self, now: datetime) -> int:
         return self._database.run(
@@ -168,7 +138,7 @@ class Dispatcher:
                 now=now,
                 settings=self._settings,
                 heavy=self._heavy,
-                since=self._front.due,
+                since=self._lookout.front.due,
             )
             # A claim of nothing is no point at which a crash would matter.
             if claimed.rows:
@@ -176,7 +146,6 @@ class Dispatcher:
             return claimed
 
         claimed = self._database.run(work)
-        self._due_at = None
         if claimed.rows:
             self._reached("committed")
         self._heavy, self._backlog = claimed.heavy, claimed.full
@@ -185,8 +154,9 @@ class Dispatcher:
         return claimed.rows
 
     def _republish_overdue(self, now: datetime) -> int:
+        since = self._lookout.front.overdue
         taken, overdue = self._database.run(
-            partial(take_overdue, now=now, settings=self._settings, since=self._front.overdue),
+            partial(take_overdue, now=now, settings=self._settings, since=since),
         )
         self._reached("swept")
         self._send(overdue, Event.RUNS_REPUBLISHED)
@@ -276,7 +246,3 @@ class Dispatcher:
                 error=f"{type(error).__name__}: {error}",
             )
         )
-
-
-def _is_due(instant: datetime | None, now: datetime) -> bool:
-    return instant is not None and instant <= now

@@ -5,12 +5,14 @@ clearing away what was due; and what is committed behind that front is late, not
 """
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from sqlalchemy import insert, select, text, update
 
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.dispatch import Dispatcher
+from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.store import agenda
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, START
@@ -66,6 +68,47 @@ def test_passes_in_between_do_not_put_off_the_look_everywhere(dynbeat, late, clo
     clock.advance(interval * 0.9)
 
     assert dispatcher.run_pass() <= interval * 0.1
+
+
+def test_an_idle_beat_looks_once_in_each_poll_interval_whatever_else_it_does(
+    dynbeat, clock, dispatcher, monkeypatch
+):
+    looks, read = [], agenda.read
+
+    def counted(*given, **named):
+        looks.append(clock.now())
+        return read(*given, **named)
+
+    monkeypatch.setattr(agenda, "read", counted)
+    start, interval = clock.now(), dynbeat.context.settings.poll_interval
+    dispatcher.run_pass()
+    while clock.now() < start + 12 * interval:
+        # Half of them: as when something else wakes it, or a pause is cut short.
+        clock.advance(max(dispatcher.run_pass() / 2, timedelta(milliseconds=1)))
+
+    assert looks == sorted(looks)
+    assert all(later - at >= interval for at, later in pairwise(looks))
+    assert len(looks) >= 11
+
+
+def test_a_pass_that_was_broken_off_believes_nothing_of_the_look_before(
+    mine, clock, dispatcher, outlet, monkeypatch
+):
+    clock.advance(timedelta(minutes=10))
+    dispatcher.run_pass()
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+
+    def away(*_, **__):
+        raise OSError("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Rounds, "look_after_running", away)
+        with pytest.raises(OSError, match="away"):
+            dispatcher.run_pass()
+    dispatcher.run_pass()
+
+    assert [run.name for run in outlet.sent] == ["n"]
 
 
 def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, outlet):
