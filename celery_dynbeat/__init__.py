@@ -1,6 +1,7 @@
 """Database-backed dynamic schedules for Celery."""
 
-from celery_dynbeat.client import BackfillInfo, Dynbeat, Page, RunInfo, ScheduleInfo
+from typing import TYPE_CHECKING
+
 from celery_dynbeat.errors import (
     BackfillNotFoundError,
     ConfigurationError,
@@ -14,19 +15,23 @@ from celery_dynbeat.errors import (
     SchemaError,
     StaleScheduleError,
 )
-from celery_dynbeat.scheduler import DatabaseScheduler
-from celery_dynbeat.triggers import (
-    AnyOf,
-    Cron,
-    Every,
-    Excluding,
-    Once,
-    RRule,
-    Solar,
-    Trigger,
-    parse_trigger,
-    trigger_from_json,
-)
+from celery_dynbeat.late import exports
+
+if TYPE_CHECKING:
+    from celery_dynbeat.client import BackfillInfo, Dynbeat, Page, RunInfo, ScheduleInfo
+    from celery_dynbeat.scheduler import DatabaseScheduler
+    from celery_dynbeat.triggers import (
+        AnyOf,
+        Cron,
+        Every,
+        Excluding,
+        Once,
+        RRule,
+        Solar,
+        Trigger,
+        parse_trigger,
+        trigger_from_json,
+    )
 
 __all__ = [
     "AnyOf",
@@ -57,3 +62,15 @@ __all__ = [
     "parse_trigger",
     "trigger_from_json",
 ]
+
+_WHERE = {
+    "client": ("BackfillInfo", "Dynbeat", "Page", "RunInfo", "ScheduleInfo"),
+    "scheduler": ("DatabaseScheduler",),
+    "triggers": (
+        *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
+        *("Trigger", "parse_trigger", "trigger_from_json"),
+    ),
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = exports(__name__, _WHERE)

@@ -13,7 +13,7 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
 from celery_dynbeat.errors import InvalidScheduleError
-from celery_dynbeat.triggers import Cron, Every, Solar, Trigger
+from celery_dynbeat.triggers import Cron, Every, Trigger
 from celery_dynbeat.triggers.base import shorten
 from celery_dynbeat.triggers.cron_fields import Field, Fields, parse_fields
 from celery_dynbeat.triggers.zones import lookup, same_clock
@@ -42,6 +42,8 @@ def trigger_of(given: object, *, timezone: str) -> Trigger:
         if type(given) is schedule and not given.relative:
             return Every(given.run_every)
         if type(given) is solar:
+            from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - which few have
+
             return Solar(given.event, latitude=given.lat, longitude=given.lon)
     raise _refusal(
         given,
@@ -58,6 +60,8 @@ def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:
     """
     if isinstance(trigger, Cron):
         return _crontab_of(trigger, app=app)
+    from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - which few have
+
     if isinstance(trigger, Solar):
         return solar(trigger.event, trigger.latitude, trigger.longitude, app=app)
     if not isinstance(trigger, Every):

@@ -73,6 +73,20 @@ def claim(
 
     ``heavy`` is what the claim before found. Nothing is known to be due before ``since``.
     """
+    claimed = _decided(session, now=now, settings=settings, heavy=heavy, since=since)
+    _record(session, claimed, now=now)
+    return claimed
+
+
+def _decided(
+    session: Session,
+    *,
+    now: datetime,
+    settings: Settings,
+    heavy: frozenset[str],
+    since: datetime | None,
+) -> Claimed:
+    """Lock a batch of due schedules and decide on each; the rows are not needed any more then."""
     claimed = Claimed()
     limit = settings.batch_size
     rows, damaged = _lock_due(session, now=now, limit=limit, heavy=heavy, since=since)
@@ -94,7 +108,6 @@ def claim(
     if claimed.full:
         taken = rows[: claimed.rows - len(damaged)]
         claimed.heavy = _heavy(taken, claimed.outgoing, settings.batch_size)
-    _record(session, claimed, now=now)
     return claimed
 
 
@@ -247,6 +260,9 @@ def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
     for columns in {frozenset(change) for change in claimed.changes}:
         same = [change for change in claimed.changes if change.keys() == columns]
         due.advance(session, same)
+    # A batch of them is large, and what is published next takes its place.
+    claimed.records.clear()
+    claimed.changes.clear()
 
 
 def _replace(session: Session, claimed: Claimed, new: Collection[str], *, now: datetime) -> None:

@@ -1,15 +1,21 @@
 """Dynbeat: the API that an application calls, and the guard and recorder in its workers."""
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from celery import Celery
 from sqlalchemy import Engine
 
 from celery_dynbeat.client.context import Context
-from celery_dynbeat.client.fields import Changes, Fields
-from celery_dynbeat.client.owner import OwnerSchedules
-from celery_dynbeat.client.schedules import NewSchedule, Schedules
-from celery_dynbeat.client.views import BackfillInfo, Page, RunInfo, ScheduleInfo
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.errors import ConfigurationError
+from celery_dynbeat.late import exports
+
+if TYPE_CHECKING:
+    from celery_dynbeat.client.fields import Changes, Fields
+    from celery_dynbeat.client.owner import OwnerSchedules
+    from celery_dynbeat.client.schedules import NewSchedule, Schedules
+    from celery_dynbeat.client.views import BackfillInfo, Page, RunInfo, ScheduleInfo
 
 WORKER_STEP = "celery_dynbeat.worker:DynbeatStep"
 CONSUMER_STEP = "celery_dynbeat.worker:ProgressStep"
@@ -33,11 +39,18 @@ class Dynbeat:
     ) -> None:
         self.app = app
         self.context = Context(app, engine, clock)
-        self.schedules = Schedules(self.context)
         app.dynbeat = self
         # By name: a process that only calls the API never imports the worker's side.
         app.steps["worker"].add(WORKER_STEP)
         app.steps["consumer"].add(CONSUMER_STEP)
+
+    @cached_property
+    def schedules(self) -> "Schedules":
+        """The schedules of all owners."""
+        # Beat and workers call none of it.
+        from celery_dynbeat.client.schedules import Schedules  # noqa: PLC0415
+
+        return Schedules(self.context)
 
 
 def dynbeat_of(app: Celery) -> Dynbeat:
@@ -66,3 +79,13 @@ __all__ = [
     "Schedules",
     "dynbeat_of",
 ]
+
+_WHERE = {
+    "fields": ("Changes", "Fields"),
+    "owner": ("OwnerSchedules",),
+    "schedules": ("NewSchedule", "Schedules"),
+    "views": ("BackfillInfo", "Page", "RunInfo", "ScheduleInfo"),
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = exports(__name__, _WHERE)

@@ -38,6 +38,9 @@ from celery_dynbeat.db.types import as_utc
 #: As JSON writes it; or a backslash that is followed by digits, for which no harm is done.
 _NUL = r"\u0000"
 
+#: So many rows are made into text at once.
+PART = 100
+
 Rows = Sequence[Mapping[str, Any]]
 _Names = tuple[str, ...]
 
@@ -111,11 +114,18 @@ def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
     key = "id" if "id" in rows[0] else next(iter(rows[0]))
     alike = [name for name in rows[0] if name != key and _is_one(row[name] for row in rows)]
     names = [name for name in rows[0] if name not in alike]
-    chosen = [{name: row[name] for name in names} for row in rows]
-    # As it is: what is escaped the server has to translate, which not every encoding allows.
-    document = json.dumps(chosen, default=_text, ensure_ascii=False)
     values = {f"all_{name}": rows[0][name] for name in alike}
-    return tuple(names), tuple(alike), {"document": document, **values}
+    return tuple(names), tuple(alike), {"document": _document(names, rows), **values}
+
+
+def _document(names: Sequence[str], rows: Rows) -> str:
+    """Return the columns ``names`` of the rows as a list of objects."""
+    # Part by part: the rows are not all in memory a second time.
+    parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
+    chosen = ([{name: row[name] for name in names} for row in part] for part in parts)
+    # As it is: what is escaped the server has to translate, which not every encoding allows.
+    written = (json.dumps(part, default=_text, ensure_ascii=False)[1:-1] for part in chosen)
+    return f"[{','.join(written)}]"
 
 
 def _is_one(cells: Iterator[Any]) -> bool:

@@ -14,21 +14,19 @@ from sqlalchemy import (
     CheckConstraint,
     Double,
     ForeignKey,
-    Index,
     Integer,
     MetaData,
     Text,
     UniqueConstraint,
-    and_,
     false,
     text,
     true,
 )
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from celery_dynbeat.db.dialects import utc_now
-from celery_dynbeat.db.types import RunId, UtcDateTime, exact_text
+from celery_dynbeat.db.functions import utc_now
+from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
 from celery_dynbeat.states import Status
 
 NAME_LENGTH = 255
@@ -64,8 +62,7 @@ class Base(DeclarativeBase):
 
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
-# MySQL's TEXT ends at 64 KiB, JSON on PostgreSQL keeps the order of keys; tags are searched.
-LongText = Text().with_variant(mysql.MEDIUMTEXT, "mysql", "mariadb")
+# JSON on PostgreSQL keeps the order of keys; tags are searched.
 Tags = JSON().with_variant(postgresql.JSONB, "postgresql")
 EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
@@ -89,15 +86,15 @@ class Schedule(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     # "" is the application's own. Not NULL: two NULLs never collide in a unique constraint.
-    owner: Mapped[str] = mapped_column(exact_text(NAME_LENGTH), server_default="")
-    name: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
-    task: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     args: Mapped[list[Any]] = mapped_column(JSON, server_default=EMPTY_LIST)
     kwargs: Mapped[dict[str, Any]] = mapped_column(JSON, server_default=EMPTY_OBJECT)
     options: Mapped[dict[str, Any]] = mapped_column(JSON, server_default=EMPTY_OBJECT)
-    trigger_kind: Mapped[str] = mapped_column(exact_text(32))
+    trigger_kind: Mapped[str] = mapped_column(ExactText(32))
     trigger_spec: Mapped[str] = mapped_column(Text)
-    timezone: Mapped[str] = mapped_column(exact_text(64), server_default="UTC")
+    timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
     # What an interval without an anchor of its own counts from; NULL: start_at, else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
@@ -107,14 +104,14 @@ class Schedule(Base):
     max_runs: Mapped[int | None]
     run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
     # NULL: the setting dynbeat_catch_up decides.
-    catch_up: Mapped[str | None] = mapped_column(exact_text(16))
+    catch_up: Mapped[str | None] = mapped_column(ExactText(16))
     # Seconds, all four. NULL, here and below: the setting of that name decides.
     catch_up_window: Mapped[float | None] = mapped_column(Double)
     expires_after: Mapped[float | None] = mapped_column(Double)
     jitter: Mapped[float | None] = mapped_column(Double)
     max_run_time: Mapped[float | None] = mapped_column(Double)
-    overlap: Mapped[str | None] = mapped_column(exact_text(16))
-    on_lost: Mapped[str | None] = mapped_column(exact_text(16))
+    overlap: Mapped[str | None] = mapped_column(ExactText(16))
+    on_lost: Mapped[str | None] = mapped_column(ExactText(16))
     # 0: never, whatever the setting says.
     pause_after_failures: Mapped[int | None]
     # The first fire time that is neither sent nor recorded as skipped. A paused or broken schedule
@@ -125,10 +122,10 @@ class Schedule(Base):
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
-    description: Mapped[str] = mapped_column(exact_text(1024), server_default="")
+    description: Mapped[str] = mapped_column(ExactText(1024), server_default="")
     tags: Mapped[list[str]] = mapped_column(Tags, server_default=EMPTY_LIST)
     # "config": the row follows an entry of Celery's beat_schedule. "": made through the API.
-    managed_by: Mapped[str] = mapped_column(exact_text(16), server_default="")
+    managed_by: Mapped[str] = mapped_column(ExactText(16), server_default="")
     version: Mapped[int] = mapped_column(server_default="1")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
@@ -159,34 +156,7 @@ class Schedule(Base):
         _json_check("kwargs"),
         _json_check("options"),
         _json_check("tags"),
-        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
     )
-
-
-_due = Schedule.next_run_at.is_not(None)
-_unplanned = and_(
-    Schedule.enabled,
-    Schedule.next_run_at.is_(None),
-    Schedule.finished_at.is_(None),
-    Schedule.error.is_(None),
-)
-# The claim reads from the front of this one; rows that can never be due are not in it.
-Index(
-    "ix_dynbeat_schedule_due",
-    Schedule.next_run_at,
-    Schedule.id,
-    postgresql_where=_due,
-    sqlite_where=_due,
-)
-# MySQL has no partial indexes: there the three columns lead to the few rows that match.
-Index(
-    "ix_dynbeat_schedule_unplanned",
-    Schedule.enabled,
-    Schedule.finished_at,
-    Schedule.next_run_at,
-    postgresql_where=_unplanned,
-    sqlite_where=_unplanned,
-)
 
 
 class Run(Base):
@@ -204,13 +174,13 @@ class Run(Base):
         BigId,
         ForeignKey("dynbeat_schedule.id", ondelete="SET NULL"),
     )
-    owner: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
-    name: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
-    task: Mapped[str] = mapped_column(exact_text(NAME_LENGTH))
+    owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     scheduled_for: Mapped[datetime] = mapped_column(UtcDateTime)
     fire_count: Mapped[int] = mapped_column(server_default="1")
-    status: Mapped[str] = mapped_column(exact_text(16))
-    origin: Mapped[str] = mapped_column(exact_text(16), server_default=Origin.SCHEDULE)
+    status: Mapped[str] = mapped_column(ExactText(16))
+    origin: Mapped[str] = mapped_column(ExactText(16), server_default=Origin.SCHEDULE)
     # Starts of the body so far, whatever caused them: what tells one attempt from another.
     # `retries` is Celery's own counter.
     attempt: Mapped[int] = mapped_column(server_default="0")
@@ -225,7 +195,7 @@ class Run(Base):
     retry_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When a newer run was to take the place of this one (overlap): nobody begins it again.
     cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    worker: Mapped[str | None] = mapped_column(exact_text(NAME_LENGTH))
+    worker: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     worker_pid: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
@@ -247,37 +217,7 @@ class Run(Base):
             "overdue_at IS NULL OR status IN ('pending', 'sent')",
             name="overdue_only_unstarted",
         ),
-        Index("ix_dynbeat_run_owner_scheduled_for", "owner", "scheduled_for"),
-        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
     )
-
-
-_overdue = Run.overdue_at.is_not(None)
-Index(
-    "ix_dynbeat_run_overdue",
-    Run.overdue_at,
-    postgresql_where=_overdue,
-    sqlite_where=_overdue,
-)
-
-# What may still change, by schedule: overlap, cancel and the search for lost runs ask for it.
-_unfinished = Run.finished_at.is_(None)
-Index(
-    "ix_dynbeat_run_unfinished",
-    Run.finished_at,
-    Run.schedule_id,
-    postgresql_where=_unfinished,
-    sqlite_where=_unfinished,
-)
-
-
-_retrying = Run.retry_at.is_not(None)
-Index(
-    "ix_dynbeat_run_retry_at",
-    Run.retry_at,
-    postgresql_where=_retrying,
-    sqlite_where=_retrying,
-)
 
 
 class Backfill(Base):
@@ -310,18 +250,7 @@ class Backfill(Base):
     __table_args__ = (
         CheckConstraint("batch_size > 0", name="batch_size_positive"),
         CheckConstraint("start_at <= end_at", name="span_ordered"),
-        Index("ix_dynbeat_backfill_schedule_id", "schedule_id"),
-        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
     )
-
-
-_going_on = Backfill.next_run_at.is_not(None)
-Index(
-    "ix_dynbeat_backfill_next_run_at",
-    Backfill.next_run_at,
-    postgresql_where=_going_on,
-    sqlite_where=_going_on,
-)
 
 
 class Owner(Base):
@@ -329,9 +258,7 @@ class Owner(Base):
 
     __tablename__ = "dynbeat_owner"
 
-    owner: Mapped[str] = mapped_column(exact_text(NAME_LENGTH), primary_key=True)
-
-    __table_args__ = ({"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},)
+    owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
 
 
 class Node(Base):
@@ -344,8 +271,8 @@ class Node(Base):
 
     __tablename__ = "dynbeat_node"
 
-    kind: Mapped[str] = mapped_column(exact_text(16), primary_key=True)
-    name: Mapped[str] = mapped_column(exact_text(NAME_LENGTH), primary_key=True)
+    kind: Mapped[str] = mapped_column(ExactText(16), primary_key=True)
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
     pid: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -359,7 +286,6 @@ class Node(Base):
             "kind IN ({})".format(", ".join(f"'{kind}'" for kind in NodeKind)),
             name="kind_known",
         ),
-        {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"},
     )
 
 

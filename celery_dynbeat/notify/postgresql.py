@@ -23,7 +23,7 @@ import psycopg
 from sqlalchemy import URL
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.dialects import CHANNEL, notify_statement
+from celery_dynbeat.db.dialects.postgresql import CHANNEL, notify_statement
 from celery_dynbeat.db.timeouts import OF_STATEMENTS
 from celery_dynbeat.events import Event
 from celery_dynbeat.notify.base import BackOff

@@ -29,6 +29,8 @@ UNREADABLE = (
 )
 #: What is beat's to decide, not the user's.
 _PLANNED = ("next_fire_at", "next_run_at", "finished_at")
+#: So many rows of an answer are taken over at once.
+PART = 100
 #: Of the text of an error, what is kept.
 LONGEST = 500
 
@@ -88,7 +90,9 @@ def read(
 
 
 def _named(answer: Result[Any]) -> Sequence[Row]:
-    return [*map(_row_of(tuple(answer.keys())), answer.all())]
+    make = _row_of(tuple(answer.keys()))
+    # Part by part: the driver's rows, SQLAlchemy's and these are not all in memory at once.
+    return [make(row) for part in answer.partitions(PART) for row in part]
 
 
 @cache

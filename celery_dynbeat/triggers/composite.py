@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import Trigger, shorten, utc
+from celery_dynbeat.triggers.lengths import MAX_COMPOSITE
 from celery_dynbeat.triggers.walks import (
     MOST,
     Effort,
@@ -24,8 +25,6 @@ from celery_dynbeat.triggers.walks import (
     latest_of_leaf,
 )
 
-#: How many characters the text of such a trigger may have: a year of dates and some triggers.
-MAX_SPEC = 8000
 #: How many are nested at most: AnyOf of exclusions from AnyOf.
 MAX_DEPTH = 3
 # Where it is looked whether a trigger fires at all: none looks back beyond the year 1900.
@@ -118,8 +117,10 @@ class Composite(Trigger):
     def check_size(self) -> None:
         """Raise ``InvalidTriggerError`` if this trigger is larger than what text can bring."""
         size = len(self.spec)
-        if size > MAX_SPEC:
-            message = f"the combination takes {size} characters; at most {MAX_SPEC} are allowed"
+        if size > MAX_COMPOSITE:
+            message = (
+                f"the combination takes {size} characters; at most {MAX_COMPOSITE} are allowed"
+            )
             raise InvalidTriggerError(message, field="spec")
 
     def _too_costly(self) -> InvalidTriggerError:

@@ -1,4 +1,7 @@
-"""Triggers from text and from JSON."""
+"""Triggers from text and from JSON.
+
+The kinds that most applications have none of are imported with the first trigger of theirs.
+"""
 
 import difflib
 import re
@@ -7,20 +10,16 @@ from datetime import timedelta
 from functools import lru_cache
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.any_of import AnyOf, parse_any_of
 from celery_dynbeat.triggers.base import Trigger, require_text, shorten
-from celery_dynbeat.triggers.composite import MAX_SPEC, Composite
 from celery_dynbeat.triggers.cron import DAY_AND, Cron
 from celery_dynbeat.triggers.every import Every
-from celery_dynbeat.triggers.excluding import Excluding, parse_excluding
+from celery_dynbeat.triggers.lengths import MAX_COMPOSITE, MAX_RRULE, MAX_SPEC
 from celery_dynbeat.triggers.once import Once
-from celery_dynbeat.triggers.rrule import RRule
-from celery_dynbeat.triggers.rrule_text import MAX_LENGTH as MAX_RRULE
-from celery_dynbeat.triggers.solar import Solar
 from celery_dynbeat.triggers.text import parse_duration, parse_instant
 
-_MAX_LENGTH = 255
-_MAX_LENGTHS = {AnyOf.kind: MAX_SPEC, Excluding.kind: MAX_SPEC, RRule.kind: MAX_RRULE}
+#: The kinds that hold other triggers.
+_COMPOSITE = ("any_of", "excluding")
+_MAX_LENGTHS = {**dict.fromkeys(_COMPOSITE, MAX_COMPOSITE), "rrule": MAX_RRULE}
 _REPEATING = re.compile(
     r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
 )
@@ -54,7 +53,7 @@ def _texts(data: object) -> tuple[str, str, str | None]:
     for key in data:
         if key not in _KEYS:
             message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
-            field = key if isinstance(key, str) and len(key) <= _MAX_LENGTH else shorten(key)
+            field = key if isinstance(key, str) and len(key) <= MAX_SPEC else shorten(key)
             raise InvalidTriggerError(message, field=field)
     return _required(data.get("kind"), data.get("spec"), data.get("timezone"))
 
@@ -71,9 +70,16 @@ def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, s
 def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
     trigger = _parse(kind, spec, timezone)
     # Of the whole, not of each part that is read: together they have one effort.
+    if trigger.kind in _COMPOSITE:
+        _check_fires(trigger)
+    return trigger
+
+
+def _check_fires(trigger: Trigger) -> None:
+    from celery_dynbeat.triggers.composite import Composite  # noqa: PLC0415 - as said above
+
     if isinstance(trigger, Composite):
         trigger.check_fires()
-    return trigger
 
 
 def _read_part(data: Mapping[str, object]) -> Trigger:
@@ -87,7 +93,7 @@ def _parse(kind: str, spec: str, timezone: str | None) -> Trigger:
         near = difflib.get_close_matches(name[:40], _PARSERS, n=1)
         cure = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_PARSERS)}"
         raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {cure}", field="kind")
-    most = _MAX_LENGTHS.get(name, _MAX_LENGTH)
+    most = _MAX_LENGTHS.get(name, MAX_SPEC)
     if len(spec) > most:
         message = f"{shorten(spec)} has {len(spec)} characters; at most {most} are allowed"
         raise InvalidTriggerError(message, field="spec")
@@ -118,18 +124,26 @@ def _parse_once(spec: str, _timezone: str | None) -> Trigger:
 
 
 def _parse_any_of(spec: str, timezone: str | None) -> Trigger:
+    from celery_dynbeat.triggers.any_of import parse_any_of  # noqa: PLC0415
+
     return parse_any_of(spec, timezone, read=_read_part)
 
 
 def _parse_excluding(spec: str, timezone: str | None) -> Trigger:
+    from celery_dynbeat.triggers.excluding import parse_excluding  # noqa: PLC0415
+
     return parse_excluding(spec, timezone, read=_read_part)
 
 
 def _parse_rrule(spec: str, timezone: str | None) -> Trigger:
+    from celery_dynbeat.triggers.rrule import RRule  # noqa: PLC0415
+
     return RRule(spec, timezone=timezone)
 
 
 def _parse_solar(spec: str, _timezone: str | None) -> Trigger:
+    from celery_dynbeat.triggers.solar import Solar  # noqa: PLC0415
+
     words = spec.split()
     try:
         event, latitude, longitude = words[0], *map(float, words[1:])
@@ -143,10 +157,10 @@ _PARSERS: dict[str, Callable[[str, str | None], Trigger]] = {
     Cron.kind: _parse_cron,
     Every.kind: _parse_every,
     Once.kind: _parse_once,
-    RRule.kind: _parse_rrule,
-    Solar.kind: _parse_solar,
-    AnyOf.kind: _parse_any_of,
-    Excluding.kind: _parse_excluding,
+    "rrule": _parse_rrule,
+    "solar": _parse_solar,
+    "any_of": _parse_any_of,
+    "excluding": _parse_excluding,
 }
 #: What this version can read. A row of another kind belongs to a newer one, or holds a typo.
 KINDS = tuple(_PARSERS)

@@ -9,13 +9,13 @@ from functools import cached_property, lru_cache, partial
 from typing import ClassVar
 
 from celery_dynbeat.triggers.base import Trigger, require_text, utc
+from celery_dynbeat.triggers.lengths import MAX_RRULE
 from celery_dynbeat.triggers.rrule_days import day_filter, days_of
 from celery_dynbeat.triggers.rrule_instants import readings
 from celery_dynbeat.triggers.rrule_parts import Rule, format_moment, format_rule, refused
 from celery_dynbeat.triggers.rrule_text import (
     FIRST_YEAR,
     LAST_YEAR,
-    MAX_LENGTH,
     Recurrence,
     anchored,
     instant_of,
@@ -199,8 +199,8 @@ def _check_days(rule: Rule, dtstart: datetime | None) -> None:
 @lru_cache(maxsize=1024)
 def _normal_form(text: str, timezone: str | None) -> tuple[str, str | None]:
     recurrence = parse_recurrence(text, timezone=timezone)
-    if len(recurrence.text) > MAX_LENGTH:
-        reason = f"its normal form is longer than {MAX_LENGTH} characters; shorten it"
+    if len(recurrence.text) > MAX_RRULE:
+        reason = f"its normal form is longer than {MAX_RRULE} characters; shorten it"
         raise refused("rrule", recurrence.text, reason)
     return recurrence.text, recurrence.zone
 

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import shorten
+from celery_dynbeat.triggers.lengths import MAX_RRULE
 from celery_dynbeat.triggers.rrule_parts import (
     Freq,
     Rule,
@@ -19,7 +20,6 @@ from celery_dynbeat.triggers.rrule_parts import (
 )
 from celery_dynbeat.triggers.zones import fold_at, lookup, wall_at
 
-MAX_LENGTH = 4000
 #: Where a search begins and ends: far enough from the ends of datetime, like those of ``Cron``.
 FIRST_YEAR, LAST_YEAR = 1900, 9899
 _MOST_RULES = 20
@@ -83,8 +83,8 @@ def parse_recurrence(text: str, *, timezone: str | None) -> Recurrence:
     Forgiving about case, blank lines, folded lines, order, and a rule without ``RRULE:``. Raises
     ``InvalidTriggerError`` for the part at fault.
     """
-    if len(text) > MAX_LENGTH:
-        message = f"{shorten(text)} has {len(text)} characters; at most {MAX_LENGTH} are allowed"
+    if len(text) > MAX_RRULE:
+        message = f"{shorten(text)} has {len(text)} characters; at most {MAX_RRULE} are allowed"
         raise InvalidTriggerError(message, field="rrule")
     lines = [_line(word) for word in _FOLDED.sub("", text).split()]
     rules = list(dict.fromkeys(line.value for line in lines if line.name == "RRULE"))

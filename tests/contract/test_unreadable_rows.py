@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.claim import claim
-from celery_dynbeat.dispatch import ELSEWHERE_PAUSE
+from celery_dynbeat.lookout import ELSEWHERE_PAUSE
 from celery_dynbeat.store import due
 from tests.support.applications import MINUTELY, START, execute
 

@@ -10,7 +10,7 @@ from sqlalchemy import ClauseElement, event, inspect
 from celery_dynbeat import SchemaError
 from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.models import Base
+from celery_dynbeat.db.indexes import METADATA
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def database(database_url):
 def reflected(database):
     """Return all that can be said of the tables: columns, keys, checks, indexes, with names."""
     inspector = inspect(database.engine)
-    return {table: described(inspector, table) for table in sorted(Base.metadata.tables)}
+    return {table: described(inspector, table) for table in sorted(METADATA.tables)}
 
 
 def described(inspector, table):
@@ -53,8 +53,8 @@ def test_models_and_migrations_give_the_same_schema(database):
     schema.upgrade(database)
     migrated = reflected(database)
     with database.engine.begin() as connection:
-        Base.metadata.drop_all(connection)
-        Base.metadata.create_all(connection)
+        METADATA.drop_all(connection)
+        METADATA.create_all(connection)
 
     assert reflected(database) == migrated
     assert migrated["dynbeat_schedule"]["unique"]

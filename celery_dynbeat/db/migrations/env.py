@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from celery_dynbeat.db.models import Base
+from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.schema import VERSION_TABLE
 
 
@@ -10,7 +10,7 @@ def run() -> None:
     """Run the migrations inside the caller's transaction."""
     context.configure(
         connection=context.config.attributes["connection"],
-        target_metadata=Base.metadata,
+        target_metadata=METADATA,
         version_table=VERSION_TABLE,
         transaction_per_migration=False,
     )

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql, postgresql
 
-from celery_dynbeat.db.dialects import utc_now
-from celery_dynbeat.db.types import RunId, UtcDateTime, exact_text
+from celery_dynbeat.db.functions import utc_now
+from celery_dynbeat.db.types import ExactText, RunId, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -25,8 +25,8 @@ EMPTY_OBJECT = sa.text("('{}')")
 def upgrade() -> None:
     op.create_table(
         "dynbeat_node",
-        sa.Column("kind", exact_text(16), nullable=False),
-        sa.Column("name", exact_text(255), nullable=False),
+        sa.Column("kind", ExactText(16), nullable=False),
+        sa.Column("name", ExactText(255), nullable=False),
         sa.Column("pid", sa.Integer(), nullable=False),
         sa.Column("started_at", UtcDateTime(), nullable=False),
         sa.Column("seen_at", UtcDateTime(), nullable=False),
@@ -39,15 +39,15 @@ def upgrade() -> None:
     op.create_table(
         "dynbeat_schedule",
         sa.Column("id", BIG_ID, autoincrement=True, nullable=False),
-        sa.Column("owner", exact_text(255), server_default="", nullable=False),
-        sa.Column("name", exact_text(255), nullable=False),
-        sa.Column("task", exact_text(255), nullable=False),
+        sa.Column("owner", ExactText(255), server_default="", nullable=False),
+        sa.Column("name", ExactText(255), nullable=False),
+        sa.Column("task", ExactText(255), nullable=False),
         sa.Column("args", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
         sa.Column("kwargs", sa.JSON(), server_default=EMPTY_OBJECT, nullable=False),
         sa.Column("options", sa.JSON(), server_default=EMPTY_OBJECT, nullable=False),
-        sa.Column("trigger_kind", exact_text(32), nullable=False),
+        sa.Column("trigger_kind", ExactText(32), nullable=False),
         sa.Column("trigger_spec", sa.Text(), nullable=False),
-        sa.Column("timezone", exact_text(64), server_default="UTC", nullable=False),
+        sa.Column("timezone", ExactText(64), server_default="UTC", nullable=False),
         sa.Column("anchor_at", UtcDateTime(), nullable=True),
         sa.Column("enabled", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("paused_reason", sa.Text(), nullable=True),
@@ -55,7 +55,7 @@ def upgrade() -> None:
         sa.Column("end_at", UtcDateTime(), nullable=True),
         sa.Column("max_runs", sa.Integer(), nullable=True),
         sa.Column("run_count", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("catch_up", exact_text(16), nullable=True),
+        sa.Column("catch_up", ExactText(16), nullable=True),
         sa.Column("catch_up_window", sa.Double(), nullable=True),
         sa.Column("expires_after", sa.Double(), nullable=True),
         sa.Column("next_fire_at", UtcDateTime(), nullable=True),
@@ -63,9 +63,9 @@ def upgrade() -> None:
         sa.Column("last_run_at", UtcDateTime(), nullable=True),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
         sa.Column("error", LONG_TEXT, nullable=True),
-        sa.Column("description", exact_text(1024), server_default="", nullable=False),
+        sa.Column("description", ExactText(1024), server_default="", nullable=False),
         sa.Column("tags", TAGS, server_default=EMPTY_LIST, nullable=False),
-        sa.Column("managed_by", exact_text(16), server_default="", nullable=False),
+        sa.Column("managed_by", ExactText(16), server_default="", nullable=False),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("updated_at", UtcDateTime(), server_default=utc_now(), nullable=False),
@@ -131,13 +131,13 @@ def upgrade() -> None:
         "dynbeat_run",
         sa.Column("id", RunId(length=36), nullable=False),
         sa.Column("schedule_id", BIG_ID, nullable=True),
-        sa.Column("owner", exact_text(255), nullable=False),
-        sa.Column("name", exact_text(255), nullable=False),
-        sa.Column("task", exact_text(255), nullable=False),
+        sa.Column("owner", ExactText(255), nullable=False),
+        sa.Column("name", ExactText(255), nullable=False),
+        sa.Column("task", ExactText(255), nullable=False),
         sa.Column("scheduled_for", UtcDateTime(), nullable=False),
         sa.Column("fire_count", sa.Integer(), server_default="1", nullable=False),
-        sa.Column("status", exact_text(16), nullable=False),
-        sa.Column("origin", exact_text(16), server_default="schedule", nullable=False),
+        sa.Column("status", ExactText(16), nullable=False),
+        sa.Column("origin", ExactText(16), server_default="schedule", nullable=False),
         sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
         sa.Column("retries", sa.Integer(), server_default="0", nullable=False),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
@@ -145,7 +145,7 @@ def upgrade() -> None:
         sa.Column("sent_at", UtcDateTime(), nullable=True),
         sa.Column("started_at", UtcDateTime(), nullable=True),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
-        sa.Column("worker", exact_text(255), nullable=True),
+        sa.Column("worker", ExactText(255), nullable=True),
         sa.Column("worker_pid", sa.Integer(), nullable=True),
         sa.Column("error", LONG_TEXT, nullable=True),
         sa.Column("traceback", LONG_TEXT, nullable=True),

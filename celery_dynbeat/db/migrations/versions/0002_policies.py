@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.types import TypeEngine
 
-from celery_dynbeat.db.dialects import utc_now
-from celery_dynbeat.db.types import UtcDateTime, exact_text
+from celery_dynbeat.db.functions import utc_now
+from celery_dynbeat.db.types import ExactText, UtcDateTime
 
 revision = "0002"
 down_revision = "0001"
@@ -31,11 +31,11 @@ COLUMNS: tuple[tuple[str, TypeEngine[Any], str, str], ...] = (
     ),
     (
         "overlap",
-        exact_text(16),
+        ExactText(16),
         "overlap_known",
         "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')",
     ),
-    ("on_lost", exact_text(16), "on_lost_known", "on_lost IN ('record', 'rerun')"),
+    ("on_lost", ExactText(16), "on_lost_known", "on_lost IN ('record', 'rerun')"),
     (
         "pause_after_failures",
         sa.Integer(),
@@ -58,7 +58,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "dynbeat_owner",
-        sa.Column("owner", exact_text(255), nullable=False),
+        sa.Column("owner", ExactText(255), nullable=False),
         sa.PrimaryKeyConstraint("owner", name=op.f("pk_dynbeat_owner")),
         mariadb_charset="utf8mb4",
         mysql_charset="utf8mb4",

@@ -1,0 +1,94 @@
+"""MySQL and MariaDB. Source: MySQL's server error reference."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.sql.dml import Insert
+
+from celery_dynbeat.db.dialects.base import SCHEMA_LOCK, Capabilities, S
+
+_DELETE = """
+    DELETE {table}
+    FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id CHAR(36) PATH '$')) AS doomed
+    STRAIGHT_JOIN {table}
+      ON {table}.id = CAST(doomed.id AS CHAR(36) CHARACTER SET ascii) COLLATE ascii_bin
+"""
+
+
+class MySql(Capabilities):
+    """MySQL 8.0.22 and MariaDB 10.6, and later."""
+
+    # REPEATABLE READ locks gaps, and two beats would wait for each other's.
+    execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
+    # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
+    _transient = frozenset({1213, 1205, 1020})
+    # ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE
+    _read_only = frozenset({1290, 1792, 1836})
+
+    def configure(self, dbapi_connection: Any) -> None:
+        with dbapi_connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def read_clock(self, connection: Connection) -> datetime:
+        instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
+        return instant.replace(tzinfo=UTC)
+
+    def insert_new(self, table: Table) -> Insert:
+        return insert(table).prefix_with("IGNORE")
+
+    def insert_or_lock(self, table: Table) -> Insert:
+        key = {column.name: column for column in table.primary_key}
+        return mysql.insert(table).on_duplicate_key_update(key)
+
+    def latest(self, statement: S) -> S:
+        # At REPEATABLE READ only a locking read looks past the snapshot.
+        return statement.with_for_update(read=True)
+
+    def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
+        # Given a list of ids, InnoDB would rather scan a small table, and wait for what it meets.
+        statement = text(_DELETE.format(table=table.name))
+        connection.execute(statement, {"ids": json.dumps(list(ids))})
+
+    def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
+        # Of rows that are compared, InnoDB's optimizer makes no range.
+        (first, second), (first_key, second_key) = columns, key
+        return or_(first > first_key, and_(first == first_key, second > second_key))
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return _number(error) in self._transient
+
+    def is_read_only(self, error: DBAPIError) -> bool:
+        return _number(error) in self._read_only
+
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        # MariaDB compares what is written: a letter beyond ASCII may stand there as an escape.
+        written = {json.dumps(tag), json.dumps(tag, ensure_ascii=False)}
+        return or_(*(func.json_contains(column, text) == 1 for text in sorted(written)))
+
+    def lock_schema(self, connection: Connection) -> None:
+        # Data definition commits by itself here, so the lock belongs to the connection.
+        connection.execute(select(func.get_lock(SCHEMA_LOCK, 60)))
+
+    def unlock_schema(self, connection: Connection) -> None:
+        connection.execute(select(func.release_lock(SCHEMA_LOCK)))
+
+
+def _number(error: DBAPIError) -> int | None:
+    arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
+    return arguments[0] if arguments else None

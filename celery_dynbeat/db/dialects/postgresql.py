@@ -1,0 +1,59 @@
+"""PostgreSQL. Source: its appendix A, "Error Codes"."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Connection, Executable, Table, func, literal, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.sql.dml import Insert
+
+from celery_dynbeat.db.dialects.base import SCHEMA_LOCK, Capabilities
+
+CHANNEL = "dynbeat_change"
+
+
+class PostgreSql(Capabilities):
+    """PostgreSQL 13 and later."""
+
+    notifies = True
+    takes_rows_from_json = True
+    commits_statements = True
+    # serialization_failure, deadlock_detected, lock_not_available
+    _transient = frozenset({"40001", "40P01", "55P03"})
+
+    def read_clock(self, connection: Connection) -> datetime:
+        instant: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+        return instant.astimezone(UTC)
+
+    def insert_new(self, table: Table) -> Insert:
+        return postgresql.insert(table).on_conflict_do_nothing()
+
+    def insert_or_lock(self, table: Table) -> Insert:
+        new = postgresql.insert(table)
+        key = {column.name: new.excluded[column.name] for column in table.primary_key}
+        return new.on_conflict_do_update(index_elements=list(key), set_=key)
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return _sqlstate(error) in self._transient
+
+    def is_read_only(self, error: DBAPIError) -> bool:
+        # read_only_sql_transaction
+        return _sqlstate(error) == "25006"
+
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        return column.op("@>")(literal([tag], type_=postgresql.JSONB()))
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(SCHEMA_LOCK))))
+
+
+def notify_statement() -> Executable:
+    """Return the statement that wakes the listening beats when its transaction commits."""
+    return select(func.pg_notify(CHANNEL, ""))
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    # psycopg says sqlstate, psycopg2 pgcode.
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return state or ""

@@ -1,0 +1,80 @@
+"""SQLite. Source: its "Result and Error Codes" and "Transactions"."""
+
+import time
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Table,
+    exists,
+    func,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.sql.dml import Insert
+
+from celery_dynbeat.db.dialects.base import Capabilities
+
+#: Ten seconds in all.
+_WAL_TRIES, _WAL_PAUSE = 500, 0.02
+
+
+class Sqlite(Capabilities):
+    """SQLite 3.35 and later, in WAL mode: readers and the one writer do not wait for each other."""
+
+    embedded = True
+
+    def begin_write(self, session: Session) -> None:
+        # A write as the first statement takes the write lock at once, waiting for it as long as
+        # the busy timeout; a transaction that begins by reading fails when it comes to write.
+        session.execute(text("UPDATE dynbeat_schedule SET id = id WHERE 0 = 1"))
+
+    def configure(self, dbapi_connection: Any) -> None:
+        cursor = dbapi_connection.cursor()
+        cursor.execute("PRAGMA busy_timeout = 30000")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        _use_wal(cursor)
+        cursor.close()
+
+    def insert_new(self, table: Table) -> Insert:
+        return sqlite.insert(table).on_conflict_do_nothing()
+
+    def insert_or_lock(self, table: Table) -> Insert:
+        new = sqlite.insert(table)
+        key = {column.name: new.excluded[column.name] for column in table.primary_key}
+        return new.on_conflict_do_update(index_elements=list(key), set_=key)
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorname", "").startswith(
+            ("SQLITE_BUSY", "SQLITE_LOCKED"),
+        )
+
+    def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
+        items: FromClause = func.json_each(column).table_valued("value")
+        return exists(select(literal(1)).select_from(items).where(items.c.value == tag))
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _use_wal(cursor: Any) -> None:
+    """Switch the file to WAL, once for its life.
+
+    While others switch it or write, SQLite refuses without asking the busy timeout.
+    """
+    for tried in range(_WAL_TRIES):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except Exception as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if not name.startswith("SQLITE_BUSY") or tried == _WAL_TRIES - 1:
+                raise
+            time.sleep(_WAL_PAUSE)
+        else:
+            return

@@ -1,0 +1,61 @@
+"""What a process imports: memory and the time to its first message are mostly that."""
+
+import subprocess
+import sys
+
+import pytest
+
+import celery_dynbeat
+from celery_dynbeat import client, triggers
+
+LOAD = """
+import sys
+import celery_dynbeat.scheduler, celery_dynbeat.worker
+from celery_dynbeat.db.engine import Database
+Database({url!r}).capabilities
+print("\\n".join(sys.modules))
+"""
+
+
+def imported(url):
+    """Return the modules of a process that is ready to work on the database at ``url``."""
+    command = [sys.executable, "-c", LOAD.format(url=url)]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("url", "own", "others"),
+    [
+        ("postgresql+psycopg://host/name", "postgresql", ("mysql", "sqlite")),
+        ("sqlite:///file", "sqlite", ("mysql",)),
+    ],
+)
+def test_the_dialects_of_other_databases_are_not_imported(url, own, others):
+    modules = imported(url)
+
+    assert f"sqlalchemy.dialects.{own}" in modules
+    assert not {f"sqlalchemy.dialects.{other}" for other in others} & modules
+
+
+def test_alembic_is_imported_by_who_looks_after_the_schema_alone():
+    assert "alembic" not in imported("postgresql+psycopg://host/name")
+
+
+@pytest.mark.parametrize("package", [celery_dynbeat, client, triggers])
+def test_every_public_name_is_there_when_it_is_asked_for(package):
+    assert all(getattr(package, name) for name in package.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nobody'"):
+        _ = package.nobody
+
+
+def test_the_command_line_of_celery_imports_no_database():
+    command = [sys.executable, "-c", "import celery_dynbeat.cli, sys; print(*sys.modules)"]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    assert "celery_dynbeat.cli" in modules
+    assert "sqlalchemy" not in modules
+
+
+@pytest.mark.parametrize("spec", ["rrule", "solar", "any_of", "excluding"])
+def test_beat_imports_only_the_triggers_that_somebody_has(spec):
+    assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")
