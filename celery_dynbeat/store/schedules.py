@@ -23,6 +23,8 @@ from celery_dynbeat.errors import ScheduleExistsError
 from celery_dynbeat.store.rows import whole
 from celery_dynbeat.store.runs import unlink
 
+#: Made once: to make it with its values takes longer than to have it answered.
+_INSERT = insert(SCHEDULES)
 #: Rows of one statement: driver and server hold them several times, each with its payload.
 INSERTED_AT_ONCE = 500
 
@@ -41,7 +43,7 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
     """Insert one schedule and return its id. Raises ScheduleExistsError when the name is taken."""
     try:
         with session.begin_nested():
-            result = session.execute(insert(Schedule).values(**values))
+            result = session.execute(_INSERT, values)
     except IntegrityError as error:
         owner, name = values["owner"], values["name"]
         # A locking read: the caller's snapshot may be older than the row that stands in the way.
