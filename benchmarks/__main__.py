@@ -15,6 +15,7 @@ from rich.console import Console
 
 from benchmarks.bench import Bench, Part
 from benchmarks.figures import Results, table
+from benchmarks.page import page
 from benchmarks.parts import EVERYWHERE, NAMES, chosen
 from benchmarks.services import COMBINATIONS, Services
 
@@ -23,7 +24,7 @@ TABLE_WIDTH = 180
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that were asked for, print their table, and write JSON and plots."""
+    """Run the parts that were asked for, print their table, and write page, JSON and plots."""
     asked = _arguments(arguments)
     console = Console()
     if not console.is_terminal:
@@ -54,10 +55,14 @@ def _measure(part: Part, bench: Bench, console: Console) -> bool:
     return True
 
 
-def _keep(results: Results, out: Path | None) -> None:
+def _keep(measured: Results, out: Path | None) -> None:
+    """Write what was measured over what was there; other parts keep their results."""
     if out is None:
         return
-    results.write(out / "results.json")
+    file = out / "results.json"
+    results = measured.over(Results.read(file), parts=NAMES)
+    results.write(file)
+    (out / "README.md").write_text(page(results.figures))
     # Matplotlib takes a second to import, and a run without plots should not need it.
     from benchmarks.plots import draw  # noqa: PLC0415
 
@@ -73,7 +78,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", choices=[[], *NAMES], metavar="part")
     parser.add_argument("--on", default="postgresql-redis")
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, help=f"a folder for JSON and plots, such as {RESULTS}")
+    parser.add_argument("--out", type=Path, help=f"for page, JSON and plots, such as {RESULTS}")
     return parser.parse_args(arguments)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.figures import Figure, Results
+from benchmarks.figures import Figure, Results, machine
 from benchmarks.services import Services, Site
 
 T = TypeVar("T")
@@ -48,8 +49,9 @@ class Bench:
         bounds = {"must", "aim"}
         if not self.is_reference:
             fields = {key: value for key, value in fields.items() if key not in bounds}
-        figure = Figure(part=part, what=what, services=str(self.services), **fields)
-        self._results.figures.append(figure)
+        measured = {"day": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine()}
+        on = {"services": str(self.services), **measured}
+        self._results.figures.append(Figure(part=part, what=what, **on, **fields))
 
     def series(self, name: str, points: Any) -> None:
         """Keep points for a plot, as JSON takes them."""

@@ -3,10 +3,10 @@
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from rich.table import Table
 
@@ -55,6 +55,9 @@ class Figure:
     aim: Bound | None = None
     services: str = ""
     note: str = ""
+    #: The day on which it was measured, and on what.
+    day: str = ""
+    machine: str = ""
 
     @property
     def verdict(self) -> str:
@@ -68,20 +71,38 @@ class Figure:
 
 @dataclass(slots=True)
 class Results:
-    """All figures of one run, and by name the series of points that plots are drawn from."""
+    """Figures, and by name the series of points that plots are drawn from.
+
+    A series is called after its services, a slash, and what it is.
+    """
 
     figures: list[Figure] = field(default_factory=list)
     series: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return what was written there; nothing when there is no such file."""
+        if not path.exists():
+            return cls()
+        content = json.loads(path.read_text())
+        return cls([_figure(each) for each in content["figures"]], content["series"])
+
+    def over(self, before: "Results", *, parts: Sequence[str]) -> "Results":
+        """Return these results, and of those ``before`` what was not measured anew.
+
+        A part is measured as a whole, on its services; ``parts`` are all, in their order.
+        """
+        measured = {(figure.part, figure.services) for figure in self.figures}
+        kept = [each for each in before.figures if (each.part, each.services) not in measured]
+        figures = [*kept, *self.figures]
+        services = list(dict.fromkeys(figure.services for figure in figures))
+        figures.sort(key=lambda each: (services.index(each.services), parts.index(each.part)))
+        return Results(figures, {**before.series, **self.series})
+
     def write(self, path: Path) -> None:
-        """Write everything as JSON, with what it was measured on."""
+        """Write everything as JSON."""
         content = {
-            "machine": {
-                "cores": os.cpu_count(),
-                "processor": platform.machine(),
-                "python": platform.python_version(),
-            },
-            "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures],
+            "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures]
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         # Some have thousands of points: each is a line of its own.
@@ -89,6 +110,17 @@ class Results:
         series = ",\n".join(lines)
         head = json.dumps(content, indent=1).removesuffix("\n}")
         path.write_text(f'{head},\n "series": {{\n{series}\n }}\n}}\n')
+
+
+def _figure(written: Mapping[str, Any]) -> Figure:
+    given = {name: value for name, value in written.items() if name != "verdict"}
+    bounds = {name: given[name] and Bound(**given[name]) for name in ("must", "aim")}
+    return Figure(**{**given, **bounds})
+
+
+def machine() -> str:
+    """Return what figures of this process are measured on."""
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
 def table(figures: Sequence[Figure], *, title: str) -> Table:
