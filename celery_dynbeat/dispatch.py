@@ -5,7 +5,8 @@
                       -> when nothing due is left behind: a batch of a backfill, likewise
 
 A pass behind a sleep, which ended at a fire time or because a change was told, claims before it
-asks for the agenda; when there was something to claim, the next pass asks.
+asks for the agenda; when there was something to claim, the next pass asks. While the database
+answers a confirm the next batch is claimed, but not published; before beat sleeps, all is answered.
 
 A crash leaves, by where it strikes:
 
@@ -30,6 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.backfill import go_on
+from celery_dynbeat.beside import AtOnce, Jobs
 from celery_dynbeat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
@@ -56,7 +58,10 @@ def _nothing(point: str) -> None:
 
 
 class Dispatcher:
-    """Makes passes. ``reached`` is called with the name of each point at which a crash matters."""
+    """Makes passes. ``reached`` is called with the name of each point at which a crash matters.
+
+    Confirms are made ``beside`` the next claim; without it, before that.
+    """
 
     def __init__(
         self,
@@ -66,12 +71,14 @@ class Dispatcher:
         clock: Clock,
         settings: Settings,
         reached: Callable[[str], None] = _nothing,
+        beside: Jobs | None = None,
     ) -> None:
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._settings = settings
         self._reached = reached
+        self._beside = beside or AtOnce()
         self._heavy: frozenset[str] = frozenset()
         self._backlog = False
         self._lookout = Lookout(database=database, interval=settings.poll_interval)
@@ -87,10 +94,13 @@ class Dispatcher:
         """
         self._publisher.connect()
         try:
-            return self._run_pass()
+            pause = self._run_pass()
+            if pause > NOW:
+                self._beside.settle()
         except SQLAlchemyError:
             self.cut_off()
             raise
+        return pause
 
     def look_everywhere(self) -> None:
         """Let the next pass look where nothing was due, as one each dynbeat_poll_interval does."""
@@ -99,6 +109,10 @@ class Dispatcher:
     def told_of_change(self) -> None:
         """Let the next pass claim what is due by now, and the one behind it look everywhere."""
         self._lookout.told_of_change()
+
+    def close(self) -> None:
+        """Wait for what is being confirmed."""
+        self._beside.close()
 
     def cut_off(self) -> None:
         """Note that the database was away."""
@@ -154,6 +168,8 @@ class Dispatcher:
         return claimed.rows
 
     def _republish_overdue(self, now: datetime) -> int:
+        # What is just being confirmed is not overdue.
+        self._beside.settle()
         since = self._lookout.front.overdue
         taken, overdue = self._database.run(
             partial(take_overdue, now=now, settings=self._settings, since=since),
@@ -176,12 +192,17 @@ class Dispatcher:
     def _send(self, outgoing: Sequence[Outgoing], event: Event) -> None:
         if not outgoing:
             return
+        # Behind a confirm that failed nothing more is sent: the database is away.
+        self._beside.settle()
         published = self._publisher.publish(outgoing)
         self._reached("published")
         # The schedule first: its fault is plain then, whatever becomes of beat in between.
         for run in (run for run in outgoing if run.run_id in published.refused):
             self._set_aside(run, published.refused[run.run_id])
-        self._database.run_alone(lambda session: self._confirm(session, outgoing, published))
+        confirm = partial(
+            self._confirm, outgoing=outgoing, published=published, now=self._clock.now()
+        )
+        self._beside.begin(partial(self._database.run_alone, confirm))
         logger.info(
             "%s %s of %s",
             event.replace("_", " "),
@@ -196,10 +217,11 @@ class Dispatcher:
     def _confirm(
         self,
         session: Session,
+        *,
         outgoing: Sequence[Outgoing],
         published: Published,
+        now: datetime,
     ) -> None:
-        now = self._clock.now()
         sent = set(published.sent)
         alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
         for run in outgoing:

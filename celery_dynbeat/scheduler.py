@@ -22,6 +22,7 @@ from celery.beat import Scheduler
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat import beat_schedule
+from celery_dynbeat.beside import AtOnce, Beside
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.dispatch import Dispatcher
@@ -170,6 +171,8 @@ class _Parts:
             clock=context.clock,
             settings=context.settings,
             reached=reached,
+            # One writer at a time has nobody to wait beside.
+            beside=AtOnce() if context.database.capabilities.embedded else Beside(),
         )
         self._heartbeat = Heartbeat(
             database=context.database,
@@ -210,6 +213,7 @@ class _Parts:
 
     def close(self) -> None:
         self._listener.stop()
+        self._dispatcher.close()
         self._publisher.close()
         self._heartbeat.leave()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
