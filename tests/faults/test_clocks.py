@@ -211,7 +211,7 @@ def deliver_again(dynbeat, run, begin):
     def body(self):
         begin(self.request.id)
 
-    task = dynbeat.context.app.task(body, name=run.task, bind=True)
+    task = dynbeat.context.app.task(body, name=run.task, bind=True, shared=False)
     outcomes = Outcomes(dynbeat.context, "w2@test")
     Admission(dynbeat.context, "w2@test", outcomes).guard(task)
     again = {"redelivered": True}
