@@ -49,7 +49,11 @@ class Bench:
         bounds = {"must", "aim"}
         if not self.is_reference:
             fields = {key: value for key, value in fields.items() if key not in bounds}
-        measured = {"day": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine()}
+        measured = {
+            "day": f"{datetime.now(UTC):%Y-%m-%d}",
+            "machine": machine(),
+            "scale": self.scale,
+        }
         on = {"services": str(self.services), **measured}
         self._results.figures.append(Figure(part=part, what=what, **on, **fields))
 

@@ -58,6 +58,7 @@ class Figure:
     #: The day on which it was measured, and on what.
     day: str = ""
     machine: str = ""
+    scale: float = 1
 
     @property
     def verdict(self) -> str:
@@ -96,7 +97,8 @@ class Results:
         kept = [each for each in before.figures if (each.part, each.services) not in measured]
         figures = [*kept, *self.figures]
         services = list(dict.fromkeys(figure.services for figure in figures))
-        figures.sort(key=lambda each: (services.index(each.services), parts.index(each.part)))
+        order = [*parts, *(each.part for each in figures)]
+        figures.sort(key=lambda each: (services.index(each.services), order.index(each.part)))
         return Results(figures, {**before.series, **self.series})
 
     def write(self, path: Path) -> None:

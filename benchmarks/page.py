@@ -23,9 +23,14 @@ def page(figures: Sequence[Figure]) -> str:
 
 
 def _section(services: str, figures: Sequence[Figure]) -> str:
-    machines = sorted({f"{figure.day}, {figure.machine}" for figure in figures if figure.day})
+    machines = sorted({_measured(figure) for figure in figures if figure.day})
     head = f"\n## {services}\n\nMeasured on: {'; '.join(machines)}.\n\n"
     return head + COLUMNS + "".join(map(_row, figures))
+
+
+def _measured(figure: Figure) -> str:
+    size = "" if figure.scale == 1 else f", at {figure.scale:g} of the size"
+    return f"{figure.day}, {figure.machine}{size}"
 
 
 def _row(figure: Figure) -> str:

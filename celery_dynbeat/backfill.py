@@ -66,7 +66,7 @@ def go_on(session: Session, *, now: datetime, settings: Settings) -> tuple[int, 
     else:
         try:
             outgoing = _go_on(session, backfill, schedule, now=now, settings=settings)
-        except SQLAlchemyError:
+        except (SQLAlchemyError, ImportError):
             raise
         # Damaged text, a zone that vanished: this schedule's trouble alone.
         except Exception as error:  # noqa: BLE001

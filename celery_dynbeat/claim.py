@@ -101,6 +101,9 @@ def _decided(
         try:
             limit = min(left, CATCH_UP_BATCH)
             _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy)
+        except ImportError:
+            # This process cannot load what it needs: no row's trouble, and no row is to be lost.
+            raise
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
@@ -131,6 +134,8 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
             fire_at = first_fire(rule, now=now, last_run_at=row.last_run_at)
             moved = _moved(row, rule, Plan(next_fire_at=fire_at), now)
             claimed.changes.append({**moved, "trigger_kind": rule.trigger.kind})
+        except ImportError:
+            raise
         # As above: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)

@@ -6,7 +6,8 @@
 
 A pass behind a sleep, which ended at a fire time or because a change was told, claims before it
 asks for the agenda; when there was something to claim, the next pass asks. While the database
-answers a confirm the next batch is claimed, but not published; before beat sleeps, all is answered.
+answers a confirm the next batch is claimed, but not published, unless a claim would have to know
+its answer; before beat sleeps, all is answered.
 
 A crash leaves, by where it strikes:
 
@@ -60,7 +61,8 @@ def _nothing(point: str) -> None:
 class Dispatcher:
     """Makes passes. ``reached`` is called with the name of each point at which a crash matters.
 
-    Confirms are made ``beside`` the next claim; without it, before that.
+    Confirms are made ``beside`` the next claim; without it, before that. ``poll_interval`` is that
+    of the settings where none is given.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Dispatcher:
         settings: Settings,
         reached: Callable[[str], None] = _nothing,
         beside: Jobs | None = None,
+        poll_interval: timedelta | None = None,
     ) -> None:
         self._database = database
         self._publisher = publisher
@@ -81,7 +84,7 @@ class Dispatcher:
         self._beside = beside or AtOnce()
         self._heavy: frozenset[str] = frozenset()
         self._backlog = False
-        self._lookout = Lookout(database=database, interval=settings.poll_interval)
+        self._lookout = Lookout(database=database, interval=poll_interval or settings.poll_interval)
         self._rounds = Rounds(
             database=database, publisher=publisher, clock=clock, settings=settings
         )
@@ -94,13 +97,10 @@ class Dispatcher:
         """
         self._publisher.connect()
         try:
-            pause = self._run_pass()
-            if pause > NOW:
-                self._beside.settle()
+            return self._run_pass()
         except SQLAlchemyError:
             self.cut_off()
             raise
-        return pause
 
     def look_everywhere(self) -> None:
         """Let the next pass look where nothing was due, as one each dynbeat_poll_interval does."""
@@ -119,6 +119,8 @@ class Dispatcher:
         self._rounds.cut_off()
 
     def _run_pass(self) -> timedelta:
+        # Before anything is claimed.
+        self._beside.check()
         now = self._clock.now()
         self._backlog = False
         if self._lookout.expects_due(now) and self._dispatch_due(now):
@@ -137,6 +139,7 @@ class Dispatcher:
             self._rounds.prune(now)
         if moved:
             return NOW
+        self._beside.settle()
         next_round = [at - now for at in (self._rounds.next_at,) if at is not None]
         return min([self._lookout.rest(todo, now), *next_round])
 
@@ -192,8 +195,7 @@ class Dispatcher:
     def _send(self, outgoing: Sequence[Outgoing], event: Event) -> None:
         if not outgoing:
             return
-        # Behind a confirm that failed nothing more is sent: the database is away.
-        self._beside.settle()
+        failed = self._settle()
         published = self._publisher.publish(outgoing)
         self._reached("published")
         # The schedule first: its fault is plain then, whatever becomes of beat in between.
@@ -203,6 +205,9 @@ class Dispatcher:
             self._confirm, outgoing=outgoing, published=published, now=self._clock.now()
         )
         self._beside.begin(partial(self._database.run_alone, confirm))
+        if any(run.overlap != "allow" for run in outgoing):
+            # A claim takes a run without sent_at for one that waits behind another.
+            self._beside.settle()
         logger.info(
             "%s %s of %s",
             event.replace("_", " "),
@@ -213,6 +218,21 @@ class Dispatcher:
         if logger.isEnabledFor(logging.DEBUG):
             for run in outgoing:
                 logger.debug("sent run %s of %r (%s)", run.run_id, run.name, run.task)
+
+        if failed is not None:
+            raise failed
+
+    def _settle(self) -> Exception | None:
+        """Wait for the last confirm and return what it raised.
+
+        What has been claimed since is sent all the same: it needs no database, and has no time.
+        """
+        try:
+            self._beside.settle()
+        # Of whatever kind: it is raised when the runs at hand are out.
+        except Exception as error:  # noqa: BLE001
+            return error
+        return None
 
     def _confirm(
         self,

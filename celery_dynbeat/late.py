@@ -10,11 +10,18 @@ from importlib import import_module
 from typing import Any
 
 
-def exports(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of ``package``: ``names`` are those of each of its modules."""
+def exports(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of ``package``.
+
+    ``names`` are those of each of its modules. The modules can be asked for, too.
+    """
     modules = {name: module for module, held in names.items() for name in held}
 
     def get(name: str) -> Any:
+        if name in names:
+            return import_module(f"{package}.{name}")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = getattr(import_module(f"{package}.{modules[name]}"), name)
@@ -22,4 +29,7 @@ def exports(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str],
         setattr(sys.modules[package], name, found)
         return found
 
-    return get
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *names, *modules})
+
+    return get, listed

@@ -109,7 +109,12 @@ class DatabaseScheduler(Scheduler):
     def _pass(self) -> timedelta:
         try:
             if self._parts is None:
-                self._parts = _Parts(self._context, self._wake.set, self.reached)
+                self._parts = _Parts(
+                    self._context,
+                    self._wake.set,
+                    self.reached,
+                    poll_interval=timedelta(seconds=self.max_interval),
+                )
                 if self._failures:
                     self._parts.cut_off()
             pause = self._parts.run()
@@ -161,6 +166,8 @@ class _Parts:
         context: Context,
         wake: Callable[[], None],
         reached: Callable[[str], None],
+        *,
+        poll_interval: timedelta,
     ) -> None:
         context.prepare()
         beat_schedule.sync(context)
@@ -171,8 +178,8 @@ class _Parts:
             clock=context.clock,
             settings=context.settings,
             reached=reached,
-            # One writer at a time has nobody to wait beside.
-            beside=AtOnce() if context.database.capabilities.embedded else Beside(),
+            beside=Beside() if context.database.serves_threads else AtOnce(),
+            poll_interval=poll_interval,
         )
         self._heartbeat = Heartbeat(
             database=context.database,
@@ -213,7 +220,7 @@ class _Parts:
 
     def close(self) -> None:
         self._listener.stop()
-        self._dispatcher.close()
         self._publisher.close()
+        self._dispatcher.close()
         self._heartbeat.leave()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})

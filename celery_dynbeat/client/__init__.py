@@ -88,4 +88,4 @@ _WHERE = {
 }
 
 if not TYPE_CHECKING:
-    __getattr__ = exports(__name__, _WHERE)
+    __getattr__, __dir__ = exports(__name__, _WHERE)

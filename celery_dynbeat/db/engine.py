@@ -84,6 +84,12 @@ class Database:
             raise ConfigurationError(str(error)) from error
 
     @property
+    def serves_threads(self) -> bool:
+        """Whether two threads may write at once, each on a connection of its own."""
+        pools = (QueuePool, NullPool)
+        return not self.capabilities.embedded and isinstance(self.engine.pool, pools)
+
+    @property
     def shown_url(self) -> str:
         """The URL without its password, for banners and logs."""
         # What follows the "?" may hold a password too, or a key.

@@ -43,7 +43,8 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
     """Insert one schedule and return its id. Raises ScheduleExistsError when the name is taken."""
     try:
         with session.begin_nested():
-            result = session.execute(_INSERT, values)
+            # The caller's session may choose its database by the class.
+            result = session.execute(_INSERT, values, bind_arguments={"mapper": Schedule})
     except IntegrityError as error:
         owner, name = values["owner"], values["name"]
         # A locking read: the caller's snapshot may be older than the row that stands in the way.

@@ -5,7 +5,8 @@ The kinds that most applications have none of are imported with the first trigge
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 
@@ -75,8 +76,18 @@ def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
     return trigger
 
 
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Let what keeps a module from being read be an ImportError: it says nothing about a text."""
+    try:
+        yield
+    except OSError as error:
+        raise ImportError(f"a kind of trigger cannot be loaded: {error}") from error
+
+
 def _check_fires(trigger: Trigger) -> None:
-    from celery_dynbeat.triggers.composite import Composite  # noqa: PLC0415 - as said above
+    with _importing():
+        from celery_dynbeat.triggers.composite import Composite  # noqa: PLC0415 - as said above
 
     if isinstance(trigger, Composite):
         trigger.check_fires()
@@ -124,25 +135,29 @@ def _parse_once(spec: str, _timezone: str | None) -> Trigger:
 
 
 def _parse_any_of(spec: str, timezone: str | None) -> Trigger:
-    from celery_dynbeat.triggers.any_of import parse_any_of  # noqa: PLC0415
+    with _importing():
+        from celery_dynbeat.triggers.any_of import parse_any_of  # noqa: PLC0415
 
     return parse_any_of(spec, timezone, read=_read_part)
 
 
 def _parse_excluding(spec: str, timezone: str | None) -> Trigger:
-    from celery_dynbeat.triggers.excluding import parse_excluding  # noqa: PLC0415
+    with _importing():
+        from celery_dynbeat.triggers.excluding import parse_excluding  # noqa: PLC0415
 
     return parse_excluding(spec, timezone, read=_read_part)
 
 
 def _parse_rrule(spec: str, timezone: str | None) -> Trigger:
-    from celery_dynbeat.triggers.rrule import RRule  # noqa: PLC0415
+    with _importing():
+        from celery_dynbeat.triggers.rrule import RRule  # noqa: PLC0415
 
     return RRule(spec, timezone=timezone)
 
 
 def _parse_solar(spec: str, _timezone: str | None) -> Trigger:
-    from celery_dynbeat.triggers.solar import Solar  # noqa: PLC0415
+    with _importing():
+        from celery_dynbeat.triggers.solar import Solar  # noqa: PLC0415
 
     words = spec.split()
     try:

@@ -1,13 +1,19 @@
 """A confirm that is answered late: what beat does meanwhile, and what it does not."""
 
+import threading
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import AssertionPool, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
+from celery_dynbeat import Every, Once
+from celery_dynbeat.beside import Beside
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.dispatch import Dispatcher
+from celery_dynbeat.store import agenda, runs
 from celery_dynbeat.testing import RecordingPublisher
-from tests.support.applications import MINUTELY
+from tests.support.applications import MINUTELY, application
 
 MINUTE = timedelta(minutes=1)
 BATCH = 2
@@ -19,11 +25,15 @@ class Late:
 
     def __init__(self):
         self.begun = None
-        self.away = False
+        self.away = self.answered = False
 
     def begin(self, job):
         self.settle()
         self.begun = job
+
+    def check(self):
+        if self.answered:
+            self.settle()
 
     def settle(self):
         job, self.begun = self.begun, None
@@ -58,14 +68,24 @@ def dispatcher(mine, clock, outlet, late):
     for name in NAMES:
         mine.create(name, task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
+    return made(mine, clock, outlet, late)
+
+
+def made(mine, clock, outlet, beside):
     context = mine._context
     return Dispatcher(
         database=context.database,
         publisher=outlet,
         clock=clock,
         settings=context.settings,
-        beside=late,
+        beside=beside,
     )
+
+
+def idle(dispatcher):
+    """Make passes until beat would sleep."""
+    while dispatcher.run_pass() <= timedelta(0):
+        pass
 
 
 def states(mine):
@@ -88,36 +108,111 @@ def test_the_next_batch_is_claimed_before_the_answer_and_sent_behind_it(
 
 
 def test_all_is_answered_before_beat_sleeps(mine, dispatcher, late):
-    while dispatcher.run_pass() == timedelta(0):
-        pass
+    idle(dispatcher)
 
     assert late.begun is None
     assert states(mine) == ["sent"] * len(NAMES)
 
 
-def test_behind_a_confirm_that_failed_nothing_more_is_sent_and_nothing_is_lost(
+def test_what_was_claimed_behind_a_confirm_that_failed_goes_out_and_nothing_is_lost(
     mine, dispatcher, outlet, late, clock
 ):
     dispatcher.run_pass()
     late.away = True
     with pytest.raises(OperationalError):
         dispatcher.run_pass()
-    assert len(outlet.sent) == BATCH
+    assert sorted(run.name for run in outlet.sent) == NAMES
     assert states(mine) == ["pending"] * len(NAMES)
     late.away = False
 
     clock.advance(mine._context.settings.dispatch_timeout)
-    while dispatcher.run_pass() == timedelta(0):
-        pass
+    idle(dispatcher)
 
     assert states(mine) == ["sent"] * len(NAMES)
     assert {run.run_id for run in outlet.sent} == {run.id for run in mine.runs()}
 
 
-def test_what_is_being_confirmed_is_not_taken_for_overdue(mine, dispatcher, outlet, clock):
+def test_nothing_is_claimed_behind_a_confirm_that_is_known_to_have_failed(
+    mine, dispatcher, outlet, late
+):
     dispatcher.run_pass()
-    clock.advance(mine._context.settings.dispatch_timeout)
-    while dispatcher.run_pass() == timedelta(0):
-        pass
+    late.away = late.answered = True
+    with pytest.raises(OperationalError):
+        dispatcher.run_pass()
 
-    assert sorted(run.name for run in outlet.sent) == NAMES
+    assert states(mine) == ["pending"] * BATCH
+    assert len(outlet.sent) == BATCH
+
+
+def test_a_pass_whose_confirm_failed_is_no_sign_that_the_database_is_back(
+    mine, dispatcher, late, monkeypatch
+):
+    idle(dispatcher)
+    looks, read = [], agenda.read
+    monkeypatch.setattr(agenda, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
+    mine.run_now("a")
+    late.away = True
+    dispatcher.told_of_change()
+    with pytest.raises(OperationalError):
+        idle(dispatcher)
+    late.away, before = False, len(looks)
+
+    dispatcher.run_pass()
+
+    assert len(looks) > before
+
+
+def test_what_is_being_confirmed_is_not_taken_for_overdue(mine, dispatcher, outlet, late, clock):
+    mine.delete("c")
+    dispatcher.run_pass()
+    assert late.begun
+    # Nothing else is due then, whose sending would wait for the answer.
+    for name in ("a", "b"):
+        mine.update(name, trigger=Once(clock.now() + timedelta(days=1)), on_lost="record")
+    dispatcher.look_everywhere()
+    clock.advance(mine._context.settings.dispatch_timeout)
+    idle(dispatcher)
+
+    assert sorted(run.name for run in outlet.sent) == ["a", "b"]
+
+
+def test_a_run_in_the_air_is_none_that_waits_behind_another(limited, clock, outlet, late):
+    mine = limited().schedules.for_owner("user:42")
+    mine.create("n", task="t", trigger=Every(1), overlap="buffer_one")
+    dispatcher = made(mine, clock, outlet, late)
+    clock.advance(timedelta(seconds=1.95))
+    dispatcher.run_pass()
+    clock.advance(timedelta(seconds=0.1))
+    idle(dispatcher)
+
+    assert states(mine) == ["pending", "sent"]
+
+
+def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
+    with application(postgresql_url) as dynbeat:
+        assert dynbeat.context.database.serves_threads
+        mine = dynbeat.schedules.for_owner("user:42")
+        mine.create("n", task="t", trigger=Every(1))
+        beside = Beside()
+        threads, confirm = set(), runs.mark_sent
+        clock = dynbeat.context.clock
+        dispatcher = made(mine, clock, RecordingPublisher(), beside)
+        with pytest.MonkeyPatch.context() as patched:
+
+            def marked(*given, **named):
+                threads.add(threading.current_thread().name)
+                return confirm(*given, **named)
+
+            patched.setattr(runs, "mark_sent", marked)
+            for _ in range(20):
+                clock.advance(timedelta(seconds=1))
+                idle(dispatcher)
+        dispatcher.close()
+
+    assert threads == {"dynbeat-beside"}
+
+
+@pytest.mark.parametrize("pool", [StaticPool, AssertionPool])
+def test_threads_that_would_share_a_connection_do_not_write_at_once(postgresql_url, pool):
+    engine = create_engine(postgresql_url, poolclass=pool)
+    assert not Database(engine=engine).serves_threads

@@ -1,11 +1,13 @@
 """One bad row hurts nobody else, and a row typed by hand works."""
 
+import sys
 from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron
+from celery_dynbeat import Cron, RRule
 from celery_dynbeat.store import due
+from celery_dynbeat.triggers import parse
 from tests.support.applications import MINUTELY, START, execute
 
 DAMAGES = {
@@ -108,3 +110,22 @@ def test_an_error_of_the_broker_does_not_undo_an_edit_made_since(dynbeat, mine):
 
     assert not changed
     assert (mine.get("n").error, mine.get("n").next_run_at) == (None, START + MINUTELY.interval)
+
+
+def test_a_kind_that_this_process_cannot_load_is_no_fault_of_the_schedule(
+    mine, clock, beat, sent, monkeypatch
+):
+    mine.create("n", task="t", trigger=RRule("FREQ=MINUTELY"))
+    clock.advance(timedelta(minutes=1))
+    for cached in (parse._parse, parse._parse_whole):
+        cached.cache_clear()
+    with monkeypatch.context() as replaced:
+        # As while an upgrade replaces the files of a running beat.
+        replaced.setitem(sys.modules, "celery_dynbeat.triggers.rrule", None)
+        with pytest.raises(ImportError):
+            beat.tick()
+
+    beat.run_until_idle()
+
+    assert [run.name for run in sent] == ["n"]
+    assert mine.get("n").error is None

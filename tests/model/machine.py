@@ -130,8 +130,7 @@ class Machine:
     # Beats
 
     def _idle_beat(self, world: World, index: int) -> Iterator[Move]:
-        if world.plan.life == "enabled" and world.plan.next_fire < world.time + 2 - self.fires:
-            yield from self._claim(world, index)
+        yield from self._claim(world, index)
         for fire, row in self._rows(world):
             if row.overdue:
                 after, message = self.steps.sweep(world.plan, row)
@@ -153,6 +152,8 @@ class Machine:
 
     def _claim(self, world: World, index: int) -> Iterator[Move]:
         shift = 2 - self.fires
+        if world.plan.life != "enabled" or world.plan.next_fire >= world.time + shift:
+            return
         present = (*(False,) * shift, *(row is not None for row in world.rows))
         plan, fires = self.steps.claim(world.plan, present, world.time + shift)
         rows, messages = world.rows, []
@@ -160,7 +161,9 @@ class Machine:
             rows = _with(rows, fire - shift, Row(Status.PENDING, overdue=True))
             messages.append(Message(fire - shift, 0, 0))
         claimed = world._replace(plan=plan, rows=rows)
-        yield Move("claim", True, self._beat(claimed, index, Beat(tuple(messages))))
+        # What it has published before may still wait for its confirm.
+        beat = Beat(tuple(messages), world.beats[index].published)
+        yield Move("claim", True, self._beat(claimed, index, beat))
         # Beat dies, or the answer to its commit is lost.
         yield from self._fault("beat does not see its commit", claimed)
 
@@ -171,7 +174,10 @@ class Machine:
             sent = self._queue(world, message)
             yield Move(f"publish {message.fire}", True, self._beat(sent, index, published))
         else:
+            yield from self._claim(world, index)
+        if beat.published:
             yield Move("confirm", True, self._confirmed(world, index, beat))
+            yield from self._fault("confirm fails", self._beat(world, index, Beat(beat.outbox)))
         yield from self._fault("beat dies", self._beat(world, index, Beat()))
 
     def _confirmed(self, world: World, index: int, beat: Beat) -> World:
@@ -179,7 +185,7 @@ class Machine:
             row = world.rows[fire]
             if row is not None:
                 world = self._row(world, fire, self.steps.confirm(world.plan, row, after))
-        return self._beat(world, index, Beat())
+        return self._beat(world, index, Beat(beat.outbox))
 
     # The broker
 

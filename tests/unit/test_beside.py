@@ -5,6 +5,8 @@ import threading
 import pytest
 
 from celery_dynbeat.beside import AtOnce, Beside
+from celery_dynbeat.events import Event
+from tests.support.waiting import wait_until
 
 
 class AwayError(Exception):
@@ -57,7 +59,27 @@ def test_what_a_job_raises_is_raised_once_by_who_asks_next(beside, ask):
     beside.settle()
 
 
-def test_the_end_waits_for_a_job_and_hears_no_error():
+def test_what_a_job_has_raised_is_there_to_see_without_a_wait(beside):
+    answered = threading.Event()
+
+    def job():
+        assert answered.wait(10)
+        fail()
+
+    beside.begin(job)
+    beside.check()
+    answered.set()
+    with pytest.raises(AwayError):
+        wait_for_error(beside)
+
+    beside.check()
+
+
+def wait_for_error(beside):
+    wait_until(lambda: beside.check() is not None, within=5, message="no error came")
+
+
+def test_the_end_waits_for_a_job_and_tells_of_its_error(caplog):
     beside, answered, done = Beside(), threading.Event(), []
 
     def job():
@@ -70,6 +92,17 @@ def test_the_end_waits_for_a_job_and_hears_no_error():
     beside.close()
 
     assert done
+    assert [record.event for record in caplog.records] == [Event.CONFIRM_UNKNOWN]
+
+
+def test_the_end_does_not_wait_for_ever(caplog, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.beside.CLOSES_WITHIN", 0.05)
+    beside, answered = Beside(), threading.Event()
+    beside.begin(lambda: answered.wait(10) and None)
+    beside.close()
+    answered.set()
+
+    assert [record.event for record in caplog.records] == [Event.CONFIRM_UNKNOWN]
 
 
 def test_at_once_is_done_before_it_goes_on():
@@ -79,5 +112,6 @@ def test_at_once_is_done_before_it_goes_on():
     with pytest.raises(AwayError):
         at_once.begin(fail)
 
+    at_once.check()
     at_once.settle()
     at_once.close()

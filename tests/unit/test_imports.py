@@ -46,6 +46,12 @@ def test_every_public_name_is_there_when_it_is_asked_for(package):
     assert all(getattr(package, name) for name in package.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nobody'"):
         _ = package.nobody
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_the_modules_of_a_package_can_be_asked_for():
+    code = "import celery_dynbeat as d; print(d.triggers.rrule.RRule, d.client.owner, d.scheduler)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_command_line_of_celery_imports_no_database():
