@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Protocol
 
-from celery_dynbeat.events import Event
+from celery_dynbeat import events
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +48,40 @@ class AtOnce:
         """There is nothing to wait for."""
 
 
+class _Begun:
+    """A job that is done elsewhere."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._ended = Event()
+        self._error: BaseException | None = None
+
+    def do(self) -> None:
+        try:
+            self._job()
+        # Of whatever kind: it is raised again where somebody waits for it.
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+        self._ended.set()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, seconds: float | None = None) -> None:
+        if not self._ended.wait(seconds):
+            raise TimeoutError(f"no answer within {seconds:g} s")
+        if self._error is not None:
+            raise self._error
+
+
 class Beside:
     """Does each job in a thread of its own: worth it for one that mostly waits."""
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[tuple[Future[None], Job] | None] = SimpleQueue()
+        self._told: SimpleQueue[_Begun | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._begun: Future[None] | None = None
+        self._begun: _Begun | None = None
 
     def begin(self, job: Job) -> None:
         """Wait for the job before and begin this one. Raises what the one before has raised."""
@@ -64,29 +90,24 @@ class Beside:
             # A daemon: a server that does not answer must not keep the process from its end.
             self._thread = Thread(target=self._work, name="dynbeat-beside", daemon=True)
             self._thread.start()
-        self._begun = Future()
-        self._told.put((self._begun, job))
+        self._begun = _Begun(job)
+        self._told.put(self._begun)
 
     def _work(self) -> None:
-        while (told := self._told.get()) is not None:
-            begun, job = told
-            try:
-                job()
-            # Of whatever kind: it is raised again where somebody waits for it.
-            except BaseException as error:  # noqa: BLE001
-                begun.set_exception(error)
-            else:
-                begun.set_result(None)
+        while (begun := self._told.get()) is not None:
+            begun.do()
+            # Not kept until the next one comes.
+            del begun
 
     def settle(self) -> None:
         """Wait for the job that was begun last. Raises what it has raised, once."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            begun.result()
+            begun.wait()
 
     def check(self) -> None:
         """Raise what the job that was begun last has raised, without waiting for it."""
-        if self._begun is not None and self._begun.done():
+        if self._begun is not None and self._begun.has_ended:
             self.settle()
 
     def close(self) -> None:
@@ -96,12 +117,12 @@ class Beside:
         if begun is None:
             return
         try:
-            begun.result(CLOSES_WITHIN)
+            begun.wait(CLOSES_WITHIN)
         # The end goes on; what was not confirmed is sent once more, and starts once.
         except Exception as error:  # noqa: BLE001
             logger.warning(
                 "the last runs were not confirmed, and may be sent again: %s: %s",
                 type(error).__name__,
                 error,
-                extra={"event": Event.CONFIRM_UNKNOWN},
+                extra={"event": events.Event.CONFIRM_UNKNOWN},
             )

@@ -201,9 +201,7 @@ class Dispatcher:
         # The schedule first: its fault is plain then, whatever becomes of beat in between.
         for run in (run for run in outgoing if run.run_id in published.refused):
             self._set_aside(run, published.refused[run.run_id])
-        confirm = partial(
-            self._confirm, outgoing=outgoing, published=published, now=self._clock.now()
-        )
+        confirm = self._confirm_of(outgoing, published)
         self._beside.begin(partial(self._database.run_alone, confirm))
         if any(run.overlap != "allow" for run in outgoing):
             # A claim takes a run without sent_at for one that waits behind another.
@@ -234,23 +232,25 @@ class Dispatcher:
             return error
         return None
 
-    def _confirm(
-        self,
-        session: Session,
-        *,
-        outgoing: Sequence[Outgoing],
-        published: Published,
-        now: datetime,
-    ) -> None:
+    def _confirm_of(
+        self, outgoing: Sequence[Outgoing], published: Published
+    ) -> Callable[[Session], None]:
+        """Return what writes which runs are sent. It holds their ids alone: runs take memory."""
+        now = self._clock.now()
         sent = set(published.sent)
         alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
         for run in outgoing:
             if run.run_id in sent:
                 alike[self._look_again_at(run, now), run.attempt].append(run.run_id)
-        for (overdue_at, attempt), ids in alike.items():
-            runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
-        for run_id, error in published.refused.items():
-            runs.mark_unpublishable(session, run_id=run_id, now=now, error=str(error))
+        refused = {run_id: str(error) for run_id, error in published.refused.items()}
+
+        def confirm(session: Session) -> None:
+            for (overdue_at, attempt), ids in alike.items():
+                runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
+            for run_id, error in refused.items():
+                runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
+
+        return confirm
 
     def _look_again_at(self, run: Outgoing, now: datetime) -> datetime:
         resend_at = now + self._resend_after(run, now)

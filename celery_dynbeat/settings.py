@@ -138,7 +138,7 @@ class Settings:
     timezone: str = _setting("UTC", _zone)
     notifier: str = _setting("auto", _one_of(*NOTIFIERS))
     poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
-    batch_size: int = _setting(1000, _batch)
+    batch_size: int = _setting(500, _batch)
     dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
     resend_after: timedelta = _setting(timedelta(hours=1), _duration)
     node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)

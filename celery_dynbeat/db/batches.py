@@ -38,7 +38,9 @@ from celery_dynbeat.db.types import as_utc
 #: As JSON writes it; or a backslash that is followed by digits, for which no harm is done.
 _NUL = r"\u0000"
 
-#: So many rows are made into text at once.
+#: Rows of one statement: driver and server hold them several times, each with its payload.
+AT_ONCE = 500
+#: So many of them are made into text at once.
 PART = 100
 
 Rows = Sequence[Mapping[str, Any]]
@@ -47,15 +49,20 @@ _Names = tuple[str, ...]
 
 def insert(connection: Connection, table: Table, rows: Rows) -> None:
     """Insert rows that hold the same columns."""
-    _insert(connection, table, rows, new=False)
+    for part in _parts(rows):
+        _insert(connection, table, part, new=False)
 
 
 def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
     """Insert rows that hold the same columns; return how many there were not before.
 
-    A row that breaks a unique key is passed over. -1 where the driver does not tell.
+    A row that breaks a unique key is passed over. Negative where the driver does not tell.
     """
-    return _insert(connection, table, rows, new=True)
+    return sum(_insert(connection, table, part, new=True) for part in _parts(rows))
+
+
+def _parts(rows: Rows) -> Iterator[Rows]:
+    return (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))
 
 
 def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> int:
@@ -72,6 +79,11 @@ def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> i
 
 def update_each(connection: Connection, table: Table, rows: Rows) -> None:
     """Write the columns of each row to the one with its ``id``; all rows hold the same columns."""
+    for part in _parts(rows):
+        _update_each(connection, table, part)
+
+
+def _update_each(connection: Connection, table: Table, rows: Rows) -> None:
     if capabilities_of(connection.dialect).takes_rows_from_json:
         names, alike, values = _packed(rows)
         connection.execute(_update_from(table, names, alike), values)

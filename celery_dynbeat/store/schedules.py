@@ -25,8 +25,6 @@ from celery_dynbeat.store.runs import unlink
 
 #: Made once: to make it with its values takes longer than to have it answered.
 _INSERT = insert(SCHEDULES)
-#: Rows of one statement: driver and server hold them several times, each with its payload.
-INSERTED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +61,7 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """
     try:
         with session.begin_nested():
-            for start in range(0, len(rows), INSERTED_AT_ONCE):
-                part = rows[start : start + INSERTED_AT_ONCE]
-                batches.insert(session.connection(), SCHEDULES, part)
+            batches.insert(session.connection(), SCHEDULES, rows)
     except IntegrityError as error:
         taken = existing(session, ((row["owner"], row["name"]) for row in rows))
         if not taken:
