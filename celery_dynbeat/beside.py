@@ -10,33 +10,33 @@ from celery_dynbeat import events
 
 logger = logging.getLogger(__name__)
 
-Job = Callable[[], None]
+Call = Callable[[], None]
 #: At the end, what does not answer within so many seconds is left to itself.
 CLOSES_WITHIN = 5.0
 
 
-class Jobs(Protocol):
-    """Where jobs are done, one after the other."""
+class Calls(Protocol):
+    """Where calls are made, one after the other."""
 
-    def begin(self, job: Job) -> None:
-        """Wait for the job before and begin this one. Raises what the one before has raised."""
+    def begin(self, call: Call) -> None:
+        """Wait for the call before and begin this one. Raises what the one before has raised."""
 
     def settle(self) -> None:
-        """Wait for the job that was begun last. Raises what it has raised, once."""
+        """Wait for the call that was begun last. Raises what it has raised, once."""
 
     def check(self) -> None:
-        """Raise what the job that was begun last has raised, without waiting for it."""
+        """Raise what the call that was begun last has raised, without waiting for it."""
 
     def close(self) -> None:
         """Begin nothing any more, and wait a little for what was begun. Raises nothing."""
 
 
 class AtOnce:
-    """Does each job when it is told of it, for those to whom the order is all."""
+    """Makes each call when it is told of it, for those to whom the order is all."""
 
-    def begin(self, job: Job) -> None:
-        """Do the job. Raises what it raises."""
-        job()
+    def begin(self, call: Call) -> None:
+        """Make the call. Raises what it raises."""
+        call()
 
     def settle(self) -> None:
         """There is nothing to wait for."""
@@ -49,16 +49,16 @@ class AtOnce:
 
 
 class _Begun:
-    """A job that is done elsewhere."""
+    """A call that is made elsewhere."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._ended = Event()
         self._error: BaseException | None = None
 
-    def do(self) -> None:
+    def make(self) -> None:
         try:
-            self._job()
+            self._call()
         # Of whatever kind: it is raised again where somebody waits for it.
         except BaseException as error:  # noqa: BLE001
             self._error = error
@@ -76,37 +76,37 @@ class _Begun:
 
 
 class Beside:
-    """Does each job in a thread of its own: worth it for one that mostly waits."""
+    """Makes each call in a thread of its own: worth it for one that mostly waits."""
 
     def __init__(self) -> None:
         self._told: SimpleQueue[_Begun | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._begun: _Begun | None = None
 
-    def begin(self, job: Job) -> None:
-        """Wait for the job before and begin this one. Raises what the one before has raised."""
+    def begin(self, call: Call) -> None:
+        """Wait for the call before and begin this one. Raises what the one before has raised."""
         self.settle()
         if self._thread is None:
             # A daemon: a server that does not answer must not keep the process from its end.
             self._thread = Thread(target=self._work, name="dynbeat-beside", daemon=True)
             self._thread.start()
-        self._begun = _Begun(job)
+        self._begun = _Begun(call)
         self._told.put(self._begun)
 
     def _work(self) -> None:
         while (begun := self._told.get()) is not None:
-            begun.do()
+            begun.make()
             # Not kept until the next one comes.
             del begun
 
     def settle(self) -> None:
-        """Wait for the job that was begun last. Raises what it has raised, once."""
+        """Wait for the call that was begun last. Raises what it has raised, once."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.wait()
 
     def check(self) -> None:
-        """Raise what the job that was begun last has raised, without waiting for it."""
+        """Raise what the call that was begun last has raised, without waiting for it."""
         if self._begun is not None and self._begun.has_ended:
             self.settle()
 

@@ -32,7 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.backfill import go_on
-from celery_dynbeat.beside import AtOnce, Jobs
+from celery_dynbeat.beside import AtOnce, Calls
 from celery_dynbeat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
@@ -73,7 +73,7 @@ class Dispatcher:
         clock: Clock,
         settings: Settings,
         reached: Callable[[str], None] = _nothing,
-        beside: Jobs | None = None,
+        beside: Calls | None = None,
         poll_interval: timedelta | None = None,
     ) -> None:
         self._database = database
@@ -119,7 +119,7 @@ class Dispatcher:
         self._rounds.cut_off()
 
     def _run_pass(self) -> timedelta:
-        # Before anything is claimed.
+        # Behind a confirm that has failed nothing new is claimed: the database may be away.
         self._beside.check()
         now = self._clock.now()
         self._backlog = False
@@ -140,8 +140,8 @@ class Dispatcher:
         if moved:
             return NOW
         self._beside.settle()
-        next_round = [at - now for at in (self._rounds.next_at,) if at is not None]
-        return min([self._lookout.rest(todo, now), *next_round])
+        pause, next_round_at = self._lookout.rest(todo, now), self._rounds.next_at
+        return pause if next_round_at is None else min(pause, next_round_at - now)
 
     def _plan_new(self, now: datetime) -> int:
         return self._database.run(

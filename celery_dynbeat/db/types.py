@@ -93,6 +93,7 @@ class ExactText(TypeDecorator[str]):
             return dialect.type_descriptor(
                 mysql.VARCHAR(self.length, charset="utf8mb4", collation="utf8mb4_bin"),
             )
+        # Not a type_descriptor: in a column's definition that of a Text would be a VARCHAR.
         return self.impl_instance
 
 

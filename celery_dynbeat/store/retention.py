@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.tables import RUNS
+from celery_dynbeat.db.types import MYSQL
 
 
 def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
@@ -44,7 +45,7 @@ def remove(session: Session, ids: Sequence[str]) -> int:
     free = select(Run.id).where(Run.id.in_(ids), Run.finished_at.is_not(None))
     # InnoDB locks whatever it scans, and rather scans a small table than looks its rows up: another
     # beat would pass over what this one leaves alone.
-    for dialect in ("mysql", "mariadb"):
+    for dialect in MYSQL:
         free = free.with_hint(Run, "FORCE INDEX (PRIMARY)", dialect)
     locked = session.scalars(free.with_for_update(skip_locked=True)).all()
     if locked:

@@ -21,27 +21,27 @@ NAMES = ["a", "b", "c"]
 
 
 class Late:
-    """A job that was begun is done when somebody waits for it; ``away``: then it fails."""
+    """A call that was begun is done when somebody waits for it; ``away``: then it fails."""
 
     def __init__(self):
         self.begun = None
         self.away = self.answered = False
 
-    def begin(self, job):
+    def begin(self, call):
         self.settle()
-        self.begun = job
+        self.begun = call
 
     def check(self):
         if self.answered:
             self.settle()
 
     def settle(self):
-        job, self.begun = self.begun, None
-        if job is None:
+        call, self.begun = self.begun, None
+        if call is None:
             return
         if self.away:
             raise OperationalError("UPDATE", {}, OSError("away"))
-        job()
+        call()
 
     def close(self):
         self.settle()

@@ -1,4 +1,4 @@
-"""A job beside the rest: one after the other, and no error is lost."""
+"""A call beside the rest: one after the other, and no error is lost."""
 
 import threading
 
@@ -24,14 +24,14 @@ def beside():
     made.close()
 
 
-def test_who_begins_a_job_goes_on_while_it_waits(beside):
+def test_who_begins_a_call_goes_on_while_it_waits(beside):
     answered, done = threading.Event(), []
 
-    def job():
+    def call():
         assert answered.wait(10)
         done.append(threading.current_thread())
 
-    beside.begin(job)
+    beside.begin(call)
     assert not done
     answered.set()
     beside.settle()
@@ -40,7 +40,7 @@ def test_who_begins_a_job_goes_on_while_it_waits(beside):
     assert done[0] is not threading.current_thread()
 
 
-def test_jobs_are_done_one_after_the_other(beside):
+def test_calls_are_made_one_after_the_other(beside):
     done = []
     for number in range(100):
         beside.begin(lambda number=number: done.append(number))
@@ -51,7 +51,7 @@ def test_jobs_are_done_one_after_the_other(beside):
 
 
 @pytest.mark.parametrize("ask", [Beside.settle, lambda beside: beside.begin(lambda: None)])
-def test_what_a_job_raises_is_raised_once_by_who_asks_next(beside, ask):
+def test_what_a_call_raises_is_raised_once_by_who_asks_next(beside, ask):
     beside.begin(fail)
     with pytest.raises(AwayError):
         ask(beside)
@@ -59,14 +59,14 @@ def test_what_a_job_raises_is_raised_once_by_who_asks_next(beside, ask):
     beside.settle()
 
 
-def test_what_a_job_has_raised_is_there_to_see_without_a_wait(beside):
+def test_what_a_call_has_raised_is_there_to_see_without_a_wait(beside):
     answered = threading.Event()
 
-    def job():
+    def call():
         assert answered.wait(10)
         fail()
 
-    beside.begin(job)
+    beside.begin(call)
     beside.check()
     answered.set()
     with pytest.raises(AwayError):
@@ -79,15 +79,15 @@ def wait_for_error(beside):
     wait_until(lambda: beside.check() is not None, within=5, message="no error came")
 
 
-def test_the_end_waits_for_a_job_and_tells_of_its_error(caplog):
+def test_the_end_waits_for_a_call_and_tells_of_its_error(caplog):
     beside, answered, done = Beside(), threading.Event(), []
 
-    def job():
+    def call():
         assert answered.wait(10)
         done.append(1)
         fail()
 
-    beside.begin(job)
+    beside.begin(call)
     threading.Timer(0.05, answered.set).start()
     beside.close()
 
