@@ -1,6 +1,5 @@
 """Solar near the poles: no search runs on, no event comes twice, and none is lost for good."""
 
-import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -18,6 +17,11 @@ LATITUDES = [-90, -89.9, -88, -66.6, -30, 0, 52.52, 70, 89.6, 89.74, 89.9, 89.99
 def nothing_is_remembered():
     for each in (module._fire_time, module._event_on, module._noon):
         each.cache_clear()
+
+
+def days_computed():
+    """Return what questions have cost: each day takes as many looks at the sun, and once only."""
+    return module._event_on.cache_info().misses
 
 
 def fire_times(trigger, start, stop):
@@ -42,14 +46,14 @@ def test_no_event_comes_twice_or_stays_away_for_good(event, latitude):
     trigger = Solar(event, latitude=latitude, longitude=-147.07420713712082)
     # Where the event happens all the year, two months tell as much as two years.
     days = 750 if abs(latitude) > 60 else 60
-    started = time.process_time()
 
     found = fire_times(trigger, YEAR_END, YEAR_END + days * DAY)
 
     distances = [later - earlier for earlier, later in pairwise(found)]
     assert min(distances) >= 20 * HOUR
     assert max(distances) < 367 * DAY
-    assert time.process_time() - started < 2
+    # The last one may lie a year behind them.
+    assert days_computed() <= days + 370
 
 
 @pytest.mark.parametrize("latitude", [90, -90])
@@ -65,11 +69,9 @@ def test_at_a_pole_the_sun_rises_once_a_year(latitude):
 @pytest.mark.parametrize("event", module.EVENTS)
 def test_one_question_costs_little(event):
     trigger = Solar(event, latitude=89.9, longitude=100)
-    dearest = 0
 
     for days in range(0, 400, 7):
-        started = time.process_time()
+        before = days_computed()
         trigger.next_after(YEAR_END + days * DAY)
-        dearest = max(dearest, time.process_time() - started)
 
-    assert dearest < 0.3
+        assert days_computed() - before <= 370
