@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.figures import Figure, Results, machine
+from benchmarks.figures import Figure, Results, Stolen, machine
 from benchmarks.services import Services, Site
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ class Bench:
         self.scale = scale
         self.console = console
         self._results = results
+        self._stolen = Stolen()
 
     @property
     def is_reference(self) -> bool:
@@ -53,6 +54,7 @@ class Bench:
             "day": f"{datetime.now(UTC):%Y-%m-%d}",
             "machine": machine(),
             "scale": self.scale,
+            "stolen": self._stolen.share(),
         }
         on = {"services": str(self.services), **measured}
         self._results.figures.append(Figure(part=part, what=what, **on, **fields))

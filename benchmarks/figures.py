@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import psutil
 from rich.table import Table
 
 
@@ -59,6 +60,8 @@ class Figure:
     day: str = ""
     machine: str = ""
     scale: float = 1
+    #: The share of the machine's processors that its host gave to others while the part ran.
+    stolen: float = 0
 
     @property
     def verdict(self) -> str:
@@ -118,6 +121,19 @@ def _figure(written: Mapping[str, Any]) -> Figure:
     given = {name: value for name, value in written.items() if name != "verdict"}
     bounds = {name: given[name] and Bound(**given[name]) for name in ("must", "aim")}
     return Figure(**{**given, **bounds})
+
+
+class Stolen:
+    """Tells what others have taken since it was made. Source: "steal" in proc_stat(5)."""
+
+    def __init__(self) -> None:
+        self._began = psutil.cpu_times()
+
+    def share(self) -> float:
+        """Return which share of the processors' time the host gave to others; 0 on bare metal."""
+        spent = [now - before for now, before in zip(psutil.cpu_times(), self._began, strict=True)]
+        whole = dict(zip(self._began._fields, spent, strict=True))
+        return whole.get("steal", 0.0) / max(sum(spent), 1e-9)
 
 
 def machine() -> str:

@@ -9,9 +9,13 @@ HEAD = """# What was measured last
 Written by `make bench`; [results.json](results.json) holds the same with the points of the plots.
 A part that is measured alone replaces its own figures and no others. *Compared* is what the bounds
 are about: the ratio to the floor of the same run, or the figure itself where the bound is a time or
-a rate. What the figures mean: [cost and scale](../explanation/cost-and-scale.md).
+a rate. *Others took* is the share of the processors' time that the host of a virtual machine gave
+to its other guests meanwhile. What the figures mean:
+[cost and scale](../explanation/cost-and-scale.md).
 """
-COLUMNS = "| what | ours | floor | compared | must | aim | note |\n|---|---|---|---|---|---|---|\n"
+COLUMNS = """| what | ours | floor | compared | must | aim | others took | note |
+|---|---|---|---|---|---|---|---|
+"""
 
 
 def page(figures: Sequence[Figure]) -> str:
@@ -43,6 +47,7 @@ def _row(figure: Figure) -> str:
         f"{compared}{missed}",
         _bound(figure.must),
         _bound(figure.aim),
+        f"{figure.stolen:.0%}",
         figure.note,
     )
     return f"| {' | '.join(str(cell).strip() for cell in cells)} |\n"
