@@ -4,9 +4,8 @@ Whatever is the same for all messages of a batch is looked up once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery import Celery
 from celery.signals import before_task_publish
@@ -28,8 +27,7 @@ from celery_dynbeat.headers import (
 _MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A run on its way to the broker, and the ``version`` of its schedule when it was read.
 
     ``expires_at`` None: it may start at any time. ``attempt`` and ``retries`` are those that the
@@ -86,8 +84,7 @@ def shown(payload: Sequence[Any] | Mapping[str, Any], longest: int) -> str | Non
     return text if is_plain and len(text) <= longest else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(NamedTuple):
     """How runs with the same options travel. ``own`` goes into the message, and ``expires``."""
 
     own: Mapping[str, Any]

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from celery_dynbeat.rules import Rule
 
@@ -33,8 +34,7 @@ class Skip:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """What one pass does with one schedule.
 
     ``send`` are the fire times that become runs now, ``hold`` those that become runs which wait for

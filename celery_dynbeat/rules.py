@@ -1,15 +1,13 @@
 """What a schedule asks for: its columns, with the settings for what they leave open."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """What a schedule asks for, apart from what it has done so far.
 
     ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than

@@ -154,13 +154,14 @@ class Every(Trigger):
         """Return this trigger counting from ``instant``, itself if it has an anchor already."""
         if self.anchor is not None:
             return self
+        anchor = utc(instant, field="anchor")
         if self.interval is None:
-            return replace(self, anchor=instant)
+            _check_in_calendar(anchor)
         # Beat asks for each run; what was checked need not be checked again.
         anchored = object.__new__(Every)
         for name in _NAMES:
             object.__setattr__(anchored, name, getattr(self, name))
-        object.__setattr__(anchored, "anchor", utc(instant, field="anchor"))
+        object.__setattr__(anchored, "anchor", anchor)
         return anchored
 
     def _calendar(self) -> tuple[str, int]:
@@ -194,11 +195,16 @@ def _check_calendar(
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST[unit]:
         rule = f"it must be a whole number from 1 to {_MOST[unit]} (100 years)"
         raise InvalidTriggerError(f"{unit} is {shorten(count)}; {rule}", field="interval")
-    if anchor is not None and not EARLIEST <= anchor <= LATEST:
-        rule = "a calendar counts in the years 1900 to 9900; choose an anchor in them"
-        raise InvalidTriggerError(f"anchor {anchor}: {rule}", field="anchor")
+    if anchor is not None:
+        _check_in_calendar(anchor)
     if timezone is not None:
         lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
+
+
+def _check_in_calendar(anchor: datetime) -> None:
+    if not EARLIEST <= anchor <= LATEST:
+        rule = "a calendar counts in the years 1900 to 9900; choose an anchor in them"
+        raise InvalidTriggerError(f"anchor {anchor}: {rule}", field="anchor")
 
 
 def _refuse_zone(timezone: object) -> None:
