@@ -60,8 +60,8 @@ class Figure:
     day: str = ""
     machine: str = ""
     scale: float = 1
-    #: The share of the machine's processors that its host gave to others while the part ran.
-    stolen: float = 0
+    #: The share of the processors' time that the host gave to others while the part ran.
+    stolen: float | None = None
 
     @property
     def verdict(self) -> str:

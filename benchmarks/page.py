@@ -47,7 +47,7 @@ def _row(figure: Figure) -> str:
         f"{compared}{missed}",
         _bound(figure.must),
         _bound(figure.aim),
-        f"{figure.stolen:.0%}",
+        "" if figure.stolen is None else f"{figure.stolen:.0%}",
         figure.note,
     )
     return f"| {' | '.join(str(cell).strip() for cell in cells)} |\n"
