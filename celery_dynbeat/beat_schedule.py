@@ -59,7 +59,7 @@ def _sync(
         except DynbeatError as error:
             _refused(name, error)
     logger.info(
-        "beat_schedule: %s entries kept, %s removed",
+        "entries of beat_schedule: %s kept, %s removed",
         kept,
         len(gone),
         extra={"event": Event.CONFIG_SYNCED},

@@ -186,7 +186,7 @@ class _Look:
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
         if self._tables.broken.count:
-            text = f"{self._tables.broken} schedules are set aside with an error"
+            text = f"schedules are set aside with an error: {self._tables.broken}"
             yield Problem("schedules_broken", text, "mend or delete them; an edit plans them anew")
         if self._tables.passed_over:
             text = "schedules are passed over: this version does not know their kind of trigger"

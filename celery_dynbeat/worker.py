@@ -58,7 +58,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             self._context.prepare()
         except SQLAlchemyError as error:
             # It is away, not wrong: until it is back the guard puts every run off.
-            logger.warning("the database is away: %s", type(error).__name__)
+            url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
+            logger.warning("the database %s is away: %s", url, reason)
         self.heartbeat.beat()
         self._thread = threading.Thread(target=self._live, name="dynbeat-heartbeat", daemon=True)
         self._thread.start()

@@ -35,8 +35,9 @@ def prune_now(context: click.Context, *, older_than: float | None, as_json: bool
             json.dumps({"ok": False, "error": problem}) if as_json else problem, err=not as_json
         )
         context.exit(1)
-    answer = {"ok": True, "deleted": deleted, "older_than_days": age / timedelta(days=1)}
-    text = f"{deleted} runs older than {age} deleted"
+    days = age / timedelta(days=1)
+    answer = {"ok": True, "deleted": deleted, "older_than_days": days}
+    text = f"runs older than {days:g} days deleted: {deleted}"
     click.echo(json.dumps(answer) if as_json else text)
 
 

@@ -59,7 +59,8 @@ def dynbeat_of(app: Celery) -> Dynbeat:
     if not isinstance(found, Dynbeat):
         msg = (
             f"the Celery application {app.main!r} has no Dynbeat: add `dynbeat ="
-            " Dynbeat(app)` to its module; without it no worker guards or records its runs"
+            " Dynbeat(app)` to its module, which -A names; without it no worker guards or records"
+            " its runs"
         )
         raise ConfigurationError(msg)
     return found

@@ -254,7 +254,10 @@ def _defaults() -> dict[str, Any]:
 
 def _trigger_columns(context: Context, trigger: object, now: datetime) -> dict[str, Any]:
     if not isinstance(trigger, Trigger):
-        raise refuse("trigger", trigger, "must be a trigger, such as Cron, Every or Once")
+        rule = (
+            "must be a trigger, such as Cron, Every or Once; trigger_of() makes one of Celery's own"
+        )
+        raise refuse("trigger", trigger, rule)
     placed = trigger.in_zone(context.settings.timezone)
     return {
         "trigger_kind": placed.kind,

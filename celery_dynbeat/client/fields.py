@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypedDict
 
 from celery_dynbeat.client import options
@@ -135,14 +136,17 @@ def _mapping(field: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def _seconds(field: str, value: Any) -> Any:
+def _seconds(field: str, value: Any, *, or_zero: bool = False) -> Any:
+    """Return a duration in seconds; with ``or_zero`` also one of no length."""
     if value is None:
         return None
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < LONGEST:
-        raise refuse(field, value, "must be a positive timedelta or number of seconds")
-    return float(value)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    known = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not known or not 0 <= seconds < LONGEST or not (seconds or or_zero):
+        least = "0 or more" if or_zero else "more than 0"
+        rule = f"must be a timedelta or a number of seconds, {least} and below {LONGEST:g}"
+        raise refuse(field, value, rule)
+    return float(seconds)
 
 
 def _max_runs(field: str, value: Any) -> Any:
@@ -164,14 +168,6 @@ def _failures(field: str, value: Any) -> Any:
     if value is None:
         return None
     return number(field, value, least=0, most=2**31 - 1, whole=True)
-
-
-def _jitter(field: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    return float(number(field, value, least=0, most=LONGEST))
 
 
 def _one_of(*choices: str) -> Callable[[str, Any], Any]:
@@ -225,7 +221,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "catch_up": _one_of(*CATCH_UPS),
     "catch_up_window": _window,
     "expires_after": _seconds,
-    "jitter": _jitter,
+    "jitter": partial(_seconds, or_zero=True),
     "overlap": _one_of(*OVERLAPS),
     "max_run_time": _seconds,
     "on_lost": _one_of(*ON_LOST),

@@ -8,6 +8,7 @@ flow, not an error.
 import json
 import os
 import random
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 6
 _FIRST_PAUSE = 0.01
+_SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -192,17 +194,20 @@ class Database:
             engine = create_engine(url, **self._options_for(url))
             capabilities = capabilities_of(engine.dialect)
         except (ArgumentError, NoSuchModuleError, NotImplementedError, ValueError) as error:
-            # The URL itself may hold a password: name the rule, not the value.
+            # The URL itself may hold a password: name its beginning and the rule, not the value.
+            scheme = _SCHEME.match(self._url or "")
+            begins = f" that begins with {scheme[0]!r}" if scheme else ""
             msg = (
-                "dynbeat_database_url is not a URL that SQLAlchemy understands"
+                f"dynbeat_database_url{begins} is not a URL that SQLAlchemy understands"
                 f" ({type(error).__name__}): write it like"
                 " postgresql+psycopg://user@host/database"
             )
             raise ConfigurationError(msg) from None
         except ModuleNotFoundError as error:
             msg = (
-                f"the driver {error.name!r} of dynbeat_database_url is not installed: install"
-                " celery-dynbeat[postgres] or celery-dynbeat[mysql], or name another driver"
+                f"the driver {error.name!r} of dynbeat_database_url is not installed: install it,"
+                " or write postgresql+psycopg:// and install celery-dynbeat[postgres], or"
+                " mysql+pymysql:// and celery-dynbeat[mysql]"
             )
             raise ConfigurationError(msg) from error
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
