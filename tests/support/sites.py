@@ -47,6 +47,8 @@ class Site:
             "dynbeat_database_url": database_url,
             "dynbeat_create_tables": True,
             "worker_hijack_root_logger": True,
+            # Or celery.backend_cleanup runs at four, among whatever is counted at that hour.
+            "result_expires": None,
             **settings,
         }
         #: Constants of the package by their dotted names, for processes started from now on.

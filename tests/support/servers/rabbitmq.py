@@ -8,6 +8,7 @@ the broker, as it does on a real machine.
 
 import base64
 import http.client
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ log.console = true
 log.console.level = info
 log.file = false
 """
-CREATED = {201, 204}
+GOOD = {200, 201, 204}
 
 
 class RabbitMQServer(Server):
@@ -75,6 +76,12 @@ class RabbitMQServer(Server):
     def delete_vhost(self, vhost: str) -> None:
         """Remove a virtual host with all of its queues; its clients are disconnected."""
         self._ask("DELETE", f"/api/vhosts/{vhost}")
+
+    def unacknowledged(self, vhost: str) -> int:
+        """Return how many messages of a virtual host are out and not acknowledged."""
+        totals = "disable_stats=true&enable_queue_totals=true"
+        queues = json.loads(self._ask("GET", f"/api/queues/{vhost}?{totals}"))
+        return sum(queue["messages_unacknowledged"] for queue in queues)
 
     def find_programs(self) -> None:
         """Find the broker's own script, not Debian's wrapper for the service, and epmd."""
@@ -154,14 +161,15 @@ class RabbitMQServer(Server):
         finally:
             connection.collect()
 
-    def _ask(self, method: str, path: str) -> None:
+    def _ask(self, method: str, path: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.management_port, timeout=10)
         account = base64.b64encode(b"guest:guest").decode()
         try:
             connection.request(method, path, headers={"Authorization": f"Basic {account}"})
             answer = connection.getresponse()
-            if answer.status not in CREATED:
-                message = f"{method} {path}: {answer.status} {answer.read().decode()}"
-                raise RuntimeError(message)
+            text = answer.read().decode()
+            if answer.status not in GOOD:
+                raise RuntimeError(f"{method} {path}: {answer.status} {text}")
+            return text
         finally:
             connection.close()
