@@ -130,10 +130,12 @@ class Stolen:
         self._began = psutil.cpu_times()
 
     def share(self) -> float:
-        """Return which share of the processors' time the host gave to others; 0 on bare metal."""
-        spent = [now - before for now, before in zip(psutil.cpu_times(), self._began, strict=True)]
-        whole = dict(zip(self._began._fields, spent, strict=True))
-        return whole.get("steal", 0.0) / max(sum(spent), 1e-9)
+        """Return which share of all time, idle too, the host gave to others; 0 on bare metal."""
+        pairs = zip(psutil.cpu_times(), self._began, strict=True)
+        spent = dict(zip(self._began._fields, (now - then for now, then in pairs), strict=True))
+        # What guests of this machine used is in "user" and "nice" already.
+        whole = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+        return spent.get("steal", 0.0) / max(whole, 1e-9)
 
 
 def machine() -> str:

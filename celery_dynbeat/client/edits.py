@@ -1,8 +1,9 @@
 """The edits of one schedule, each within a transaction that the caller gives.
 
 What an edit does to time: a new trigger, span or number of runs, and a resume, plan from now, never
-backwards. Anything else leaves the next run alone. A cancel (pause, delete, a one-off that moves)
-revokes the runs that have not started; the guard in the worker refuses them.
+backwards. A new jitter delays the next run anew; anything else leaves it alone. A cancel (pause,
+delete, a one-off that moves) revokes the runs that have not started; the guard in the worker
+refuses them.
 """
 
 from collections.abc import Mapping
@@ -255,7 +256,8 @@ def _defaults() -> dict[str, Any]:
 def _trigger_columns(context: Context, trigger: object, now: datetime) -> dict[str, Any]:
     if not isinstance(trigger, Trigger):
         rule = (
-            "must be a trigger, such as Cron, Every or Once; trigger_of() makes one of Celery's own"
+            "must be a trigger, such as Cron, Every or Once; for one of Celery's own schedules take"
+            " celery_dynbeat.celery_schedules.trigger_of()"
         )
         raise refuse("trigger", trigger, rule)
     placed = trigger.in_zone(context.settings.timezone)

@@ -144,7 +144,7 @@ def _seconds(field: str, value: Any, *, or_zero: bool = False) -> Any:
     known = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not known or not 0 <= seconds < LONGEST or not (seconds or or_zero):
         least = "0 or more" if or_zero else "more than 0"
-        rule = f"must be a timedelta or a number of seconds, {least} and below {LONGEST:g}"
+        rule = f"must be a timedelta or a number of seconds, {least} and below {LONGEST:,.0f}"
         raise refuse(field, value, rule)
     return float(seconds)
 

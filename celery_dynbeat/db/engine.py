@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 6
 _FIRST_PAUSE = 0.01
+_EXTRAS = {"psycopg": "celery-dynbeat[postgres]", "pymysql": "celery-dynbeat[mysql]"}
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -204,12 +205,13 @@ class Database:
             )
             raise ConfigurationError(msg) from None
         except ModuleNotFoundError as error:
-            msg = (
-                f"the driver {error.name!r} of dynbeat_database_url is not installed: install it,"
-                " or write postgresql+psycopg:// and install celery-dynbeat[postgres], or"
-                " mysql+pymysql:// and celery-dynbeat[mysql]"
-            )
+            cure = _EXTRAS.get(error.name or "", "it, or take another driver: psycopg or pymysql")
+            driver = f"the driver {error.name!r} of dynbeat_database_url"
+            msg = f"{driver} is not installed: install {cure}"
             raise ConfigurationError(msg) from error
+        if "@" in (url.host or ""):
+            msg = "the host of dynbeat_database_url has an @: write one in a password as %40"
+            raise ConfigurationError(msg)
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
         event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
         timeouts.bound_answers(engine)

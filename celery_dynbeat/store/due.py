@@ -5,18 +5,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    Row,
-    Select,
-    bindparam,
-    func,
-    literal,
-    not_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, not_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
@@ -59,8 +48,6 @@ _DUE_COLUMNS = (
 # of several conditions: a table full of one-offs that are over looks full of what is sought, too,
 # and the whole of it is read until the first turns up, of which there is none.
 _UNPLANNED = (_COLUMNS.enabled,)
-# One by one: SQLAlchemy writes a list of values into its statement anew at each use.
-_KINDS = tuple(literal(kind) for kind in KINDS)
 
 
 def _readable() -> ColumnElement[bool]:
@@ -69,7 +56,7 @@ def _readable() -> ColumnElement[bool]:
     During a rolling upgrade a row may be of a kind that only the newer beats know. It stays in the
     index, untouched, for one of them.
     """
-    return _COLUMNS.trigger_kind.in_(_KINDS)
+    return _COLUMNS.trigger_kind.in_(KINDS)
 
 
 def lock_due(
@@ -177,7 +164,7 @@ def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[A
 def _unplanned() -> tuple[Any, ...]:
     # As it was typed; beat writes what it understood. An index would not serve it for what is due.
     typed = func.lower(func.trim(_COLUMNS.trigger_kind))
-    return (*_unplanned_at_all(), typed.in_(_KINDS))
+    return (*_unplanned_at_all(), typed.in_(KINDS))
 
 
 def _unplanned_at_all() -> tuple[Any, ...]:

@@ -51,6 +51,7 @@ def malformed(url):
         "missing driver": (f"postgresql+asyncpg://u:{SECRET}@127.0.0.1/d", BROKEN),
         "unknown kind": (f"oddsql://u:{SECRET}@127.0.0.1/d", BROKEN),
         "no URL": (f"u:{SECRET}@127.0.0.1", BROKEN),
+        "an @ in the password": (f"postgresql+psycopg://u:a@{SECRET}@127.0.0.1/d", BROKEN),
         "unknown parameter": (f"{shown(url)}?passwort={SECRET}", "passwort"),
         "password in the query": (
             f"postgresql+psycopg://127.0.0.1:1/d?user=u&password={SECRET}", "port 1",

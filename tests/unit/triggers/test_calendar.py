@@ -165,6 +165,15 @@ def test_without_an_anchor_it_counts_from_the_instant_asked_about():
     assert trigger.count_until(after=NINE, until=NINE + timedelta(days=60), limit=9) == 2
 
 
+def test_a_calendar_takes_no_anchor_outside_its_years():
+    for year in (1899, 9901):
+        with pytest.raises(
+            InvalidTriggerError, match="counts in the years 1900 to 9900"
+        ) as refusal:
+            Every(days=1).anchored_at(NINE.replace(year=year))
+        assert refusal.value.field == "anchor"
+
+
 def test_a_zone_is_given_to_a_calendar_that_has_none_only():
     trigger = Every(days=1).in_zone("Asia/Seoul")
 
