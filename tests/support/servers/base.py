@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+import psutil
+
 from tests.support.servers.machine import ServerMissingError, free_port
 from tests.support.servers.processes import OwnedProcess
 from tests.support.waiting import wait_until
@@ -20,6 +22,10 @@ from tests.support.waiting import wait_until
 __all__ = ["Server", "ServerFailedError", "ServerMissingError"]
 
 LOG_TAIL_LINES = 25
+#: Starts of a new server on one port after the other, while other processes take each of them.
+PORTS_TRIED = 5
+#: What the log of a server says when another process listens on its port.
+PORT_TAKEN = ("address already in use", "eaddrinuse", "in use by another erlang node")
 
 
 class ServerFailedError(Exception):
@@ -31,7 +37,7 @@ class Server(ABC):
 
     ``start``, ``stop``, ``kill``, ``restart``, ``freeze`` and ``thaw`` may follow each other in any
     order: the port and the data stay until ``close``. As a context manager it is started, and
-    closed at the end.
+    closed at the end. Only the first start may choose another port: no client knows it yet.
     """
 
     name: ClassVar[str]
@@ -44,11 +50,12 @@ class Server(ABC):
         """Find the programs and make the folder. Raises ServerMissingError."""
         self.find_programs()
         self.user = self.choose_user()
-        self.port = free_port()
+        self.choose_ports()
         self.folder = Path(tempfile.mkdtemp(prefix=f"dynbeat-{self.name}-"))
         self.log = self.folder / "server.log"
         self._process: OwnedProcess | None = None
         self._prepared = False
+        self._has_answered = False
         self._hand_over_folder()
 
     def __enter__(self) -> Self:
@@ -80,8 +87,15 @@ class Server(ABC):
         """Return the account to run as; None means our own."""
         return None
 
+    def choose_ports(self) -> None:
+        """Choose free ports. Another process may take one of them before the server listens."""
+        self.port = free_port()
+
     def prepare(self) -> None:  # noqa: B027 - many need nothing
         """Make the data folder, once, before the first start."""
+
+    def configure(self) -> None:  # noqa: B027 - most get their port on the command line
+        """Write the files that name the ports, before each start."""
 
     @abstractmethod
     def command(self) -> Sequence[str | Path]:
@@ -109,13 +123,18 @@ class Server(ABC):
         """Start the server and return when it answers. Raises ServerFailedError with its log."""
         if self.running:
             return
-        # One that ended by itself may have left children, and its watchdog.
-        self.kill()
-        if not self._prepared:
-            self.prepare()
-            self._prepared = True
-        self._process = self.launch(self.command(), environment=self.environment())
-        self._wait_for_answer()
+        tries = 1 if self._has_answered else PORTS_TRIED
+        while True:
+            try:
+                self._start()
+            except ServerFailedError:
+                tries -= 1
+                if not tries or not self._lost_its_port():
+                    raise
+                self.choose_ports()
+            else:
+                self._has_answered = True
+                return
 
     def stop(self) -> None:
         """End the server in good order; the data stay."""
@@ -173,6 +192,37 @@ class Server(ABC):
             return "\n".join(lines[-LOG_TAIL_LINES:])
         return "(no log)"
 
+    def listens(self) -> bool:
+        """Tell whether a process of this server listens on its port."""
+        main = psutil.Process(self._running().pid)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port
+            for process in (main, *main.children(recursive=True))
+            for connection in process.net_connections("tcp")
+        )
+
+    def _start(self) -> None:
+        # One that ended by itself may have left children, and its watchdog.
+        self.kill()
+        if not self._prepared:
+            self.prepare()
+            self._prepared = True
+        self.configure()
+        # So that the log tells about this start alone.
+        self.log.unlink(missing_ok=True)
+        self._process = self.launch(self.command(), environment=self.environment())
+        self._wait_for_answer()
+
+    def _lost_its_port(self) -> bool:
+        log = self.log.read_text(errors="replace").lower()
+        return any(sign in log for sign in PORT_TAKEN)
+
+    def _is_up(self) -> bool:
+        # In this order: another process on the port may answer, or never answer.
+        with contextlib.suppress(psutil.Error, RuntimeError):
+            return self.listens() and self.answers()
+        return False
+
     def _running(self) -> OwnedProcess:
         if self._process is None or not self.running:
             message = f"{self.name} is not running"
@@ -182,7 +232,7 @@ class Server(ABC):
     def _wait_for_answer(self) -> None:
         started = time.monotonic()
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.running or self.answers(), within=self.starts_within)
+            wait_until(lambda: not self.running or self._is_up(), within=self.starts_within)
             if self.running:
                 return
         self._fail(after=time.monotonic() - started)

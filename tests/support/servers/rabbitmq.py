@@ -47,12 +47,17 @@ class RabbitMQServer(Server):
     starts_within: ClassVar[float] = 90
 
     def __init__(self) -> None:
-        """Choose the further ports that an Erlang node needs."""
+        """Start nothing yet."""
+        self._epmd_process: OwnedProcess | None = None
         super().__init__()
+
+    def choose_ports(self) -> None:
+        """Choose the further ports that an Erlang node needs, too."""
+        super().choose_ports()
         self.management_port = free_port()
         self._distribution_port = free_port()
         self._epmd_port = free_port()
-        self._epmd_process: OwnedProcess | None = None
+        self._end_epmd()
 
     @property
     def url(self) -> str:
@@ -92,7 +97,7 @@ class RabbitMQServer(Server):
         self._epmd = find_program("epmd", package=package, folders=erlang)
 
     def prepare(self) -> None:
-        """Write the configuration, the cookie, and an empty file in place of the machine's."""
+        """Write the cookie, and an empty file in place of the machine's configuration."""
         home = self.folder / "home"
         home.mkdir()
         cookie = home / ".erlang.cookie"
@@ -100,26 +105,18 @@ class RabbitMQServer(Server):
         cookie.chmod(0o400)
         (self.folder / "rabbitmq-env.conf").touch()
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+
+    def configure(self) -> None:
+        """Write the configuration, and start epmd unless it runs."""
         (self.folder / "rabbitmq.conf").write_text(
             CONFIGURATION.format(port=self.port, management_port=self.management_port),
         )
-
-    def start(self) -> None:
-        """Start epmd, unless it runs, and then the broker."""
-        if self._epmd_process is None or self._epmd_process.exit_status is not None:
-            if self._epmd_process:
-                self._epmd_process.kill()
-            self._epmd_process = self.launch(
-                [self._epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"],
-                environment={},
-            )
-        super().start()
+        self._start_epmd()
 
     def close(self) -> None:
         """End the broker and its epmd, and remove the folder."""
         self.kill()
-        if self._epmd_process:
-            self._epmd_process.kill()
+        self._end_epmd()
         super().close()
 
     def command(self) -> Sequence[str | Path]:
@@ -160,6 +157,19 @@ class RabbitMQServer(Server):
             return True
         finally:
             connection.collect()
+
+    def _start_epmd(self) -> None:
+        if self._epmd_process is None or self._epmd_process.exit_status is not None:
+            self._end_epmd()
+            self._epmd_process = self.launch(
+                [self._epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+                environment={},
+            )
+
+    def _end_epmd(self) -> None:
+        if self._epmd_process:
+            self._epmd_process.kill()
+            self._epmd_process = None
 
     def _ask(self, method: str, path: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.management_port, timeout=10)

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.servers import Server, ServerFailedError, ServerMissingError
+from tests.support.servers import RedisServer, Server, ServerFailedError, ServerMissingError
 from tests.support.servers.machine import PORTS, find_program, free_port
 from tests.support.servers.processes import is_alive
 from tests.support.waiting import wait_until
@@ -35,6 +35,9 @@ class ScriptServer(Server):
     def answers(self):
         return (self.folder / "up").exists()
 
+    def listens(self):
+        return True
+
 
 class BrokenServer(ScriptServer):
     script = "echo the disk is full >&2; exit 3"
@@ -48,6 +51,16 @@ class UnpreparedServer(ScriptServer):
 class SilentServer(ScriptServer):
     starts_within = 0.1
     script = "echo thinking; exec sleep 60"
+
+
+class PortTakenServer(ScriptServer):
+    script = "echo bind: Address already in use >&2; exit 1"
+
+
+class PortTakenOnceServer(ScriptServer):
+    script = (
+        f"test -e second || {{ touch second; {PortTakenServer.script}; }}; {ScriptServer.script}"
+    )
 
 
 def family_of(server):
@@ -96,6 +109,42 @@ def test_a_server_that_does_not_answer_in_time_is_ended_and_shows_its_log():
 
     assert not server.running
     server.close()
+
+
+def test_a_new_server_whose_port_is_taken_starts_on_another_one():
+    server = PortTakenOnceServer()
+    first = server.port
+
+    with server:
+        assert server.running
+        assert server.port != first
+
+
+def test_a_server_that_finds_no_port_gives_up_and_shows_its_log():
+    with pytest.raises(ServerFailedError, match=r"(?s)status 1 .*Address already in use"):
+        PortTakenServer().__enter__()
+
+
+def test_a_server_that_clients_know_keeps_its_port_even_when_it_is_taken():
+    with ScriptServer() as server:
+        port = server.port
+        server.kill()
+        (server.folder / "up").unlink()
+        server.script = PortTakenServer.script
+
+        with pytest.raises(ServerFailedError, match="Address already in use"):
+            server.start()
+
+        assert server.port == port
+
+
+def test_another_server_that_answers_on_the_port_is_not_taken_for_ours(own_server):
+    other, ours = own_server(RedisServer), RedisServer()
+    ours.port = other.port
+
+    with ours:
+        assert ours.port != other.port
+        assert ours.listens()
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
