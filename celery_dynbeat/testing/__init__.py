@@ -1,0 +1,36 @@
+"""For tests, ours and those of applications: a frozen clock, and beat and worker run by hand.
+
+    clock = FrozenClock(datetime(2026, 11, 21, 9, tzinfo=UTC))
+    dynbeat = Dynbeat(app, clock=clock)
+    beat = ManualBeat(dynbeat, run_tasks=True)
+    dynbeat.schedules.for_owner("user:42").create("digest", task=..., trigger=...)
+    clock.advance(timedelta(days=1))
+    beat.run_until_idle()
+    assert [run.task for run in beat.publisher.sent] == ["mail.send_digest"]
+
+No broker takes part, unless a real publisher is given. The passes are those of a real beat, on a
+real database. With pytest, ``dynbeat_clock`` and ``dynbeat_beat`` are fixtures (``plugin``).
+"""
+
+from typing import TYPE_CHECKING
+
+from celery_dynbeat.late import exports
+
+if TYPE_CHECKING:
+    from celery_dynbeat.testing.beat import ManualBeat
+    from celery_dynbeat.testing.clock import FrozenClock
+    from celery_dynbeat.testing.overriding import override
+    from celery_dynbeat.testing.publisher import RecordingPublisher
+
+__all__ = ["FrozenClock", "ManualBeat", "RecordingPublisher", "override"]
+
+_WHERE = {
+    "beat": ("ManualBeat",),
+    "clock": ("FrozenClock",),
+    "overriding": ("override",),
+    "publisher": ("RecordingPublisher",),
+}
+
+if not TYPE_CHECKING:
+    # pytest imports the plug-in of this package in each project that has it installed.
+    __getattr__, __dir__ = exports(__name__, _WHERE)

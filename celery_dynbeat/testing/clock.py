@@ -1,0 +1,42 @@
+"""A clock for tests."""
+
+from datetime import UTC, datetime, timedelta
+
+
+class FrozenClock:
+    """A clock that stands still until a test moves it. Raises ValueError for naive instants."""
+
+    def __init__(self, start: datetime) -> None:
+        self._instant = _utc(start)
+
+    def now(self) -> datetime:
+        """Return the instant at which the clock stands, in UTC."""
+        return self._instant
+
+    def steady_for(self) -> timedelta:
+        """Return timedelta.max: a move by hand is time that passes, not a step of the clock."""
+        return timedelta.max
+
+    def advance(self, duration: timedelta | float) -> datetime:
+        """Move forward by ``duration``, a timedelta or seconds, and return the new instant.
+
+        Raises ValueError for a negative duration: ``move_to`` sets the clock back.
+        """
+        step = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+        if step < timedelta(0):
+            msg = f"a clock does not advance by {duration!r}: call move_to() to set it back"
+            raise ValueError(msg)
+        self._instant += step
+        return self._instant
+
+    def move_to(self, instant: datetime) -> datetime:
+        """Set the clock to ``instant``, which may lie in the past, and return it in UTC."""
+        self._instant = _utc(instant)
+        return self._instant
+
+
+def _utc(instant: datetime) -> datetime:
+    if instant.utcoffset() is None:
+        msg = f"naive datetime {instant!r} refused: give an aware one (datetime.now(UTC))"
+        raise ValueError(msg)
+    return instant.astimezone(UTC)

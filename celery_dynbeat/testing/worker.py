@@ -1,0 +1,195 @@
+"""The bodies of tasks, run by hand in the process of a test.
+
+The guard decides and the recorder writes as in a worker, so runs have their real statuses. Celery's
+own tracer runs the body as ``Task.apply`` does: hooks and signals of the task take part, nothing is
+published, and a retry is kept here until the clock has reached its time.
+"""
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from celery import states as celery_states
+from celery.app.trace import build_tracer
+from celery.exceptions import Ignore
+from celery.utils.time import maybe_make_aware
+
+from celery_dynbeat.client import Context
+from celery_dynbeat.guard import Decision, Delivery, Verdict, judge
+from celery_dynbeat.headers import (
+    HEADER_ATTEMPT,
+    HEADER_EXPIRES_AT,
+    HEADER_OVERLAP,
+)
+from celery_dynbeat.messages import Outgoing
+from celery_dynbeat.publish import Published
+from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.states import Status
+from celery_dynbeat.testing.publisher import RecordingPublisher
+
+WORKER_NAME = "manual@test"
+
+
+class Message(NamedTuple):
+    """A message as a worker receives it. ``not_before`` is when a retry is to begin."""
+
+    run_id: str
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    headers: Mapping[str, Any]
+    retries: int
+    not_before: datetime
+
+
+class TaskRunner(RecordingPublisher):
+    """A publisher whose messages are run by ``run_queued``."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._context = context
+        self._queue: deque[Message] = deque()
+        self._recorder = Recorder(
+            context.database,
+            settings=context.settings,
+            announce=lambda session: context.notifier.announce(session),  # noqa: PLW0108 - at use
+        )
+
+    def publish(self, batch: Sequence[Outgoing]) -> Published:
+        """Queue the batch."""
+        published = super().publish(batch)
+        now = self._context.clock.now()
+        self._queue += [
+            Message(run.run_id, run.task, run.args, run.kwargs, run.headers, run.retries, now)
+            for run in batch
+        ]
+        return published
+
+    def run_queued(self) -> int:
+        """Run what is queued and may begin now; return how many messages that were.
+
+        Messages that the bodies cause are left to the next call.
+        """
+        now = self._context.clock.now()
+        ready = [message for message in self._queue if message.not_before <= now]
+        for message in ready:
+            self._queue.remove(message)
+            self._run(message)
+        return len(ready)
+
+    def _run(self, message: Message) -> None:
+        if message.task not in self._context.app.tasks:
+            self._record(
+                message,
+                Status.FAILED,
+                started=False,
+                attempt=message.headers[HEADER_ATTEMPT],
+                error=f"NotRegistered: {message.task}",
+            )
+            return
+        decision = self._decide(message)
+        if decision.verdict is Verdict.START:
+            assert decision.attempt is not None  # noqa: S101 - see Decision
+            self._trace(message, decision.attempt)
+
+    def _decide(self, message: Message) -> Decision:
+        expires_at = message.headers.get(HEADER_EXPIRES_AT)
+        delivery = Delivery(
+            run_id=message.run_id,
+            retries=message.retries,
+            after=message.headers[HEADER_ATTEMPT],
+            redelivered=False,
+            put_off_at=None,
+            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+            worker=WORKER_NAME,
+            main_pid=os.getpid(),
+            pid=os.getpid(),
+            runs_here=lambda: False,
+        )
+        now, timeout = self._context.clock.now(), self._context.settings.node_timeout
+        return self._context.database.run(
+            lambda session: judge(session, delivery, now=now, timeout=timeout)
+        )
+
+    def _trace(self, message: Message, attempt: int) -> None:
+        app = self._context.app
+        task = app.tasks[message.task]
+        headers = {**message.headers, HEADER_ATTEMPT: attempt}
+        request = {
+            # A worker shows them as attributes of task.request, and as request.headers.
+            **headers,
+            "headers": headers,
+            "id": message.run_id,
+            "root_id": message.run_id,
+            "task": message.task,
+            "retries": message.retries,
+            "is_eager": True,
+            "hostname": WORKER_NAME,
+            "delivery_info": {"is_eager": True},
+        }
+        trace = build_tracer(task.name, task, eager=True, app=app)
+        result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
+        self._end(message, attempt, headers, result)
+
+    def _end(self, message: Message, attempt: int, headers: Mapping[str, Any], result: Any) -> None:
+        state = celery_states.SUCCESS if result.info is None else result.info.state
+        end: dict[str, Any] = {"attempt": attempt, "awaited": HEADER_OVERLAP in headers}
+        if state == celery_states.SUCCESS:
+            self._record(message, Status.SUCCEEDED, **end)
+            return
+        error = result.info.retval
+        if state == celery_states.RETRY:
+            self._retry(message, attempt, headers, error)
+        elif isinstance(error, Ignore):
+            self._record(message, Status.SUCCEEDED, error="the task raised Ignore", **end)
+        elif state == celery_states.REJECTED and getattr(error, "requeue", False):
+            resend_at = self._context.clock.now() + self._context.settings.resend_after
+            self._record(message, Status.SENT, attempt=attempt, resend_at=resend_at)
+        else:
+            self._fail(message, error, result, end)
+
+    def _fail(self, message: Message, error: Any, result: Any, end: Mapping[str, Any]) -> None:
+        self._record(
+            message,
+            Status.FAILED,
+            error=f"{type(error).__name__}: {error}",
+            traceback=str(result.retval),
+            **end,
+        )
+        if self._context.app.conf.task_eager_propagates and isinstance(error, BaseException):
+            raise error
+
+    def _retry(
+        self, message: Message, attempt: int, headers: Mapping[str, Any], retry: Any
+    ) -> None:
+        at = self._context.clock.now() + self._delay(retry.when)
+        self._record(message, Status.RETRYING, attempt=attempt, retry_at=at, error=str(retry))
+        if retry.sig is None:
+            # Raised by hand: Celery sends no message then; beat resends the retry in time.
+            return
+        sig = retry.sig
+        args, kwargs, retries = sig.args, sig.kwargs, message.retries + 1
+        self._queue.append(
+            Message(message.run_id, message.task, args, kwargs, headers, retries, at)
+        )
+
+    def _delay(self, when: Any) -> timedelta:
+        """Return how long a retry waits; ``when`` is seconds, or an instant by the host's clock."""
+        if isinstance(when, datetime):
+            aware: datetime = maybe_make_aware(when, self._context.app.timezone)
+            return aware - self._context.clock.now()
+        return timedelta(seconds=when or 0)
+
+    def _record(self, message: Message, status: Status, **details: Any) -> None:
+        details.setdefault("at", self._context.clock.now())
+        self._recorder.record(
+            Outcome(
+                run_id=message.run_id,
+                worker=WORKER_NAME,
+                pid=os.getpid(),
+                status=status,
+                **details,
+            )
+        )
