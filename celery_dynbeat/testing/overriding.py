@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete
+from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import Context, Dynbeat
 from celery_dynbeat.clock import Clock
+from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.models import Base
 
 #: What a Context makes at first use from its settings, its engine and its clock.
 _MADE_ONCE = ("settings", "database", "clock", "notifier")
@@ -23,9 +26,9 @@ def override(
     """Let ``dynbeat`` use another database and clock until the block ends.
 
     For applications that make their ``dynbeat`` at import: code under test keeps its reference to
-    it. ``database`` is a URL, or the engine of the application's own tests; None keeps the one that
-    is configured, likewise for ``clock``. Settings that a test has changed are read anew. Not for
-    use from several threads at once.
+    it. ``database`` is a URL, or the engine of the application's own tests; the tables are created
+    in it where they are missing. None keeps the database that is configured, likewise for
+    ``clock``. Settings that a test has changed are read again. Not safe for several threads.
     """
     context = dynbeat.context
     saved = dict(vars(context))
@@ -36,6 +39,8 @@ def override(
         context.given_clock = clock
     own = _use(context, database)
     try:
+        if database is not None:
+            schema.upgrade(context.database)
         yield dynbeat
     finally:
         if own is not None:
@@ -55,3 +60,13 @@ def _use(context: Context, database: str | Engine | None) -> Database | None:
     own = Database(database, engine_options=context.settings.engine_options)
     vars(context)["database"] = own
     return own
+
+
+def delete_rows(dynbeat: Dynbeat) -> None:
+    """Delete all rows of the tables: a database that several tests share keeps them otherwise."""
+
+    def work(session: Session) -> None:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(delete(table))
+
+    dynbeat.context.database.run(work)

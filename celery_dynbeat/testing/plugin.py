@@ -57,9 +57,14 @@ def dynbeat_beat(
 ) -> "Iterator[ManualBeat[RecordingPublisher]]":
     """Yield a beat run by hand that also runs the tasks.
 
-    Until the end of the test, ``dynbeat_instance`` uses ``dynbeat_clock`` and ``dynbeat_database``.
+    Until the end of the test, ``dynbeat_instance`` uses ``dynbeat_clock`` and ``dynbeat_database``,
+    whose tables are created where they are missing, and are empty at the start of the test.
     """
-    from celery_dynbeat.testing import ManualBeat, override
+    from celery_dynbeat.testing import ManualBeat
+    from celery_dynbeat.testing.overriding import delete_rows, override
 
     with override(dynbeat_instance, database=dynbeat_database, clock=dynbeat_clock):
-        yield ManualBeat(dynbeat_instance, run_tasks=True)
+        # First: it refuses a database that is not the test's own.
+        beat = ManualBeat(dynbeat_instance, run_tasks=True)
+        delete_rows(dynbeat_instance)
+        yield beat

@@ -5,6 +5,7 @@ own tracer runs the body as ``Task.apply`` does: hooks and signals of the task t
 published, and a retry is kept here until the clock has reached its time.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ from celery_dynbeat.recorder import Outcome, Recorder
 from celery_dynbeat.states import Status
 from celery_dynbeat.testing.publisher import RecordingPublisher
 
+logger = logging.getLogger(__name__)
+
 WORKER_NAME = "manual@test"
 
 
@@ -50,6 +53,8 @@ class TaskRunner(RecordingPublisher):
     def __init__(self, context: Context) -> None:
         super().__init__()
         self._context = context
+        # As a worker does: the modules of tasks that the application names, or discovers.
+        context.app.loader.import_default_modules()
         self._queue: deque[Message] = deque()
         self._recorder = Recorder(
             context.database,
@@ -81,6 +86,9 @@ class TaskRunner(RecordingPublisher):
 
     def _run(self, message: Message) -> None:
         if message.task not in self._context.app.tasks:
+            logger.error(
+                "run %s failed: task %r is not registered; import its module", *message[:2]
+            )
             self._record(
                 message,
                 Status.FAILED,

@@ -26,7 +26,7 @@ from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
 from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.publish import Publisher
-from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher
+from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher, override
 
 app = Celery("typed")
 clock = FrozenClock(datetime(2026, 11, 21, tzinfo=UTC))
@@ -94,6 +94,10 @@ assert_type(beat, ManualBeat[RecordingPublisher])
 assert_type(beat.publisher.sent, list[Outgoing])
 assert_type(beat.tick(), timedelta)
 assert_type(ManualBeat(dynbeat, Publisher(app)), ManualBeat[Publisher])
+assert_type(ManualBeat(dynbeat, run_tasks=True), ManualBeat[RecordingPublisher])
+assert_type(FrozenClock(clock.now()).advance(61), datetime)
+with override(dynbeat, database="sqlite://", clock=clock) as overridden:
+    assert_type(overridden, Dynbeat)
 
 # What is wrong is an error: each of these would be an unused ignore otherwise.
 mine.create("n", task="t", trigger="* * * * *")  # type: ignore[arg-type]
