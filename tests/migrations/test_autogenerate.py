@@ -1,0 +1,40 @@
+"""An application's own ``alembic revision --autogenerate`` beside our tables."""
+
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine
+
+from celery_dynbeat.alembic import include_name
+from celery_dynbeat.db import schema
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.schema import VERSION_TABLE
+
+
+def proposed(url, **options):
+    """Return what Alembic would change for an application that has one table, still missing."""
+    metadata = MetaData()
+    Table("author", metadata, Column("id", Integer, primary_key=True))
+    database = Database(url)
+    schema.upgrade(database)
+    database.engine.dispose()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts=options)
+        changes = compare_metadata(context, metadata)
+    engine.dispose()
+    return {(change[0], change[1].name) for change in changes}
+
+
+def test_without_the_filter_our_tables_would_be_dropped(sqlite_url):
+    assert ("remove_table", "dynbeat_schedule") in proposed(sqlite_url)
+
+
+def test_with_the_filter_only_the_applications_own_tables_are_compared(database_url):
+    assert proposed(database_url, include_name=include_name) == {("add_table", "author")}
+
+
+def test_the_filter_leaves_the_names_of_others_alone():
+    assert include_name("author", "table", {})
+    assert include_name(None, "schema", {})
+    assert include_name("dynbeat_schema", "schema", {})
+    assert not include_name(VERSION_TABLE, "table", {"schema_name": None})
