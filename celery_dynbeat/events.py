@@ -27,6 +27,7 @@ class Event(StrEnum):
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat
     PASS_RECOVERED = "pass_recovered"  # noqa: S105
     LISTENER_FAILED = "listener_failed"
+    LISTENER_DEAF = "listener_deaf"
     NOTIFY_FAILED = "notify_failed"
     OUTCOME_KEPT = "outcome_kept"
     OUTCOME_DROPPED = "outcome_dropped"

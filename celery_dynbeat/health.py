@@ -136,7 +136,7 @@ def judge(found: Found) -> Verdict:
     problems = [*_services(found)]
     warnings: list[Problem] = []
     if found.tables is not None and found.now is not None and found.limits is not None:
-        look = _Look(found.tables, found.now, found.limits)
+        look = _Look(found.tables, found.now, found.limits, found.notifier)
         problems += look.problems()
         warnings += look.warnings()
     return Verdict(problems, warnings)
@@ -163,8 +163,8 @@ def _services(found: Found) -> Iterator[Problem]:
 class _Look:
     """A look at the tables."""
 
-    def __init__(self, tables: Tables, now: datetime, limits: Limits) -> None:
-        self._tables, self._now, self._limits = tables, now, limits
+    def __init__(self, tables: Tables, now: datetime, limits: Limits, notifier: str | None) -> None:
+        self._tables, self._now, self._limits, self._notifier = tables, now, limits, notifier
         self._beats = self._states(NodeKind.BEAT)
         self._workers = self._states(NodeKind.WORKER)
 
@@ -183,6 +183,7 @@ class _Look:
     def warnings(self) -> Iterator[Problem]:
         if any(state is NodeState.WORKING for _, state in self._beats):
             yield from map(_hindered, self._without_progress())
+        yield from map(_deaf, self._on_fallback())
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
         if self._tables.broken.count:
@@ -196,6 +197,11 @@ class _Look:
 
     def _without_progress(self) -> list[Node]:
         return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
+
+    def _on_fallback(self) -> list[Node]:
+        """Return the working beats that do not receive notifications as they are configured to."""
+        working = [node for node, state in self._beats if state is NodeState.WORKING]
+        return [node for node in working if node.notifier not in {None, self._notifier}]
 
     def _no_beat(self) -> Problem:
         living = (NodeState.STARTING, NodeState.NO_PROGRESS)
@@ -246,6 +252,15 @@ def _hindered(node: Node) -> Problem:
         "beat_hindered",
         text if node.error is None else f"{text}: {node.error}",
         "mend what the error and its log say; without either, restart it",
+    )
+
+
+def _deaf(node: Node) -> Problem:
+    return Problem(
+        "notifier_fallback",
+        f"beat {node.name} receives no notification from PostgreSQL; it uses {node.notifier}",
+        "a pooler in transaction mode passes no LISTEN: set dynbeat_notifier to 'broker', or give"
+        " beat a URL of the server itself",
     )
 
 

@@ -41,22 +41,24 @@ class Heartbeat:
         self._entered = False
         self._progressed: float | None = None
         self._error: str | None = None
+        self._notifier: str | None = None
         self.every = timeout / BEATS
 
     def progress(self) -> None:
         """Note that the process has just done what it is there for. Writes nothing."""
         self._progressed = time.monotonic()
 
-    def beat(self, *, error: str | None = None) -> None:
+    def beat(self, *, error: str | None = None, notifier: str | None = None) -> None:
         """Say that the process is alive, unless that was said a moment ago.
 
-        ``error`` is what keeps it from making progress; a change of it is said at once.
+        ``error`` is what keeps it from making progress, ``notifier`` how a beat receives
+        notifications; a change of either is written at once.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
         fresh = elapsed is not None and elapsed < self.every.total_seconds()
-        if fresh and error == self._error:
+        if fresh and (error, notifier) == (self._error, self._notifier):
             return
-        self._error = error
+        self._error, self._notifier = error, notifier
         try:
             self._write()
         # Whatever the driver raises: the next beat tries again.
@@ -99,6 +101,7 @@ class Heartbeat:
             seen_at=now,
             progressed_at=None if self._progressed is None else _ago(now, self._progressed),
             error=self._error,
+            notifier=self._notifier,
         )
         # Not by name and pid alone: in containers a predecessor had the same.
         known = self._entered and self._database.run(partial(nodes.refresh, life=life))

@@ -206,10 +206,11 @@ class _Parts:
             # Nor could that be written.
             raise
         except Exception as error:
-            self._heartbeat.beat(error=f"{type(error).__name__}: {_first_line(error)}")
+            text = f"{type(error).__name__}: {_first_line(error)}"
+            self._heartbeat.beat(error=text, notifier=self._listener.transport)
             raise
         self._heartbeat.progress()
-        self._heartbeat.beat()
+        self._heartbeat.beat(notifier=self._listener.transport)
         if not self._is_loaded:
             self._is_loaded = True
             # What a whole pass needs is here to stay: else a burst looks for garbage in it again

@@ -83,6 +83,7 @@ def _node(found: Found, node: Node) -> dict[str, Any]:
         "progressed_at": _iso(node.progressed_at),
         "stopped_at": _iso(node.stopped_at),
         "error": node.error,
+        "notifier": node.notifier,
     }
 
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
-from celery_dynbeat.db import idle, timeouts
+from celery_dynbeat.db import idle, prepared_statements, timeouts
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
 from celery_dynbeat.errors import ConfigurationError
 
@@ -214,6 +214,7 @@ class Database:
             raise ConfigurationError(msg)
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
         event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
+        prepared_statements.disable_when_lost(engine, capabilities)
         timeouts.bound_answers(engine)
         if not is_embedded(engine.dialect.name):
             idle.replace_dead(engine)

@@ -266,7 +266,7 @@ class Node(Base):
 
     ``seen_at`` is the last sign of life: what runs there is not lost. ``progressed_at`` is the last
     sign of progress: a pass of beat that worked, a turn of the worker's loop. ``error`` is what
-    keeps it from making any.
+    keeps it from making any. ``notifier`` is how a beat receives notifications; None: a worker.
     """
 
     __tablename__ = "dynbeat_node"
@@ -278,6 +278,7 @@ class Node(Base):
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
     progressed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
+    notifier: Mapped[str | None] = mapped_column(ExactText(16))
     # Set at an orderly end: its runs need not wait for the time-out.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

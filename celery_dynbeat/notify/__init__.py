@@ -6,7 +6,7 @@ from celery import Celery
 
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import ConfigurationError
-from celery_dynbeat.notify.base import Listener, Notifier
+from celery_dynbeat.notify.base import Listener, Notifier, Transport
 from celery_dynbeat.notify.polling import PollingNotifier
 
 
@@ -25,13 +25,13 @@ def choose(wanted: str, *, app: Celery, database: Database) -> Notifier:
         )
         raise ConfigurationError(msg)
     if wanted == "postgresql" or (wanted == "auto" and notifies):
-        return _postgresql(database)
+        return _postgresql(app, database)
     if wanted == "broker" or (wanted == "auto" and _has_fanout(app)):
         return _broker(app)
     return PollingNotifier()
 
 
-def _postgresql(database: Database) -> Notifier:
+def _postgresql(app: Celery, database: Database) -> Notifier:
     try:
         from celery_dynbeat.notify.postgresql import PostgresNotifier  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -40,7 +40,11 @@ def _postgresql(database: Database) -> Notifier:
             " dynbeat_notifier to 'broker' or 'polling'"
         )
         raise ConfigurationError(msg) from error
-    return PostgresNotifier(database.engine.url, database.connect_args)
+
+    def instead() -> Notifier:
+        return _broker(app) if _has_fanout(app) else PollingNotifier()
+
+    return PostgresNotifier(database, instead)
 
 
 def _broker(app: Celery) -> Notifier:
@@ -58,4 +62,4 @@ def _has_fanout(app: Celery) -> bool:
         connection.release()
 
 
-__all__ = ["Listener", "Notifier", "choose"]
+__all__ = ["Listener", "Notifier", "Transport", "choose"]

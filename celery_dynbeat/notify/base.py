@@ -2,13 +2,26 @@
 
 import random
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Protocol
 
 from sqlalchemy.orm import Session
 
 
+class Transport(StrEnum):
+    """How a beat receives notifications."""
+
+    POSTGRESQL = "postgresql"
+    BROKER = "broker"
+    POLLING = "polling"
+
+
 class Listener(Protocol):
     """Beat's side: calls ``wake`` from a thread of its own, after each committed change."""
+
+    @property
+    def transport(self) -> Transport:
+        """How this beat receives notifications at present."""
 
     def start(self) -> None:
         """Begin to listen; a failure is logged and mended by itself, never raised."""

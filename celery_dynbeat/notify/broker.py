@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.events import Event
 from celery_dynbeat.link import ask_for_life, bound_answers
-from celery_dynbeat.notify.base import BackOff
+from celery_dynbeat.notify.base import BackOff, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ def _after_end(session: Session, transaction: SessionTransaction) -> None:
 
 class BrokerListener:
     """A thread with a connection and a queue of its own, both gone when it stops."""
+
+    transport = Transport.BROKER
 
     def __init__(self, app: Celery, wake: Callable[[], None]) -> None:
         self._app = app

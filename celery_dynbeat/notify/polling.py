@@ -4,8 +4,12 @@ from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.notify.base import Transport
+
 
 class _Deaf:
+    transport = Transport.POLLING
+
     def start(self) -> None:
         """Nothing to listen to."""
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Node, NodeKind, Run
@@ -13,13 +13,15 @@ from celery_dynbeat.states import Status
 TICK = timedelta(microseconds=1)
 #: Long, because a clock that is set forward makes living nodes seem silent.
 FORGET_AFTER = timedelta(days=30)
+#: Longer than any dynbeat_node_timeout that is of use.
+NOTIFIER_FRESH_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """What a node says of itself: that it lives, when it last made progress, and what hinders it.
 
-    Instants are those of the database's clock.
+    Instants are those of the database's clock. ``notifier`` is how a beat receives notifications.
     """
 
     kind: NodeKind
@@ -28,6 +30,7 @@ class Life:
     seen_at: datetime
     progressed_at: datetime | None = None
     error: str | None = None
+    notifier: str | None = None
 
 
 def enter(session: Session, *, life: Life, started_at: datetime) -> None:
@@ -61,6 +64,7 @@ def refresh(session: Session, *, life: Life) -> bool:
             seen_at=life.seen_at,
             progressed_at=life.progressed_at,
             error=life.error,
+            notifier=life.notifier,
             stopped_at=None,
         )
     )
@@ -79,3 +83,14 @@ def leave(session: Session, *, kind: NodeKind, name: str, pid: int, now: datetim
 def get(session: Session, *, kind: NodeKind, name: str) -> Node | None:
     """Return the node, or None when none of that name was ever seen."""
     return session.get(Node, (kind, name), populate_existing=True)
+
+
+def beat_listens_to_broker() -> ColumnElement[bool]:
+    """Return the condition that a living beat receives its notifications from the broker."""
+    return exists().where(
+        Node.kind == NodeKind.BEAT,
+        Node.notifier == "broker",
+        Node.stopped_at.is_(None),
+        # A beat that was killed leaves its row. PostgreSQL's clock: no other database asks this.
+        Node.seen_at > func.clock_timestamp() - NOTIFIER_FRESH_FOR,
+    )

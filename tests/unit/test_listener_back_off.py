@@ -6,9 +6,10 @@ import psycopg
 import pytest
 from celery import Celery
 
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.notify import postgresql
 from celery_dynbeat.notify.base import BackOff
 from celery_dynbeat.notify.broker import BrokerListener
-from celery_dynbeat.notify.postgresql import PostgresListener
 
 LIMITS = [1, 2, 4, 8, 16, 30, 30, 30]
 
@@ -48,7 +49,7 @@ def test_a_thousand_failures_are_no_overflow():
 def test_the_listener_of_postgresql_backs_off(monkeypatch, caplog):
     pauses = []
 
-    async def refuse(**_):
+    def refuse(_database):
         raise psycopg.OperationalError
 
     async def sleep(seconds):
@@ -56,9 +57,9 @@ def test_the_listener_of_postgresql_backs_off(monkeypatch, caplog):
         if len(pauses) == len(LIMITS):
             raise Enough
 
-    monkeypatch.setattr(psycopg.AsyncConnection, "connect", refuse)
+    monkeypatch.setattr(postgresql, "_connect", refuse)
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    listener = PostgresListener({}, lambda: None)
+    listener = postgresql.PostgresListener(Database("postgresql://"), lambda: None, list)
 
     with pytest.raises(Enough):
         asyncio.run(listener._listen_for_ever())

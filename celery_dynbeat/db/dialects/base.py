@@ -70,6 +70,11 @@ class Capabilities(ABC):
         del error
         return False
 
+    def has_lost_statement(self, error: DBAPIError) -> bool:
+        """Return whether the server does not know a statement that the driver prepared there."""
+        del error
+        return False
+
     @abstractmethod
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         """Return the condition that the JSON list in ``column`` contains ``tag``."""

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, Executable, Table, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Table, func, literal, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute
@@ -21,6 +21,8 @@ class PostgreSql(Capabilities):
     commits_statements = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
+    # invalid_sql_statement_name, duplicate_prepared_statement
+    _statement_lost = frozenset({"26000", "42P05"})
 
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
@@ -35,7 +37,10 @@ class PostgreSql(Capabilities):
         return new.on_conflict_do_update(index_elements=list(key), set_=key)
 
     def is_transient(self, error: DBAPIError) -> bool:
-        return _sqlstate(error) in self._transient
+        return _sqlstate(error) in self._transient or self.has_lost_statement(error)
+
+    def has_lost_statement(self, error: DBAPIError) -> bool:
+        return _sqlstate(error) in self._statement_lost
 
     def is_read_only(self, error: DBAPIError) -> bool:
         # read_only_sql_transaction
@@ -48,9 +53,9 @@ class PostgreSql(Capabilities):
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(SCHEMA_LOCK))))
 
 
-def notify_statement() -> Executable:
-    """Return the statement that wakes the listening beats when its transaction commits."""
-    return select(func.pg_notify(CHANNEL, ""))
+def notify(payload: str = "") -> ColumnElement[str]:
+    """Return the expression that notifies the listening beats when its transaction commits."""
+    return func.pg_notify(CHANNEL, payload)
 
 
 def _sqlstate(error: DBAPIError) -> str:

@@ -6,12 +6,14 @@ however that process ends.
 
 from tests.support.servers.base import Server, ServerFailedError, ServerMissingError
 from tests.support.servers.mariadb import MariaDBServer
+from tests.support.servers.pgbouncer import PgBouncerServer
 from tests.support.servers.postgresql import PostgreSQLServer
 from tests.support.servers.rabbitmq import RabbitMQServer
 from tests.support.servers.redis import RedisServer
 
 __all__ = [
     "MariaDBServer",
+    "PgBouncerServer",
     "PostgreSQLServer",
     "RabbitMQServer",
     "RedisServer",

@@ -1,0 +1,116 @@
+"""LISTEN reaches the server that the engine reaches, whatever the engine needs for that."""
+
+import threading
+
+import psycopg
+from sqlalchemy import create_engine, event, make_url, select
+from sqlalchemy.pool import NullPool
+
+from celery_dynbeat.db.dialects.postgresql import notify
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.notify.polling import PollingNotifier
+from celery_dynbeat.notify.postgresql import PostgresNotifier
+from tests.support.servers.machine import free_port
+from tests.support.waiting import wait_until
+
+
+class Wakes:
+    """Counts the wakes of a listener on ``database``."""
+
+    def __init__(self, database):
+        self.count = 0
+        self._notifier = PostgresNotifier(database, PollingNotifier)
+        self.listener = self._notifier.listener(self._wake)
+        self._lock = threading.Lock()
+
+    def _wake(self):
+        with self._lock:
+            self.count += 1
+
+    def __enter__(self):
+        self.listener.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.stop()
+
+
+def hears_a_change(database):
+    with Wakes(database) as wakes:
+        # The first wake is for what changed before the LISTEN.
+        wait_until(lambda: wakes.count == 1, within=15)
+        database.run(lambda session: session.execute(select(notify())))
+        wait_until(lambda: wakes.count == 2, within=5)
+        assert wakes.listener.transport == "postgresql"
+    database.engine.dispose()
+    return True
+
+
+def multi_host(url):
+    """Return the URL with a first host where nobody listens, as SQLAlchemy writes several hosts."""
+    at = make_url(url)
+    hosts = (f"127.0.0.1:{free_port()}", f"{at.host}:{at.port}")
+    query = {"host": hosts, "target_session_attrs": "read-write"}
+    return at.set(host=None, port=None, query=query).render_as_string(hide_password=False)
+
+
+def test_with_one_host(postgresql_url):
+    assert hears_a_change(Database(postgresql_url))
+
+
+def test_with_several_hosts_of_which_the_first_is_down(postgresql_url):
+    assert hears_a_change(Database(multi_host(postgresql_url)))
+
+
+def test_with_an_engine_that_keeps_the_host_in_connect_args(postgresql_url):
+    at = make_url(postgresql_url)
+    where = {"host": at.host, "port": at.port}
+    engine = create_engine(at.set(host="nowhere.invalid", port=1), connect_args=where)
+    assert hears_a_change(Database(engine=engine))
+
+
+def test_with_an_engine_that_has_a_creator(postgresql_url):
+    at = make_url(postgresql_url)
+
+    def connect():
+        return psycopg.connect(host=at.host, port=at.port, user=at.username, dbname=at.database)
+
+    engine = create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+    assert hears_a_change(Database(engine=engine))
+
+
+def test_with_an_engine_that_takes_its_password_from_do_connect(postgresql_url):
+    at = make_url(postgresql_url)
+    engine = create_engine(at.set(username="nobody"))
+
+    @event.listens_for(engine, "do_connect")
+    def _add_account(_dialect, _record, _positional, named):
+        named["user"] = at.username
+
+    assert hears_a_change(Database(engine=engine))
+
+
+def test_the_listener_takes_no_connection_of_the_pool(postgresql_url):
+    engine = create_engine(postgresql_url, pool_size=1, max_overflow=0, pool_timeout=5)
+    database = Database(engine=engine)
+    with Wakes(database) as wakes:
+        wait_until(lambda: wakes.count == 1, within=15)
+        with engine.connect() as connection:
+            assert connection.scalar(select(1)) == 1
+    engine.dispose()
+
+
+def test_the_proof_of_another_listener_does_not_wake(postgresql_url):
+    database = Database(postgresql_url)
+    with Wakes(database) as first:
+        wait_until(lambda: first.count == 1, within=15)
+        with Wakes(database) as second:
+            wait_until(lambda: second.count == 1, within=15)
+        database.run(lambda session: session.execute(select(notify())))
+        wait_until(lambda: first.count == 2, within=5)
+    database.dispose()
+
+
+def test_an_engine_on_another_driver_is_reached_by_its_url(postgresql_url):
+    url = make_url(multi_host(postgresql_url)).set(drivername="postgresql+psycopg2")
+    assert hears_a_change(Database(engine=create_engine(url)))

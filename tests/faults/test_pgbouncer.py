@@ -1,0 +1,88 @@
+"""PgBouncer in transaction mode: it passes no LISTEN and keeps no prepared statement."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import make_url
+
+from celery_dynbeat import Every, Once
+from tests.support.fixtures import service_is_missing
+from tests.support.servers import PgBouncerServer, ServerMissingError
+from tests.support.sites import site
+from tests.support.waiting import wait_until
+
+#: Beat would find a change by itself after this; no test waits so long.
+NEVER = 600.0
+
+
+@pytest.fixture
+def pooled_url(postgresql_url):
+    """Give the URL of a new database, through a pooler with two connections to the server."""
+
+    class Pooler(PgBouncerServer):
+        server_port = make_url(postgresql_url).port
+
+    try:
+        server = Pooler()
+    except ServerMissingError as error:
+        service_is_missing(str(error))
+    with server:
+        pooled = make_url(postgresql_url).set(port=server.port)
+        yield pooled.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def pooled_site(site_folder, pooled_url, redis_url):
+    with site(
+        site_folder,
+        database_url=pooled_url,
+        broker_url=redis_url,
+        dynbeat_poll_interval=NEVER,
+    ) as made:
+        yield made
+
+
+def test_beat_notices_that_it_hears_nothing_and_the_broker_takes_over(pooled_site):
+    beat = pooled_site.beat().wait_for_log("LISTEN receives no notification", within=30)
+    wait_until(
+        lambda: [node.notifier for node in pooled_site.nodes("beat")] == ["broker"], within=15
+    )
+
+    for number in range(3):
+        name = f"soon-{number}"
+        pooled_site.mine.create(name, task="probe.record", trigger=Once.after(timedelta(seconds=1)))
+        pooled_site.wait_for_run(name, "sent", within=4)
+
+    status = pooled_site.run("dynbeat", "status", "--json", name="status")
+    status.wait(within=30)
+    shown = json.loads(status.text.splitlines()[-1])
+    assert "notifier_fallback" in [warning["code"] for warning in shown["warnings"]]
+    assert [each["notifier"] for each in shown["beats"]] == ["broker"]
+    # The way in which beat is told ends with it.
+    beat.terminate()
+
+
+def test_statements_that_the_pooler_forgets_cost_no_call_and_no_outcome(pooled_site):
+    pooled_site.config.update(dynbeat_notifier="broker")
+    pooled_site.app.conf.dynbeat_notifier = "broker"
+    beats = [pooled_site.beat().wait_for_log("beat started") for _ in range(2)]
+    worker = pooled_site.worker(pool="threads").wait_for_log("ready")
+    for number in range(20):
+        pooled_site.mine.create(
+            f"every-{number}", task="probe.record", trigger=Every(timedelta(seconds=1))
+        )
+
+    def succeeded():
+        return sum(run.status == "succeeded" for run in pooled_site.runs())
+
+    wait_until(lambda: succeeded() > 200, within=60)
+    for number in range(20):
+        pooled_site.mine.pause(f"every-{number}")
+
+    wait_until(
+        lambda: {run.status for run in pooled_site.runs()} <= {"succeeded", "revoked"}, within=30
+    )
+    for process in (*beats, worker):
+        assert "dropped" not in process.text
+        assert process.text.count("Continuing without prepared statements") <= 5
