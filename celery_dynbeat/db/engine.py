@@ -214,7 +214,8 @@ class Database:
             raise ConfigurationError(msg)
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
         event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
-        prepared_statements.disable_when_lost(engine, capabilities)
+        if "prepare_threshold" not in self._options.get("connect_args", {}):
+            prepared_statements.disable_behind_poolers(engine, capabilities)
         timeouts.bound_answers(engine)
         if not is_embedded(engine.dialect.name):
             idle.replace_dead(engine)

@@ -1,9 +1,16 @@
 """Prepared statements of psycopg, behind a pooler that does not keep them.
 
-psycopg prepares on the server what it has run a few times. A pooler in transaction mode that does
-not track prepared statements (PgBouncer before 1.21, or with max_prepared_statements = 0) hands the
-next transaction to another server connection, which does not know the statement, or knows another
-one by that name. Source: psycopg, "Using prepared statements in connection pooling services".
+psycopg prepares on the server what it has run a few times, under names that count up in each
+client. A pooler in transaction mode that does not track them (PgBouncer before 1.21, or with
+max_prepared_statements = 0) hands the next transaction to another server connection. There the name
+is unknown (SQLSTATE 26000), or taken (42P05), or it names a statement of another client. If that
+has other parameters, the server reports 08P01; if it has as many, the server runs it.
+
+So no statement is prepared through a pooler. A pooler is recognised by the process id of the
+server: the id that it sent at the start of the connection is not the one that the server returns.
+If that check fails, each of the errors above has the same effect. ``prepare_threshold`` in the
+connect_args overrules both.
+Source: psycopg, "Using prepared statements in connection pooling services".
 """
 
 import logging
@@ -18,12 +25,19 @@ from celery_dynbeat.db.dialects import Capabilities
 
 logger = logging.getLogger(__name__)
 
+_SETTING = "dynbeat_engine_options = {'connect_args': {'prepare_threshold': None}}"
 
-def disable_when_lost(engine: Engine, capabilities: Capabilities) -> None:
-    """Let ``engine`` drop its connections, and prepare no more, once a statement was lost."""
+
+def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
+    """Let the connections of ``engine`` prepare nothing where a pooler may forget it."""
     if engine.dialect.driver != "psycopg":
         return
     lost = threading.Event()
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _record: Any) -> None:
+        if lost.is_set() or _is_pooled(connection):
+            connection.prepare_threshold = None
 
     @event.listens_for(engine, "handle_error")
     def _on_error(context: ExceptionContext) -> None:
@@ -35,11 +49,14 @@ def disable_when_lost(engine: Engine, capabilities: Capabilities) -> None:
             lost.set()
             logger.warning(
                 "the server does not know a statement that was prepared there: is a pooler in"
-                " transaction mode in front of it? Continuing without prepared statements; set"
-                " dynbeat_engine_options = {'connect_args': {'prepare_threshold': None}}",
+                " front of it? Continuing without prepared statements; set %s",
+                _SETTING,
             )
 
-    @event.listens_for(engine, "connect")
-    def _on_connect(connection: Any, _record: Any) -> None:
-        if lost.is_set():
-            connection.prepare_threshold = None
+
+def _is_pooled(connection: Any) -> bool:
+    """Return whether something between us and the server has a process id of its own."""
+    connection.autocommit = True
+    (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+    connection.autocommit = False
+    return bool(pid != connection.info.backend_pid)

@@ -33,9 +33,9 @@ def pooled_url(postgresql_url):
 
 
 @pytest.fixture
-def pooled_site(site_folder, pooled_url, redis_url):
+def pooled_site(tmp_path, pooled_url, redis_url):
     with site(
-        site_folder,
+        tmp_path,
         database_url=pooled_url,
         broker_url=redis_url,
         dynbeat_poll_interval=NEVER,

@@ -40,7 +40,9 @@ class PostgreSql(Capabilities):
         return _sqlstate(error) in self._transient or self.has_lost_statement(error)
 
     def has_lost_statement(self, error: DBAPIError) -> bool:
-        return _sqlstate(error) in self._statement_lost
+        # protocol_violation: a statement of that name with other parameters
+        other = _sqlstate(error) == "08P01" and "prepared statement" in str(error.orig)
+        return other or _sqlstate(error) in self._statement_lost
 
     def is_read_only(self, error: DBAPIError) -> bool:
         # read_only_sql_transaction
