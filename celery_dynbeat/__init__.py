@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Trigger,
         parse_trigger,
         trigger_from_json,
+        trigger_from_text,
     )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Trigger",
     "parse_trigger",
     "trigger_from_json",
+    "trigger_from_text",
 ]
 
 _WHERE = {
@@ -68,7 +70,7 @@ _WHERE = {
     "scheduler": ("DatabaseScheduler",),
     "triggers": (
         *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
-        *("Trigger", "parse_trigger", "trigger_from_json"),
+        *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
     ),
 }
 

@@ -7,7 +7,13 @@ from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron import Cron
 from celery_dynbeat.triggers.every import Every
 from celery_dynbeat.triggers.once import Once
-from celery_dynbeat.triggers.parse import KINDS, is_known, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers.parse import (
+    KINDS,
+    is_known,
+    parse_trigger,
+    trigger_from_json,
+    trigger_from_text,
+)
 
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.any_of import AnyOf
@@ -28,6 +34,7 @@ __all__ = [
     "is_known",
     "parse_trigger",
     "trigger_from_json",
+    "trigger_from_text",
 ]
 
 #: What most applications have none of.

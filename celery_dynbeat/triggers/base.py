@@ -117,12 +117,20 @@ class Trigger(ABC):
         """Return this trigger in the zone ``name``, if its rule needs a zone and has none."""
         return self
 
-    def anchored_at(self, instant: datetime) -> "Trigger":  # noqa: ARG002 - only Every has one
+    def anchored_at(self, instant: datetime) -> "Trigger":  # noqa: ARG002 - few need an anchor
         """Return this trigger counting from ``instant``, if its rule needs an anchor."""
         return self
 
     def hashed_by(self, key: str) -> "Trigger":  # noqa: ARG002 - only Cron has an H
         """Return this trigger with the values that ``key`` picks for each ``H`` in its rule."""
+        return self
+
+    def bound_to(self, key: str) -> "Trigger":  # noqa: ARG002
+        """Return this trigger, with the same text, firing as ``hashed_by(key)`` does."""
+        return self
+
+    def resolved_at(self, instant: datetime) -> "Trigger":  # noqa: ARG002 - only Once has a delay
+        """Return what a schedule holds that is stored at ``instant``: no ``Once.after`` in it."""
         return self
 
 
@@ -143,11 +151,14 @@ def utc(instant: object, *, field: str) -> datetime:
         raise InvalidTriggerError(message, field=field) from error
 
 
-def require_text(value: object, *, field: str | None, example: str) -> str:
-    """Return ``value`` if it is a string; raise ``InvalidTriggerError`` for ``field`` if not."""
+def require_text(value: object, *, field: str | None, example: str, said: str = "trigger") -> str:
+    """Return ``value`` if it is a string; raise ``InvalidTriggerError`` for ``field`` if not.
+
+    Without a field the message calls the value ``said``.
+    """
     if isinstance(value, str):
         return value
-    message = f"{field or 'trigger'} is {shorten(value)}; it must be text, such as {example!r}"
+    message = f"{field or said} is {shorten(value)}; it must be text, such as {example!r}"
     raise InvalidTriggerError(message, field=field)
 
 

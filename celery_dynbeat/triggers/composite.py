@@ -114,6 +114,18 @@ class Composite(Trigger):
         """Return this trigger with parts whose ``H`` have the values that ``key`` picks."""
         return self.mapped(lambda part: part.hashed_by(key))
 
+    def bound_to(self, key: str) -> Trigger:
+        """Return this trigger with parts that fire as ``hashed_by(key)`` does."""
+        return self.mapped(lambda part: part.bound_to(key))
+
+    def resolved_at(self, instant: datetime) -> Trigger:
+        """Return this trigger without a ``Once.after`` in it: they count from ``instant``."""
+        resolved = self.mapped(lambda part: part.resolved_at(instant))
+        # An instant takes more characters than a delay.
+        if isinstance(resolved, Composite) and resolved is not self:
+            resolved.check_size()
+        return resolved
+
     def check_size(self) -> None:
         """Raise ``InvalidTriggerError`` if this trigger is larger than what text can bring."""
         size = len(self.spec)

@@ -18,7 +18,7 @@ _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9900, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Cron(Trigger):
     """Fire when the wall clock of ``timezone`` matches a cron expression.
 
@@ -28,7 +28,8 @@ class Cron(Trigger):
     decide, and ``day_or`` is True. Without a zone: UTC.
 
     Each ``H`` stands for numbers that ``hashed_by(key)`` picks; until then for those of the key
-    ``""``. Beat gives the owner and name of the schedule as the key.
+    ``""``. Beat gives the owner and name of the schedule as the key. ``bound_to(key)`` keeps the
+    expression; that is the trigger of a schedule that is read.
 
     Around a change of clocks a fixed time (neither minute nor hour begins with ``*``) fires once:
     at the first instant after the gap if the clock skips it, at its first occurrence if the clock
@@ -45,11 +46,14 @@ class Cron(Trigger):
     expression: str
     timezone: str | None = field(default=None)
     day_or: bool = field(default=True)
+    #: The key that this trigger is bound to, and the plain Cron that fires for it.
+    key: str | None = field(default=None, init=False)
+    _picked: "Cron | None" = field(default=None, init=False, compare=False)
 
     def __init__(
         self, expression: str, *, timezone: str | None = None, day_or: bool = True
     ) -> None:
-        require_text(expression, field=None, example="0 9 * * mon-fri")
+        require_text(expression, field=None, example="0 9 * * mon-fri", said="cron expression")
         parsed = parse_fields(expression)
         # Where a * leaves the decision to the other day field, both settings are one rule.
         day_or = bool(day_or) or parsed.day.starred or parsed.weekday.starred
@@ -59,6 +63,12 @@ class Cron(Trigger):
         object.__setattr__(self, "expression", parsed.text)
         object.__setattr__(self, "timezone", timezone)
         object.__setattr__(self, "day_or", day_or)
+        object.__setattr__(self, "key", None)
+        object.__setattr__(self, "_picked", None)
+
+    def __repr__(self) -> str:
+        said = f"expression={self.expression!r}, timezone={self.timezone!r}, day_or={self.day_or!r}"
+        return f"Cron({said})" if self.key is None else f"Cron({said}).bound_to({self.key!r})"
 
     @property
     def spec(self) -> str:
@@ -67,6 +77,8 @@ class Cron(Trigger):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 9900."""
+        if self._picked is not None:
+            return self._picked.next_after(instant)
         instant = max(utc(instant, field="instant"), _EARLIEST)
         fire_time = _first_after(self, instant.replace(second=0, microsecond=0))
         if fire_time is None or fire_time > instant:
@@ -76,6 +88,8 @@ class Cron(Trigger):
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Count the fire times in ``(after, until]``, at most up to ``limit``."""
+        if self._picked is not None:
+            return self._picked.count_until(after=after, until=until, limit=limit)
         after = max(utc(after, field="after"), _EARLIEST)
         until = min(utc(until, field="until"), _LATEST)
         if limit <= 0 or after >= until:
@@ -93,13 +107,26 @@ class Cron(Trigger):
         """Return this trigger in the zone ``name``, itself if it has a zone already."""
         return self if self.timezone is not None else replace(self, timezone=name)
 
-    def hashed_by(self, key: str) -> Trigger:
+    def hashed_by(self, key: str) -> "Cron":
         """Return this trigger with the numbers that ``key`` picks for each ``H``, else itself.
 
         They are the same for ever and on every machine.
         """
         fields = parse_fields(self.expression)
         return replace(self, expression=picked_by(key, fields)) if fields.hashed else self
+
+    def bound_to(self, key: str) -> Trigger:
+        """Return this trigger, with the same text, firing as ``hashed_by(key)`` does.
+
+        It is equal to those that are bound to the same key, and itself without an ``H``.
+        """
+        picked = self.hashed_by(key)
+        if picked is self:
+            return self
+        bound = replace(self)
+        object.__setattr__(bound, "key", key)
+        object.__setattr__(bound, "_picked", picked)
+        return bound
 
 
 @lru_cache(maxsize=8192)

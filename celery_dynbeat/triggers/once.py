@@ -1,60 +1,131 @@
 """Once: a single fire time."""
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import ClassVar, Self
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, shorten, utc
-from celery_dynbeat.triggers.text import format_instant
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, shorten, utc
+from celery_dynbeat.triggers.text import format_duration, format_instant
+from celery_dynbeat.triggers.words import say_duration
+
+_LONGEST = timedelta(days=36525)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Once(Trigger):
     """Fire at the aware instant ``at``, and never again.
 
-    Raises ``InvalidTriggerError`` with field ``"at"`` when it is naive.
+    ``Once.after(delay)`` has no instant yet. A schedule gives it one when it is stored: the
+    present, by the database's clock, and the delay. Until then ``delay`` holds the delay, and fire
+    times count from the instant that is asked about. ``delay`` is None for any other.
+
+    Raises ``InvalidTriggerError`` with field ``"at"`` when the instant is naive.
     """
 
     kind: ClassVar[str] = "once"
     counts_fast: ClassVar[bool] = True
 
-    at: datetime
+    _at: datetime | None = field(init=False)
+    delay: timedelta | None = field(init=False)
 
     def __init__(self, at: datetime) -> None:
-        object.__setattr__(self, "at", utc(at, field="at"))
+        object.__setattr__(self, "_at", utc(at, field="at"))
+        object.__setattr__(self, "delay", None)
 
     @classmethod
-    def after(cls, delay: timedelta) -> Self:
-        """Return a trigger for ``delay`` from now, by this machine's clock."""
-        try:
-            possible = delay >= timedelta()
-        except TypeError:
-            # Not a timedelta after all.
-            possible = False
-        if not possible:
-            message = f"the delay is {shorten(delay)}; it must be a timedelta, zero or positive"
+    def after(cls, delay: timedelta | float) -> Self:
+        """Return a trigger for ``delay`` (a timedelta or seconds) after the schedule is stored.
+
+        Raises ``InvalidTriggerError`` with field ``"at"``.
+        """
+        pending = object.__new__(cls)
+        object.__setattr__(pending, "_at", None)
+        object.__setattr__(pending, "delay", _checked(delay))
+        return pending
+
+    def __repr__(self) -> str:
+        return f"Once({self._at!r})" if self.delay is None else f"Once.after({self.delay!r})"
+
+    @property
+    def at(self) -> datetime:
+        """Return the instant, in UTC.
+
+        Raises ``InvalidTriggerError`` for ``Once.after(delay)``, which has none yet.
+        """
+        if self._at is None:
+            message = (
+                f"{self!r} has no instant before a schedule is stored with it: read the trigger"
+                " that create() returns, or call resolved_at(datetime.now(UTC))"
+            )
             raise InvalidTriggerError(message, field="at")
-        try:
-            return cls(datetime.now(UTC) + delay)
-        except OverflowError as error:
-            message = f"the delay {delay} ends after the year 9999; choose a shorter one"
-            raise InvalidTriggerError(message, field="at") from error
+        return self._at
 
     @property
     def spec(self) -> str:
-        """Return the instant in ISO 8601, in UTC."""
-        return format_instant(self.at)
+        """Return the instant in ISO 8601, in UTC; before there is one, the delay: ``PT40H``."""
+        return format_instant(self.at) if self.delay is None else format_duration(self.delay)
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the one fire time if it is still to come."""
-        return self.at if self.at > utc(instant, field="instant") else None
+        at = self._from(utc(instant, field="instant"))
+        return at if at is not None and at > instant else None
 
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
         """Return the one fire time if it lies in ``(after, until]``."""
-        lies_inside = utc(after, field="after") < self.at <= utc(until, field="until")
-        return self.at if lies_inside else None
+        after, until = utc(after, field="after"), utc(until, field="until")
+        at = self._from(after)
+        return at if at is not None and after < at <= until else None
+
+    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
+        """Return 1 if the one fire time lies in ``(after, until]``, else 0."""
+        return min(limit, 1) if self.latest_until(after=after, until=until) is not None else 0
+
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
+        """Return None: there are no two fire times."""
+        del after, sample
+        return None
+
+    def anchored_at(self, instant: datetime) -> Trigger:
+        """Return this trigger with its delay counted from ``instant``, if it has one."""
+        return self.resolved_at(instant)
+
+    def resolved_at(self, instant: datetime) -> Trigger:
+        """Return this trigger with its delay counted from ``instant``, if it has one."""
+        if self.delay is None:
+            return self
+        at = self._from(utc(instant, field="instant"))
+        if at is None:
+            message = f"{self.delay} from {instant} on ends after the year 9999; choose a shorter"
+            raise InvalidTriggerError(message, field="at")
+        return Once(at)
 
     def phrase(self) -> str:
-        """Say the instant, in UTC."""
-        return f"once at {self.at.replace(tzinfo=None)} UTC"
+        """Say the instant, in UTC, or the delay."""
+        if self.delay is None:
+            return f"once at {self.at.replace(tzinfo=None)} UTC"
+        if not self.delay:
+            return "once, as soon as the schedule is stored"
+        return f"once, {say_duration(self.delay)} after the schedule is stored"
+
+    def _from(self, instant: datetime) -> datetime | None:
+        """Return the fire time, counted from ``instant`` if there is none yet; None: too late."""
+        try:
+            return instant + self.delay if self.delay is not None else self._at
+        except OverflowError:
+            return None
+
+
+def _checked(delay: object) -> timedelta:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        reason = "it must be a timedelta or a number of seconds"
+    # Not a number compares as False.
+    elif not seconds >= 0:
+        reason = "it must be zero or positive"
+    elif seconds > _LONGEST.total_seconds():
+        reason = "it must not exceed 100 years"
+    else:
+        return delay if isinstance(delay, timedelta) else timedelta(seconds=seconds)
+    message = f"the delay is {shorten(delay)}; {reason}, e.g. timedelta(minutes=5)"
+    raise InvalidTriggerError(message, field="at")

@@ -25,6 +25,17 @@ _REPEATING = re.compile(
     r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
 )
 _KEYS = ("kind", "spec", "timezone")
+#: How a text begins that is no cron expression.
+_BEGINNINGS = (
+    (Every.kind, re.compile(r"\s*(P|R\d*/)", re.IGNORECASE)),
+    (Once.kind, re.compile(r"\s*\d{4}-\d", re.ASCII)),
+    (
+        "rrule",
+        re.compile(r"\s*(RRULE|DTSTART|RDATE|EXDATE|EXRULE|[A-Z;=,+\d-]*FREQ=)", re.IGNORECASE),
+    ),
+)
+#: Of so many characters.
+_TOLD_BY = 200
 
 
 def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
@@ -44,6 +55,23 @@ def trigger_from_json(data: Mapping[str, object]) -> Trigger:
     Raises ``InvalidTriggerError`` also for a key that is missing or unknown.
     """
     return _parse_whole(*_texts(data))
+
+
+def trigger_from_text(text: str) -> Trigger:
+    """Return the trigger that a text stands for; its beginning tells which kind it is.
+
+    A cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration (``PT5M``, ``P1D``,
+    ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``), or the lines of a
+    recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
+
+    Raises ``InvalidTriggerError``.
+    """
+    text = require_text(text, field="trigger", example="0 9 * * mon-fri")
+    return _parse_whole(_kind_of(text[:_TOLD_BY]), text, None)
+
+
+def _kind_of(beginning: str) -> str:
+    return next((kind for kind, pattern in _BEGINNINGS if pattern.match(beginning)), Cron.kind)
 
 
 def _texts(data: object) -> tuple[str, str, str | None]:
@@ -131,7 +159,13 @@ def _parse_every(spec: str, timezone: str | None) -> Trigger:
 
 
 def _parse_once(spec: str, _timezone: str | None) -> Trigger:
-    return Once(parse_instant(spec, field="at"))
+    if not spec.lstrip().upper().startswith("P"):
+        return Once(parse_instant(spec, field="at"))
+    delay = parse_duration(spec)
+    if isinstance(delay, timedelta):
+        return Once.after(delay)
+    message = f"{shorten(spec)} is of the calendar; a delay is elapsed time, such as PT24H"
+    raise InvalidTriggerError(message, field="at")
 
 
 def _parse_any_of(spec: str, timezone: str | None) -> Trigger:

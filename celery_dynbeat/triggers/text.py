@@ -47,13 +47,13 @@ def parse_instant(text: str, *, field: str) -> datetime:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Return positive elapsed time as ``PT24H``, ``PT1H30M`` or ``PT0.5S``: hours at most."""
+    """Return elapsed time as ``PT24H``, ``PT1H30M`` or ``PT0.5S``: hours at most."""
     minutes, rest = divmod(duration, timedelta(minutes=1))
     hours, minutes = divmod(minutes, 60)
     fraction = f".{rest.microseconds:06}".rstrip("0") if rest.microseconds else ""
     clock = f"{hours}H" if hours else ""
     clock += f"{minutes}M" if minutes else ""
-    return f"PT{clock}{rest.seconds}{fraction}S" if rest else f"PT{clock}"
+    return f"PT{clock}{rest.seconds}{fraction}S" if rest or not clock else f"PT{clock}"
 
 
 def format_calendar(unit: str, count: int) -> str:

@@ -7,6 +7,13 @@ _UNITS = (("hour", 3600), ("minute", 60))
 
 def describe_duration(interval: timedelta) -> str:
     """Say elapsed time, in hours at most: ``every 5 minutes``, ``every 1 hour 30 minutes``."""
+    said = say_duration(interval)
+    number, _, unit = said.partition(" ")
+    return f"every {unit}" if number == "1" and " " not in unit else f"every {said}"
+
+
+def say_duration(interval: timedelta) -> str:
+    """Say elapsed time, in hours at most: ``1 hour 30 minutes``."""
     seconds = interval // timedelta(seconds=1)
     parts = []
     for unit, size in _UNITS:
@@ -16,10 +23,8 @@ def describe_duration(interval: timedelta) -> str:
     fraction = f".{interval.microseconds:06}".rstrip("0") if interval.microseconds else ""
     if seconds or fraction:
         parts.append((f"{seconds}{fraction}", "second"))
-    if len(parts) == 1 and parts[0][0] == "1":
-        return f"every {parts[0][1]}"
     words = (f"{count} {unit}" if count == "1" else f"{count} {unit}s" for count, unit in parts)
-    return f"every {' '.join(words)}"
+    return " ".join(words)
 
 
 def describe_calendar(unit: str, count: int) -> str:

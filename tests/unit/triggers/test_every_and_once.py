@@ -1,5 +1,6 @@
 """What Every and Once yield, and what they refuse."""
 
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Every, Once
+from celery_dynbeat.triggers import AnyOf, Every, Once
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINUTE, MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
@@ -103,16 +104,53 @@ def test_once_fires_at_its_instant_and_never_again():
     assert trigger.next_after(NOON) is None
 
 
-def test_once_after_counts_from_now():
-    before = datetime.now(UTC)
-
+def test_once_after_counts_from_the_instant_at_which_it_is_stored():
     trigger = Once.after(timedelta(hours=1))
 
-    assert before <= trigger.at - timedelta(hours=1) <= datetime.now(UTC)
-    assert Once.after(timedelta()).at <= datetime.now(UTC)
+    assert trigger.resolved_at(NOON) == Once(NOON + timedelta(hours=1))
+    assert trigger.anchored_at(NOON) == Once(NOON + timedelta(hours=1))
+    assert Once.after(0).resolved_at(NOON) == Once(NOON)
+    assert Once(NOON).resolved_at(NOON + MINUTE) == Once(NOON)
 
 
-@pytest.mark.parametrize("delay", [timedelta(microseconds=-1), timedelta.max])
+def test_once_after_fires_once_counted_from_the_instant_that_is_asked_about():
+    trigger, later = Once.after(MINUTE), NOON + 2 * MINUTE
+
+    assert trigger.next_after(NOON) == NOON + MINUTE
+    assert trigger.latest_until(after=NOON, until=later) == NOON + MINUTE
+    assert trigger.count_until(after=NOON, until=later, limit=9) == 1
+    assert trigger.count_until(after=NOON, until=NOON, limit=9) == 0
+    assert trigger.shortest_interval(after=NOON) is None
+    assert trigger.next_after(datetime.max.replace(tzinfo=UTC)) is None
+
+
+def test_once_after_has_no_instant_before_it_is_stored():
+    with pytest.raises(InvalidTriggerError, match=r"that create\(\) returns") as refusal:
+        _ = Once.after(MINUTE).at
+
+    assert refusal.value.field == "at"
+    assert (Once.after(MINUTE).delay, Once(NOON).delay) == (MINUTE, None)
+
+
+def test_once_after_is_equal_by_its_delay():
+    assert Once.after(60) == Once.after(MINUTE) != Once.after(61)
+    assert len({Once.after(60), Once.after(MINUTE), Once(NOON)}) == 2
+    assert repr(Once.after(60)) == "Once.after(datetime.timedelta(seconds=60))"
+    assert pickle.loads(pickle.dumps(Once.after(60))) == Once.after(60)  # noqa: S301 - our own
+    assert AnyOf(Once.after(60), Every(300)).resolved_at(NOON) == AnyOf(
+        Once(NOON + MINUTE), Every(300)
+    )
+
+
+def test_an_instant_after_the_last_year_is_refused_when_it_is_counted():
+    with pytest.raises(InvalidTriggerError, match="year 9999"):
+        Once.after(timedelta(days=366)).resolved_at(datetime(9999, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [timedelta(microseconds=-1), timedelta.max, -1, float("nan"), float("inf"), True, "PT5M", None],
+)
 def test_once_after_refuses_the_past_and_the_end_of_time(delay):
     with pytest.raises(InvalidTriggerError) as refusal:
         Once.after(delay)
@@ -162,6 +200,9 @@ def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
         (Every(timedelta(hours=36, minutes=30)), "every 36 hours 30 minutes"),
         (Every(60, anchor=NOON), "every minute from 2026-11-21 12:00:00 UTC"),
         (Once(NOON), "once at 2026-11-21 12:00:00 UTC"),
+        (Once.after(3600), "once, 1 hour after the schedule is stored"),
+        (Once.after(5400), "once, 1 hour 30 minutes after the schedule is stored"),
+        (Once.after(0), "once, as soon as the schedule is stored"),
     ],
 )
 def test_a_trigger_says_itself_in_words(trigger, words):

@@ -3,14 +3,14 @@
 import json
 import math
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron, Every, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import AnyOf, Cron, Every, parse_trigger, trigger_from_json
 from celery_dynbeat.triggers.cron_fields import parse_fields, picked_by
 from tests.unit.triggers import expressions
 
@@ -159,3 +159,32 @@ def test_an_h_that_is_written_twice_picks_different_numbers(text, count):
 
 def test_more_of_an_h_than_it_has_numbers_picks_them_all():
     assert parse_fields(bound("H(0-1),H(0-1),H(0-1) * * * *", "a")).minute.values == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        Cron("H H * * *", timezone="Asia/Seoul"),
+        AnyOf(Cron("H * * * *"), Every(7200, anchor=datetime(2026, 1, 1, tzinfo=UTC))),
+        Cron("H H * * *").excluding(date(2026, 11, 22)),
+    ],
+    ids=repr,
+)
+def test_a_trigger_that_is_bound_to_a_key_keeps_its_text_and_fires_as_the_key_says(trigger):
+    tied, picked = trigger.bound_to("user:42/digest"), trigger.hashed_by("user:42/digest")
+    start = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    span = {"after": start, "until": start + timedelta(days=9)}
+
+    assert (tied.spec, tied.describe()) == (trigger.spec, trigger.describe())
+    assert tied == trigger.bound_to("user:42/digest") != trigger.bound_to("user:43/digest")
+    assert tied != trigger
+    assert tied.next_after(start) == picked.next_after(start) != trigger.next_after(start)
+    assert tied.latest_until(**span) == picked.latest_until(**span)
+    assert tied.count_until(**span, limit=50) == picked.count_until(**span, limit=50)
+    assert tied.hashed_by("another") == trigger.hashed_by("another")
+
+
+def test_a_trigger_without_h_is_bound_to_nothing():
+    trigger = Cron("0 9 * * *")
+
+    assert trigger.bound_to("user:42/digest") is trigger

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron, Every, Once, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import (
+    Cron,
+    Every,
+    Once,
+    RRule,
+    parse_trigger,
+    trigger_from_json,
+    trigger_from_text,
+)
 from tests.unit.triggers import expressions
 
 NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -80,6 +88,8 @@ def test_a_trigger_comes_back_from_json_from_a_pickle_and_from_a_copy(trigger):
         (Every(300, anchor=NINE), "every", "R/2026-11-21T09:00:00Z/PT5M"),
         (Once(NINE), "once", "2026-11-21T09:00:00Z"),
         (Once(NINE.replace(microsecond=5)), "once", "2026-11-21T09:00:00.000005Z"),
+        (Once.after(timedelta(hours=40)), "once", "PT40H"),
+        (Once.after(0), "once", "PT0S"),
     ],
 )
 def test_text_is_what_people_write(trigger, kind, spec):
@@ -108,6 +118,7 @@ def test_text_is_what_people_write(trigger, kind, spec):
         ("once", "2026-11-21t09:00z", Once(NINE)),
         ("once", "2026-11-21 09:00:00 +00:00", Once(NINE)),
         ("once", "2026-11-21T18:00:00.5+0900", Once(NINE.replace(microsecond=500_000))),
+        ("once", " pt40h", Once.after(timedelta(hours=40))),
     ],
 )
 def test_text_typed_by_hand_is_understood(kind, spec, expected):
@@ -154,6 +165,7 @@ def test_text_typed_by_hand_is_understood(kind, spec, expected):
         ("once", "2026-11-21T09:00:00.1234567Z", "at", "must look like"),
         ("once", "0001-01-01T00:00:00+14:00", "at", "years 1 to 9999"),
         ("once", "tomorrow", "at", "must look like"),
+        ("once", "P1D", "at", "PT24H"),
     ],
 )
 def test_bad_text_is_refused_with_its_field_and_the_reason(kind, spec, field, reason):
@@ -161,6 +173,45 @@ def test_bad_text_is_refused_with_its_field_and_the_reason(kind, spec, field, re
         parse_trigger(kind, spec)
 
     assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" 0 9 * * mon-fri", Cron("0 9 * * mon-fri")),
+        ("0 9 1 * fri day_and", Cron("0 9 1 * fri", day_or=False)),
+        ("@Daily", Cron("@daily")),
+        ("H H * * *", Cron("H H * * *")),
+        ("PT5M", Every(300)),
+        (" p1d", Every(days=1)),
+        ("R/2026-11-21T09:00:00Z/P1M", Every(months=1, anchor=NINE)),
+        ("2026-11-21 18:00+09:00", Once(NINE)),
+        ("FREQ=WEEKLY;BYDAY=MO", RRule("FREQ=WEEKLY;BYDAY=MO")),
+        ("interval=2;freq=daily", RRule("FREQ=DAILY;INTERVAL=2")),
+        ("RRULE:FREQ=DAILY", RRule("FREQ=DAILY")),
+        ("DTSTART:20261121T090000Z\nRRULE:FREQ=DAILY",
+         RRule("DTSTART:20261121T090000Z\nRRULE:FREQ=DAILY")),
+    ],
+)  # fmt: skip
+def test_a_text_tells_by_its_beginning_which_trigger_it_is(text, expected):
+    assert trigger_from_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("every 5 minutes", "3 fields"),
+        ("", "0 fields"),
+        ("2026-11-21 09:00", "add Z"),
+        ("P5", "ISO 8601"),
+        ("EXRULE:FREQ=DAILY", "EXRULE"),
+        ("x" * 300, "at most 255"),
+        (5, "must be text"),
+    ],
+)
+def test_a_text_that_is_no_trigger_is_refused_with_the_reason(text, reason):
+    with pytest.raises(InvalidTriggerError, match=reason):
+        trigger_from_text(text)
 
 
 @pytest.mark.parametrize(
