@@ -22,14 +22,14 @@ _SHORTEST_RANGE = 3
 _STEP = re.compile(r"\*/[0-9]{1,2}")
 
 
-def trigger_of(given: object, *, timezone: str) -> Trigger:
+def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trigger:
     """Return the trigger that says the same as one of Celery's schedules.
 
     Also for what Celery takes for one: a number of seconds, a timedelta; a trigger stays itself.
     A ``crontab`` that belongs to an application is in its zone, any other in ``timezone``.
 
-    Raises ``InvalidScheduleError`` for what no trigger says, ``InvalidTriggerError`` for what a
-    trigger refuses.
+    Raises ``InvalidScheduleError`` with ``field`` for what no trigger says, ``InvalidTriggerError``
+    for what a trigger refuses.
     """
     if isinstance(given, Trigger):
         return given
@@ -49,6 +49,7 @@ def trigger_of(given: object, *, timezone: str) -> Trigger:
         given,
         "only crontab, solar, timedelta and numbers of seconds can be kept in the table, without"
         " relative and nowfun; use one of them, or a trigger such as Cron",
+        field=field,
     )
 
 
@@ -151,5 +152,5 @@ def _either(fields: Fields) -> bool:
     return not (fields.day.starred or fields.weekday.starred)
 
 
-def _refusal(value: object, rule: str) -> InvalidScheduleError:
-    return InvalidScheduleError(f"schedule = {shorten(value)}: {rule}", field="schedule")
+def _refusal(value: object, rule: str, *, field: str = "schedule") -> InvalidScheduleError:
+    return InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)

@@ -22,6 +22,7 @@ class Event(StrEnum):
     SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"
     SCHEDULE_PASSED_OVER = "schedule_passed_over"
+    TASK_UNKNOWN = "task_unknown"
     CONFIRM_UNKNOWN = "confirm_unknown"
     TERMINATE_FAILED = "terminate_failed"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat

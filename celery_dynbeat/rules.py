@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from celery_dynbeat.settings import Settings
-from celery_dynbeat.triggers import Trigger, parse_trigger
+from celery_dynbeat.triggers import Once, Trigger, parse_trigger
 
 
 class Rule(NamedTuple):
@@ -58,8 +58,7 @@ def rule_of(columns: RuleColumns, settings: Settings) -> Rule:
 
     Raises InvalidTriggerError when the trigger's text or zone is damaged.
     """
-    # A name cannot hold a line break, so no two schedules share a key.
-    key = f"{columns.owner}\n{columns.name}"
+    key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
     anchor = columns.start_at or columns.anchor_at or columns.created_at
     window = columns.catch_up_window
@@ -75,8 +74,15 @@ def rule_of(columns: RuleColumns, settings: Settings) -> Rule:
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
         jitter=settings.jitter if columns.jitter is None else _seconds(columns.jitter),
-        min_interval=settings.min_interval,
+        # A one-off that is moved is no rule that fires too often.
+        min_interval=timedelta(0) if isinstance(trigger, Once) else settings.min_interval,
     )
+
+
+def key_for(owner: str, name: str) -> str:
+    """Return what names a schedule for all that is picked by hash."""
+    # A name cannot hold a line break, so no two schedules share a key.
+    return f"{owner}\n{name}"
 
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:

@@ -12,7 +12,8 @@ from celery_dynbeat.errors import ConfigurationError
 from celery_dynbeat.late import exports
 
 if TYPE_CHECKING:
-    from celery_dynbeat.client.fields import Changes, Fields
+    from celery_dynbeat.client.conversion import TaskLike, TriggerLike
+    from celery_dynbeat.client.fields import Changes, Fields, NewFields
     from celery_dynbeat.client.owner import OwnerSchedules
     from celery_dynbeat.client.schedules import NewSchedule, Schedules
     from celery_dynbeat.client.views import BackfillInfo, Page, RunInfo, ScheduleInfo
@@ -27,7 +28,8 @@ class Dynbeat:
     One line in the module of the application. It also installs the guard, which lets each run
     start once, and the recorder of outcomes into every worker that the application starts.
     ``engine`` shares the application's own engine instead of opening another from
-    dynbeat_database_url. Nothing is connected and nothing is read before the first use.
+    dynbeat_database_url. Nothing is connected and nothing is read before the first use. Raises
+    ConfigurationError for an engine that is asynchronous.
     """
 
     def __init__(
@@ -72,17 +74,21 @@ __all__ = [
     "Context",
     "Dynbeat",
     "Fields",
+    "NewFields",
     "NewSchedule",
     "OwnerSchedules",
     "Page",
     "RunInfo",
     "ScheduleInfo",
     "Schedules",
+    "TaskLike",
+    "TriggerLike",
     "dynbeat_of",
 ]
 
 _WHERE = {
-    "fields": ("Changes", "Fields"),
+    "conversion": ("TaskLike", "TriggerLike"),
+    "fields": ("Changes", "Fields", "NewFields"),
     "owner": ("OwnerSchedules",),
     "schedules": ("NewSchedule", "Schedules"),
     "views": ("BackfillInfo", "Page", "RunInfo", "ScheduleInfo"),

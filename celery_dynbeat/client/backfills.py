@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import allowed_tasks
 from celery_dynbeat.client import checks, edits
-from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.context import Context, naming
 from celery_dynbeat.client.views import BackfillInfo
 from celery_dynbeat.db.models import Backfill, Schedule
 from celery_dynbeat.errors import (
@@ -131,7 +131,8 @@ def _new(
     allowed_tasks.check(context.settings, owner=row.owner, task=row.task)
     _refuse_second(session, row)
     end = max(start, min(end, now))
-    found = fire_times(context.rule(row), start=start, end=end, limit=BACKFILL_LIMIT + 1)
+    with naming(row):
+        found = fire_times(context.rule(row), start=start, end=end, limit=BACKFILL_LIMIT + 1)
     if not 0 < len(found) <= BACKFILL_LIMIT:
         raise _wrong_number(row, start, end, len(found))
     return Backfill(

@@ -136,7 +136,18 @@ def number(field: str, value: Any, *, least: float, most: float, whole: bool = F
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
         kind = "whole number" if whole else "number"
-        raise refuse(field, value, f"must be a {kind} from {least:g} to {most:g}")
+        raise refuse(field, value, f"must be a {kind} from {_shown(least)} to {_shown(most)}")
+    return value
+
+
+def _shown(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) else f"{number:g}"
+
+
+def version(field: str, value: Any) -> int:
+    """Return the version of a schedule that a caller expects."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise refuse(field, value, "must be the number that was read as .version of the schedule")
     return value
 
 

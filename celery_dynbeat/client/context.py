@@ -1,10 +1,11 @@
 """What every call of the API stands on: the database, its clock, the settings, the notifier."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from celery import Celery
 from sqlalchemy import Engine
@@ -12,12 +13,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import notify
+from celery_dynbeat.client.sessions import joined
 from celery_dynbeat.clock import Clock, DatabaseClock
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.engine import Database, check_synchronous
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.rules import Rule, RuleColumns, rule_of
 from celery_dynbeat.settings import Settings
+
+if TYPE_CHECKING:
+    from celery_dynbeat.client.task_names import TaskNames
 
 T = TypeVar("T")
 
@@ -30,6 +37,10 @@ class Context:
     shared_engine: Engine | None = None
     given_clock: Clock | None = None
     _prepared: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        if self.shared_engine is not None:
+            check_synchronous(self.shared_engine, given_as="engine")
 
     @cached_property
     def settings(self) -> Settings:
@@ -48,6 +59,14 @@ class Context:
     def clock(self) -> Clock:
         """The database's clock."""
         return self.given_clock or DatabaseClock(self.database.read_clock)
+
+    @cached_property
+    def task_names(self) -> "TaskNames":
+        """What warns of the names of tasks that this process does not know."""
+        # Workers store no schedules.
+        from celery_dynbeat.client.task_names import TaskNames  # noqa: PLC0415
+
+        return TaskNames(self.app)
 
     def present(self) -> datetime:
         """Return the present instant, by this machine's clock when there is no better one."""
@@ -80,6 +99,7 @@ class Context:
 
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``: in the caller's transaction, else in one that is committed."""
+        session = joined(session)
         self.prepare(session)
         if session is None:
             return self.database.run(work)
@@ -88,6 +108,7 @@ class Context:
 
     def read(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction when there is one."""
+        session = joined(session)
         self.prepare(session)
         return self.database.read(work) if session is None else work(session)
 
@@ -99,3 +120,16 @@ class Context:
     def rule(self, columns: RuleColumns) -> Rule:
         """Return the rule that a row states, with the settings' defaults."""
         return rule_of(columns, self.settings)
+
+
+@contextmanager
+def naming(row: Schedule) -> Iterator[None]:
+    """Let an InvalidTriggerError about a stored row name its owner and name, and the fix."""
+    try:
+        yield
+    except InvalidTriggerError as error:
+        msg = (
+            f"schedule {row.name!r} of owner {row.owner!r} cannot be planned: {error}; give it"
+            " another trigger with update(), or delete() it"
+        )
+        raise InvalidTriggerError(msg, field=error.field) from error

@@ -17,8 +17,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import allowed_tasks, ids, pausing, records
 from celery_dynbeat.client import limits, timing
 from celery_dynbeat.client.checks import name as checked_name
-from celery_dynbeat.client.checks import number, refuse
+from celery_dynbeat.client.checks import prose, refuse, version
 from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.conversion import trigger_of
 from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.errors import (
@@ -33,6 +34,8 @@ from celery_dynbeat.triggers import Trigger
 
 #: A change of one of these changes when the schedule fires.
 _TIMING = frozenset({"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"})
+#: What a new schedule may be given, and an edit may not.
+_PAUSE = frozenset({"enabled", "paused_reason"})
 _EMPTY = dict.fromkeys(each.key for each in inspect(Schedule).column_attrs if each.key != "id")
 
 
@@ -41,25 +44,31 @@ def new_row(
     *,
     owner: str,
     name: str,
-    task: str,
-    trigger: Trigger,
+    task: object,
+    trigger: object,
     given: Mapping[str, Any],
     now: datetime,
 ) -> Schedule:
-    """Return a planned row that is not in any session.
+    """Return a planned row that is not in any session; a paused one with ``enabled=False``.
 
-    Raises InvalidScheduleError when a field is wrong or the trigger would never fire.
+    Raises InvalidScheduleError when a field is wrong or the trigger would never fire, and
+    InvalidTriggerError for a text that is no trigger.
     """
+    pause = _pause_of(given)
+    given = {key: value for key, value in given.items() if key not in _PAUSE}
     limit = context.settings.max_payload_bytes
     values = columns({"task": task, **merge_options({}, given)}, limit=limit)
-    values |= _trigger_columns(context, trigger, now)
+    stored = trigger_of(trigger, app=context.app).resolved_at(now)
+    values |= _trigger_columns(context, stored, now)
     born = {"owner": owner, "name": name, "created_at": now, "updated_at": now}
     # An instance of a mapped class keeps account of each attribute, for half the time of the call.
     row = cast("Schedule", SimpleNamespace(**{**_EMPTY, **_defaults(), **values, **born}))
-    limits.check(context, row, {}, trigger=trigger, now=now)
-    timing.plan_from(context, row, now=now)
-    if row.next_run_at is None:
-        raise timing.never_fires(trigger, row, now=now)
+    limits.check(context, row, {}, trigger=stored, now=now)
+    timing.plan_new(context, row, trigger=stored, now=now)
+    if pause is not None:
+        # As pause() leaves it: next_fire_at stays.
+        row.enabled, row.paused_reason, row.next_run_at = False, pause, None
+    context.task_names.warn_if_unknown(row.task)
     return row
 
 
@@ -76,7 +85,7 @@ def lock(
     Raises ScheduleNotFoundError, and StaleScheduleError when its version is not the expected one.
     """
     if expected_version is not None:
-        number("expected_version", expected_version, least=0, most=2**31 - 1, whole=True)
+        version("expected_version", expected_version)
     row = schedules.lock(session, owner=owner, name=checked_name("name", name))
     if row is None:
         raise ScheduleNotFoundError(owner=owner, name=name)
@@ -98,16 +107,22 @@ def change(
     *,
     now: datetime,
 ) -> None:
-    """Apply ``given`` to a locked row; nothing happens when it says what the row says already."""
+    """Apply ``given`` to a locked row; nothing happens when it says what the row says already.
+
+    Raises InvalidScheduleError and InvalidTriggerError.
+    """
+    trigger = None
+    if "trigger" in given:
+        trigger = trigger_of(given["trigger"], app=context.app).resolved_at(now)
     rest = {key: value for key, value in given.items() if key != "trigger"}
     values = columns(
         merge_options(row.options, rest),
         limit=context.settings.max_payload_bytes,
         current={column: getattr(row, column) for column in PAYLOAD},
     )
-    if "trigger" in given:
-        values |= _trigger_columns(context, given["trigger"], now)
-    limits.check(context, row, values, trigger=given.get("trigger"), now=now)
+    if trigger is not None:
+        values |= _trigger_columns(context, trigger, now)
+    limits.check(context, row, values, trigger=trigger, now=now)
     values = {key: value for key, value in values.items() if getattr(row, key) != value}
     # The anchor of an interval that stays the same stays too.
     if "trigger_spec" not in values:
@@ -120,7 +135,7 @@ def change(
     missed = timing.missed(context, row, now=now) if retimed else None
     moved = retimed and row.trigger_kind == "once"
     try:
-        _apply(context, row, values, retimed=retimed, trigger=given.get("trigger"), now=now)
+        _apply(context, session, row, values, retimed=retimed, trigger=trigger, now=now)
     except Exception:
         # A caller who catches it and commits must not write half of it.
         session.expire(row)
@@ -129,10 +144,13 @@ def change(
         cancel(session, row, now=now, reason="the one-off was moved")
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now)
+    if "task" in values:
+        context.task_names.warn_if_unknown(row.task)
 
 
 def _apply(
     context: Context,
+    session: Session,
     row: Schedule,
     values: Mapping[str, Any],
     *,
@@ -144,7 +162,8 @@ def _apply(
         setattr(row, key, value)
     row.error = None
     if retimed:
-        timing.replan(context, row, trigger=trigger, now=now)
+        written = "trigger_spec" in values or "trigger_kind" in values
+        timing.replan(context, session, row, trigger=trigger, written=written, now=now)
     elif "jitter" in values:
         timing.delay(context, row)
 
@@ -165,7 +184,12 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
         return
     _record_missed(session, row, timing.missed(context, row, now=now), now=now)
     row.enabled, row.paused_reason, row.error = True, None, None
-    timing.plan_from(context, row, now=now)
+    try:
+        timing.plan_from(context, row, now=now)
+    except InvalidTriggerError:
+        # A caller who catches it and commits must not write half of it.
+        session.expire(row)
+        raise
     touch(context, session, row, now=now)
 
 
@@ -253,13 +277,20 @@ def _defaults() -> dict[str, Any]:
     }
 
 
-def _trigger_columns(context: Context, trigger: object, now: datetime) -> dict[str, Any]:
-    if not isinstance(trigger, Trigger):
-        rule = (
-            "must be a trigger, such as Cron, Every or Once; for one of Celery's own schedules take"
-            " celery_dynbeat.celery_schedules.trigger_of()"
-        )
-        raise refuse("trigger", trigger, rule)
+def _pause_of(given: Mapping[str, Any]) -> str | None:
+    """Return the reason for which a new schedule is paused, None if it is not."""
+    enabled = given.get("enabled", True)
+    if not isinstance(enabled, bool):
+        raise refuse("enabled", enabled, "must be True or False")
+    reason = given.get("paused_reason")
+    if reason is not None:
+        prose("paused_reason", reason)
+        if enabled:
+            raise refuse("paused_reason", reason, "needs enabled=False")
+    return None if enabled else reason or ""
+
+
+def _trigger_columns(context: Context, trigger: Trigger, now: datetime) -> dict[str, Any]:
     placed = trigger.in_zone(context.settings.timezone)
     return {
         "trigger_kind": placed.kind,

@@ -22,8 +22,8 @@ from celery_dynbeat.client.checks import (
     refuse,
     too_large,
 )
+from celery_dynbeat.client.conversion import TaskLike, TriggerLike, task_name
 from celery_dynbeat.settings import CATCH_UPS, ON_LOST, OVERLAPS
-from celery_dynbeat.triggers import Trigger
 
 TAG_LENGTH = 64
 TAGS = 32
@@ -61,11 +61,21 @@ class Fields(TypedDict, total=False):
     tags: Sequence[str]
 
 
+class NewFields(Fields, total=False):
+    """What may be said of a new schedule besides.
+
+    With ``enabled=False`` it is paused from the start, for the ``paused_reason`` given.
+    """
+
+    enabled: bool
+    paused_reason: str
+
+
 class Changes(Fields, total=False):
     """What an update may change."""
 
-    task: str
-    trigger: Trigger
+    task: TaskLike
+    trigger: TriggerLike
 
 
 def columns(
@@ -93,6 +103,8 @@ def _unknown(field: str) -> str:
     known = sorted([*_CHECKS, *PAYLOAD, "priority", "queue", "trigger"])
     near = difflib.get_close_matches(field[:40], known, n=1, cutoff=0.6)
     cure = _ELSEWHERE.get(field) or (f"did you mean {near[0]}?" if near else None)
+    if cure is None and options.is_known(field):
+        cure = f"it is one of the options: options={{{field!r}: ...}}"
     return f"there is no such field; {cure or 'known are ' + ', '.join(known)}"
 
 
@@ -107,6 +119,9 @@ def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         base = given.get("options", current)
         if not isinstance(base, Mapping):
             raise refuse("options", base, "must be a mapping")
+        for key, value in short.items():
+            if value is not None:
+                options.check_one(key, value)
         merged = copied(dict, "options", base) | short
         # None takes one of the two back.
         rest["options"] = {key: merged[key] for key in merged if short.get(key, merged) is not None}
@@ -209,12 +224,16 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
 #: What people look for here, and where it is.
 _ELSEWHERE = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...)",
-    "enabled": "call pause() or resume()",
+    "enabled": "create() takes it; of a schedule that exists call pause() or resume()",
+    "paused_reason": "create() takes it; of a schedule that exists call pause(reason=...)",
     "expires": "it is expires_after here",
+    "eta": "give the trigger Once(instant), or start_at= for the first fire time of a rule",
+    "countdown": "give the trigger Once.after(delay), or options={'countdown': seconds}",
+    "schedule": "it is trigger here",
     "name": "a name stays; create another and delete this one",
 }
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
-    "task": name,
+    "task": task_name,
     "start_at": instant,
     "end_at": instant,
     "max_runs": _max_runs,

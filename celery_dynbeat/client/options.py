@@ -4,6 +4,7 @@ What is bound to one run (task_id, eta, group ...) has no place in a rule; expir
 own ``expires_after``. Bounds are those of AMQP 0-9-1: nothing is accepted that no broker takes.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from kombu.compression import _aliases, encoders
 from kombu.serialization import registry
 
 from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
+from celery_dynbeat.errors import InvalidScheduleError
 from celery_dynbeat.headers import is_reserved
 from celery_dynbeat.triggers.base import shorten
 
@@ -27,9 +29,27 @@ def check(options: Mapping[str, Any]) -> None:
         checker = _CHECKS.get(key)
         field = f"options[{shorten(key)}]"
         if checker is None:
-            rule = f"no such option for a schedule; known are {', '.join(sorted(_CHECKS))}"
-            raise refuse(field, option, rule)
+            raise refuse(field, option, _unknown(key))
         checker(field, option)
+
+
+def check_one(key: str, option: Any) -> None:
+    """Raise InvalidScheduleError for an option that is given as a field of its own."""
+    _CHECKS[key](key, option)
+
+
+def is_known(key: str) -> bool:
+    """Return whether a schedule may carry an option of that name."""
+    return key in _CHECKS
+
+
+def _unknown(key: str) -> str:
+    cure = _ELSEWHERE.get(key)
+    if cure is not None:
+        return f"it belongs to one message, not to a schedule; {cure}"
+    near = difflib.get_close_matches(key[:40], _CHECKS, n=1)
+    known = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_CHECKS))}"
+    return f"no such option for a schedule; {known}"
 
 
 def _short(field: str, value: Any) -> None:
@@ -38,7 +58,11 @@ def _short(field: str, value: Any) -> None:
 
 
 def _priority(field: str, value: Any) -> None:
-    number(field, value, least=0, most=PRIORITIES, whole=True)
+    try:
+        number(field, value, least=0, most=PRIORITIES, whole=True)
+    except InvalidScheduleError as error:
+        cure = "RabbitMQ takes up to x-max-priority of the queue, Redis 0 to 9"
+        raise InvalidScheduleError(f"{error} ({cure})", field=field) from None
 
 
 def _seconds(field: str, value: Any) -> None:
@@ -88,6 +112,15 @@ def _integers(field: str, value: Any) -> None:
         raise refuse(field, value, "whole numbers in headers have at most 64 bits")
 
 
+#: What is bound to one message, and what a schedule has in its place.
+_FOLLOWS = "write a task that starts what follows it, and schedule that task"
+_ELSEWHERE = {
+    "expires": "give the schedule expires_after=, which counts from each fire time on",
+    "eta": "give the trigger Once(instant), or start_at= for the first fire time of a rule",
+    "task_id": "each run has an id of its own, which run_now() and runs() return",
+    **dict.fromkeys(("link", "link_error", "chord", "chain", "group", "group_id"), _FOLLOWS),
+    **dict.fromkeys(("retry", "retry_policy"), "beat itself sends again what no broker took"),
+}
 _CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "queue": _short,
     "exchange": _short,

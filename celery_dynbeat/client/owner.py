@@ -1,22 +1,45 @@
 """The schedules of one owner: what an application calls on behalf of one of its users."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar, Unpack
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, edits, limits, queries
 from celery_dynbeat.client.backfills import Backfilling
 from celery_dynbeat.client.context import Context
-from celery_dynbeat.client.fields import Changes, Fields
+from celery_dynbeat.client.conversion import TaskLike, TriggerLike
+from celery_dynbeat.client.fields import Changes, Fields, NewFields
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import ScheduleExistsError, ScheduleNotFoundError
+from celery_dynbeat.errors import (
+    InvalidScheduleError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+)
 from celery_dynbeat.store import schedules
-from celery_dynbeat.triggers import Trigger
+from celery_dynbeat.triggers.base import shorten
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _refusing_rename(update: Callable[P, T]) -> Callable[P, T]:
+    """Say what to do in place of ``update("a", name="b")``, which Python itself refuses."""
+
+    @wraps(update)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if len(args) > 1 and "name" in kwargs:
+            msg = (
+                f"name = {shorten(kwargs['name'])}: update() does not rename a schedule; create()"
+                f" one of the new name, and delete() {shorten(args[1])}"
+            )
+            raise InvalidScheduleError(msg, field="name")
+        return update(*args, **kwargs)
+
+    return checked
 
 
 class OwnerSchedules(Backfilling):
@@ -34,15 +57,20 @@ class OwnerSchedules(Backfilling):
         self,
         name: str,
         *,
-        task: str,
-        trigger: Trigger,
+        task: TaskLike,
+        trigger: TriggerLike,
         session: Session | None = None,
-        **given: Unpack[Fields],
+        **given: Unpack[NewFields],
     ) -> ScheduleInfo:
         """Create a schedule that calls ``task`` whenever ``trigger`` fires.
 
-        Raises ScheduleExistsError when the owner has one of that name, and InvalidScheduleError
-        when a field breaks a rule or the trigger lies wholly in the past.
+        ``task`` is a name or a Celery task. ``trigger`` may also be a text (``"0 9 * * mon-fri"``,
+        ``"PT5M"``), a timedelta, an aware datetime, or a schedule of Celery's own. With
+        ``enabled=False`` it is paused until ``resume``.
+
+        Raises ScheduleExistsError when the owner has one of that name, InvalidScheduleError when a
+        field breaks a rule or the trigger would never fire, and InvalidTriggerError for a text
+        that is no trigger.
         """
         checks.name("name", name)
 
@@ -51,6 +79,7 @@ class OwnerSchedules(Backfilling):
 
         return self._context.write(session, work)
 
+    @_refusing_rename
     def update(
         self,
         name: str,
@@ -63,8 +92,8 @@ class OwnerSchedules(Backfilling):
 
         A new trigger, span or number of runs plans from now; any other change leaves the next run
         alone. ``queue`` and ``priority`` change their entries of ``options`` only. An update mends
-        a schedule that was set aside. Raises ScheduleNotFoundError, StaleScheduleError,
-        InvalidScheduleError.
+        a schedule that was set aside. A name stays. Raises ScheduleNotFoundError,
+        StaleScheduleError, InvalidScheduleError, InvalidTriggerError.
         """
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
@@ -76,8 +105,8 @@ class OwnerSchedules(Backfilling):
         self,
         name: str,
         *,
-        task: str,
-        trigger: Trigger,
+        task: TaskLike,
+        trigger: TriggerLike,
         session: Session | None = None,
         **given: Unpack[Fields],
     ) -> ScheduleInfo:
@@ -85,9 +114,10 @@ class OwnerSchedules(Backfilling):
 
         Fields that are not given keep their values, and a schedule that is paused stays paused.
         Called again with another trigger it moves the schedule: only the latest applies. Raises
-        InvalidScheduleError.
+        InvalidScheduleError, InvalidTriggerError.
         """
         checks.name("name", name)
+        _refuse_pause(given)
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
@@ -240,9 +270,9 @@ class OwnerSchedules(Backfilling):
         self,
         session: Session,
         name: str,
-        task: str,
-        trigger: Trigger,
-        given: Fields,
+        task: TaskLike,
+        trigger: TriggerLike,
+        given: Mapping[str, Any],
     ) -> ScheduleInfo:
         now = self._context.clock.now()
         row = edits.new_row(
@@ -284,3 +314,11 @@ class OwnerSchedules(Backfilling):
         if row is None:
             raise ScheduleNotFoundError(owner=self.owner, name=name)
         return row
+
+
+def _refuse_pause(given: Mapping[str, object]) -> None:
+    """Refuse in upsert what would mean nothing for a schedule that exists."""
+    for field in ("enabled", "paused_reason"):
+        if field in given:
+            rule = "upsert() leaves a pause as it is; call create(), or pause() and resume()"
+            raise checks.refuse(field, given[field], rule)

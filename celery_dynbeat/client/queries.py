@@ -7,10 +7,11 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.checks import instant, refuse
 from celery_dynbeat.client.checks import name as checked_name
-from celery_dynbeat.client.context import Context
+from celery_dynbeat.client.context import Context, naming
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
 from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning import following
+from celery_dynbeat.rules import Rule
 from celery_dynbeat.states import Status
 from celery_dynbeat.store import runs, schedules
 
@@ -82,7 +83,11 @@ def history(
 def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
     """Return the next fire times of a row, within its span and its number of runs."""
     _check_limit("count", count)
-    rule = context.rule(row)
+    with naming(row):
+        return _upcoming(context.rule(row), row, count=count)
+
+
+def _upcoming(rule: Rule, row: Schedule, *, count: int) -> list[datetime]:
     if row.max_runs is not None:
         count = min(count, row.max_runs - row.run_count)
     instants: list[datetime] = []

@@ -8,22 +8,22 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, edits, limits, queries
 from celery_dynbeat.client.context import Context
-from celery_dynbeat.client.fields import Fields
+from celery_dynbeat.client.conversion import TaskLike, TriggerLike
+from celery_dynbeat.client.fields import NewFields
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.client.views import Page
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import InvalidScheduleError, ScheduleExistsError
+from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError, ScheduleExistsError
 from celery_dynbeat.store import owners, runs, schedules
-from celery_dynbeat.triggers import Trigger
 
 
-class NewSchedule(Fields, total=False):
+class NewSchedule(NewFields, total=False):
     """One schedule for ``create_many``. Without an ``owner`` it is the application's own."""
 
     owner: str
     name: Required[str]
-    task: Required[str]
-    trigger: Required[Trigger]
+    task: Required[TaskLike]
+    trigger: Required[TriggerLike]
 
 
 class Schedules:
@@ -48,7 +48,8 @@ class Schedules:
         """Create all of them or none, wake beat once, and return how many there are.
 
         Raises ScheduleExistsError for a name that is taken or comes twice, and
-        InvalidScheduleError with the number of the one that breaks a rule (the first is 0).
+        InvalidScheduleError or InvalidTriggerError with the number of the one that breaks a rule
+        (the first is 0).
         """
         if not isinstance(many, Iterable):
             raise checks.refuse("many", many, "must be a list of mappings, or an iterator of them")
@@ -119,9 +120,9 @@ class Schedules:
                 given=given,
                 now=now,
             )
-        except InvalidScheduleError as error:
+        except (InvalidScheduleError, InvalidTriggerError) as error:
             msg = f"schedule {index} of create_many: {error}"
-            raise InvalidScheduleError(msg, field=error.field) from error
+            raise type(error)(msg, field=error.field) from error
 
 
 _KEYS = frozenset({"owner", "name", "task", "trigger"})

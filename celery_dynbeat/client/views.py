@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.rules import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
 from celery_dynbeat.triggers.base import shorten
 
@@ -20,9 +21,10 @@ _LONGEST_CURSOR = 10_000
 class ScheduleInfo:
     """A schedule as it stood when it was read. Instants are aware, in UTC.
 
-    ``trigger`` is None when the row's text is damaged; ``error`` then says how. ``next_run_at`` is
-    None when the schedule is paused, finished or broken. A policy that is None follows the
-    settings. ``version`` grows with each edit.
+    ``trigger`` is None when the row's text is damaged; ``error`` then says how. Each ``H`` in it
+    stands for the numbers of this schedule. ``next_run_at`` is None when the schedule is paused,
+    finished or broken. A policy that is None follows the settings. ``version`` grows with each
+    edit.
     """
 
     id: int
@@ -201,7 +203,8 @@ def _key_of(cursor: str) -> tuple[str, str]:
 def _trigger(row: Schedule) -> tuple[Trigger | None, str | None]:
     """Return the row's trigger, or why it cannot be read, whether or not beat has met it yet."""
     try:
-        return parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone), None
+        trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
+        return trigger.bound_to(key_for(row.owner, row.name)), None
     except InvalidTriggerError as error:
         return None, f"{type(error).__name__}: {error}"
 

@@ -54,6 +54,21 @@ def _close_idle_files() -> None:
 os.register_at_fork(before=_close_idle_files, after_in_child=_forget_connections)
 
 
+def check_synchronous(engine: object, *, given_as: str) -> None:
+    """Raise ConfigurationError for what is no engine, or one whose driver is asynchronous."""
+    if isinstance(engine, Engine) and not engine.dialect.is_async:
+        return
+    if not isinstance(engine, Engine) and not hasattr(engine, "sync_engine"):
+        reason = f"is of type {type(engine).__name__}: give what sqlalchemy.create_engine() returns"
+    else:
+        reason = (
+            "is asynchronous, and dynbeat calls its database synchronously: use"
+            " postgresql+psycopg:// or mysql+pymysql:// in dynbeat_database_url, or in an engine of"
+            " create_engine(); the rest of the application may stay asynchronous"
+        )
+    raise ConfigurationError(f"{given_as} {reason}")
+
+
 class Database:
     """A database of ours by its URL, or an engine that the application shares with us."""
 
@@ -212,6 +227,7 @@ class Database:
         if "@" in (url.host or ""):
             msg = "the host of dynbeat_database_url has an @: write one in a password as %40"
             raise ConfigurationError(msg)
+        check_synchronous(engine, given_as=f"the driver {url.drivername} of dynbeat_database_url")
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
         event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
         if "prepare_threshold" not in self._options.get("connect_args", {}):

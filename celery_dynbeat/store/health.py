@@ -133,7 +133,8 @@ def runs_statement() -> Select[Any]:
 
 def broken_statement() -> Select[Any]:
     """Return the statement for the schedules that beat has set aside, in any order."""
-    # Three conditions that "broken" implies: MySQL's index of the unplanned leads there by them.
+    # A paused one stays broken. Three conditions that "broken" implies: MySQL's index of the
+    # unplanned leads there by them.
     return (
         select(
             Schedule.id,
@@ -142,7 +143,7 @@ def broken_statement() -> Select[Any]:
             func.substr(Schedule.error, 1, MOST_TEXT).label("error"),
         )
         .where(
-            Schedule.enabled,
+            Schedule.enabled.in_([True, False]),
             Schedule.finished_at.is_(None),
             Schedule.next_run_at.is_(None),
             Schedule.error.is_not(None),

@@ -61,6 +61,12 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
     return ids if added == len(ids) else _present(session, ids)
 
 
+def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> bool:
+    """Return whether the schedule has a run, or a skipped one, for that fire time."""
+    found = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
+    return session.scalar(found.limit(1)) is not None
+
+
 def _present(session: Session, ids: set[str]) -> set[str]:
     wanted = sorted(ids)
     found: set[str] = set()

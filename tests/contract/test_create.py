@@ -59,7 +59,7 @@ def test_a_name_is_taken_only_once_by_each_owner(dynbeat, mine):
 
 def test_a_time_in_the_past_is_refused(mine):
     with pytest.raises(InvalidScheduleError, match="never fire") as caught:
-        mine.create("late", task="t", trigger=Once(START - timedelta(seconds=1)))
+        mine.create("late", task="t", trigger=Once(START - timedelta(seconds=31)))
 
     assert caught.value.field == "trigger"
     assert not mine.list()
@@ -73,14 +73,14 @@ def test_a_time_in_the_past_is_refused(mine):
         ("name", {"name": "x" * 256}),
         ("name", {"name": "tab\there"}),
         ("task", {"task": ""}),
-        ("trigger", {"trigger": "* * * * *"}),
+        ("trigger", {"trigger": 5}),
         ("args", {"args": "text"}),
         ("args", {"args": [object()]}),
         ("kwargs", {"kwargs": {1: 2}}),
         ("kwargs", {"kwargs": {"a": float("nan")}}),
         ("kwargs", {"kwargs": {"a": "x" * 70_000}}),
         ("options['eta']", {"options": {"eta": 1}}),
-        ("options['queue']", {"queue": 5}),
+        ("queue", {"queue": 5}),
         ("start_at", {"start_at": datetime(2026, 1, 1)}),  # noqa: DTZ001 - naive on purpose
         ("end_at", {"start_at": START, "end_at": START - timedelta(1)}),
         ("max_runs", {"max_runs": 0}),

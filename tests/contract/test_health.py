@@ -333,6 +333,18 @@ def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine)
 
 
 @pytest.mark.usefixtures("crew")
+def test_a_broken_schedule_that_is_paused_stays_in_sight(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no more'")
+    mine.pause("n", reason="until it is repaired")
+
+    report = found(dynbeat)
+
+    assert codes(report, "warnings") == ["schedules_broken"]
+    assert [each["name"] for each in report["schedules"]["broken_first"]] == ["n"]
+
+
+@pytest.mark.usefixtures("crew")
 def test_a_schedule_that_only_a_newer_version_can_plan_is_named_and_not_late(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("0 9 * * *"))
     newer = "UPDATE dynbeat_schedule SET trigger_kind = 'moon', next_run_at = '2026-11-20 09:00:00'"

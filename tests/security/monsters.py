@@ -5,6 +5,7 @@ import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
 from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, trigger_from_json
+from celery_dynbeat.triggers import trigger_from_text
 from tests.support.applications import MINUTELY, START
 
 
@@ -73,7 +74,7 @@ FIELDS = {
     "description": [*ANY, "\x00", "\ud800", 5],
     "tags": [LONG, [LONG], [DEEP], MANY, [""], ["a\x00"], ["\ud800"], [5], HostileList(["a"])],
     "task": [*ANY, "", " t", "t\n", "\x1b[0m"],
-    "trigger": [*ANY, None, "* * * * *"],
+    "trigger": [*ANY, None, "* * * *", {"kind": DEEP}, "P" + "1" * 5_000, "\x00", "\ud800"],
     "start_at": [*ANY, "2026-01-01", START.replace(tzinfo=None), datetime.min.replace(tzinfo=UTC),
                  datetime(9999, 12, 31, tzinfo=timezone(timedelta(hours=-23)))],
     "end_at": [*ANY, datetime.max.replace(tzinfo=UTC)],
@@ -86,6 +87,8 @@ FIELDS = {
     "overlap": [*ANY, "", "allow "],
     "on_lost": [*ANY, "", "Record"],
     "pause_after_failures": [*ANY, -1, 2**31, True],
+    "enabled": [*ANY, 1, None, "false"],
+    "paused_reason": [*ANY, "\x00", "\ud800", 5],
     LONG: [1],
     "owner": ["user:2"],
 }  # fmt: skip
@@ -102,6 +105,7 @@ CALLS = {
     "create": (lambda mine, value: mine.create(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "upsert": (lambda mine, value: mine.upsert(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "reason": (lambda mine, value: mine.pause("n", reason=value), [*ANY, "\x00", "\ud800"]),
+    "session": (lambda mine, value: mine.get("n", session=value), [*ANY, False, 0, ""]),
     "version": (lambda mine, value: mine.pause("n", expected_version=value), [*ANY, -1, True, "1"]),
     "delete": (lambda mine, value: mine.delete("n", expected_version=value), [*ANY, 2**31]),
     "after": (lambda mine, value: mine.list(after=value), CURSORS),
@@ -130,6 +134,8 @@ CALLS = {
 EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]
 #: Ways to make a trigger.
 TRIGGERS = {
+    "text": (trigger_from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
+             "2026-" + "1" * 300, "=,;" * 4_000, None]),
     "json": (trigger_from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
              {LONG: 1}, {Hostile(): 1}, {"kind": "cron", "spec": LONG},
              {"kind": "any_of", "spec": "[" * 7_000}, {"kind": "any_of", "spec": DEEP},

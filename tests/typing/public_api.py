@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 
 from celery import Celery
+from celery.schedules import crontab
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
@@ -21,6 +22,7 @@ from celery_dynbeat import (
     ScheduleInfo,
     Solar,
     Trigger,
+    trigger_from_text,
 )
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
@@ -63,6 +65,14 @@ mine.create(
     catch_up="all",
     catch_up_window=None,
 )
+send = app.task(print)
+mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))
+mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False, paused_reason="unpaid")
+mine.upsert("duration", task=send, trigger=timedelta(minutes=5))
+mine.update("instant", trigger=datetime(2026, 11, 21, tzinfo=UTC))
+assert_type(trigger_from_text("PT5M"), Trigger)
+assert_type(Once.after(5).at, datetime)
+assert_type(Once.after(timedelta(minutes=5)).delay, timedelta | None)
 assert_type(made.trigger, Trigger | None)
 assert_type(made.next_run_at, datetime | None)
 assert_type(mine.update("digest", trigger=Every(300), expected_version=3), ScheduleInfo)
@@ -84,6 +94,7 @@ assert_type(mine.cancel_backfill("digest", past.id), BackfillInfo)
 mine.delete("digest")
 
 many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]
+many.append({"name": "m", "task": send, "trigger": "PT5M", "enabled": False})
 assert_type(dynbeat.schedules.create_many(many), int)
 assert_type(dynbeat.schedules.delete_owner("user:42"), int)
 with Session() as session:
@@ -100,7 +111,10 @@ with override(dynbeat, database="sqlite://", clock=clock) as overridden:
     assert_type(overridden, Dynbeat)
 
 # What is wrong is an error: each of these would be an unused ignore otherwise.
-mine.create("n", task="t", trigger="* * * * *")  # type: ignore[arg-type]
+mine.create("n", task="t", trigger=5)  # type: ignore[arg-type]
+mine.create("n", task=5, trigger=Every(5))  # type: ignore[arg-type]
+mine.update("n", enabled=False)  # type: ignore[call-arg]
+mine.update("n", trigger=None)  # type: ignore[arg-type]
 mine.create("n", task="t", trigger=Every(5), colour="red")  # type: ignore[call-arg]
 mine.create("n", task="t", trigger=Every(5), max_runs="2")  # type: ignore[arg-type]
 mine.create("n", "t", Every(5))  # type: ignore[call-arg]

@@ -1,0 +1,107 @@
+"""What callers have at hand, as what a schedule holds: a trigger, the name of a task.
+
+Celery's own classes are imported only when a value could be of one of them.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+from celery import Celery
+
+from celery_dynbeat.client.checks import name, refuse
+from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.triggers import Every, Once, Trigger, trigger_from_text
+
+
+class TaskObject(Protocol):
+    """A Celery task: what ``@app.task`` makes of a function."""
+
+    @property
+    def name(self) -> str:
+        """The name under which workers know it."""
+
+    def apply_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Send it."""
+
+
+class CelerySchedule(Protocol):
+    """One of Celery's own schedules: ``crontab``, ``schedule``, ``solar``."""
+
+    def remaining_estimate(self, last_run_at: Any, /) -> Any:
+        """Return how long it is to the next run."""
+
+    def is_due(self, last_run_at: Any, /) -> Any:
+        """Return whether a run is due."""
+
+
+TaskLike: TypeAlias = str | TaskObject
+TriggerLike: TypeAlias = Trigger | str | timedelta | datetime | CelerySchedule
+
+_TRIGGERS = (
+    "must be a trigger (Cron, Every, Once ...), a text ('0 9 * * mon-fri', 'PT5M', '@daily', or the"
+    " lines of an RRULE), a timedelta, an aware datetime, or Celery's crontab, schedule or solar"
+)
+
+
+def trigger_of(given: object, *, app: Celery) -> Trigger:
+    """Return the trigger that ``given`` stands for.
+
+    Celery's ``crontab`` is in the zone of ``app``, unless it belongs to another application.
+
+    Raises InvalidScheduleError with field ``"trigger"`` for what is none, and InvalidTriggerError
+    for a text or value that no trigger takes.
+    """
+    if isinstance(given, Trigger):
+        return given
+    if isinstance(given, str):
+        return trigger_from_text(given)
+    if isinstance(given, timedelta):
+        return Every(given)
+    if isinstance(given, datetime):
+        return Once(given)
+    return _trigger_of_celery(given, app=app)
+
+
+def task_name(field: str, given: object) -> str:
+    """Return the name of a task that is given by its name, or as Celery's object.
+
+    Raises InvalidScheduleError.
+    """
+    if isinstance(given, str):
+        return name(field, given)
+    from celery.app.task import Task  # noqa: PLC0415 - most callers give a name
+    from celery.canvas import Signature  # noqa: PLC0415
+
+    # A task that is not evaluated yet, a PromiseProxy, says that it is of its task's class.
+    if isinstance(given, Task):
+        return name(field, given.name)
+    if isinstance(given, Signature):
+        _refuse_signature(field, given)
+    raise refuse(field, given, "must be the name of a task, or a Celery task (app.task)")
+
+
+def _trigger_of_celery(given: object, *, app: Celery) -> Trigger:
+    from celery.schedules import BaseSchedule  # noqa: PLC0415 - most callers give a trigger
+
+    if isinstance(given, BaseSchedule):
+        from celery_dynbeat import celery_schedules  # noqa: PLC0415
+
+        return celery_schedules.trigger_of(given, timezone=str(app.timezone), field="trigger")
+    rule = _TRIGGERS
+    if isinstance(given, Mapping):
+        rule += "; for what to_json() wrote call trigger_from_json()"
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        rule += "; for a number of seconds write Every(seconds)"
+    raise refuse("trigger", given, rule)
+
+
+def _refuse_signature(field: str, given: Any) -> NoReturn:
+    # By its kind alone: it holds the arguments of tasks.
+    kind = type(given).__name__.lstrip("_").lower()
+    if kind == "signature":
+        cure = "give the task itself, and its arguments as args= and kwargs="
+    else:
+        cure = f"write a task that starts the {kind}, with apply_async(), and give that task"
+    msg = f"{field} is a {kind}: a schedule calls one task, by its name; {cure}"
+    raise InvalidScheduleError(msg, field=field)

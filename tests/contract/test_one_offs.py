@@ -1,0 +1,187 @@
+"""One-offs: a delay counts from the database's clock; one that has just passed fires at once."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import START
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+#: dynbeat_dispatch_timeout.
+GRACE = timedelta(seconds=30)
+
+
+def test_a_delay_counts_from_the_clock_by_which_the_schedule_is_stored(mine, clock, beat, sent):
+    mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=40)))
+    moved = mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=50)))
+
+    clock.advance(timedelta(hours=50))
+    beat.run_until_idle()
+
+    assert moved.trigger == Once(START + timedelta(hours=50))
+    assert moved.next_run_at == moved.trigger.at
+    assert [run.scheduled_for for run in sent] == [moved.trigger.at]
+
+
+@pytest.mark.parametrize("call", ["create", "upsert", "update", "create_many"])
+def test_every_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, call):
+    trigger = Once.after(MINUTE)
+    if call == "update":
+        mine.create("n", task="t", trigger=Every(300))
+    clock.advance(timedelta(hours=1))
+
+    if call == "create_many":
+        new = {"owner": "user:42", "name": "n", "task": "t", "trigger": trigger}
+        dynbeat.schedules.create_many([new])
+    else:
+        getattr(mine, call)("n", **({} if call == "update" else {"task": "t"}), trigger=trigger)
+
+    assert mine.get("n").trigger == Once(clock.now() + MINUTE)
+    assert mine.upcoming("n") == [clock.now() + MINUTE]
+
+
+def test_a_delay_within_a_combination_counts_from_now_too(mine):
+    made = mine.create("n", task="t", trigger=AnyOf(Once.after(MINUTE), Cron("0 9 * * *")))
+
+    assert mine.upcoming("n", count=1) == [START + MINUTE]
+    assert Once(START + MINUTE) in made.trigger.triggers
+
+
+def test_without_a_delay_it_fires_at_once(mine, beat, sent):
+    made = mine.create("now", task="t", trigger=Once.after(0))
+
+    beat.run_until_idle()
+
+    assert made.next_run_at == START
+    assert [run.scheduled_for for run in sent] == [START]
+    assert mine.get("now").finished_at == START
+
+
+@pytest.mark.parametrize("late", [timedelta(0), SECOND, GRACE])
+@pytest.mark.parametrize("call", ["create", "update"])
+def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, call, late):
+    if call == "update":
+        mine.create("n", task="t", trigger=Every(days=1))
+        clock.advance(MINUTE)
+    at = clock.now() - late
+
+    made = getattr(mine, call)("n", **({"task": "t"} if call == "create" else {}), trigger=Once(at))
+    upcoming = mine.upcoming("n")
+    beat.run_until_idle()
+
+    assert (made.next_run_at, upcoming) == (clock.now(), [at])
+    assert [run.scheduled_for for run in sent] == [at]
+
+
+def test_one_that_passed_before_that_is_refused_with_how_long_ago(mine):
+    at = START - GRACE - SECOND
+
+    with pytest.raises(InvalidScheduleError, match="passed 0:00:31 ago") as refusal:
+        mine.create("late", task="t", trigger=Once(at))
+
+    assert refusal.value.field == "trigger"
+    assert "dynbeat_dispatch_timeout = 0:00:30" in str(refusal.value)
+    assert not mine.list()
+
+
+def test_a_late_one_off_that_has_had_its_run_is_not_taken_for_a_new_one(mine, clock, beat, sent):
+    first = Once(START + MINUTE)
+    mine.create("n", task="t", trigger=first)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    mine.update("n", trigger=Once.after(MINUTE))
+    clock.advance(SECOND)
+
+    with pytest.raises(InvalidScheduleError, match="has had its run already"):
+        mine.update("n", trigger=first)
+
+    assert mine.get("n").trigger == Once(START + 2 * MINUTE)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert len(sent) == 2
+
+
+def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=Once(START + MINUTE))
+    mine.pause("n")
+    clock.advance(MINUTE + SECOND)
+
+    resumed = mine.resume("n")
+    beat.run_until_idle()
+
+    assert (resumed.finished_at, sent) == (clock.now(), [])
+
+
+def test_a_one_off_may_be_moved_nearer_than_the_shortest_interval(limited, clock):
+    dynbeat = limited(min_interval=timedelta(minutes=5))
+    mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
+    mine.upsert("alarm", task="t", trigger=Once(START + MINUTE))
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    clock.advance(30 * SECOND)
+
+    snoozed = mine.upsert("alarm", task="t", trigger=Once.after(2 * MINUTE))
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in beat.publisher.sent] == [
+        START + MINUTE,
+        snoozed.trigger.at,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "reason"),
+    [
+        ({"trigger": Every(60), "end_at": START - MINUTE}, "end_at", "lies in the past"),
+        (
+            {"trigger": Once(START + MINUTE), "start_at": START + 2 * MINUTE},
+            "trigger",
+            "lie before start_at",
+        ),
+        (
+            {"trigger": Cron("0 12 * * *"), "end_at": START + MINUTE},
+            "trigger",
+            "no fire time until end_at",
+        ),
+        (
+            {"trigger": "DTSTART:20261101T090000Z\nRRULE:FREQ=DAILY;COUNT=2"},
+            "trigger",
+            "last fire time has passed",
+        ),
+    ],
+)
+def test_a_schedule_that_would_never_fire_is_refused_for_its_true_reason(
+    mine, given, field, reason
+):
+    with pytest.raises(InvalidScheduleError, match=reason) as refusal:
+        mine.create("n", task="t", **given)
+
+    assert refusal.value.field == field
+    assert not mine.list()
+
+
+def test_a_trigger_for_a_schedule_that_has_made_its_runs_is_refused_by_their_number(
+    mine, clock, beat
+):
+    mine.create("n", task="t", trigger=Every(60), max_runs=1)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    with pytest.raises(InvalidScheduleError, match="reached, with 1 runs") as refusal:
+        mine.update("n", trigger=Once.after(MINUTE))
+
+    assert refusal.value.field == "max_runs"
+
+
+def test_a_fire_time_too_near_to_the_last_run_is_refused_by_that_name(limited, clock):
+    dynbeat = limited(min_interval=timedelta(minutes=5))
+    mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
+    mine.create("n", task="t", trigger=Every(300))
+    clock.advance(5 * MINUTE)
+    beat.run_until_idle()
+
+    with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 0:05:00"):
+        mine.update("n", trigger=Cron("6 9 * * *"), end_at=clock.now() + 2 * MINUTE)
