@@ -115,7 +115,7 @@ def _integers(field: str, value: Any) -> None:
 #: What is bound to one message, and what a schedule has in its place.
 _FOLLOWS = "write a task that starts what follows it, and schedule that task"
 _ELSEWHERE = {
-    "expires": "give the schedule expires_after=, which counts from each fire time on",
+    "expires": "give the schedule expires_after=, in seconds or a timedelta",
     "eta": "give the trigger Once(instant), or start_at= for the first fire time of a rule",
     "task_id": "each run has an id of its own, which run_now() and runs() return",
     **dict.fromkeys(("link", "link_error", "chord", "chain", "group", "group_id"), _FOLLOWS),

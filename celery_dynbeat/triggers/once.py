@@ -79,7 +79,7 @@ class Once(Trigger):
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Return 1 if the one fire time lies in ``(after, until]``, else 0."""
-        return min(limit, 1) if self.latest_until(after=after, until=until) is not None else 0
+        return 0 if self.latest_until(after=after, until=until) is None else min(max(limit, 0), 1)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return None: there are no two fire times."""
