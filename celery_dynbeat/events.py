@@ -8,6 +8,9 @@ class Event(StrEnum):
 
     BEAT_STARTED = "beat_started"
     BEAT_STOPPED = "beat_stopped"
+    APPLICATION_RECORDED = "application_recorded"
+    APPLICATION_DIFFERS = "application_differs"
+    APPLICATION_UNNAMED = "application_unnamed"
     CONFIG_SYNCED = "config_synced"
     CONFIG_REFUSED = "config_refused"
     RUNS_DISPATCHED = "runs_dispatched"

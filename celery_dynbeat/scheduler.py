@@ -21,7 +21,7 @@ from celery import Celery
 from celery.beat import Scheduler
 from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat import beat_schedule
+from celery_dynbeat import application, beat_schedule
 from celery_dynbeat.beside import AtOnce, Beside
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.db.models import NodeKind
@@ -169,7 +169,11 @@ class _Parts:
         *,
         poll_interval: timedelta,
     ) -> None:
-        context.prepare()
+        context.prepare_tables()
+        # First: a beat of another application must not touch the rows of beat_schedule.
+        application.admit_beat(
+            context.database, name=context.settings.application, now=context.clock.now
+        )
         beat_schedule.sync(context)
         self._publisher = Publisher(context.app, now=context.clock.now)
         self._dispatcher = Dispatcher(

@@ -15,6 +15,7 @@ NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 LARGEST_BATCH = 10_000
 #: Added to the present instant it gives one that every database holds.
 LONGEST = timedelta(days=36_525)
+LONGEST_NAME = 255
 CATCH_UPS = ("latest", "all", "none")
 OVERLAPS = ("allow", "skip", "buffer_one", "cancel_previous")
 ON_LOST = ("record", "rerun")
@@ -33,6 +34,22 @@ class Configuration(Protocol):
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         msg = "must be a text that is not empty"
+        raise ValueError(msg)
+    return value
+
+
+def application_name(value: object) -> str:
+    """Return the name of an application. Raises ValueError when it cannot be one."""
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= LONGEST_NAME
+        or not value.isprintable()
+        or value != value.strip()
+    ):
+        msg = (
+            f"must be a text of 1 to {LONGEST_NAME} printable characters, without white space at"
+            " its ends"
+        )
         raise ValueError(msg)
     return value
 
@@ -124,7 +141,8 @@ class Settings:
 
     Those of a schedule's policies serve where the schedule leaves one open. None means: no limit,
     no expiry, never pause. ``create_tables`` None means: on an embedded database only.
-    ``timezone`` None means: the Celery application's own.
+    ``timezone`` None means: the Celery application's own. ``application`` None means: it has no
+    name.
     """
 
     # These two hold passwords, and a traceback that shows its variables shows their repr.
@@ -135,6 +153,7 @@ class Settings:
         default_factory=dict, metadata={"check": _mapping}, repr=False
     )
     create_tables: bool | None = _setting(None, _flag)
+    application: str | None = _setting(None, application_name)
     timezone: str = _setting("UTC", _zone)
     notifier: str = _setting("auto", _one_of(*NOTIFIERS))
     poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
@@ -157,15 +176,17 @@ class Settings:
     max_payload_bytes: int = _setting(65_536, _count)
 
     @classmethod
-    def read(cls, conf: Configuration, *, timezone: str) -> "Settings":
-        """Return the settings in ``conf``; ``timezone`` serves where none is set.
+    def read(
+        cls, conf: Configuration, *, timezone: str, application: str | None = None
+    ) -> "Settings":
+        """Return the settings in ``conf``; ``timezone`` and ``application`` where none is set.
 
         Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion, and for a
         value that breaks the setting's rule.
         """
         known = {setting.name: setting.metadata["check"] for setting in fields(cls)}
         _refuse_unknown(conf.keys(), known)
-        values: dict[str, Any] = {"timezone": timezone}
+        values: dict[str, Any] = {"timezone": timezone, "application": application}
         for name, check in known.items():
             value = conf.get(PREFIX + name)
             if value is not None:

@@ -1,16 +1,18 @@
-"""``dynbeat schema upgrade`` and ``dynbeat schema check``. Exit status 1 when refused or behind."""
+"""``dynbeat schema upgrade|check|application``. Exit status 1 when refused or behind."""
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.client import dynbeat_of
+from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.db import schema as tables
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DynbeatError
+from celery_dynbeat.settings import application_name
+from celery_dynbeat.store import application as store
 
 
 @click.group()
@@ -34,6 +36,51 @@ def check(context: click.Context, *, as_json: bool) -> None:
     _run(context, lambda _: None, "ok, revision {}", as_json=as_json)
 
 
+def _name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    del context, parameter
+    try:
+        return None if value is None else application_name(value)
+    except ValueError as error:
+        msg = f"{value!r} {error}"
+        raise click.BadParameter(msg) from None
+
+
+@schema.command()
+@click.argument("name", required=False, callback=_name)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def application(context: click.Context, name: str | None, *, as_json: bool) -> None:
+    """Show the application that the tables belong to. With NAME: record that name instead.
+
+    Beats of another name refuse to start. Beats that already run are not stopped.
+    """
+    try:
+        own = dynbeat_of(context.obj.app).context
+        recorded = _recorded(own, name)
+    except (DynbeatError, SQLAlchemyError) as error:
+        _fail(context, error, as_json=as_json)
+    shown, this = own.database.shown_url, own.settings.application
+    answer = {"ok": True, "application": recorded, "this": this, "database": shown}
+    text = "no application is recorded" if recorded is None else f"application {recorded}"
+    differs = "" if recorded in {None, this} else f" (this one is {this or 'not named'})"
+    click.echo(json.dumps(answer) if as_json else f"{shown}: {text}{differs}")
+
+
+def _recorded(context: Context, name: str | None) -> str | None:
+    """Return the recorded name, after recording ``name`` if one is given."""
+    tables.check(context.database)
+    if name is not None:
+        now = context.clock.now()
+        context.database.run(lambda session: store.rename(session.connection(), name=name, now=now))
+    return context.database.read(lambda session: store.recorded(session.connection()))
+
+
+def _fail(context: click.Context, error: Exception, *, as_json: bool) -> NoReturn:
+    problem = str(error).partition("\n")[0]
+    click.echo(json.dumps({"ok": False, "error": problem}) if as_json else problem, err=not as_json)
+    context.exit(1)
+
+
 def _run(
     context: click.Context,
     work: Callable[[Database], Any],
@@ -46,11 +93,7 @@ def _run(
         work(database)
         revision = tables.check(database)
     except (DynbeatError, SQLAlchemyError) as error:
-        problem = str(error).partition("\n")[0]
-        click.echo(
-            json.dumps({"ok": False, "error": problem}) if as_json else problem, err=not as_json
-        )
-        context.exit(1)
+        _fail(context, error, as_json=as_json)
     shown = database.shown_url
     answer = {"ok": True, "revision": revision, "database": shown}
     click.echo(json.dumps(answer) if as_json else f"{shown}: {text.format(revision)}")

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import notify
+from celery_dynbeat import application, notify
 from celery_dynbeat.client.sessions import joined
 from celery_dynbeat.clock import Clock, DatabaseClock
 from celery_dynbeat.db import schema
@@ -45,7 +45,8 @@ class Context:
     @cached_property
     def settings(self) -> Settings:
         """The dynbeat_* settings. Raises ConfigurationError."""
-        return Settings.read(self.app.conf, timezone=str(self.app.timezone))
+        name = application.name_of(self.app.main)
+        return Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
 
     @cached_property
     def database(self) -> Database:
@@ -81,13 +82,28 @@ class Context:
         return notify.choose(self.settings.notifier, app=self.app, database=self.database)
 
     def prepare(self, session: Session | None = None) -> None:
-        """Make sure of the tables, once: created on an embedded database, else only checked.
+        """Prepare the tables once, and warn when they belong to another application.
 
-        Within the caller's ``session`` they are only looked at, on its own connection. Raises
-        SchemaError when they are missing or behind.
+        Raises SchemaError when they are missing or behind.
         """
         if self._prepared:
             return
+        self.prepare_tables(session)
+        name = self.settings.application
+        if session is not None:
+            application.warn_of_other(session.connection(), name=name)
+        else:
+            self.database.read(
+                lambda session: application.warn_of_other(session.connection(), name=name)
+            )
+        self._prepared = True
+
+    def prepare_tables(self, session: Session | None = None) -> None:
+        """Create the tables on an embedded database; elsewhere only check them.
+
+        With the caller's ``session`` they are only checked, on its own connection. Raises
+        SchemaError when they are missing or behind.
+        """
         create = self.settings.create_tables
         if session is not None:
             schema.check_on(session.connection(), self.database.shown_url)
@@ -95,7 +111,6 @@ class Context:
             schema.upgrade(self.database)
         else:
             schema.check(self.database)
-        self._prepared = True
 
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``: in the caller's transaction, else in one that is committed."""

@@ -261,6 +261,24 @@ class Owner(Base):
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
 
 
+class Application(Base):
+    """The application whose schedules these are. One row, which its first beat writes.
+
+    A beat of another application refuses to start.
+    """
+
+    __tablename__ = "dynbeat_application"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    recorded_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+
+    __table_args__ = (
+        CheckConstraint("id = 1", name="one_row"),
+        CheckConstraint("name <> ''", name="name_given"),
+    )
+
+
 class Node(Base):
     """A living beat or worker. A node that starts under the same name replaces its predecessor.
 
@@ -292,6 +310,7 @@ class Node(Base):
 
 __all__ = [
     "NAME_LENGTH",
+    "Application",
     "Backfill",
     "Base",
     "Node",

@@ -5,7 +5,7 @@ Those of each pass and of each run are such: by entities they took twice as long
 
 from typing import TYPE_CHECKING, cast
 
-from celery_dynbeat.db.models import Backfill, Node, Run, Schedule
+from celery_dynbeat.db.models import Application, Backfill, Node, Run, Schedule
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
@@ -13,4 +13,5 @@ if TYPE_CHECKING:
 SCHEDULES = cast("Table", Schedule.__table__)
 RUNS = cast("Table", Run.__table__)
 NODES = cast("Table", Node.__table__)
+APPLICATIONS = cast("Table", Application.__table__)
 BACKFILLS = cast("Table", Backfill.__table__)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import DatabaseScheduler, Once
-from tests.support.diary import BARE_VARIABLE
+from tests.support.diary import BARE_VARIABLE, NAME_VARIABLE
 from tests.support.servers import RedisServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until
@@ -131,6 +131,40 @@ def test_an_entry_that_no_row_can_hold_is_refused_by_name_and_the_others_run(fil
 
     assert "beat_schedule['sunny'] is refused" in beat.text
     assert "sunny" not in entries(file_site)
+
+
+def test_a_beat_of_another_application_refuses_to_start_and_touches_nothing(redis_site):
+    redis_site.config["beat_schedule"] = {"restock": {"task": "probe.record", "schedule": 3600}}
+    first = redis_site.beat().wait_for_log("beat started")
+    before = entries(redis_site)
+    redis_site.config["beat_schedule"] = {"invoice": {"task": "probe.record", "schedule": 3600}}
+
+    other = redis_site.beat(**{NAME_VARIABLE: "billing"})
+
+    assert other.wait(within=20) != 0
+    for words in ("'proj'", "'billing'", "search_path", "dynbeat_application = 'proj'"):
+        assert words in other.text
+    assert first.exit_status is None
+    assert entries(redis_site) == before
+
+
+def test_applications_that_share_their_tasks_run_both_beats_by_one_name(redis_site):
+    redis_site.config["dynbeat_application"] = "suite"
+
+    beats = [redis_site.beat(**{NAME_VARIABLE: name}) for name in ("shop", "billing")]
+
+    for beat in beats:
+        beat.wait_for_log("beat started")
+
+
+def test_a_worker_of_another_application_warns_and_runs_what_it_gets(file_site):
+    file_site.beat().wait_for_log("beat started")
+    worker = file_site.worker(**{NAME_VARIABLE: "tasks"}).wait_for_log("ready.")
+
+    file_site.create_once("record")
+
+    file_site.wait_for_run("record", "succeeded")
+    assert "belong to application 'proj', this process is of 'tasks'" in worker.text
 
 
 def test_an_application_without_dynbeat_is_told_the_cure(file_site):

@@ -19,10 +19,15 @@ MINUTELY = Every(60)
 
 @contextlib.contextmanager
 def application(
-    url: str, *, clock: Clock | None = None, engine: Engine | None = None, **settings: Any
+    url: str,
+    *,
+    main: str | None = "contract",
+    clock: Clock | None = None,
+    engine: Engine | None = None,
+    **settings: Any,
 ) -> Iterator[Dynbeat]:
     """Yield the Dynbeat of a new Celery application; its connections are closed at the end."""
-    app = Celery("contract", broker="memory://", set_as_current=False)
+    app = Celery(main, broker="memory://", set_as_current=False)
     app.conf.update(
         dynbeat_database_url=url,
         dynbeat_create_tables=True,

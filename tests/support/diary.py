@@ -11,6 +11,8 @@ from typing import Any
 DIARY_VARIABLE = "DYNBEAT_TEST_DIARY"
 CONFIG_VARIABLE = "DYNBEAT_TEST_CONFIG"
 BARE_VARIABLE = "DYNBEAT_TEST_BARE"
+#: The name of the application, "proj" where it is not set.
+NAME_VARIABLE = "DYNBEAT_TEST_NAME"
 #: Module constants that the processes change, as JSON: {"celery_dynbeat.worker.X": 1}.
 CONSTANTS_VARIABLE = "DYNBEAT_TEST_CONSTANTS"
 

@@ -22,6 +22,7 @@ from tests.support.diary import (
     CONFIG_VARIABLE,
     CONSTANTS_VARIABLE,
     DIARY_VARIABLE,
+    NAME_VARIABLE,
     Diary,
 )
 from tests.support.waiting import wait_until
@@ -51,7 +52,7 @@ def _set_constant(path: str, value: Any) -> None:
 for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
     _set_constant(*constant)
 
-app = Celery("proj")
+app = Celery(os.environ.get(NAME_VARIABLE, "proj"))
 app.conf.update(config)
 diary = Diary(Path(os.environ[DIARY_VARIABLE]))
 if BARE_VARIABLE not in os.environ:

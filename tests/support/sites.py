@@ -53,7 +53,8 @@ class Site:
         }
         #: Constants of the package by their dotted names, for processes started from now on.
         self.constants: dict[str, Any] = {}
-        self.app = Celery("caller", set_as_current=False)
+        # Of the name that its processes have (proj.py): it is the same application.
+        self.app = Celery("proj", set_as_current=False)
         self.app.conf.update(self.config)
         self.dynbeat = Dynbeat(self.app)
         self.mine = self.dynbeat.schedules.for_owner(OWNER)
