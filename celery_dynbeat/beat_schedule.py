@@ -1,69 +1,139 @@
 """Celery's own ``beat_schedule``, as schedules of the application itself (owner "").
 
-Its entries follow the configuration at each start, also when they are removed, and can be paused
-like any other. An entry that cannot be said in a row is refused with its name and the cure; the
-others run.
+When beat starts, the rows become what the configuration says: edits of them are undone, rows of
+removed entries are deleted, and a pause stays. An invalid entry is refused: its name and the fix
+are logged, and the row of its earlier form is paused until the entry is valid again. The other
+entries are not affected.
 """
 
+import difflib
 import logging
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery import Celery
 from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import pausing
 from celery_dynbeat.celery_schedules import trigger_of
 from celery_dynbeat.client import Context, checks, edits
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.events import Event
 from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import CONFIG, REFUSED
 from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
-MANAGED_BY = "config"
-_KNOWN_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
+_CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
+#: Fields of the API that are keys of an entry too, each with its value where the entry has no key.
+_OWN_KEYS: Mapping[str, Any] = {
+    "start_at": None,
+    "end_at": None,
+    "max_runs": None,
+    "catch_up": None,
+    "catch_up_window": None,
+    "expires_after": None,
+    "jitter": None,
+    "overlap": None,
+    "max_run_time": None,
+    "on_lost": None,
+    "pause_after_failures": None,
+    "description": "",
+    "tags": (),
+}
+_KNOWN_KEYS = _CELERY_KEYS | _OWN_KEYS.keys()
 
 
 def sync(context: Context) -> None:
     """Make the application's managed schedules those of its configuration, in one transaction."""
     entries = {name: entry for name, entry in _entries(context.app).items() if entry is not None}
-    converted: dict[str, dict[str, Any]] = {}
-    for name, entry in entries.items():
-        try:
-            converted[name] = fields_of(entry, app=context.app)
-        except (DynbeatError, ValueError, TypeError, KeyError) as error:
-            _refused(name, error)
-    context.write(None, lambda session: _sync(context, session, converted, set(entries)))
+    converted = {name: _converted(entry, app=context.app) for name, entry in entries.items()}
+    context.write(None, lambda session: _sync(context, session, converted))
+
+
+def _converted(entry: Any, *, app: Celery) -> dict[str, Any] | Exception:
+    """Return what the entry says, or the error that refuses it."""
+    try:
+        return fields_of(entry, app=app)
+    except (DynbeatError, ValueError, TypeError, KeyError) as error:
+        return error
 
 
 def _sync(
     context: Context,
     session: Session,
-    converted: Mapping[str, dict[str, Any]],
-    configured: set[str],
+    converted: Mapping[str, dict[str, Any] | Exception],
 ) -> None:
     now = context.clock.now()
-    gone = set(schedules.managed(session, managed_by=MANAGED_BY)) - configured
-    for name in gone:
+    gone = set(schedules.managed(session, managed_by=CONFIG)) - converted.keys()
+    for name in sorted(gone):
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
             edits.delete(session, row, now=now)
     kept = 0
     for name, given in converted.items():
-        try:
-            _upsert_beside_others(context, session, name, given)
+        error = given if isinstance(given, Exception) else _keep(context, session, name, given)
+        if error is None:
             kept += 1
-        except DynbeatError as error:
-            _refused(name, error)
+        else:
+            _refuse(session, name, error, now=now)
     logger.info(
         "entries of beat_schedule: %s kept, %s removed",
         kept,
         len(gone),
         extra={"event": Event.CONFIG_SYNCED},
     )
+
+
+def _keep(
+    context: Context, session: Session, name: str, given: Mapping[str, Any]
+) -> DynbeatError | None:
+    """Write the row of an entry. Return the error that refuses it, None when there is none."""
+    try:
+        _upsert_beside_others(context, session, name, given)
+    except DynbeatError as error:
+        return error
+    return None
+
+
+def _refuse(session: Session, name: str, error: Exception, *, now: datetime) -> None:
+    """Log that an entry is refused, and pause the row of its earlier form if there is one."""
+    logger.error(
+        "beat_schedule[%r] is refused, the other entries run: %s",
+        name,
+        error,
+        extra={"event": Event.CONFIG_REFUSED},
+    )
+    row = _managed_row(session, name)
+    # A pause by the operator keeps its reason, and stays when the entry is valid again.
+    if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
+        return
+    reason = _reason(error)
+    if row.paused_reason != reason:
+        pausing.pause(session, row, reason=reason, now=now)
+
+
+def _reason(error: Exception) -> str:
+    # Not every database stores lone surrogates and NUL.
+    text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
+    return f"{REFUSED}{text}"[: checks.PROSE_LENGTH]
+
+
+def _managed_row(session: Session, name: object) -> Schedule | None:
+    try:
+        row = schedules.lock(session, owner="", name=checks.name("name", name))
+    except InvalidScheduleError:
+        return None
+    return row if row is not None and row.managed_by == CONFIG else None
+
+
+def _is_refused(row: Schedule) -> bool:
+    """Return whether the row is paused because its entry was refused, and for nothing else."""
+    return not row.enabled and (row.paused_reason or "").startswith(REFUSED)
 
 
 def _upsert_beside_others(
@@ -97,22 +167,13 @@ def _upsert(context: Context, session: Session, name: str, given: Mapping[str, A
             given=rest,
             now=now,
         )
-        new.managed_by = MANAGED_BY
+        new.managed_by = CONFIG
         schedules.add(session, edits.insert_values(new))
         return
-    if row.managed_by != MANAGED_BY:
+    if row.managed_by != CONFIG:
         msg = "a schedule of that name was made through the API; rename one of the two"
         raise InvalidScheduleError(msg, field="name")
-    edits.change(context, session, row, given, now=now)
-
-
-def _refused(name: str, error: Exception) -> None:
-    logger.error(
-        "beat_schedule[%r] is refused, the other entries run: %s",
-        name,
-        error,
-        extra={"event": Event.CONFIG_REFUSED},
-    )
+    edits.change(context, session, row, given, now=now, resume=_is_refused(row))
 
 
 def _entries(app: Celery) -> dict[str, Any]:
@@ -134,15 +195,14 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
     """Return what an entry says, as the API calls it. Raises InvalidScheduleError."""
     if not isinstance(entry, Mapping):
         raise checks.refuse("entry", entry, "must be a dict with 'task' and 'schedule'")
-    unknown = sorted(entry.keys() - _KNOWN_KEYS)
+    unknown = sorted(map(str, entry.keys() - _KNOWN_KEYS))
     if unknown:
-        rule = f"unknown key; known are {', '.join(sorted(_KNOWN_KEYS))}"
-        raise checks.refuse(unknown[0], entry[unknown[0]], rule)
+        raise checks.refuse(unknown[0], entry.get(unknown[0]), _unknown(unknown[0]))
     for key in ("task", "schedule"):
         if key not in entry:
             raise checks.refuse("entry", dict(entry), f"has no {key!r}")
-    options = dict(entry.get("options") or {})
-    expires = options.pop("expires", None)
+    options = checks.copied(dict, "options", entry.get("options") or {})
+    own = _own_fields(entry, options)
     if entry.get("relative"):
         rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
         raise checks.refuse("relative", entry["relative"], rule)
@@ -152,8 +212,35 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
         "args": entry.get("args") or (),
         "kwargs": entry.get("kwargs") or {},
         "options": options,
-        "expires_after": _expires_after(expires),
+        **own,
     }
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key[:40], sorted(_KNOWN_KEYS), n=1, cutoff=0.6)
+    cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN_KEYS))}"
+    return f"unknown key; {cure} (options of apply_async, such as queue, go into 'options')"
+
+
+def _own_fields(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that are keys of the entry, or of ``options``, from which they are taken.
+
+    They are found in the options of ``app.add_periodic_task(30, task.s(), overlap="skip")``.
+    """
+    own = {key: entry[key] for key in _OWN_KEYS if key in entry}
+    aside = {key: options.pop(key) for key in _OWN_KEYS if key in options}
+    expires = _expires_after(options.pop("expires", None))
+    twice = sorted(own.keys() & aside.keys())
+    if twice:
+        rule = "is given twice, as a key of the entry and in its options; remove one of them"
+        raise checks.refuse(twice[0], own[twice[0]], rule)
+    fields = {**_OWN_KEYS, **own, **aside}
+    if expires is None:
+        return fields
+    if fields["expires_after"] is not None:
+        rule = "is given twice, also as options['expires']; remove one of them"
+        raise checks.refuse("expires_after", fields["expires_after"], rule)
+    return {**fields, "expires_after": expires}
 
 
 def _trigger(given: Any, *, app: Celery) -> Trigger:

@@ -6,7 +6,8 @@ a schedule is due and nobody takes it up    unhealthy, after max_lag
 a run is overdue and nobody publishes it    unhealthy, after twice dynbeat_dispatch_timeout
 no worker lives                             unhealthy when runs wait for one, after max_lag
 one beat of several makes no progress, no worker and nothing to do, schedules that are broken
-or that only a newer version can plan       a warning
+or that only a newer version can plan, entries of beat_schedule that are refused, tables that
+belong to another application               a warning
 """
 
 from collections.abc import Iterator, Sequence
@@ -96,9 +97,11 @@ class Found:
     """What was found of an installation at the database's instant ``now``.
 
     ``tables`` is None where they could not be read, ``misconfigured`` what kept from looking.
+    ``application`` is the name of the one that asks, None when it has none.
     """
 
     misconfigured: str | None = None
+    application: str | None = None
     now: datetime | None = None
     database: DatabaseFound | None = None
     broker: BrokerFound | None = None
@@ -139,6 +142,7 @@ def judge(found: Found) -> Verdict:
         look = _Look(found.tables, found.now, found.limits, found.notifier)
         problems += look.problems()
         warnings += look.warnings()
+        warnings += _configured(found.tables, application=found.application)
     return Verdict(problems, warnings)
 
 
@@ -244,6 +248,21 @@ class _Look:
         text = f"no worker is alive{waiting}"
         cure = "start one with the same application: `celery -A your_app worker`"
         return Problem("no_worker", text, cure)
+
+
+def _configured(tables: Tables, *, application: str | None) -> Iterator[Problem]:
+    """Yield warnings about what beats take from the configuration of their application."""
+    if tables.refused.count:
+        text = f"entries of beat_schedule are refused, their schedules paused: {tables.refused}"
+        cure = "correct them as their reasons say, then restart beat; see also config_refused"
+        yield Problem("entries_refused", text, f"{cure} in its log")
+    if None not in {application, tables.application} and application != tables.application:
+        text = f"the tables belong to application {tables.application!r}, this is {application!r}"
+        cure = (
+            f"give {application!r} a database or a schema of its own, or set dynbeat_application ="
+            f" {tables.application!r}: a beat of {application!r} refuses to start"
+        )
+        yield Problem("application_differs", text, cure)
 
 
 def _hindered(node: Node) -> Problem:

@@ -51,7 +51,13 @@ def look(app: Celery, *, max_lag: timedelta | None = None) -> Found:
         DATABASE_WITHIN,
         lambda error: Found(database=DatabaseFound(url=shown_url, error=error)),
     )
-    return replace(found, broker=_broker_found(app, broker), notifier=notifier, limits=limits)
+    return replace(
+        found,
+        application=context.settings.application,
+        broker=_broker_found(app, broker),
+        notifier=notifier,
+        limits=limits,
+    )
 
 
 class _Look(Generic[T]):

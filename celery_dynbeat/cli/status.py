@@ -52,6 +52,10 @@ def as_dict(found: Found, verdict: Verdict) -> dict[str, Any]:
         "database": None if database is None else _database(database),
         "broker": broker and {**asdict(broker), "reachable": broker.error is None},
         "notifier": found.notifier,
+        "application": {
+            "name": found.application,
+            "recorded": tables and tables.application,
+        },
         "beats": [_node(found, node) for node in _nodes(tables, NodeKind.BEAT)],
         "workers": [_node(found, node) for node in _nodes(tables, NodeKind.WORKER)],
         "schedules": tables and _schedules(found, tables),
@@ -101,6 +105,10 @@ def _schedules(found: Found, tables: Tables) -> dict[str, Any]:
             {"owner": owner, "name": name, "trigger_kind": kind}
             for owner, name, kind in tables.passed_over
         ],
+        "refused": asdict(tables.refused),
+        "refused_first": [
+            {"name": name, "reason": reason} for name, reason in tables.refused_first
+        ],
     }
 
 
@@ -144,6 +152,7 @@ def _database_words(database: DatabaseFound) -> Iterator[str]:
 
 
 def _table_lines(found: Found, tables: Tables) -> Iterator[str]:
+    yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
         yield from _aligned(kind, [_node_words(found, node) for node in _nodes(tables, kind)])
     late = _ago(found, tables.oldest_due_at)
@@ -153,7 +162,10 @@ def _table_lines(found: Found, tables: Tables) -> Iterator[str]:
         f"due {tables.due}" + (f" (the oldest {_words(late)} late)" if late else ""),
         f"broken {tables.broken}",
         f"passed over {len(tables.passed_over)}",
+        *([f"entries refused {tables.refused}"] if tables.refused.count else []),
     )
+    for name, reason in tables.refused_first:
+        yield _line("", f"beat_schedule[{name!r}]: {reason.partition(chr(10))[0]}")
     for owner, name, trouble in (*tables.broken_first, *tables.passed_over):
         yield _line("", f"{owner}/{name}: {trouble.partition(chr(10))[0]}")
     yield _line(

@@ -106,10 +106,12 @@ def change(
     given: Mapping[str, Any],
     *,
     now: datetime,
+    resume: bool = False,
 ) -> None:
     """Apply ``given`` to a locked row; nothing happens when it says what the row says already.
 
-    Raises InvalidScheduleError and InvalidTriggerError.
+    With ``resume`` a paused row is enabled too, and planned from now. Raises InvalidScheduleError
+    and InvalidTriggerError.
     """
     trigger = None
     if "trigger" in given:
@@ -127,13 +129,15 @@ def change(
     # The anchor of an interval that stays the same stays too.
     if "trigger_spec" not in values:
         values.pop("anchor_at", None)
-    if not values and row.error is None:
+    if not values and row.error is None and not resume:
         return
-    retimed = bool(_TIMING & values.keys()) or row.error is not None
+    retimed = bool(_TIMING & values.keys()) or row.error is not None or resume
     _check_span(row, values)
     # By the rule that holds so far.
     missed = timing.missed(context, row, now=now) if retimed else None
     moved = retimed and row.trigger_kind == "once"
+    if resume:
+        values |= {"enabled": True, "paused_reason": None}
     try:
         _apply(context, session, row, values, retimed=retimed, trigger=trigger, now=now)
     except Exception:

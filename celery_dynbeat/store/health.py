@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, func, not_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
 from celery_dynbeat.states import UNFINISHED
-from celery_dynbeat.store import due
+from celery_dynbeat.store import application, due
 from celery_dynbeat.store.runs import UNFINISHED_ORDER
+from celery_dynbeat.store.schedules import CONFIG, REFUSED
 from celery_dynbeat.triggers import KINDS
 
 #: What is more than this is said to be so many "and more".
@@ -58,6 +59,11 @@ class Tables:
     overdue_since: datetime | None
     runs: Mapping[str, Count]
     backfills: Count
+    #: The application that the tables belong to.
+    application: str | None
+    #: Name and reason of the first MOST_NAMED schedules whose beat_schedule entry is refused.
+    refused: Count
+    refused_first: Sequence[tuple[str, str]]
 
 
 def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
@@ -66,6 +72,7 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     unknown = due.unreadable(session, now=now, limit=MOST_NAMED)
     due_at = session.scalars(due_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
+    refused = session.execute(refused_statement()).all()
     return Tables(
         nodes=[
             node
@@ -81,6 +88,9 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         overdue_since=overdue[0] if overdue else None,
         runs=_by_status(session.execute(runs_statement()).all()),
         backfills=_counted(session.scalars(backfills_statement()).all()),
+        application=application.recorded(session.connection()),
+        refused=_counted(refused),
+        refused_first=[(row.name, row.reason) for row in refused[:MOST_NAMED]],
     )
 
 
@@ -148,6 +158,24 @@ def broken_statement() -> Select[Any]:
             Schedule.next_run_at.is_(None),
             Schedule.error.is_not(None),
         )
+        .limit(MOST_COUNTED + 1)
+    )
+
+
+def refused_statement() -> Select[Any]:
+    """Return the statement for the schedules whose beat_schedule entry is refused, by name."""
+    return (
+        select(
+            Schedule.name,
+            func.substr(Schedule.paused_reason, len(REFUSED) + 1, MOST_TEXT).label("reason"),
+        )
+        .where(
+            Schedule.owner == "",
+            Schedule.managed_by == CONFIG,
+            not_(Schedule.enabled),
+            Schedule.paused_reason.startswith(REFUSED, autoescape=True),
+        )
+        .order_by(Schedule.name)
         .limit(MOST_COUNTED + 1)
     )
 

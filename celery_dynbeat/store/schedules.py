@@ -23,6 +23,11 @@ from celery_dynbeat.errors import ScheduleExistsError
 from celery_dynbeat.store.rows import whole
 from celery_dynbeat.store.runs import unlink
 
+#: ``managed_by`` of a row that follows an entry of Celery's ``beat_schedule``.
+CONFIG = "config"
+#: What ``paused_reason`` of such a row begins with while its entry is refused.
+REFUSED = "the beat_schedule entry is refused: "
+
 #: Made once: to make it with its values takes longer than to have it answered.
 _INSERT = insert(SCHEDULES)
 

@@ -90,6 +90,8 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
         "broken": {"count": 0, "more": False},
         "broken_first": [],
         "passed_over": [],
+        "refused": {"count": 0, "more": False},
+        "refused_first": [],
     }
 
 

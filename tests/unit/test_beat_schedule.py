@@ -8,7 +8,11 @@ from celery.schedules import crontab, schedule, solar
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError
 from celery_dynbeat.beat_schedule import fields_of
+from celery_dynbeat.client import Changes
 from celery_dynbeat.triggers import Solar
+
+END = datetime(2030, 1, 1, tzinfo=UTC)
+EXPIRY = "expires_after"
 
 
 class Lunar(schedule):
@@ -49,14 +53,45 @@ def test_what_no_trigger_says_is_refused(app, given):
 def test_an_expiry_becomes_the_schedules_own(app):
     entry = {"task": "t", "schedule": 5, "options": {"expires": 60, "queue": "q"}}
 
-    assert fields_of(entry, app=app) == {
-        "task": "t",
-        "trigger": Every(5),
-        "args": (),
-        "kwargs": {},
-        "options": {"queue": "q"},
-        "expires_after": 60,
-    }
+    fields = fields_of(entry, app=app)
+
+    assert fields["expires_after"] == 60
+    assert fields["options"] == {"queue": "q"}
+
+
+def test_an_entry_says_every_field_that_the_api_knows(app):
+    # What an entry does not say goes back to its default, so nothing may be missing.
+    fields = fields_of({"task": "t", "schedule": 5}, app=app)
+
+    assert fields.keys() == Changes.__annotations__.keys() - {"queue", "priority"}
+    own = fields.keys() - {"task", "trigger", "args", "kwargs", "options", "description", "tags"}
+    assert {fields[key] for key in own} == {None}
+
+
+def test_policies_stand_beside_the_keys_of_celery(app):
+    entry = {"task": "t", "schedule": 5, "overlap": "skip", "jitter": 3, "end_at": END}
+
+    fields = fields_of(entry, app=app)
+
+    assert (fields["overlap"], fields["jitter"], fields["end_at"]) == ("skip", 3, END)
+
+
+def test_policies_given_to_add_periodic_task_are_taken_from_the_options(app):
+    @app.task(name="t")
+    def task():
+        """Do nothing."""
+
+    app.add_periodic_task(5, task.s(), name="n", overlap="skip", queue="q")
+
+    fields = fields_of(app.conf.beat_schedule["n"], app=app)
+    assert (fields["overlap"], fields["options"]) == ("skip", {"queue": "q"})
+
+
+def test_the_keys_of_an_entry_are_tolerated_by_celery_report(app):
+    entry = {"task": "t", "schedule": Cron("0 9 * * mon-fri"), "overlap": "skip"}
+    app.conf.beat_schedule = {"n": entry}
+
+    assert "0 9 * * mon-fri" in app.bugreport()
 
 
 @pytest.mark.parametrize(
@@ -64,6 +99,13 @@ def test_an_expiry_becomes_the_schedules_own(app):
     [
         ("text", "entry"),
         ({"task": "t", "schedule": 5, "colour": 1}, "colour"),
+        ({"task": "t", "schedule": 5, 7: 1}, "7"),
+        (
+            {"task": "t", "schedule": 5, "overlap": "skip", "options": {"overlap": "skip"}},
+            "overlap",
+        ),
+        ({"task": "t", "schedule": 5, "expires_after": 5, "options": {"expires": 5}}, EXPIRY),
+        ({"task": "t", "schedule": 5, "options": {"expires": 5, "expires_after": 5}}, EXPIRY),
         ({"task": "t", "schedule": 5, "relative": True}, "relative"),
         (
             {
@@ -80,3 +122,11 @@ def test_an_entry_that_cannot_be_kept_is_refused_by_its_field(app, entry, field)
         fields_of(entry, app=app)
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"), [("overlaps", "did you mean overlap"), ("queue", "go into 'options'")]
+)
+def test_an_unknown_key_comes_with_advice(app, key, advice):
+    with pytest.raises(InvalidScheduleError, match=advice):
+        fields_of({"task": "t", "schedule": 5, key: "x"}, app=app)

@@ -1,0 +1,278 @@
+"""The rows of Celery's beat_schedule follow the configuration; a refused entry is paused."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron, Every, Once, beat_schedule
+from celery_dynbeat.cli.status import _lines, as_dict
+from celery_dynbeat.health import judge
+from celery_dynbeat.probes import look
+from celery_dynbeat.states import Status
+from celery_dynbeat.store.health import MOST_NAMED
+from tests.support.applications import MINUTELY, START, execute
+
+MINUTE = timedelta(minutes=1)
+ENTRY = {"task": "t", "schedule": 60}
+#: An interval that counts from the start of beat cannot be kept in a row.
+INVALID = {**ENTRY, "relative": True}
+
+
+#: Most of it does not depend on the kind of database.
+every_database = pytest.mark.parametrize(
+    "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
+)
+
+
+@pytest.fixture
+def database_url(request):
+    """Give the URL of a new database, on SQLite unless the test asks for every kind."""
+    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
+
+
+@pytest.fixture
+def start(dynbeat):
+    """Give the function that does what a beat does with ``beat_schedule`` when it starts."""
+    dynbeat.app.conf.result_expires = None
+
+    def with_entries(**entries):
+        dynbeat.app.conf.beat_schedule = entries
+        beat_schedule.sync(dynbeat.context)
+
+    return with_entries
+
+
+@pytest.fixture
+def own(dynbeat):
+    """Give the schedules of the application itself."""
+    return dynbeat.schedules.for_owner("")
+
+
+def status(dynbeat):
+    """Return what ``dynbeat status`` tells: as JSON, and as text."""
+    found = look(dynbeat.app)
+    verdict = judge(found)
+    return as_dict(found, verdict), "\n".join(_lines(found, verdict))
+
+
+@every_database
+def test_an_entry_takes_the_policies_of_the_api(start, own):
+    policies = {
+        "overlap": "skip",
+        "max_run_time": MINUTE,
+        "jitter": 7,
+        "catch_up": "none",
+        "catch_up_window": 90,
+        "expires_after": 30,
+        "on_lost": "rerun",
+        "pause_after_failures": 3,
+        "start_at": START + MINUTE,
+        "end_at": START + 60 * MINUTE,
+        "max_runs": 5,
+        "description": "of the configuration",
+        "tags": ["a"],
+    }
+    start(n={**ENTRY, **policies})
+
+    info = own.get("n")
+    seconds = {key: timedelta(seconds=n) for key, n in (("jitter", 7), ("expires_after", 30))}
+    expected = {**policies, **seconds, "catch_up_window": timedelta(seconds=90)}
+    assert {key: getattr(info, key) for key in policies} == expected
+
+
+def test_a_policy_that_is_taken_out_of_an_entry_goes_back_to_its_default(start, own):
+    start(n={**ENTRY, "overlap": "skip", "tags": ["a"]})
+    start(n=ENTRY)
+
+    assert (own.get("n").overlap, own.get("n").tags) == (None, [])
+
+
+def test_an_edit_of_a_row_lasts_until_the_next_start_and_a_pause_stays(start, own):
+    start(n=ENTRY, deleted=ENTRY)
+    own.update("n", trigger=Every(5), overlap="skip", description="edited")
+    own.pause("n", reason="incident")
+    own.delete("deleted")
+
+    start(n=ENTRY, deleted=ENTRY)
+
+    info = own.get("n")
+    assert (info.trigger, info.overlap, info.description) == (Every(60), None, "")
+    assert (info.enabled, info.paused_reason) == (False, "incident")
+    assert own.get("deleted").enabled
+
+
+def test_a_start_with_the_same_entries_changes_nothing(start, own, clock, beat):
+    entries = {"n": {**ENTRY, "overlap": "skip", "jitter": 5}, "once": at_once()}
+    start(**entries)
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+    versions = {name: own.get(name).version for name in entries}
+
+    start(**entries)
+
+    assert {name: own.get(name).version for name in entries} == versions
+
+
+def at_once():
+    return {"task": "t", "schedule": Once(START + MINUTE)}
+
+
+def test_triggers_of_this_package_work_in_an_entry(start, own, clock, beat, sent):
+    trigger = Cron("1 18 * * *", timezone="Asia/Seoul")
+    start(n={"task": "t", "schedule": trigger, "args": [1]})
+
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert own.get("n").trigger == trigger
+    assert [run.name for run in sent] == ["n"]
+
+
+@every_database
+def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, clock, beat, sent):
+    start(n=ENTRY, other=ENTRY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    start(n=INVALID, other=ENTRY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    info = own.get("n")
+    assert not info.enabled
+    assert "relative = True: " in info.paused_reason
+    assert [run.name for run in sent].count("n") == 1
+    assert [run.name for run in sent].count("other") == 2
+    # What of the earlier form has not started will not.
+    assert [run.status for run in own.runs("n")] == [Status.REVOKED]
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        {**ENTRY, "overlap": "sometimes"},
+        {**ENTRY, "end_at": START - MINUTE},
+        {"task": "t", "schedule": "0 9 * * 99"},
+        {"task": "t"},
+        "text",
+    ],
+)
+def test_whatever_makes_an_entry_invalid_pauses_it(start, own, invalid):
+    start(n=ENTRY)
+    start(n=invalid)
+
+    assert not own.get("n").enabled
+
+
+@every_database
+def test_a_reason_that_no_database_could_store_is_escaped(start, own):
+    start(n=ENTRY)
+    start(n={**ENTRY, "a\x00\udc80": 1})
+
+    assert r"a\x00\udc80 = 1: unknown key" in own.get("n").paused_reason
+
+
+def test_an_entry_that_is_valid_again_goes_on_from_now(start, own, clock, beat, sent):
+    start(n=ENTRY)
+    start(n=INVALID)
+    clock.advance(5 * MINUTE)
+
+    start(n={**ENTRY, "args": [2]})
+    beat.run_until_idle()
+    assert not sent
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    info = own.get("n")
+    assert (info.enabled, info.paused_reason, info.args) == (True, None, [2])
+    assert [run.name for run in sent] == ["n"]
+    (skipped,) = own.runs("n", status=Status.SKIPPED)
+    assert (skipped.fire_count, skipped.error) == (5, "missed: the schedule was paused")
+
+
+def test_an_entry_that_would_never_fire_again_stays_paused(start, own):
+    start(n=ENTRY)
+    start(n=INVALID)
+    start(n=at_once() | {"schedule": Once(START - MINUTE)})
+
+    assert not own.get("n").enabled
+    assert "relative" not in own.get("n").paused_reason
+
+
+def test_a_row_that_was_damaged_meanwhile_is_repaired_by_the_valid_entry(start, own, dynbeat):
+    start(n=ENTRY)
+    start(n=INVALID)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'often'")
+
+    start(n=ENTRY)
+
+    assert (own.get("n").enabled, own.get("n").trigger) == (True, Every(60))
+
+
+def test_a_finished_schedule_stays_finished_whatever_becomes_of_its_entry(start, own, clock, beat):
+    start(n=at_once())
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+    finished = own.get("n")
+
+    start(n=at_once() | {"relative": True})
+    start(n=at_once())
+
+    assert finished.finished_at is not None
+    assert own.get("n") == finished
+
+
+def test_a_pause_before_the_entry_became_invalid_outlasts_its_correction(start, own):
+    start(n=ENTRY)
+    own.pause("n", reason="incident")
+    start(n=INVALID)
+    start(n=ENTRY)
+
+    assert (own.get("n").enabled, own.get("n").paused_reason) == (False, "incident")
+
+
+def test_a_pause_while_the_entry_is_invalid_outlasts_its_correction(start, own):
+    start(n=ENTRY)
+    start(n=INVALID)
+    own.pause("n", reason="incident")
+    start(n=ENTRY)
+
+    assert (own.get("n").enabled, own.get("n").paused_reason) == (False, "incident")
+
+
+def test_a_start_with_the_same_invalid_entry_changes_nothing(start, own):
+    start(n=ENTRY)
+    start(n=INVALID)
+    version = own.get("n").version
+
+    start(n=INVALID)
+
+    assert own.get("n").version == version
+
+
+def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(start, own):
+    own.create("n", task="t", trigger=MINUTELY)
+
+    start(n=INVALID)
+    start(n=ENTRY)
+
+    assert own.get("n").enabled
+
+
+@every_database
+def test_status_shows_what_is_refused_with_the_reason_and_the_fix(start, own, dynbeat):
+    names = [f"n{number}" for number in range(MOST_NAMED + 1)]
+    start(**dict.fromkeys(names, ENTRY), paused=ENTRY)
+    own.pause("paused", reason="incident")
+    assert status(dynbeat)[0]["schedules"]["refused"] == {"count": 0, "more": False}
+
+    start(**dict.fromkeys(names, INVALID), paused=INVALID)
+
+    report, text = status(dynbeat)
+    assert report["schedules"]["refused"] == {"count": len(names), "more": False}
+    assert [each["name"] for each in report["schedules"]["refused_first"]] == names[:MOST_NAMED]
+    assert report["schedules"]["refused_first"][0]["reason"].startswith("relative = True: ")
+    (warning,) = [each for each in report["warnings"] if each["code"] == "entries_refused"]
+    assert "restart beat" in warning["cure"]
+    assert "beat_schedule['n0']: relative = True: " in text
+    assert f"entries refused {len(names)}" in text
