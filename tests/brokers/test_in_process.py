@@ -1,5 +1,6 @@
 """Without any server: Celery's own fixtures, a broker in memory, and passes made by hand."""
 
+import logging
 from datetime import timedelta
 
 import pytest
@@ -20,6 +21,14 @@ def celery_config():
 def celery_worker_parameters():
     # The ping is a task, and its answer needs a result backend.
     return {"perform_ping_check": False}
+
+
+@pytest.fixture(autouse=True)
+def log_level():
+    """Restore the level of the root logger, which the worker in this process sets to ERROR."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
 
 
 @pytest.fixture
