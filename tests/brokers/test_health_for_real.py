@@ -73,7 +73,7 @@ def test_people_read_the_same_without_passwords(site_folder, postgresql_url, red
             "postgresql+psycopg://postgres:***@127.0.0.1",
             "redis://:**@127.0.0.1",
             "notifier    postgresql",
-            "schema 0004",
+            f"schema {head()}",
         ):
             assert words in shown.text
 

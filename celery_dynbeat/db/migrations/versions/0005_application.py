@@ -1,6 +1,6 @@
 """The application that the tables belong to.
 
-Revision: 0004
+Revision: 0005
 """
 
 import sqlalchemy as sa
@@ -9,8 +9,8 @@ from alembic import op
 from celery_dynbeat.db.functions import utc_now
 from celery_dynbeat.db.types import ExactText, UtcDateTime
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 
