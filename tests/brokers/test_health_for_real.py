@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from celery_dynbeat import Every, Once
+from celery_dynbeat.db.schema import head
 from tests.support.diary import BARE_VARIABLE
 from tests.support.proxy import Proxy
 from tests.support.servers import PostgreSQLServer, RedisServer
