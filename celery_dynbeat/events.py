@@ -35,4 +35,5 @@ class Event(StrEnum):
     NOTIFY_FAILED = "notify_failed"
     OUTCOME_KEPT = "outcome_kept"
     OUTCOME_DROPPED = "outcome_dropped"
+    OUTCOMES_HANDED_OVER = "outcomes_handed_over"
     HEARTBEAT_FAILED = "heartbeat_failed"

@@ -1,6 +1,7 @@
 """Celery's signals of a worker, as outcomes of runs for the recorder."""
 
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,17 +18,24 @@ from celery_dynbeat.headers import (
     is_awaited,
     run_id_of,
 )
+from celery_dynbeat.pool_channel import PoolChannel
 from celery_dynbeat.recorder import Outcome, Recorder
 from celery_dynbeat.states import Status
 
 
 class Outcomes:
-    """What one worker node says of its runs; its pool processes inherit it when they are forked."""
+    """What one worker node says of its runs; its pool processes inherit it when they are forked.
 
-    def __init__(self, context: Context, hostname: str) -> None:
+    ``forks`` says whether there will be such processes.
+    """
+
+    def __init__(self, context: Context, hostname: str, *, forks: bool = False) -> None:
         self._context = context
         self._hostname = hostname
         self._recorder = self._new_recorder()
+        self._channel: PoolChannel[Outcome] | None = PoolChannel() if forks else None
+        self._is_pool_process = False
+        self._thread: threading.Thread | None = None
 
     def _new_recorder(self) -> Recorder:
         context = self._context
@@ -60,8 +68,29 @@ class Outcomes:
             (signals.worker_process_shutdown, self.on_process_shutdown),
         ]
 
+    def start(self) -> None:
+        """Begin to receive, from a thread, what pool processes keep when they end."""
+        if self._channel is not None:
+            self._thread = threading.Thread(
+                target=self._receive, args=(self._channel,), name="dynbeat-handover", daemon=True
+            )
+            self._thread.start()
+
+    def _receive(self, channel: PoolChannel[Outcome]) -> None:
+        while channel.wait():
+            self._collect(channel)
+
+    def _collect(self, channel: PoolChannel[Outcome]) -> None:
+        for outcome in channel.receive():
+            self._recorder.keep(outcome)
+
     def keeps(self, run_id: str) -> bool:
-        """Return whether the end of a run, which came to pass here, has yet to be written."""
+        """Return whether the end of a run, which came to pass here, has yet to be written.
+
+        In the main process: also in a pool process that has ended since.
+        """
+        if self._channel is not None and not self._is_pool_process:
+            self._collect(self._channel)
         return self._recorder.keeps(run_id)
 
     def disown(self, run_id: str, *, began_at: datetime) -> None:
@@ -69,7 +98,14 @@ class Outcomes:
         self._record(run_id, Status.SENT, started=False, at=began_at)
 
     def close(self) -> None:
-        """Write what is kept."""
+        """Write what is kept, here and by the pool processes, which have ended."""
+        if self._channel is not None:
+            self._channel.stop_waiting()
+            if self._thread is not None:
+                self._thread.join()
+            self._collect(self._channel)
+            self._channel.close()
+            self._channel = None
         self._recorder.close()
 
     def _record(self, run_id: str, status: Status, **details: Any) -> None:
@@ -174,9 +210,14 @@ class Outcomes:
     def on_process_init(self, **_: Any) -> None:
         """Receive worker_process_init: what the parent keeps is the parent's to write."""
         self._recorder = self._new_recorder()
+        self._is_pool_process = True
+        if self._channel is not None:
+            self._channel.close_receiver()
 
     def on_process_shutdown(self, **_: Any) -> None:
-        """Receive worker_process_shutdown."""
+        """Receive worker_process_shutdown: the main process writes what is kept here."""
+        if self._channel is not None:
+            self._recorder.hand_over(self._channel.send)
         self._recorder.close()
 
     def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name

@@ -2,15 +2,16 @@
 
 An outcome that cannot be written is kept in the memory of its process (at most KEPT of them, the
 oldest are dropped and logged) and written by a thread as soon as the database answers. Nothing is
-ever raised into the task. What a process keeps when it is killed is lost: its runs stay ``running``
-and are found with its node.
+ever raised into the task. A pool process that ends hands what it keeps to the main process of its
+worker. What a process keeps when it is killed is lost: its runs stay ``running`` and are found with
+its node.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
@@ -26,6 +27,11 @@ from celery_dynbeat.store import attempts, losses, overlaps
 logger = logging.getLogger(__name__)
 
 KEPT = 10_000
+#: Characters of the errors and tracebacks of all that is kept; what comes later is kept in brief.
+KEPT_TEXT = 8_000_000
+BRIEF_ERROR_LENGTH = 100
+#: Run ids in one log record.
+NAMED = 10
 ERROR_LENGTH = 1_000
 TRACEBACK_LENGTH = 8_000
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -70,6 +76,7 @@ class Recorder:
         self._settings = settings
         self._announce = announce
         self._kept: deque[Outcome] = deque()
+        self._kept_text = 0
         # Of whoever writes what is kept; of whoever changes what is kept, for a moment.
         self._writing, self._changing = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
@@ -86,6 +93,10 @@ class Recorder:
             return
         self._keep(outcome, None)
 
+    def keep(self, outcome: Outcome) -> None:
+        """Have the thread write ``outcome``, which another process could not write."""
+        self._keep(outcome, None)
+
     def keeps(self, run_id: str) -> bool:
         """Return whether an outcome of the run has yet to be written."""
         return any(outcome.run_id == run_id for outcome in self._kept.copy())
@@ -100,18 +111,37 @@ class Recorder:
                 except Exception as error:  # noqa: BLE001
                     if not _is_hopeless(error):
                         return False
-                    self._report_dropped(1, error)
+                    self._report_dropped([outcome], error)
                 with self._changing:
                     # It may have been dropped meanwhile.
                     if self._kept and self._kept[0] is outcome:
-                        self._kept.popleft()
+                        self._pop()
         return True
 
+    def hand_over(self, send: Callable[[Outcome], bool]) -> None:
+        """Give what is kept to ``send``, in order, until it returns False for one.
+
+        An outcome that the thread is just writing is given too. The second write of it changes
+        nothing: its attempt has ended.
+        """
+        self._closing.set()
+        handed_over = 0
+        with self._changing:
+            while self._kept and send(self._kept[0]):
+                self._pop()
+                handed_over += 1
+        if handed_over:
+            logger.info(
+                "%s outcomes of runs handed over to the main process",
+                handed_over,
+                extra={"event": Event.OUTCOMES_HANDED_OVER},
+            )
+
     def close(self) -> None:
-        """Try once more to write what is kept, and say what is lost."""
+        """Try once more to write what is kept, and log what is lost."""
         self._closing.set()
         if self._kept and not self.flush():
-            self._report_dropped(len(self._kept), None)
+            self._report_dropped(self._kept.copy(), None)
 
     def _write(self, outcome: Outcome) -> None:
         # The end of a run that another waits for, and what becomes of that one, are one decision.
@@ -144,14 +174,25 @@ class Recorder:
             )
         with self._changing:
             if len(self._kept) >= KEPT:
-                self._kept.popleft()
-                self._report_dropped(1, None)
-            self._kept.append(outcome)
+                self._report_dropped([self._pop()], None)
+            self._append(outcome)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._flush_until_empty, name="dynbeat-outcomes", daemon=True
                 )
                 self._thread.start()
+
+    def _append(self, outcome: Outcome) -> None:
+        kept = _clipped(outcome, error_length=ERROR_LENGTH)
+        if self._kept_text + _text_length(kept) > KEPT_TEXT:
+            kept = replace(_clipped(outcome, error_length=BRIEF_ERROR_LENGTH), traceback=None)
+        self._kept_text += _text_length(kept)
+        self._kept.append(kept)
+
+    def _pop(self) -> Outcome:
+        outcome = self._kept.popleft()
+        self._kept_text -= _text_length(outcome)
+        return outcome
 
     def _flush_until_empty(self) -> None:
         pause = FIRST_PAUSE
@@ -163,11 +204,14 @@ class Recorder:
                     return
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _report_dropped(self, count: int, error: Exception | None) -> None:
+    def _report_dropped(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
+        ids = [outcome.run_id for outcome in outcomes]
         logger.error(
-            "%s outcomes of runs dropped: %s",
-            count,
+            "%s outcomes of runs dropped: %s (%s%s)",
+            len(ids),
             "the database was away for too long" if error is None else type(error).__name__,
+            ", ".join(ids[:NAMED]),
+            ", ..." if len(ids) > NAMED else "",
             extra={"event": Event.OUTCOME_DROPPED},
         )
 
@@ -198,7 +242,7 @@ def write(session: Session, outcome: Outcome) -> bool:
         worker=outcome.worker,
         status=outcome.status,
         at=outcome.at,
-        error=None if outcome.error is None else storable(outcome.error, ERROR_LENGTH),
+        error=_head(outcome.error, ERROR_LENGTH),
         traceback=_tail(outcome.traceback),
         retry_at=outcome.retry_at,
     )
@@ -227,6 +271,19 @@ def storable(text: str, length: int) -> str:
     """Return the beginning of ``text``, in characters that every database takes."""
     clean = text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
     return clean if len(clean) <= length else f"{clean[: length - 3]}..."
+
+
+def _clipped(outcome: Outcome, *, error_length: int) -> Outcome:
+    error, traceback = _head(outcome.error, error_length), _tail(outcome.traceback)
+    return replace(outcome, error=error, traceback=traceback)
+
+
+def _text_length(outcome: Outcome) -> int:
+    return len(outcome.error or "") + len(outcome.traceback or "")
+
+
+def _head(text: str | None, length: int) -> str | None:
+    return None if text is None else storable(text, length)
 
 
 def _tail(text: str | None) -> str | None:

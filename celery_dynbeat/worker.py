@@ -33,7 +33,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         # As Celery's own steps do: the consumer's steps find this one there.
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
-        self._outcomes = Outcomes(self._context, parent.hostname)
+        self._outcomes = Outcomes(self._context, parent.hostname, forks=_forks(parent))
         self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -60,6 +60,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             # It is away, not wrong: until it is back the guard puts every run off.
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is away: %s", url, reason)
+        self._outcomes.start()
         self.heartbeat.beat()
         self._thread = threading.Thread(target=self._live, name="dynbeat-heartbeat", daemon=True)
         self._thread.start()
@@ -83,6 +84,15 @@ class DynbeatStep(bootsteps.StartStopStep):
         while not self._stopping.wait(self.heartbeat.every.total_seconds()):
             self.heartbeat.beat()
         self.heartbeat.leave()
+
+
+def _forks(worker: Any) -> bool:
+    """Return whether the pool of a worker consists of forked processes."""
+    # Loads what no other pool needs.
+    from celery.concurrency.prefork import TaskPool  # noqa: PLC0415
+
+    is_prefork = isinstance(worker.pool_cls, type) and issubclass(worker.pool_cls, TaskPool)
+    return is_prefork and worker.pool_start_method == "fork"
 
 
 class ProgressStep(bootsteps.StartStopStep):

@@ -1,0 +1,52 @@
+"""Pool processes that end, as they do in any week, while the database is away."""
+
+import pytest
+
+from celery_dynbeat.db.models import Run, Status
+from tests.support.waiting import wait_until
+
+
+def shrink(site):
+    site.app.control.pool_shrink(1, reply=True, timeout=5)
+
+
+def nothing(site):
+    del site
+
+
+#: Options of the worker, and what ends a pool process that has ended a task.
+RECYCLING = {
+    "max_tasks": (("--max-tasks-per-child", "1"), nothing),
+    "max_memory": (("--max-memory-per-child", "1"), nothing),
+    "shrink": ((), shrink),
+}
+
+
+@pytest.mark.parametrize("kind", RECYCLING)
+def test_an_outcome_of_a_recycled_pool_process_is_written_by_its_worker(
+    fault_site, ledger, database_server, kind
+):
+    options, recycle = RECYCLING[kind]
+    gate = fault_site.gate("held")
+    fault_site.beat()
+    worker = fault_site.worker(*options).wait_for_log("ready.")
+    ledger.once(2, first_in=1, task="probe.hold", kwargs={"gate": str(gate)})
+    ledger.wait_for_starts(2)
+    ids = [start["run_id"] for start in fault_site.diary.starts()]
+
+    with ledger.fault():
+        database_server.stop()
+        gate.touch()
+        worker.wait_for_log("kept until the database is back", times=2)
+        recycle(fault_site)
+        worker.wait_for_log("handed over to the main process", times=1 if kind == "shrink" else 2)
+        database_server.start()
+
+    wait_until(
+        lambda: fault_site.count_runs(Run.id.in_(ids), Run.status == Status.SUCCEEDED) == 2,
+        within=45,
+        message=worker.report(),
+    )
+    ledger.settle(f"database away, pool process recycled by {kind}")
+    assert worker.exit_status is None
+    assert "outcomes of runs dropped" not in worker.text
