@@ -40,12 +40,13 @@ from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
 from celery_dynbeat.lookout import Lookout, is_due
 from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.outlet import Outlet, terminate
+from celery_dynbeat.outlet import Outlet
 from celery_dynbeat.publish import Published
 from celery_dynbeat.rounds import Rounds
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import due, runs
 from celery_dynbeat.sweep import take_overdue
+from celery_dynbeat.termination import Termination
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +86,9 @@ class Dispatcher:
         self._heavy: frozenset[str] = frozenset()
         self._backlog = False
         self._lookout = Lookout(database=database, interval=poll_interval or settings.poll_interval)
+        self._termination = Termination(publisher)
         self._rounds = Rounds(
-            database=database, publisher=publisher, clock=clock, settings=settings
+            database=database, termination=self._termination, clock=clock, settings=settings
         )
 
     def run_pass(self) -> timedelta:
@@ -166,7 +168,7 @@ class Dispatcher:
         if claimed.rows:
             self._reached("committed")
         self._heavy, self._backlog = claimed.heavy, claimed.full
-        terminate(self._publisher, claimed.terminate)
+        self._termination.ask(claimed.terminate)
         self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
         return claimed.rows
 

@@ -1,14 +1,10 @@
 """Where runs leave beat, as a seam: the Publisher, or what takes its place in a test."""
 
-import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from celery_dynbeat.events import Event
 from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.publish import Published
-
-logger = logging.getLogger(__name__)
 
 
 class Outlet(Protocol):
@@ -21,20 +17,8 @@ class Outlet(Protocol):
         """Hand ``batch`` over and tell what was taken; raise when nothing can be."""
 
     def terminate(self, run_ids: Sequence[str]) -> None:
-        """Ask the workers to end these runs, or raise when nobody can be asked."""
+        """Ask the workers to end these runs.
 
-
-def terminate(outlet: Outlet, run_ids: Sequence[str]) -> None:
-    """Ask the workers to end these runs; a failure is logged, and asked again in a later round."""
-    if not run_ids:
-        return
-    try:
-        outlet.terminate(run_ids)
-    # Of whatever kind: the runs end by themselves, and their successors must go out.
-    except Exception as error:  # noqa: BLE001
-        logger.warning(
-            "%s runs not terminated: %s",
-            len(run_ids),
-            error,
-            extra={"event": Event.TERMINATE_FAILED},
-        )
+        Raises DispatchError when the broker does not carry the request, anything else when it is
+        away.
+        """

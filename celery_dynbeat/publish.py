@@ -27,6 +27,7 @@ from celery_dynbeat.confirms import ConfirmingChannel
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.link import Link
 from celery_dynbeat.messages import Messages, Outgoing
+from celery_dynbeat.remote_control import terminate_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -100,21 +101,13 @@ class Publisher:
     def terminate(self, run_ids: Sequence[str]) -> None:
         """Ask the workers to end these runs: a broadcast, which a worker may miss.
 
-        Raises one of ``broker_errors`` when the broker is away, and DispatchError when its kind
-        carries no broadcasts.
+        Raises one of ``broker_errors`` when the broker is away, and DispatchError when it does not
+        carry the request: it has no broadcasts, or this user has not the right.
         """
-        connection = self._link.connection
-        if not connection.supports_exchange_type("fanout"):
-            kind = connection.transport.driver_type
-            raise DispatchError(
-                f"the broker ({kind}) carries no broadcasts, so overlap='cancel_previous' cannot"
-                " end what runs; use Redis or RabbitMQ, or another overlap"
-            )
         with self._undisturbed():
-            self._link.connect()
-            self._app.control.revoke(
-                list(run_ids), terminate=True, connection=self._link.connection
-            )
+            refusal = terminate_tasks(self._app, self._link, run_ids)
+        if refusal is not None:
+            raise DispatchError(refusal)
 
     def _checked(self, published: Published, batch: Sequence[Outgoing]) -> Published:
         """Return ``published``, unless every run of many was refused.

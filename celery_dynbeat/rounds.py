@@ -14,11 +14,11 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.events import Event
 from celery_dynbeat.lost import AGES, longest_silence, recall, take_lost
-from celery_dynbeat.outlet import Outlet, terminate
 from celery_dynbeat.pausing import pause_if_failing
 from celery_dynbeat.prune import Walk
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import overlaps
+from celery_dynbeat.termination import Termination
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ class Rounds:
     """The rounds of one beat."""
 
     def __init__(
-        self, *, database: Database, publisher: Outlet, clock: Clock, settings: Settings
+        self, *, database: Database, termination: Termination, clock: Clock, settings: Settings
     ) -> None:
         self._database = database
-        self._publisher = publisher
+        self._termination = termination
         self._clock = clock
         self._settings = settings
         self._interval = settings.node_timeout / LOOKS
@@ -83,7 +83,8 @@ class Rounds:
         # The broadcast may have been missed, or never sent: beat may have died before it.
         before, limit = now - self._interval, self._settings.batch_size
         asked = self._database.read(partial(overlaps.cancelled, before=before, limit=limit))
-        terminate(self._publisher, asked)
+        for reason, ids in self._termination.ask_again(asked).items():
+            self._database.run(partial(overlaps.note_not_ended, run_ids=ids, reason=reason))
 
     @property
     def next_at(self) -> datetime | None:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    func,
     or_,
     select,
     update,
@@ -149,7 +150,10 @@ def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - the
         .values(
             **_end(retries=retries),
             overdue_at=None,
-            error=bindparam("reason"),
+            # Of a run that was to end and could not be: why (overlaps.note_not_ended).
+            error=func.coalesce(
+                bindparam("reason"), case((_run.cancelled_at.is_not(None), _run.error))
+            ),
             traceback=bindparam("trace"),
         )
     )

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, literal, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.states import Status
 from celery_dynbeat.store.rows import Row, read
 from celery_dynbeat.store.runs import IN_LIST, UNFINISHED_ORDER, affected, revoke_unstarted
@@ -38,8 +37,8 @@ def replace(
 ) -> list[str]:
     """Cancel the unfinished runs of the schedules, save those in ``by``, which take their place.
 
-    What has not started is revoked. What runs is marked, so that nobody begins it again, and
-    returned: its worker is to be asked to end it.
+    What has not started is revoked. What runs is marked, so that nobody begins it again. Returns
+    the runs that were marked now: their workers are to be asked to end them.
     """
     if not schedule_ids:
         return []
@@ -50,21 +49,38 @@ def replace(
         Run.schedule_id.in_(schedule_ids),
         Run.status == Status.RUNNING,
     )
-    mark = (
-        update(Run)
-        .where(*running)
-        .values(cancelled_at=func.coalesce(Run.cancelled_at, literal(now, UtcDateTime)))
-    )
+    mark = update(Run).where(*running, Run.cancelled_at.is_(None)).values(cancelled_at=now)
     affected(session, mark)
-    return list(session.scalars(select(Run.id).where(*running)))
+    return list(session.scalars(select(Run.id).where(*running, Run.cancelled_at == now)))
 
 
 def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
-    """Return the runs that were asked to end ``before`` an instant, and have not yet."""
+    """Return the runs that were asked to end ``before`` an instant, and have not yet.
+
+    Without those that ``note_not_ended`` has noted.
+    """
     statement = select(Run.id).where(
-        Run.finished_at.is_(None), Run.status == Status.RUNNING, Run.cancelled_at <= before
+        Run.finished_at.is_(None),
+        Run.status == Status.RUNNING,
+        Run.cancelled_at <= before,
+        Run.error.is_(None),
     )
     return session.scalars(statement.order_by(*UNFINISHED_ORDER).limit(limit)).all()
+
+
+def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> int:
+    """Write on runs in progress, which a newer one replaced, why they could not be ended."""
+    statement = (
+        update(Run)
+        .where(
+            Run.id.in_(run_ids),
+            Run.status == Status.RUNNING,
+            Run.cancelled_at.is_not(None),
+            Run.error.is_(None),
+        )
+        .values(error=reason)
+    )
+    return affected(session, statement)
 
 
 def release(session: Session, *, run_id: str, now: datetime) -> int:

@@ -78,6 +78,17 @@ class RabbitMQServer(Server):
         """Make an empty virtual host, open to ``guest``."""
         self._ask("PUT", f"/api/vhosts/{vhost}")
 
+    def create_user(self, name: str, vhost: str, *, write: str, configure: str = ".*") -> str:
+        """Make an account with rights where these expressions match; return its URL."""
+        self._ask("PUT", f"/api/users/{name}", {"password": name, "tags": ""})
+        rights = {"configure": configure, "write": write, "read": ".*"}
+        self._ask("PUT", f"/api/permissions/{vhost}/{name}", rights)
+        return f"amqp://{name}:{name}@127.0.0.1:{self.port}/{vhost}"
+
+    def delete_user(self, name: str) -> None:
+        """Remove an account."""
+        self._ask("DELETE", f"/api/users/{name}")
+
     def delete_vhost(self, vhost: str) -> None:
         """Remove a virtual host with all of its queues; its clients are disconnected."""
         self._ask("DELETE", f"/api/vhosts/{vhost}")
@@ -171,11 +182,13 @@ class RabbitMQServer(Server):
             self._epmd_process.kill()
             self._epmd_process = None
 
-    def _ask(self, method: str, path: str) -> str:
+    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.management_port, timeout=10)
         account = base64.b64encode(b"guest:guest").decode()
         try:
-            connection.request(method, path, headers={"Authorization": f"Basic {account}"})
+            headers = {"Authorization": f"Basic {account}", "Content-Type": "application/json"}
+            sent = None if body is None else json.dumps(body)
+            connection.request(method, path, sent, headers)
             answer = connection.getresponse()
             text = answer.read().decode()
             if answer.status not in GOOD:

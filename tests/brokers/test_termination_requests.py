@@ -1,0 +1,173 @@
+"""The request to end runs, on real brokers: what workers hear, what is refused, how long it takes.
+
+The workers here are their mailboxes; whole ones are in tests/faults/test_terminations.py.
+"""
+
+import contextlib
+import time
+from datetime import UTC, datetime
+
+import pytest
+import redis
+from celery import Celery
+from sqlalchemy import make_url
+
+from celery_dynbeat import DispatchError, confirms, link
+from celery_dynbeat.messages import Outgoing
+from celery_dynbeat.publish import Publisher
+from tests.support.proxy import Proxy
+from tests.support.servers import RabbitMQServer, RedisServer
+
+RUN_ID = "019e0000-0000-7000-8000-000000000001"
+#: With a limit of one second for each answer, on a noisy machine.
+GIVEN_UP_WITHIN = 15.0
+
+
+@contextlib.contextmanager
+def publisher(url):
+    with Celery("beat", broker=url, set_as_current=False) as app:
+        made = Publisher(app)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@contextlib.contextmanager
+def worker_mailbox(url):
+    """Yield a function that returns the next command that a worker hears."""
+
+    def next_command():
+        while not heard:
+            connection.drain_events(timeout=5)
+        return heard.pop()
+
+    heard = []
+    with Celery("worker", broker=url, set_as_current=False) as app, app.connection() as connection:
+        node = app.control.mailbox(connection).Node("w1@test", channel=connection.channel())
+        consumer = node.listen(callback=lambda body, _message: heard.append(body))
+        # kombu subscribes on Redis when it first waits.
+        with contextlib.suppress(TimeoutError):
+            connection.drain_events(timeout=0.1)
+        yield next_command
+        consumer.cancel()
+
+
+def run_to_send():
+    return Outgoing(
+        run_id=RUN_ID,
+        schedule_id=1,
+        owner="user:42",
+        name="n",
+        version=1,
+        task="t",
+        args=[],
+        kwargs={},
+        options={},
+        scheduled_for=datetime(2026, 11, 22, 9, tzinfo=UTC),
+    )
+
+
+def refusal_of(made):
+    with pytest.raises(DispatchError) as caught:
+        made.terminate([RUN_ID])
+    # What it is about is one message, not the connection.
+    assert made.publish([run_to_send()]).sent == [RUN_ID]
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("broker", ["redis_url", "amqp_url"])
+def test_workers_hear_what_celery_itself_would_send(request, broker):
+    url = request.getfixturevalue(broker)
+    with worker_mailbox(url) as next_command, publisher(url) as made:
+        made.terminate([RUN_ID])
+        ours = next_command()
+        made._app.control.revoke([RUN_ID], terminate=True)
+        celerys = next_command()
+
+    assert ours["method"] == "revoke"
+    assert ours == celerys
+
+
+@pytest.fixture
+def restricted_url(amqp_url, rabbitmq_server):
+    """Give the URL of an account that may write to queues, and not to Celery's own exchanges."""
+    if not isinstance(rabbitmq_server, RabbitMQServer):
+        pytest.skip("makes an account, which only a server of our own lets it")
+    vhost = amqp_url.rpartition("/")[2]
+    yield rabbitmq_server.create_user(f"{vhost}-user", vhost, write="^(celery|amq\\.default)$")
+    rabbitmq_server.delete_user(f"{vhost}-user")
+
+
+def test_a_missing_right_on_rabbitmq_is_named(amqp_url, restricted_url):
+    with worker_mailbox(amqp_url), publisher(restricted_url) as made:
+        refusal = refusal_of(made)
+
+    assert "'celery.pidbox'" in refusal
+    assert "right to write" in refusal
+
+
+def test_the_right_to_configure_is_not_needed_on_rabbitmq(amqp_url, rabbitmq_server):
+    if not isinstance(rabbitmq_server, RabbitMQServer):
+        pytest.skip("makes an account, which only a server of our own lets it")
+    vhost = amqp_url.rpartition("/")[2]
+    name = f"{vhost}-writer"
+    url = rabbitmq_server.create_user(name, vhost, write=".*", configure="^celery$")
+    try:
+        with worker_mailbox(amqp_url) as next_command, publisher(url) as made:
+            made.terminate([RUN_ID])
+            assert next_command()["arguments"]["task_id"] == [RUN_ID]
+    finally:
+        rabbitmq_server.delete_user(name)
+
+
+def test_workers_without_remote_control_on_rabbitmq_are_named(amqp_url):
+    with publisher(amqp_url) as made:
+        assert "worker_enable_remote_control" in refusal_of(made)
+
+
+def test_a_missing_right_on_redis_is_named(own_server):
+    server = own_server(RedisServer)
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command(
+            "ACL", "SETUSER", "beat", "on", ">beat", "~*", "+@all", "resetchannels"
+        )
+    url = server.url.replace("redis://", "redis://beat:beat@")
+    with publisher(url) as made:
+        assert "right to write" in refusal_of(made)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Let a publisher wait for one second for each answer."""
+    monkeypatch.setattr(link, "ANSWER_WITHIN", 1.0)
+    monkeypatch.setattr(link, "CONNECT_WITHIN", 1.0)
+    monkeypatch.setattr(confirms, "CONFIRM_WITHIN", 1.0)
+
+
+def assert_given_up(made):
+    began = time.monotonic()
+    with pytest.raises(made.broker_errors):
+        made.terminate([RUN_ID])
+    assert time.monotonic() - began < GIVEN_UP_WITHIN
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_redis_that_answers_a_ping_and_hangs_then_is_given_up(own_server):
+    server = own_server(RedisServer)
+    with redis.Redis.from_url(server.url) as client, publisher(server.url) as made:
+        made.terminate([RUN_ID])
+        client.client_pause(60_000, all=False)
+        try:
+            assert_given_up(made)
+        finally:
+            client.client_unpause()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_rabbitmq_that_says_nothing_any_more_is_given_up(amqp_url):
+    with Proxy(make_url(amqp_url).port) as proxy, worker_mailbox(amqp_url):
+        with publisher(proxy.through(amqp_url)) as made:
+            made.terminate([RUN_ID])
+            proxy.drop_silently()
+            assert_given_up(made)

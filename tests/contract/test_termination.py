@@ -1,0 +1,196 @@
+"""Runs that a newer one replaces: how often beat asks to end them, and what it notes."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import DispatchError, termination
+from celery_dynbeat.termination import NOT_ENDED, TRIES
+from celery_dynbeat.testing import ManualBeat, RecordingPublisher
+from tests.support.applications import MINUTELY
+from tests.support.hands import HandWorker
+
+REFUSAL = "beat may not broadcast"
+
+
+class Broker(RecordingPublisher):
+    """A broker whose answer to a broadcast a test decides."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = 0
+        self.error = None
+
+    def terminate(self, run_ids):
+        self.requests += 1
+        if self.error is not None:
+            raise self.error
+        super().terminate(run_ids)
+
+
+@pytest.fixture
+def beat(dynbeat):
+    return ManualBeat(dynbeat, Broker())
+
+
+@pytest.fixture
+def broker(beat):
+    return beat.publisher
+
+
+@pytest.fixture
+def worker(dynbeat):
+    return HandWorker(dynbeat)
+
+
+@pytest.fixture
+def make_rounds(dynbeat, clock, beat, worker):
+    """Give a function that lets beat make rounds, one at a time."""
+
+    def make(count):
+        for _ in range(count):
+            clock.advance(dynbeat.context.settings.node_timeout / 3)
+            worker.live()
+            beat.run_until_idle()
+
+    return make
+
+
+@pytest.fixture
+def replace_one(mine, clock, beat, broker, worker):
+    """Give a function that returns a run in progress that a newer one has just replaced."""
+
+    def replace(name="n"):
+        mine.create(name, task="t", trigger=MINUTELY, overlap="cancel_previous")
+        for _ in range(2):
+            clock.advance(timedelta(minutes=1))
+            worker.live()
+            beat.run_until_idle()
+            if len(mine.runs(name)) == 1:
+                first = next(run for run in broker.sent if run.name == name)
+                worker.start(first)
+        assert [run.status for run in mine.runs(name)] == ["sent", "running"]
+        mine.pause(name)
+        return first
+
+    return replace
+
+
+def error_of(mine, run):
+    return next(found.error for found in mine.runs() if found.id == run.run_id)
+
+
+def warnings(caplog):
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if getattr(record, "event", None) == "terminate_failed"
+        and record.levelno == logging.WARNING
+    ]
+
+
+def test_a_run_that_no_worker_ends_is_noted_and_not_asked_about_again(
+    mine, broker, replace_one, make_rounds, caplog
+):
+    run = replace_one()
+
+    make_rounds(TRIES)
+    assert error_of(mine, run) is None
+    make_rounds(3)
+
+    assert broker.terminated == [run.run_id] * (1 + TRIES)
+    assert error_of(mine, run) == NOT_ENDED
+    assert len(warnings(caplog)) == 1
+
+
+def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, make_rounds, worker):
+    run = replace_one()
+    make_rounds(TRIES + 1)
+
+    worker.finish(run)
+
+    ended = next(found for found in mine.runs() if found.id == run.run_id)
+    assert (ended.status, ended.error) == ("succeeded", NOT_ENDED)
+
+
+def test_a_run_that_was_not_to_end_keeps_no_note(mine, clock, beat, broker, worker):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    worker.start(broker.sent[0])
+    worker.finish(broker.sent[0])
+
+    assert [(run.status, run.error) for run in mine.runs()] == [("succeeded", None)]
+
+
+def test_a_request_that_the_broker_refuses_is_noted_and_holds_nothing_up(
+    mine, broker, replace_one, make_rounds, caplog
+):
+    broker.error = DispatchError(REFUSAL)
+    run = replace_one()
+
+    make_rounds(3)
+
+    assert broker.requests == 2
+    assert error_of(mine, run) == REFUSAL
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_broker_that_is_away_is_asked_until_it_is_back(
+    mine, broker, replace_one, make_rounds, caplog
+):
+    broker.error = ConnectionError("away")
+    run = replace_one()
+    make_rounds(TRIES + 2)
+    assert error_of(mine, run) is None
+    assert len(warnings(caplog)) == 1
+
+    broker.error = None
+    make_rounds(1)
+
+    assert broker.terminated == [run.run_id]
+
+
+def refused_one_after_the_other(replace_one, make_rounds, names):
+    runs = []
+    for name in names:
+        runs.append(replace_one(name))
+        make_rounds(1)
+    return runs
+
+
+def test_a_broker_that_refuses_again_and_again_is_not_asked_for_a_while(
+    mine, broker, replace_one, make_rounds
+):
+    broker.error = DispatchError(REFUSAL)
+
+    runs = refused_one_after_the_other(replace_one, make_rounds, "abc")
+
+    assert broker.requests == termination.MOST_REFUSALS
+    assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
+
+
+def test_a_broker_that_refused_is_asked_again_later(broker, replace_one, make_rounds, monkeypatch):
+    monkeypatch.setattr(termination, "REFUSED_FOR", 0)
+    broker.error = DispatchError(REFUSAL)
+    refused_one_after_the_other(replace_one, make_rounds, "abc")
+
+    broker.error = None
+    run = replace_one("d")
+
+    assert broker.terminated == [run.run_id]
+
+
+def test_a_later_claim_does_not_ask_again_about_a_run_that_was_replaced_before(
+    mine, clock, beat, broker, worker, replace_one
+):
+    run = replace_one()
+    mine.resume("n")
+    clock.advance(timedelta(minutes=1))
+    worker.live()
+
+    beat.run_until_idle()
+
+    # By the first claim, and by the round of this pass.
+    assert broker.terminated == [run.run_id] * 2
