@@ -36,6 +36,7 @@ from celery_dynbeat.headers import (
 )
 from celery_dynbeat.lost import longest_silence
 from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.task_request import RunPutOff, RunRefused, guarded_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,7 @@ class Admission:
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
         task.run = guarded
+        task.Request = guarded_request(task.Request, self._outcomes.cannot_end)
 
     @contextmanager
     def _holding(self, run_id: str) -> Iterator[None]:
@@ -120,7 +122,8 @@ class Admission:
                 extra={"event": Event.RUN_REFUSED, "run_id": run_id},
             )
             msg = f"run {run_id} was cancelled, or was started before"
-            raise Ignore(msg)
+            # To monitors an unfinished run is what the other message makes of it.
+            raise Ignore(msg) if decision.unfinished else RunRefused(msg)
         admit(request, decision.attempt)
 
     def _judge(self, request: Any, run_id: str, now: datetime) -> Decision:
@@ -168,4 +171,4 @@ class Admission:
             # The broker is away too. With acks_late it delivers again; else the sweep does.
             raise Reject(error, requeue=True) from error
         msg = f"run {request.id} put off: {reason}"
-        raise Ignore(msg)
+        raise RunPutOff(msg)

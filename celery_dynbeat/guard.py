@@ -37,10 +37,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict on a message; with START, the number of the attempt that begins."""
+    """The verdict on a message; with START, the number of the attempt that begins.
+
+    ``unfinished``, with REFUSE: the run has yet to end, by another message.
+    """
 
     verdict: Verdict
     attempt: int | None = None
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +85,12 @@ def judge(session: Session, delivery: Delivery, *, now: datetime, timeout: timed
     if _may_begin(run, delivery):
         return _decision(run, begun=attempts.start(session, beginning, now=now))
     if not _may_be_orphan(run, delivery):
-        return Decision(Verdict.REFUSE)
+        return Decision(Verdict.REFUSE, unfinished=run.finished_at is None)
     node = nodes.get(session, kind=NodeKind.WORKER, name=run.worker or "")
     verdict = _fate(run, node, delivery, now, timeout)
     if verdict is Verdict.START:
         return _decision(run, begun=attempts.restart(session, beginning, now=now))
-    return Decision(verdict)
+    return Decision(verdict, unfinished=verdict is Verdict.REFUSE)
 
 
 def _beginning(delivery: Delivery, *, after: int) -> attempts.Beginning:
@@ -100,7 +104,10 @@ def _beginning(delivery: Delivery, *, after: int) -> attempts.Beginning:
 
 
 def _decision(run: Run, *, begun: bool) -> Decision:
-    return Decision(Verdict.START, run.attempt + 1) if begun else Decision(Verdict.REFUSE)
+    if begun:
+        return Decision(Verdict.START, run.attempt + 1)
+    # Another message was faster.
+    return Decision(Verdict.REFUSE, unfinished=True)
 
 
 def _may_begin(run: Run, delivery: Delivery) -> bool:

@@ -1,5 +1,6 @@
 """Celery's signals of a worker, as outcomes of runs for the recorder."""
 
+import logging
 import os
 import threading
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from celery.utils.time import maybe_make_aware
 
 from celery_dynbeat import ids
 from celery_dynbeat.client import Context
+from celery_dynbeat.events import Event
 from celery_dynbeat.headers import (
     admitted_attempt,
     attempt_of,
@@ -21,6 +23,8 @@ from celery_dynbeat.headers import (
 from celery_dynbeat.pool_channel import PoolChannel
 from celery_dynbeat.recorder import Outcome, Recorder
 from celery_dynbeat.states import Status
+
+logger = logging.getLogger(__name__)
 
 
 class Outcomes:
@@ -35,6 +39,7 @@ class Outcomes:
         self._recorder = self._new_recorder()
         self._channel: PoolChannel[Outcome] | None = PoolChannel() if forks else None
         self._is_pool_process = False
+        self._warned_of_pool = False
         self._thread: threading.Thread | None = None
 
     def _new_recorder(self) -> Recorder:
@@ -96,6 +101,19 @@ class Outcomes:
     def disown(self, run_id: str, *, began_at: datetime) -> None:
         """Say that this process did not begin the run at that instant, though it may stand so."""
         self._record(run_id, Status.SENT, started=False, at=began_at)
+
+    def cannot_end(self, run_id: str, pool: str) -> None:
+        """Note that a run which was to be terminated continues, because of the kind of pool."""
+        logger.log(
+            logging.INFO if self._warned_of_pool else logging.WARNING,
+            "run %s cannot be terminated by the %r pool: use -P prefork, or another overlap",
+            run_id,
+            pool,
+            extra={"event": Event.TERMINATE_FAILED, "run_id": run_id},
+        )
+        self._warned_of_pool = True
+        error = f"overlap: a newer run was sent, and the {pool!r} pool cannot end this one"
+        self._record(run_id, Status.RUNNING, error=error)
 
     def close(self) -> None:
         """Write what is kept, here and by the pool processes, which have ended."""

@@ -45,6 +45,7 @@ class Outcome:
     ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again;
     with ``started`` False, process ``pid`` has not begun what it may have been marked to run.
     ``retry_at`` comes with ``retrying``: when Celery means to begin the next attempt.
+    With status ``running`` the attempt continues, though it was to be ended; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
     """
 
@@ -234,6 +235,10 @@ def write(session: Session, outcome: Outcome) -> bool:
             run_id=outcome.run_id,
             attempt=outcome.attempt or 0,
             overdue_at=outcome.resend_at,
+        )
+    if outcome.status == Status.RUNNING:
+        return overlaps.note_not_ended(
+            session, run_ids=[outcome.run_id], reason=outcome.error or ""
         )
     return attempts.finish(
         session,

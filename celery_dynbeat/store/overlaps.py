@@ -68,7 +68,7 @@ def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str
     return session.scalars(statement.order_by(*UNFINISHED_ORDER).limit(limit)).all()
 
 
-def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> int:
+def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
     """Write on runs in progress, which a newer one replaced, why they could not be ended."""
     statement = (
         update(Run)
@@ -80,7 +80,7 @@ def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> 
         )
         .values(error=reason)
     )
-    return affected(session, statement)
+    return affected(session, statement) > 0
 
 
 def release(session: Session, *, run_id: str, now: datetime) -> int:

@@ -166,8 +166,11 @@ def test_a_redis_that_answers_a_ping_and_hangs_then_is_given_up(own_server):
 
 @pytest.mark.usefixtures("impatient")
 def test_a_rabbitmq_that_says_nothing_any_more_is_given_up(amqp_url):
-    with Proxy(make_url(amqp_url).port) as proxy, worker_mailbox(amqp_url):
-        with publisher(proxy.through(amqp_url)) as made:
-            made.terminate([RUN_ID])
-            proxy.drop_silently()
-            assert_given_up(made)
+    with (
+        Proxy(make_url(amqp_url).port) as proxy,
+        worker_mailbox(amqp_url),
+        publisher(proxy.through(amqp_url)) as made,
+    ):
+        made.terminate([RUN_ID])
+        proxy.drop_silently()
+        assert_given_up(made)

@@ -362,3 +362,18 @@ def test_a_slow_worker_ends_the_run_that_waits_for_another_attempt(
 
     assert deliver(replace(message, after=1)) is Verdict.REFUSE
     assert ours().status == "succeeded"
+
+
+def test_a_refusal_tells_whether_the_run_has_yet_to_end(dynbeat, clock, message, deliver, finish):
+    def is_unfinished():
+        decision = dynbeat.context.database.run(
+            lambda session: judge(session, message, now=clock.now(), timeout=TIMEOUT)
+        )
+        assert decision.verdict is Verdict.REFUSE
+        return decision.unfinished
+
+    deliver(message)
+    assert is_unfinished()
+
+    finish(Status.SUCCEEDED)
+    assert not is_unfinished()

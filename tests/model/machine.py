@@ -21,8 +21,9 @@ class Job(NamedTuple):
     """An attempt in a worker's hands.
 
     ``state`` is running, retried (Celery has sent the next attempt's message, the outcome is not
-    written) or kept (the attempt has ended, the outcome waits in memory). ``doubted``: nothing was
-    heard of the worker for the node timeout meanwhile.
+    written), kept (the attempt has ended, the outcome waits in memory) or handed over (the pool
+    process that kept it has ended, and its main process keeps it). ``doubted``: nothing was heard
+    of the worker for the node timeout meanwhile.
     """
 
     message: Message
@@ -302,6 +303,11 @@ class Machine:
                 caused = self._cause(sent, fire)
                 yield Move(f"w{index} retries {fire}", False, self._set(caused, index, retried))
         else:
+            if job.state == "kept":
+                # No fault: worker_max_tasks_per_child and the like end pool processes at any time.
+                handed_over = worker._replace(job=job._replace(state="handed over"))
+                recycled = self._set(world, index, handed_over)
+                yield Move(f"w{index} recycles its pool process", False, recycled)
             status = Status.RETRYING if job.state == "retried" else Status.SUCCEEDED
             yield Move(f"w{index} writes {status}", True, self._ended(world, index, status))
         if self.late:
@@ -312,7 +318,8 @@ class Machine:
         fire = job.message.fire
         for message in {m for m in world.queue if m.fire == fire}:
             row = world.rows[fire]
-            here = job.state != "retried"
+            # What the main process keeps, another of its pool processes does not know.
+            here = job.state not in {"retried", "handed over"}
             after, decision = self.steps.judge(
                 world.plan,
                 row,

@@ -1,0 +1,78 @@
+"""What Celery's monitors, such as Flower, make of runs that the guard does not let start."""
+
+import contextlib
+
+from sqlalchemy import make_url
+
+from celery_dynbeat.db.models import Run, Status
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
+
+
+@contextlib.contextmanager
+def monitor(site):
+    """Yield a function that returns the state of a task in the eyes of Celery's monitors."""
+    state = site.app.events.State()
+
+    def state_of(task_id):
+        with contextlib.suppress(TimeoutError):
+            consuming.drain_events(timeout=0.2)
+        task = state.tasks.get(task_id)
+        return None if task is None else task.state
+
+    with site.app.connection() as connection:
+        receiver = site.app.events.Receiver(connection, {"*": state.event})
+        with receiver.consumer_context() as (consuming, _channel, _consumers):
+            # kombu subscribes on Redis when it first waits.
+            state_of("")
+            yield state_of
+
+
+def queued_run(site, name):
+    """Return a run whose message is in the queue."""
+    beat = site.beat().wait_for_log("beat started")
+    site.create_once(name, task="probe.record")
+    run = site.wait_for_run(name, "sent")
+    beat.terminate()
+    return run
+
+
+def cancelled_run(site):
+    """Return a run whose message is in the queue, and that was cancelled."""
+    run = queued_run(site, "cancelled")
+    site.mine.pause("cancelled")
+    return run
+
+
+def test_a_run_that_was_refused_has_ended(redis_site):
+    run = cancelled_run(redis_site)
+    with monitor(redis_site) as state_of:
+        redis_site.worker("-E")
+
+        wait_until(lambda: state_of(run.id) == "REVOKED", within=20)
+
+    assert redis_site.diary.starts(run.id) == []
+
+
+def test_without_events_nothing_is_sent(redis_site):
+    run = cancelled_run(redis_site)
+    with monitor(redis_site) as state_of:
+        worker = redis_site.worker(pool="threads").wait_for_log(f"run {run.id} refused")
+        worker.terminate()
+
+        assert state_of(run.id) is None
+
+
+def test_a_run_that_was_put_off_is_to_be_tried_again_and_then_succeeds(redis_site, postgresql_url):
+    redis_site.constants["celery_dynbeat.admission.DATABASE_AWAY_PAUSE"] = 2
+    with Proxy(make_url(postgresql_url).port) as proxy, monitor(redis_site) as state_of:
+        run = queued_run(redis_site, "put-off")
+        redis_site.config["dynbeat_database_url"] = proxy.through(postgresql_url)
+        proxy.refuse()
+
+        redis_site.worker("-E", pool="threads")
+        wait_until(lambda: state_of(run.id) == "RETRY", within=20)
+        proxy.pass_on()
+
+        wait_until(lambda: state_of(run.id) == "SUCCESS", within=20)
+    assert redis_site.count_runs(Run.status == Status.SUCCEEDED) == 1
