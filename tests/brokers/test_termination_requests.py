@@ -129,12 +129,13 @@ def test_workers_without_remote_control_on_rabbitmq_are_named(amqp_url):
 def test_a_missing_right_on_redis_is_named(own_server):
     server = own_server(RedisServer)
     with redis.Redis.from_url(server.url) as client:
-        client.execute_command(
-            "ACL", "SETUSER", "beat", "on", ">beat", "~*", "+@all", "resetchannels"
-        )
-    url = server.url.replace("redis://", "redis://beat:beat@")
-    with publisher(url) as made:
-        assert "right to write" in refusal_of(made)
+        account = ("ACL", "SETUSER", "beat", "on", ">beat", "~*", "+@all")
+        client.execute_command(*account, "resetchannels")
+        url = server.url.replace("redis://", "redis://beat:beat@")
+        with publisher(url) as made:
+            assert "right to write" in refusal_of(made)
+            client.execute_command(*account, "&/0.celery.pidbox")
+            made.terminate([RUN_ID])
 
 
 @pytest.fixture
