@@ -28,6 +28,8 @@ ESSENTIAL = (
     "are_lost_soon_after_the_node_timeout[postgresql-redis-prefork]",
     "that_may_be_rerun_start_once_more[postgresql-redis-prefork]",
     "rabbitmq_delivers_again_at_once_are_put_off[postgresql-rabbitmq-prefork]",
+    "of_a_recycled_pool_process_is_written_by_its_worker[postgresql-redis-max_tasks]",
+    "pool_that_cannot_says_so_once",
     "late_outcome_of_an_attempt_does_not_touch_the_next",
     "late_retry_of_an_attempt_starts_nothing",
     "row_of_beat_tells_of_a_broker_that_is_away",
