@@ -12,7 +12,7 @@ one owner's runs, and no owner waits for ever.
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -43,6 +43,10 @@ HEAVY_SHARE = 10
 MOST_TOLD = 20
 
 
+#: Returns until when a new run waits, because its queue is refused; None: it is recorded.
+Hold = Callable[[Outgoing], datetime | None]
+
+
 @dataclass(slots=True)
 class Claimed:
     """What one claim decided, row by row.
@@ -68,12 +72,14 @@ def claim(
     settings: Settings,
     heavy: frozenset[str] = frozenset(),
     since: datetime | None = None,
+    hold: Hold | None = None,
 ) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return what is to be published.
 
-    ``heavy`` is what the claim before found. Nothing is known to be due before ``since``.
+    ``heavy`` is what the claim before found. Nothing is known to be due before ``since``. A
+    schedule whose queue is refused stays as it is until the instant that ``hold`` returns.
     """
-    claimed = _decided(session, now=now, settings=settings, heavy=heavy, since=since)
+    claimed = _decided(session, now=now, settings=settings, heavy=heavy, since=since, hold=hold)
     _record(session, claimed, now=now)
     return claimed
 
@@ -85,6 +91,7 @@ def _decided(
     settings: Settings,
     heavy: frozenset[str],
     since: datetime | None,
+    hold: Hold | None,
 ) -> Claimed:
     """Lock a batch of due schedules and decide on each; the rows are not needed any more then."""
     claimed = Claimed()
@@ -100,6 +107,8 @@ def _decided(
         claimed.rows += 1
         try:
             limit = min(left, CATCH_UP_BATCH)
+            if hold is not None and _is_held(claimed, row, hold, now=now, settings=settings):
+                continue
             _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy)
         except ImportError:
             # This process cannot load what it needs: no row's trouble, and no row is to be lost.
@@ -112,6 +121,15 @@ def _decided(
         taken = rows[: claimed.rows - len(damaged)]
         claimed.heavy = _heavy(taken, claimed.outgoing, settings.batch_size)
     return claimed
+
+
+def _is_held(claimed: Claimed, row: Row, hold: Hold, *, now: datetime, settings: Settings) -> bool:
+    """Put off a schedule that nobody could publish now. Its fire times stay to be planned."""
+    _check_payload(row)
+    until = hold(records.outgoing(row, row.next_fire_at, now=now, settings=settings))
+    if until is not None:
+        claimed.changes.append({"id": row.id, "next_run_at": until})
+    return until is not None
 
 
 def _heavy(rows: Sequence[Row], outgoing: Sequence[Outgoing], batch_size: int) -> frozenset[str]:

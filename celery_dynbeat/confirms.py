@@ -78,6 +78,14 @@ class ConfirmingChannel:
                 message = f"no message was confirmed within {CONFIRM_WITHIN:g} s"
                 raise OperationalError(message) from error
 
+    def give_up(self) -> None:
+        """Expect no more confirms: the broker has closed the channel, and kombu opened it again.
+
+        What was not confirmed counts as not taken.
+        """
+        self._nacked.update(self._open.values())
+        self._open.clear()
+
     def _count_publishes(self, channel: Any) -> None:
         publish: Callable[..., Any] = channel.basic_publish
 

@@ -151,6 +151,8 @@ class Dispatcher:
         )
 
     def _dispatch_due(self, now: datetime) -> int:
+        hold = self._publisher.hold()
+
         def work(session: Session) -> Claimed:
             claimed = claim(
                 session,
@@ -158,6 +160,7 @@ class Dispatcher:
                 settings=self._settings,
                 heavy=self._heavy,
                 since=self._lookout.front.due,
+                hold=hold,
             )
             # A claim of nothing is no point at which a crash would matter.
             if claimed.rows:
@@ -205,16 +208,19 @@ class Dispatcher:
             self._set_aside(run, published.refused[run.run_id])
         confirm = self._confirm_of(outgoing, published)
         self._beside.begin(partial(self._database.run_alone, confirm))
-        if any(run.overlap != "allow" for run in outgoing):
-            # A claim takes a run without sent_at for one that waits behind another.
+        if published.delayed or any(run.overlap != "allow" for run in outgoing):
+            # The next look finds when a delayed run is overdue. A claim takes a run without sent_at
+            # for one that waits behind another.
             self._beside.settle()
-        logger.info(
-            "%s %s of %s",
-            event.replace("_", " "),
-            len(published.sent),
-            len(outgoing),
-            extra={"event": event, "sent": len(published.sent), "claimed": len(outgoing)},
-        )
+        # The outage was logged when it began.
+        if len(published.delayed) < len(outgoing):
+            logger.info(
+                "%s %s of %s",
+                event.replace("_", " "),
+                len(published.sent),
+                len(outgoing),
+                extra={"event": event, "sent": len(published.sent), "claimed": len(outgoing)},
+            )
         if logger.isEnabledFor(logging.DEBUG):
             for run in outgoing:
                 logger.debug("sent run %s of %r (%s)", run.run_id, run.name, run.task)
@@ -245,12 +251,17 @@ class Dispatcher:
             if run.run_id in sent:
                 alike[self._look_again_at(run, now), run.attempt].append(run.run_id)
         refused = {run_id: str(error) for run_id, error in published.refused.items()}
+        delayed: defaultdict[datetime, list[str]] = defaultdict(list)
+        for run_id, retry_at in published.delayed.items():
+            delayed[retry_at].append(run_id)
 
         def confirm(session: Session) -> None:
             for (overdue_at, attempt), ids in alike.items():
                 runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
             for run_id, error in refused.items():
                 runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
+            for retry_at, ids in delayed.items():
+                runs.lease(session, ids, overdue_at=retry_at)
 
         return confirm
 

@@ -21,6 +21,8 @@ class Event(StrEnum):
     RUN_REFUSED = "run_refused"
     RUN_PUT_OFF = "run_put_off"
     RUN_UNPUBLISHABLE = "run_unpublishable"
+    OUTAGE_BEGAN = "outage_began"
+    OUTAGE_ENDED = "outage_ended"
     RUN_LOST = "run_lost"
     SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"

@@ -4,6 +4,7 @@ database or broker away, tables behind      unhealthy
 no beat makes progress                      unhealthy
 a schedule is due and nobody takes it up    unhealthy, after max_lag
 a run is overdue and nobody publishes it    unhealthy, after twice dynbeat_dispatch_timeout
+a beat cannot publish to a queue            unhealthy, until it can
 no worker lives                             unhealthy when runs wait for one, after max_lag
 one beat of several makes no progress, no worker and nothing to do, schedules that are broken
 or that only a newer version can plan, entries of beat_schedule that are refused, tables that
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from celery_dynbeat import outages
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
@@ -35,6 +37,9 @@ class NodeState(StrEnum):
     #: It fell silent without a word.
     GONE = "gone"
     STOPPED = "stopped"
+
+
+_LIVING = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +185,7 @@ class _Look:
     def problems(self) -> Iterator[Problem]:
         if not any(state is NodeState.WORKING for _, state in self._beats):
             yield self._no_beat()
+        yield from self._outages()
         yield from self._late()
         if self._worker_is_missing() and self._runs_wait():
             yield self._no_worker()
@@ -199,6 +205,13 @@ class _Look:
                 "schedules_passed_over", text, "finish the upgrade of all beats, or mend the rows"
             )
 
+    def _outages(self) -> Iterator[Problem]:
+        """Yield one problem for each queue, exchange or task, whichever beats report it."""
+        reports = [outages.read(node.outages) for node, state in self._beats if state in _LIVING]
+        reported = {(each.kind, each.name): each for report in reports for each in report}
+        for each in list(reported.values())[: outages.MOST_REPORTED]:
+            yield _outage(each)
+
     def _without_progress(self) -> list[Node]:
         return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
 
@@ -208,9 +221,8 @@ class _Look:
         return [node for node in working if node.notifier not in {None, self._notifier}]
 
     def _no_beat(self) -> Problem:
-        living = (NodeState.STARTING, NodeState.NO_PROGRESS)
         for node, state in self._beats:
-            if state in living:
+            if state in _LIVING:
                 return _hindered(node)
         cure = "start one: `celery -A your_app beat`; its log says why it ended"
         return Problem("no_beat", "no beat is alive: nothing is sent", cure)
@@ -229,8 +241,7 @@ class _Look:
             yield Problem("runs_overdue", f"{text} (limit {limit})", cure)
 
     def _a_worker_lives(self) -> bool:
-        living = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
-        return any(state in living for _, state in self._workers)
+        return any(state in _LIVING for _, state in self._workers)
 
     def _worker_is_missing(self) -> bool:
         """Return whether none has lived for longer than it takes to start one again."""
@@ -281,6 +292,28 @@ def _deaf(node: Node) -> Problem:
         "a pooler in transaction mode passes no LISTEN: set dynbeat_notifier to 'broker', or give"
         " beat a URL of the server itself",
     )
+
+
+def _outage(reported: outages.Reported) -> Problem:
+    text = (
+        f"runs wait: since {reported.since} publishing fails"
+        f" for {reported.kind} {reported.name!r}: {reported.error}"
+    )
+    then = "the runs are sent by themselves then"
+    if reported.kind == outages.Kind.TASK:
+        cure = "correct task_routes, the receivers of before_task_publish or the schedule's options"
+        return Problem("publish_failed", text, f"{cure}; {then}")
+    cures = (cure for code, cure in _CURES.items() if f"({code})" in reported.error)
+    cure = next(cures, "see in the text why it is refused, and correct that")
+    return Problem("queue_refused", text, f"{cure}; {then}")
+
+
+#: By AMQP's reply code, as the driver writes it.
+_CURES = {
+    403: "give the broker account its rights (rabbitmqctl set_permissions)",
+    404: "declare the exchange or queue, or start the node that holds it",
+    406: "let task_queues and the queue of the broker agree in type, durability and arguments",
+}
 
 
 def _since(instant: datetime | None, now: datetime) -> timedelta:

@@ -42,23 +42,32 @@ class Heartbeat:
         self._progressed: float | None = None
         self._error: str | None = None
         self._notifier: str | None = None
+        self._outages: str | None = None
         self.every = timeout / BEATS
 
     def progress(self) -> None:
         """Note that the process has just done what it is there for. Writes nothing."""
         self._progressed = time.monotonic()
 
-    def beat(self, *, error: str | None = None, notifier: str | None = None) -> None:
+    def beat(
+        self,
+        *,
+        error: str | None = None,
+        notifier: str | None = None,
+        outages: str | None = None,
+    ) -> None:
         """Say that the process is alive, unless that was said a moment ago.
 
         ``error`` is what keeps it from making progress, ``notifier`` how a beat receives
-        notifications; a change of either is written at once.
+        notifications, ``outages`` the report of what it cannot publish to; a change of one of them
+        is written at once.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
         fresh = elapsed is not None and elapsed < self.every.total_seconds()
-        if fresh and (error, notifier) == (self._error, self._notifier):
+        changed = (error, notifier, outages) != (self._error, self._notifier, self._outages)
+        if fresh and not changed:
             return
-        self._error, self._notifier = error, notifier
+        self._error, self._notifier, self._outages = error, notifier, outages
         try:
             self._write()
         # Whatever the driver raises: the next beat tries again.
@@ -102,6 +111,7 @@ class Heartbeat:
             progressed_at=None if self._progressed is None else _ago(now, self._progressed),
             error=self._error,
             notifier=self._notifier,
+            outages=self._outages,
         )
         # Not by name and pid alone: in containers a predecessor had the same.
         known = self._entered and self._database.run(partial(nodes.refresh, life=life))

@@ -22,7 +22,11 @@ from celery_dynbeat.headers import (
     HEADER_SCHEDULED_FOR,
     is_reserved,
 )
+from celery_dynbeat.outages import Kind, Scope
 
+#: RabbitMQ takes a time to live of 32 bits, in milliseconds: 49 days. It refuses a message with a
+#: longer one. A message that is dropped then is sent again by the sweep.
+LONGEST_EXPIRATION = 4_294_967.0
 #: Options that belong into the task message; all others say how it travels.
 _MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
 
@@ -84,6 +88,10 @@ def shown(payload: Sequence[Any] | Mapping[str, Any], longest: int) -> str | Non
     return text if is_plain and len(text) <= longest else None
 
 
+class RoutingError(Exception):
+    """Celery's router, or a function of ``task_routes``, raised for a run: the ``__cause__``."""
+
+
 class _Way(NamedTuple):
     """How runs with the same options travel. ``own`` goes into the message, and ``expires``."""
 
@@ -132,7 +140,8 @@ class Messages:
         routed = dict(way.routed)
         if run.expires_at is not None:
             # As send_task does: the broker may drop what no worker will start any more.
-            routed["expiration"] = max(0.0, (run.expires_at - self._now()).total_seconds())
+            left = (run.expires_at - self._now()).total_seconds()
+            routed["expiration"] = min(max(0.0, left), LONGEST_EXPIRATION)
         # Whoever listens in is shown the queue, as always.
         if not before_task_publish.receivers and self._is_declared(producer, routed):
             # As kombu would find out, after it has copied the queue and its exchange to ask.
@@ -160,8 +169,30 @@ class Messages:
         own = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
         expires = options.pop("expires", None)
         registered = app.tasks.get(run.task)
-        routed = self._amqp.router.route(options, run.task, run.args, run.kwargs, registered)
+        try:
+            routed = self._amqp.router.route(options, run.task, run.args, run.kwargs, registered)
+        # An OSError of a router is not the broker's.
+        except Exception as error:
+            raise RoutingError(f"task {run.task!r} cannot be routed") from error
         return _Way(own, expires, routed)
+
+    def scope(self, run: Outgoing) -> Scope:
+        """Return the queue or exchange that ``run`` goes to. Raises RoutingError."""
+        routed = self._way(run).routed
+        queue, exchange = (
+            getattr(routed.get(option), "name", routed.get(option))
+            for option in ("queue", "exchange")
+        )
+        key = routed.get("routing_key")
+        # As send_task_message decides: without a routing key the exchange of a queue is not used.
+        if exchange and (key or queue is None):
+            return Scope(Kind.EXCHANGE, str(exchange), f"{key} {queue}")
+        return Scope(Kind.QUEUE, str(queue or self._amqp.default_queue.name))
+
+    def serializer(self, run: Outgoing) -> str | None:
+        """Return the name of the serializer of ``run``. Raises RoutingError."""
+        chosen = self._way(run).routed.get("serializer") or self._app.conf.task_serializer
+        return chosen if chosen is None else str(chosen)
 
     def _is_declared(self, producer: Producer, routed: Mapping[str, Any]) -> bool:
         """Return whether the queue of a message was declared on this very connection."""

@@ -1,6 +1,7 @@
 """Where runs leave beat, as a seam: the Publisher, or what takes its place in a test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from celery_dynbeat.messages import Outgoing
@@ -15,6 +16,9 @@ class Outlet(Protocol):
 
     def publish(self, batch: Sequence[Outgoing]) -> Published:
         """Hand ``batch`` over and tell what was taken; raise when nothing can be."""
+
+    def hold(self) -> Callable[[Outgoing], datetime | None] | None:
+        """Return what says until when a new run is not to be recorded, or None: record all."""
 
     def terminate(self, run_ids: Sequence[str]) -> None:
         """Ask the workers to end these runs.

@@ -5,15 +5,19 @@ confirms on AMQP, so that only what the broker has taken counts as sent. What ca
 
 - The broker goes away, falls silent or is blocked: ``publish`` raises; nothing of the batch counts
   as sent, the runs stay pending and the sweep sends them again under the same ids.
-- One run cannot be sent at all (a payload that no serializer takes, a route to an exchange that
-  does not exist): it is reported in ``refused``, the others go out.
-- RabbitMQ answers the second kind by closing the channel, without saying which message it was:
-  what was not confirmed is sent again one by one.
+- The broker refuses a queue or an exchange, or a router of the application raises: the runs are
+  ``delayed``. They stay pending, and ``outages`` says when they are tried again.
+- One run can never be sent, and its own row is at fault: it is ``refused``. The cases are those of
+  ``Own``; anything else is delayed.
+
+RabbitMQ refuses by closing the channel, without the message that it refused. What was not confirmed
+is sent again, each queue on a channel of its own, so that no queue closes the channel of another. A
+queue that was refused before begins there, behind the others.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -21,29 +25,43 @@ from typing import Any
 
 from celery import Celery
 from kombu import Producer
-from kombu.exceptions import BatchPublishError, OperationalError
+from kombu.exceptions import BatchPublishError, ChannelError, OperationalError
 
+from celery_dynbeat import outages, refusals
 from celery_dynbeat.confirms import ConfirmingChannel
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.link import Link
-from celery_dynbeat.messages import Messages, Outgoing
+from celery_dynbeat.messages import Messages, Outgoing, RoutingError
+from celery_dynbeat.outages import Kind, Outages, Scope
+from celery_dynbeat.refusals import Own, Refusal
 from celery_dynbeat.remote_control import terminate_tasks
 
-logger = logging.getLogger(__name__)
-
-NOT_FOUND = 404
 #: Messages of one pipeline: more are no faster, and its commands and answers are held twice.
 PIPELINED = 250
-#: As many runs as this do not all have a flaw of their own.
-MANY = 10
+#: After so many errors of a driver for one queue, the rest of a batch is not tried.
+STRIKES = 3
+NOT_CONFIRMED = "the broker did not confirm the message: the queue is full, or has no leader"
 
 
 @dataclass(slots=True)
 class Published:
-    """What the broker has taken, and what it will never take, with the reason."""
+    """What became of the runs of a batch, by id.
+
+    ``sent``: the broker has taken it. ``refused``: it never will, with the reason. ``delayed``: not
+    to be tried before this instant. What is in none of them may or may not have been taken.
+    """
 
     sent: list[str] = field(default_factory=list)
     refused: dict[str, DispatchError] = field(default_factory=dict)
+    delayed: dict[str, datetime] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.sent) + len(self.refused) + len(self.delayed)
+
+    def left_of(self, batch: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return the runs of ``batch`` of which nothing is known yet."""
+        known = {*self.sent, *self.refused, *self.delayed}
+        return [run for run in batch if run.run_id not in known]
 
 
 class Publisher:
@@ -55,6 +73,8 @@ class Publisher:
     def __init__(self, app: Celery, *, now: Callable[[], datetime] | None = None) -> None:
         self._app = app
         self._now: Callable[[], datetime] = now or app.now
+        self.outages = Outages(self._now)
+        self._strikes: Counter[Scope] = Counter()
 
     @cached_property
     def _link(self) -> Link:
@@ -80,10 +100,40 @@ class Publisher:
 
     def publish(self, batch: Sequence[Outgoing]) -> Published:
         """Send ``batch``, in order. Raises one of ``broker_errors`` when the broker is away."""
+        published = Published()
+        ready, suspect = batch, list[Outgoing]()
+        if self.outages:
+            ready, suspect = self._parted(batch, published)
+        self._strikes.clear()
         with self._undisturbed():
-            send = self._publish_confirmed if self._link.is_amqp else self._publish_pipelined
-            published = send(batch)
-        return self._checked(published, batch)
+            if ready:
+                send = self._publish_confirmed if self._link.is_amqp else self._publish_pipelined
+                send(ready, published)
+            if suspect:
+                self._publish_apart(suspect, published)
+        if self.outages:
+            self._note_passed(batch, published)
+        return published
+
+    def hold(self) -> Callable[[Outgoing], datetime | None] | None:
+        """Return what says until when a new run is not to be recorded, or None: record all.
+
+        Runs of a queue that is refused would pile up; their fire times wait unplanned instead.
+        """
+        self.outages.expire()
+        if not self.outages:
+            return None
+        messages = self._messages()
+
+        def held_until(run: Outgoing) -> datetime | None:
+            task = Scope(Kind.TASK, run.task)
+            try:
+                scope = messages.scope(run)
+            except RoutingError:
+                return self.outages.hold(task, certain=True)
+            return self.outages.hold(scope) or self.outages.hold(task)
+
+        return held_until
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
@@ -109,91 +159,150 @@ class Publisher:
         if refusal is not None:
             raise DispatchError(refusal)
 
-    def _checked(self, published: Published, batch: Sequence[Outgoing]) -> Published:
-        """Return ``published``, unless every run of many was refused.
+    def _parted(
+        self, batch: Sequence[Outgoing], published: Published
+    ) -> tuple[list[Outgoing], list[Outgoing]]:
+        """Return the runs to send, and those of a queue that was refused before.
 
-        Then the fault lies with what they share, such as a receiver of before_task_publish or an
-        option of the transport, and not with each of them. Raises DispatchError.
+        What is not to be tried yet is delayed.
         """
-        if len(published.refused) == len(batch) >= MANY:
-            first = next(iter(published.refused.values()))
-            raise DispatchError(f"none of {len(batch)} runs could be sent; the first: {first}")
-        return published
+        ready: list[Outgoing] = []
+        suspect: list[Outgoing] = []
+        messages = self._messages()
+        for run in batch:
+            scope = self._scope(messages, run, published)
+            if scope is not None and not self._is_held(scope, run, published):
+                (suspect if self.outages.is_exact(scope) else ready).append(run)
+        return ready, suspect
 
-    def _publish_pipelined(self, batch: Sequence[Outgoing]) -> Published:
-        published = Published()
-        for start in range(0, len(batch), PIPELINED):
-            part = self._publish_part(batch[start : start + PIPELINED])
-            published.sent += part.sent
-            published.refused |= part.refused
-        return published
-
-    def _publish_part(self, batch: Sequence[Outgoing]) -> Published:
+    def _scope(self, messages: Messages, run: Outgoing, published: Published) -> Scope | None:
+        """Return where ``run`` goes; None: nobody can say, and it is delayed."""
         try:
-            return self._publish_batch(batch)
-        except self._link.connection.channel_errors as error:
-            return self._publish_each(batch, error)
+            return messages.scope(run)
+        except RoutingError as error:
+            self._settle(run, refusals.misrouted(run, error), published)
+            return None
 
-    def _publish_batch(self, batch: Iterable[Outgoing]) -> Published:
-        published, messages = Published(), self._messages()
+    def _is_held(self, scope: Scope, run: Outgoing, published: Published) -> bool:
+        retry_at = self.outages.retry_at(scope, at_once=self._strikes[scope] < STRIKES)
+        if retry_at is not None:
+            published.delayed[run.run_id] = retry_at
+        return retry_at is not None
+
+    def _note_passed(self, batch: Sequence[Outgoing], published: Published) -> None:
+        """Note what was taken: evidence against the rows of those that were refused meanwhile."""
+        messages, sent = self._messages(), set(published.sent)
+        for run in (run for run in batch if run.run_id in sent):
+            self.outages.passed(Scope(Kind.TASK, run.task))
+            with suppress(RoutingError):
+                self.outages.passed(messages.scope(run))
+
+    def _publish_pipelined(self, batch: Sequence[Outgoing], published: Published) -> None:
+        for start in range(0, len(batch), PIPELINED):
+            part = batch[start : start + PIPELINED]
+            try:
+                self._publish_pipeline(part, published)
+            except BatchPublishError as error:
+                # Of a queue that was refused; the commands of the others were executed, too.
+                if not refusals.names_queue(error.__cause__):
+                    raise
+                self._publish_apart(part, published)
+
+    def _publish_pipeline(self, batch: Sequence[Outgoing], published: Published) -> None:
+        messages, done = self._messages(), Published()
         producer = self._producer(self._link.connection)
         with producer.batch():
             for run in batch:
-                self._send(messages, producer, run, published)
-        return published
+                if self._strikes:
+                    scope = self._scope(messages, run, done)
+                    if scope is None or self._is_held(scope, run, done):
+                        continue
+                self._send(messages, producer, run, done)
+        published.sent += done.sent
+        published.refused |= done.refused
+        published.delayed |= done.delayed
 
-    def _publish_each(self, batch: Iterable[Outgoing], error: BaseException) -> Published:
-        """Send what can be sent when a batch broke on one of its queues.
+    def _publish_apart(self, batch: Sequence[Outgoing], published: Published) -> None:
+        """Send so that a queue that is refused keeps no other from being taken."""
+        if self._link.is_amqp:
+            self._publish_by_queue(batch, published)
+        else:
+            self._publish_singly(batch, published)
 
-        What cannot stays pending, for nobody knows how long that queue is out of order. Raises
-        ``error`` when it is all of them: then it is the broker.
-        """
-        published = Published()
-        for run in batch:
-            try:
-                one = self._publish_batch([run])
-            except self._link.connection.channel_errors as refusal:
-                logger.warning("run %s not taken by the broker: %s", run.run_id, refusal)
+    def _publish_singly(self, batch: Sequence[Outgoing], published: Published) -> None:
+        messages = self._messages()
+        producer = self._producer(self._link.connection)
+        for run in published.left_of(batch):
+            scope = self._scope(messages, run, published)
+            if scope is None or self._is_held(scope, run, published):
                 continue
-            published.sent += one.sent
-            published.refused |= one.refused
-        if not published.sent and not published.refused:
-            raise error
-        return published
+            self._send(messages, producer, run, published)
+            if published.sent[-1:] == [run.run_id]:
+                self.outages.took(scope)
 
-    def _publish_confirmed(self, batch: Sequence[Outgoing]) -> Published:
-        published, messages = Published(), self._messages()
-        channel_errors = self._link.connection.channel_errors
+    def _publish_confirmed(self, batch: Sequence[Outgoing], published: Published) -> None:
+        before = len(published)
+        error = self._confirmed(batch, published)
+        if error is not None:
+            self._publish_by_queue(published.left_of(batch), published)
+        elif len(published) - before < len(batch):
+            self._delay_unconfirmed(published.left_of(batch), published)
+
+    def _confirmed(self, batch: Sequence[Outgoing], published: Published) -> ChannelError | None:
+        """Send ``batch`` on one channel; return the error by which the broker closed it."""
+        messages, closed = self._messages(), None
         with ConfirmingChannel(self._link) as confirming:
             producer = self._producer(confirming.channel)
             try:
                 for run in batch:
                     confirming.label = run.run_id
-                    self._send(messages, producer, run, published, fatal=channel_errors)
+                    self._send(messages, producer, run, published)
                 confirming.drain()
-            except channel_errors:
-                closed = True
-            else:
-                closed = False
-            published.sent = [run.run_id for run in batch if run.run_id in confirming.taken]
-        if closed:
-            self._publish_singly(batch, published)
-        return published
+            except ChannelError as error:
+                closed = error
+                confirming.give_up()
+            taken = confirming.taken
+            published.sent += [run.run_id for run in batch if run.run_id in taken]
+        return closed
 
-    def _publish_singly(self, batch: Iterable[Outgoing], published: Published) -> None:
-        done, messages = {*published.sent, *published.refused}, self._messages()
-        for run in (run for run in batch if run.run_id not in done):
-            fatal = self._link.connection.channel_errors
-            try:
-                with ConfirmingChannel(self._link) as confirming:
-                    confirming.label = run.run_id
-                    producer = self._producer(confirming.channel)
-                    self._send(messages, producer, run, published, fatal=fatal)
-                    confirming.drain()
-                    published.sent += confirming.taken
-            except self._link.connection.channel_errors as error:
-                if _is_final(error):
-                    published.refused[run.run_id] = _refusal(run, error)
+    def _delay_unconfirmed(self, runs: Sequence[Outgoing], published: Published) -> None:
+        messages = self._messages()
+        for run in runs:
+            scope = self._scope(messages, run, published)
+            if scope is not None:
+                error = OperationalError(NOT_CONFIRMED)
+                self._settle(run, Refusal(scope, error, exact=True), published)
+
+    def _publish_by_queue(self, batch: Sequence[Outgoing], published: Published) -> None:
+        messages = self._messages()
+        queues: dict[Scope, list[Outgoing]] = {}
+        for run in batch:
+            scope = self._scope(messages, run, published)
+            if scope is not None:
+                queues.setdefault(scope, []).append(run)
+        for scope, runs in queues.items():
+            self._publish_queue(scope, runs, published)
+
+    def _publish_queue(self, scope: Scope, batch: Sequence[Outgoing], published: Published) -> None:
+        """Send runs of one queue or exchange. A message that is refused is found by halves."""
+        error = self._confirmed(batch, published)
+        left = published.left_of(batch)
+        # A queue that took some and refuses the others is still out of order.
+        if not left or (error is not None and refusals.is_of_message(error)):
+            self.outages.took(scope)
+        if error is None:
+            self._delay_unconfirmed(left, published)
+        elif not refusals.is_of_message(error):
+            for run in left:
+                self._settle(run, refusals.by_broker(run, scope, error), published)
+        elif len(batch) == 1:
+            for run in left:
+                self._settle(run, refusals.of_single(run, error), published)
+        else:
+            middle = (len(left) + 1) // 2
+            for half in (left[:middle], left[middle:]):
+                if half:
+                    self._publish_queue(scope, half, published)
 
     def _producer(self, channel: Any) -> Producer:
         producer: Producer = self._app.amqp.Producer(channel, auto_declare=False)
@@ -203,38 +312,41 @@ class Publisher:
         return Messages(self._app, now=self._now)
 
     def _send(
-        self,
-        messages: Messages,
-        producer: Producer,
-        run: Outgoing,
-        published: Published,
-        *,
-        fatal: tuple[type[BaseException], ...] = (),
+        self, messages: Messages, producer: Producer, run: Outgoing, published: Published
     ) -> None:
+        """Send one run. Raises what concerns the broker as a whole, or a channel of AMQP."""
         try:
             messages.send(producer, run)
-        except (*self.broker_errors, *fatal):
-            raise
-        # Whatever a serializer, a router or a signal receiver of the application raises concerns
-        # this run alone.
+        # kombu takes a KeyError for an error of a connection to Redis. Here it is one of a name,
+        # such as that of a compression.
+        except (*self.broker_errors, ChannelError) as error:
+            if isinstance(error, KeyError):
+                self._settle(run, refusals.of_message(run, error, messages), published)
+            elif self._link.is_amqp or not refusals.names_queue(error):
+                raise
+            else:
+                scope = refusals.scope_of(run, messages)
+                self._settle(run, refusals.by_broker(run, scope, error), published)
+        # A router, a serializer, a receiver of a signal or a driver may raise anything.
         except Exception as error:  # noqa: BLE001
-            published.refused[run.run_id] = _refusal(run, error)
+            self._settle(run, refusals.of_message(run, error, messages), published)
         else:
-            if not fatal:
+            if not self._link.is_amqp:
                 published.sent.append(run.run_id)
 
-
-def _is_final(error: BaseException) -> bool:
-    """Return whether RabbitMQ will refuse the message as long as nobody changes something.
-
-    403 access refused, 406 precondition failed (a queue declared otherwise, a message too large),
-    404 for an exchange that is not there. A 404 for a queue whose node is down will pass.
-    """
-    code = getattr(error, "reply_code", None) or getattr(error, "code", None)
-    return code in {403, 406} or (code == NOT_FOUND and "no exchange" in str(error))
-
-
-def _refusal(run: Outgoing, error: BaseException) -> DispatchError:
-    return DispatchError(
-        f"run {run.run_id} of {run.name!r} cannot be sent: {type(error).__name__}: {error}",
-    )
+    def _settle(self, run: Outgoing, refusal: Refusal, published: Published) -> None:
+        """Refuse ``run`` for good, if its own row is at fault; else delay it."""
+        scope, error, own, exact = refusal
+        if own is Own.YES:
+            published.refused[run.run_id] = refusals.dispatch_error(run, error)
+            return
+        if scope.kind is not Kind.TASK and not exact:
+            self._strikes[scope] += 1
+        outage = self.outages.note(scope, refusals.said(error), exact=exact)
+        if outage.tries >= outages.LAST_TRY and (
+            own is Own.IF_IT_LASTS
+            or (own is Own.IF_OTHERS_PASS and outage.others_pass(self._now()))
+        ):
+            published.refused[run.run_id] = refusals.dispatch_error(run, error)
+        else:
+            published.delayed[run.run_id] = outage.retry_at

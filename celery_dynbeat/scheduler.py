@@ -211,10 +211,10 @@ class _Parts:
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {_first_line(error)}"
-            self._heartbeat.beat(error=text, notifier=self._listener.transport)
+            self._beat(error=text)
             raise
         self._heartbeat.progress()
-        self._heartbeat.beat(notifier=self._listener.transport)
+        self._beat()
         if not self._is_loaded:
             self._is_loaded = True
             # What a whole pass needs is here to stay: else a burst looks for garbage in it again
@@ -222,6 +222,10 @@ class _Parts:
             # strikes within one is lost when it meets a finalizer.
             gc.freeze()
         return pause
+
+    def _beat(self, *, error: str | None = None) -> None:
+        outages = self._publisher.outages.report()
+        self._heartbeat.beat(error=error, notifier=self._listener.transport, outages=outages)
 
     def close(self) -> None:
         self._listener.stop()

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from celery_dynbeat import outages
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.db.schema import head
 from celery_dynbeat.health import DatabaseFound, Found, Problem, Verdict, judge, state_of
@@ -88,6 +89,7 @@ def _node(found: Found, node: Node) -> dict[str, Any]:
         "stopped_at": _iso(node.stopped_at),
         "error": node.error,
         "notifier": node.notifier,
+        "outages": [each._asdict() for each in outages.read(node.outages)],
     }
 
 

@@ -285,6 +285,8 @@ class Node(Base):
     ``seen_at`` is the last sign of life: what runs there is not lost. ``progressed_at`` is the last
     sign of progress: a pass of beat that worked, a turn of the worker's loop. ``error`` is what
     keeps it from making any. ``notifier`` is how a beat receives notifications; None: a worker.
+    ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
+    ``celery_dynbeat.outages`` reports them.
     """
 
     __tablename__ = "dynbeat_node"
@@ -297,6 +299,8 @@ class Node(Base):
     progressed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     notifier: Mapped[str | None] = mapped_column(ExactText(16))
+    # A JSON array of ten entries at most. Text: nothing searches in it.
+    outages: Mapped[str | None] = mapped_column(LongText)
     # Set at an orderly end: its runs need not wait for the time-out.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

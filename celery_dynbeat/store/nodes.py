@@ -21,7 +21,8 @@ NOTIFIER_FRESH_FOR = timedelta(hours=1)
 class Life:
     """What a node says of itself: that it lives, when it last made progress, and what hinders it.
 
-    Instants are those of the database's clock. ``notifier`` is how a beat receives notifications.
+    Instants are those of the database's clock. ``notifier`` is how a beat receives notifications,
+    ``outages`` the report of what it cannot publish to.
     """
 
     kind: NodeKind
@@ -31,6 +32,7 @@ class Life:
     progressed_at: datetime | None = None
     error: str | None = None
     notifier: str | None = None
+    outages: str | None = None
 
 
 def enter(session: Session, *, life: Life, started_at: datetime) -> None:
@@ -65,6 +67,7 @@ def refresh(session: Session, *, life: Life) -> bool:
             progressed_at=life.progressed_at,
             error=life.error,
             notifier=life.notifier,
+            outages=life.outages,
             stopped_at=None,
         )
     )

@@ -32,6 +32,9 @@ class RecordingPublisher:
         self.sent += batch
         return Published(sent=[run.run_id for run in batch])
 
+    def hold(self) -> None:
+        """Return None: nothing is held back."""
+
     def terminate(self, run_ids: Sequence[str]) -> None:
         """Keep the ids."""
         self.connect()

@@ -1,14 +1,20 @@
-"""A broker that is there, and takes nothing: RabbitMQ's alarm, a Redis that is full."""
+"""A broker that takes nothing: RabbitMQ's alarm or missing right, a Redis that is full.
 
+And a router of the application that raises meanwhile.
+"""
+
+import json
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
 import redis
 
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.states import Status
+from tests.support.routers import ROUTER_VARIABLE
 from tests.support.servers.machine import find_program
 from tests.support.waiting import wait_until
 
@@ -89,3 +95,67 @@ def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, ledger, fau
     fault_site.worker(pool="threads")
     ledger.settle("Redis full (maxmemory, noeviction)")
     assert [beat.exit_status for beat in beats] == [None, None]
+
+
+def status(site):
+    """Return what ``dynbeat status --json`` prints, and its exit status."""
+    process = site.run("dynbeat", "status", "--json", name="status")
+    exit_status = process.wait(within=40)
+    return exit_status, json.loads(process.text.splitlines()[-1])
+
+
+def codes(report):
+    return {problem["code"] for problem in report["problems"]}
+
+
+def no_schedule_is_quarantined(site):
+    _, report = status(site)
+    return report["schedules"]["broken"]["count"] == 0
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_right_of_rabbitmq_that_is_missing_for_seconds_delays_runs_and_loses_none(
+    fault_site, ledger, broker_server, fault_services
+):
+    vhost = urlparse(fault_services.broker_url).path[1:]
+    beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
+    fault_site.worker(pool="threads").wait_for_log("ready.")
+    ledger.repeat(9, seconds=12, first_in=0.5)
+    ledger.wait_for_starts(9)
+
+    with ledger.fault():
+        # A worker that may not send its heartbeat events ends.
+        broker_server.grant(vhost, write="^celeryev")
+        try:
+            beats[0].wait_for_log("publishing fails for queue 'celery'")
+            exit_status, report = status(fault_site)
+            assert (exit_status, codes(report)) == (1, {"queue_refused"})
+            assert "(403)" in report["problems"][0]["text"]
+        finally:
+            broker_server.grant(vhost)
+
+    ledger.settle("RabbitMQ's write right missing")
+    assert no_schedule_is_quarantined(fault_site)
+    beats[0].wait_for_log("publishing works again for queue 'celery'")
+    # Once for each outage: the runs of one batch, and the tries after it, are not logged.
+    assert beats[0].text.count("publishing fails for") == 1
+
+
+def test_a_router_that_raises_for_seconds_delays_runs_and_loses_none(fault_site, ledger):
+    fault_site.config["task_routes"] = "tests.support.routers.raising"
+    gate = fault_site.gate("router")
+    variables = {ROUTER_VARIABLE: str(gate)}
+    beat = fault_site.beat(**variables).wait_for_log("beat started")
+    fault_site.worker(pool="threads", **variables).wait_for_log("ready.")
+    ledger.repeat(9, seconds=12, first_in=0.5)
+    ledger.wait_for_starts(9)
+
+    with ledger.fault():
+        gate.touch()
+        beat.wait_for_log("publishing fails for task 'probe.record': LookupError")
+        _, report = status(fault_site)
+        assert "publish_failed" in codes(report)
+        gate.unlink()
+
+    ledger.settle("a router that raises")
+    assert no_schedule_is_quarantined(fault_site)

@@ -29,6 +29,7 @@ management.tcp.ip = 127.0.0.1
 management.tcp.port = {management_port}
 management_agent.disable_metrics_collector = true
 disk_free_limit.absolute = 1MB
+max_message_size = 4000000
 log.console = true
 log.console.level = info
 log.file = false
@@ -92,6 +93,11 @@ class RabbitMQServer(Server):
     def delete_vhost(self, vhost: str) -> None:
         """Remove a virtual host with all of its queues; its clients are disconnected."""
         self._ask("DELETE", f"/api/vhosts/{vhost}")
+
+    def grant(self, vhost: str, *, configure: str = ".*", write: str = ".*") -> None:
+        """Give ``guest`` these rights, as patterns of names; "^$" is none. It may read all."""
+        rights = {"configure": configure, "write": write, "read": ".*"}
+        self._ask("PUT", f"/api/permissions/{vhost}/guest", rights)
 
     def unacknowledged(self, vhost: str) -> int:
         """Return how many messages of a virtual host are out and not acknowledged."""

@@ -1,0 +1,338 @@
+"""A router or a queue that is out of order delays its runs, and costs no schedule its place."""
+
+import json
+import os
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from sqlalchemy import func, select
+
+from celery_dynbeat import Every, outages
+from celery_dynbeat.cli.status import as_dict
+from celery_dynbeat.db.models import NodeKind, Run
+from celery_dynbeat.health import judge
+from celery_dynbeat.probes import look
+from celery_dynbeat.publish import Publisher
+from celery_dynbeat.store import nodes
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, execute
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+EACH = pytest.mark.parametrize("database_url", ["sqlite", "postgresql", "mariadb"], indirect=True)
+
+
+@pytest.fixture
+def database_url(request):
+    """Give SQLite, where a test does not ask for ``EACH``: no database has a part in the rule."""
+    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
+
+
+class Router:
+    """A function of ``task_routes``. It raises ``error``, if set, for ``tasks``; None: for all."""
+
+    def __init__(self):
+        self.error = None
+        self.tasks = None
+        self.calls = 0
+
+    def __call__(self, name, *_args, **_options):
+        self.calls += 1
+        if self.error is not None and (self.tasks is None or name in self.tasks):
+            raise self.error
+
+
+@pytest.fixture
+def router(dynbeat):
+    made = Router()
+    dynbeat.app.conf.task_routes = [made]
+    return made
+
+
+@pytest.fixture
+def publisher(dynbeat, clock):
+    made = Publisher(dynbeat.app, now=clock.now)
+    yield made
+    with dynbeat.app.connection_for_write() as connection:
+        connection.default_channel.queue_purge("celery")
+    made.close()
+
+
+@pytest.fixture
+def beat(dynbeat, publisher):
+    return ManualBeat(dynbeat, publisher)
+
+
+@pytest.fixture
+def count(dynbeat):
+    """Give the function that counts the runs in a status."""
+
+    def runs(status):
+        statement = select(func.count()).select_from(Run).where(Run.status == status)
+        return dynbeat.context.database.read(lambda session: session.scalar(statement))
+
+    return runs
+
+
+@pytest.fixture
+def after(clock, beat):
+    """Let so much time pass, and beat do what there is to do then."""
+
+    def passes(duration):
+        clock.advance(duration)
+        beat.run_until_idle()
+
+    return passes
+
+
+# KeyError and OSError: kombu takes both for errors of a connection to Redis.
+@pytest.mark.parametrize("error", [ValueError("away"), KeyError("region"), OSError("lookup")])
+def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_none(
+    mine, router, count, after, error
+):
+    for number in range(9):
+        mine.create(f"n-{number}", task="t", trigger=MINUTELY)
+    router.error = error
+    after(MINUTE)
+    assert (count("pending"), count("sent"), count("failed")) == (9, 0, 0)
+    after(3 * SECOND)
+
+    router.error = None
+    after(outages.LONGEST)
+
+    assert (count("pending"), count("sent")) == (0, 9)
+    assert {mine.get(f"n-{number}").error for number in range(9)} == {None}
+    assert mine.get("n-0").next_run_at == START + 2 * MINUTE
+
+
+def test_a_router_that_raises_for_one_task_delays_no_other(mine, router, count, after):
+    router.error, router.tasks = ValueError("unknown region"), {"bad"}
+    for task in ("bad", "good"):
+        mine.create(task, task=task, trigger=MINUTELY)
+
+    for _ in range(5):
+        after(MINUTE)
+
+    assert len(mine.runs("good", status="sent")) == 5
+    assert len(mine.runs("bad", status="pending")) == count("pending")
+
+
+@EACH
+def test_while_an_outage_lasts_runs_do_not_pile_up(mine, router, count, after):
+    for number in range(20):
+        mine.create(f"n-{number}", task="t", trigger=Every(10))
+    router.error = ValueError("away")
+
+    for _ in range(30):
+        after(10 * SECOND)
+        assert count("pending") <= 20
+
+    router.error = None
+    after(outages.LONGEST + SECOND)
+    after(2 * SECOND)
+    assert count("pending") == 0
+    assert count("skipped") == 20
+    assert all(mine.get(f"n-{number}").error is None for number in range(20))
+
+
+def test_fire_times_that_pass_meanwhile_follow_catch_up(mine, router, after):
+    for policy in ("latest", "all", "none"):
+        mine.create(policy, task="t", trigger=MINUTELY, catch_up=policy)
+    router.error = ValueError("away")
+    for _ in range(20):
+        after(15 * SECOND)
+
+    router.error = None
+    after(31 * SECOND)
+    after(2 * SECOND)
+
+    sent = {name: len(mine.runs(name, status="sent")) for name in ("latest", "all", "none")}
+    # The first was recorded before beat knew of the outage.
+    assert sent == {"latest": 2, "all": 5, "none": 1}
+
+
+def test_a_try_costs_each_waiting_run_one_call_of_the_router(mine, router, after):
+    for number in range(10):
+        mine.create(f"n-{number}", task="t", trigger=Every(timedelta(days=1)))
+    router.error = ValueError("away")
+    after(timedelta(days=1))
+    for _ in range(10):
+        after(outages.LONGEST)
+    before = router.calls
+
+    after(SECOND)
+    assert router.calls == before
+    after(outages.LONGEST)
+
+    assert router.calls - before <= 3 * 10
+
+
+def test_an_outage_is_logged_at_its_beginning_and_at_its_end(mine, router, after, caplog):
+    for number in range(5):
+        mine.create(f"n-{number}", task="t", trigger=MINUTELY)
+    router.error = ValueError("away")
+    with caplog.at_level("INFO"):
+        for _ in range(4):
+            after(30 * SECOND)
+        router.error = None
+        for _ in range(4):
+            after(30 * SECOND)
+
+    events = [record.event for record in caplog.records if hasattr(record, "event")]
+    assert (events.count("outage_began"), events.count("outage_ended")) == (1, 1)
+
+
+def test_a_serializer_that_the_row_names_and_nobody_has_is_the_fault_of_the_row(
+    dynbeat, mine, count, after
+):
+    for name in ("good", "bad"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    poison = """UPDATE dynbeat_schedule SET options = '{"serializer": "x"}' WHERE name = 'bad'"""
+    execute(dynbeat, poison)
+
+    after(MINUTE)
+
+    assert (count("failed"), count("sent")) == (1, 1)
+    assert "No encoder installed for x" in mine.get("bad").error
+
+
+def test_a_serializer_that_the_application_names_and_nobody_has_is_not(dynbeat, mine, count, after):
+    for number in range(3):
+        mine.create(f"n-{number}", task="t", trigger=MINUTELY)
+    dynbeat.app.conf.task_serializer = "clay-tablet"
+    after(MINUTE)
+    assert count("pending") == 3
+
+    dynbeat.app.conf.task_serializer = "json"
+    del dynbeat.app.amqp.__dict__["send_task_message"]
+    after(outages.LONGEST)
+
+    assert count("sent") == 3
+
+
+def test_an_option_that_fails_while_others_of_the_task_pass_is_the_fault_of_the_row(
+    dynbeat, mine, count, after
+):
+    for name in ("good", "bad"):
+        mine.create(name, task="t", trigger=Every(20))
+    poison = """UPDATE dynbeat_schedule SET options = '{"compression": "x"}' WHERE name = 'bad'"""
+    execute(dynbeat, poison)
+
+    for _ in range(3):
+        after(10 * SECOND)
+    assert (count("failed"), count("pending")) == (0, 1)
+    assert mine.get("bad").error is None
+    for _ in range(20):
+        after(10 * SECOND)
+
+    assert "KeyError" in mine.get("bad").error
+    assert mine.get("good").error is None
+    assert count("pending") == 0
+
+
+def test_a_queue_that_the_row_names_and_the_application_does_not_know_is_missed_for_a_while(
+    dynbeat, mine, count, after
+):
+    dynbeat.app.conf.task_create_missing_queues = False
+    for name in ("good", "bad"):
+        options = {"queue": "nobody-listens"} if name == "bad" else {}
+        mine.create(name, task="t", trigger=Every(timedelta(days=1)), options=options)
+    after(timedelta(days=1))
+    assert (count("sent"), count("pending")) == (1, 1)
+    for _ in range(outages.LAST_TRY):
+        after(outages.LONGEST)
+
+    assert count("failed") == 1
+    assert "nobody-listens" in mine.get("bad").error
+
+
+def test_a_run_that_waits_still_expires(mine, router, count, after):
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)), expires_after=MINUTE)
+    router.error = ValueError("away")
+    after(timedelta(days=1))
+
+    for _ in range(5):
+        after(30 * SECOND)
+
+    assert (count("expired"), count("pending")) == (1, 0)
+
+
+def test_a_trial_ends_an_outage_whose_runs_are_gone(mine, router, count, after, publisher):
+    mine.create("old", task="t", trigger=MINUTELY)
+    mine.create("new", task="t", trigger=MINUTELY)
+    router.error = ValueError("away")
+    after(MINUTE)
+    for name in ("old", "new"):
+        mine.pause(name)
+    router.error = None
+    mine.resume("new")
+
+    for _ in range(10):
+        after(20 * SECOND)
+
+    assert publisher.outages.report() is None
+    assert count("pending") == 0
+    assert mine.runs("new", status="sent")
+
+
+@pytest.fixture
+def reported(dynbeat, publisher):
+    """Let a beat and a worker report, and return what ``status --json`` prints."""
+
+    def status():
+        now = dynbeat.context.clock.now()
+        for kind, report in (
+            (NodeKind.BEAT, publisher.outages.report()),
+            (NodeKind.WORKER, None),
+        ):
+            life = nodes.Life(
+                kind=kind,
+                name="n1",
+                pid=os.getpid(),
+                seen_at=now,
+                progressed_at=now,
+                outages=report,
+            )
+            work = partial(nodes.enter, life=life, started_at=now)
+            dynbeat.context.database.run(work)
+        found = look(dynbeat.app)
+        return json.loads(json.dumps(as_dict(found, judge(found))))
+
+    return status
+
+
+def test_status_names_the_outage_and_the_fix_until_it_has_ended(mine, router, after, reported):
+    mine.create("n", task="mail.send", trigger=MINUTELY)
+    router.error = ValueError("no region")
+    after(MINUTE)
+
+    sick = reported()
+
+    (problem,) = sick["problems"]
+    assert not sick["healthy"]
+    assert problem["code"] == "publish_failed"
+    assert "task 'mail.send': ValueError: no region" in problem["text"]
+    assert "task_routes" in problem["cure"]
+    (outage,) = sick["beats"][0]["outages"]
+    assert (outage["kind"], outage["name"]) == ("task", "mail.send")
+    assert outage["since"] == "2026-11-21T09:01:00+00:00"
+
+    router.error = None
+    for _ in range(5):
+        after(30 * SECOND)
+    well = reported()
+    assert (well["healthy"], well["beats"][0]["outages"]) == (True, [])
+
+
+def test_what_a_beat_reports_is_bounded(mine, router, after, publisher):
+    for number in range(outages.MOST_REPORTED + 5):
+        mine.create(f"n-{number}", task=f"t{number}", trigger=MINUTELY)
+    router.error = ValueError("x" * 10_000)
+    after(MINUTE)
+
+    report = outages.read(publisher.outages.report())
+
+    assert len(report) == outages.MOST_REPORTED
+    assert max(len(each.error) for each in report) <= outages.LONGEST_ERROR
