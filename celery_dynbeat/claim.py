@@ -124,7 +124,7 @@ def _decided(
 
 
 def _is_held(claimed: Claimed, row: Row, hold: Hold, *, now: datetime, settings: Settings) -> bool:
-    """Put off a schedule that nobody could publish now. Its fire times stay to be planned."""
+    """Put off a schedule that cannot be published now. Its fire times are planned later."""
     _check_payload(row)
     until = hold(records.outgoing(row, row.next_fire_at, now=now, settings=settings))
     if until is not None:

@@ -7,12 +7,12 @@ Two kinds of refusal lead here:
 
 - The broker names the queue or exchange (AMQP 403, 404, 406; Redis NOPERM, WRONGTYPE). No message
   of it is tried before ``retry_at``. The first message that the broker takes ends the outage.
-- An error that may concern one message only (an exception of a router, an error of a driver that
-  nobody can interpret). Each run is tried again by itself, and other runs are not held back once
+- An error that may concern one message only (an exception of a router, another error of a
+  driver). Each run is tried again by itself, and other runs are not held back once
   one of them was taken. The outage ends when no run was refused for FORGET.
 
 Kept in the memory of one beat: another beat learns of an outage by its own first refusal. At most
-MOST outages are kept, so memory is bounded whatever the rows name.
+MOST outages are kept, so that memory is bounded: rows may name any queue.
 """
 
 import json
@@ -179,7 +179,7 @@ class Outages:
             return None
         self.expire()
         oldest = sorted(self._open.values(), key=lambda outage: outage.since)[:MOST_REPORTED]
-        return json.dumps([_told(outage) for outage in oldest]) if oldest else None
+        return json.dumps([_entry_of(outage) for outage in oldest]) if oldest else None
 
     def expire(self) -> None:
         """End the outages of which no run was refused for FORGET."""
@@ -209,7 +209,7 @@ class Reported(NamedTuple):
     error: str
 
 
-def _told(outage: Outage) -> dict[str, str]:
+def _entry_of(outage: Outage) -> dict[str, str]:
     scope = outage.scope
     since = outage.since.isoformat(timespec="seconds")
     return Reported(str(scope.kind), scope.name, since, outage.error)._asdict()

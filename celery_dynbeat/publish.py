@@ -176,7 +176,7 @@ class Publisher:
         return ready, suspect
 
     def _scope(self, messages: Messages, run: Outgoing, published: Published) -> Scope | None:
-        """Return where ``run`` goes; None: nobody can say, and it is delayed."""
+        """Return where ``run`` goes; None: its router raises, and it is delayed."""
         try:
             return messages.scope(run)
         except RoutingError as error:

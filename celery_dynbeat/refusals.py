@@ -66,7 +66,7 @@ def of_message(run: Outgoing, error: Exception, messages: Messages) -> Refusal:
 
 
 def scope_of(run: Outgoing, messages: Messages) -> Scope:
-    """Return where ``run`` goes; its task, when the router raises by now."""
+    """Return where ``run`` goes; its task, if the router raises."""
     try:
         return messages.scope(run)
     except RoutingError:

@@ -2,6 +2,7 @@
 
 - ``pending`` for longer than dynbeat_dispatch_timeout: beat died between the commit and the
   publish, the broker was away, or its answer was lost. A manual run is overdue from its birth.
+- ``pending`` because its queue is refused or its router raises: overdue when the next try is due.
 - ``pending`` behind a run that has not ended, under ``overlap="buffer_one"``: put off. The worker
   that ends the run makes it overdue at once; looking again is for workers that die.
 - ``sent`` for longer than dynbeat_resend_after: the broker forgot its queue, or the queue is long.

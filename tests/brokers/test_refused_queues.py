@@ -247,7 +247,7 @@ def test_an_expiry_in_a_hundred_years_is_no_message_that_rabbitmq_refuses(on_rab
 
 def test_a_key_of_redis_that_is_no_list_delays_the_runs_of_its_queue_alone(on_redis, redis_url):
     with redis.Redis.from_url(redis_url) as client:
-        client.set("taken", "by somebody else")
+        client.set("taken", "by another program")
         bad, good = on_redis.create("taken", 5), on_redis.create(number=5)
 
         on_redis.after(DAY)

@@ -184,7 +184,7 @@ def test_an_outage_is_logged_at_its_beginning_and_at_its_end(mine, router, after
     assert (events.count("outage_began"), events.count("outage_ended")) == (1, 1)
 
 
-def test_a_serializer_that_the_row_names_and_nobody_has_is_the_fault_of_the_row(
+def test_a_serializer_that_the_row_names_and_that_is_missing_is_the_fault_of_the_row(
     dynbeat, mine, count, after
 ):
     for name in ("good", "bad"):
@@ -198,7 +198,9 @@ def test_a_serializer_that_the_row_names_and_nobody_has_is_the_fault_of_the_row(
     assert "No encoder installed for x" in mine.get("bad").error
 
 
-def test_a_serializer_that_the_application_names_and_nobody_has_is_not(dynbeat, mine, count, after):
+def test_a_serializer_that_the_application_names_and_that_is_missing_is_not(
+    dynbeat, mine, count, after
+):
     for number in range(3):
         mine.create(f"n-{number}", task="t", trigger=MINUTELY)
     dynbeat.app.conf.task_serializer = "clay-tablet"
@@ -237,7 +239,7 @@ def test_a_queue_that_the_row_names_and_the_application_does_not_know_is_missed_
 ):
     dynbeat.app.conf.task_create_missing_queues = False
     for name in ("good", "bad"):
-        options = {"queue": "nobody-listens"} if name == "bad" else {}
+        options = {"queue": "unknown"} if name == "bad" else {}
         mine.create(name, task="t", trigger=Every(timedelta(days=1)), options=options)
     after(timedelta(days=1))
     assert (count("sent"), count("pending")) == (1, 1)
@@ -245,7 +247,7 @@ def test_a_queue_that_the_row_names_and_the_application_does_not_know_is_missed_
         after(outages.LONGEST)
 
     assert count("failed") == 1
-    assert "nobody-listens" in mine.get("bad").error
+    assert "unknown" in mine.get("bad").error
 
 
 def test_a_run_that_waits_still_expires(mine, router, count, after):
