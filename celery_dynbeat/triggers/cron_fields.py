@@ -3,8 +3,8 @@
 The grammar is that of Vixie's crontab(5) - numbers, names, ranges, steps, lists, the ``@`` names -
 with what others have added: ``L``, ``mon#2`` and ``L5`` from croniter, which also has ranges that
 wrap (``sat-sun``, ``22-2``) and ``5/15`` for from 5 to the end in steps of 15; ``LW``, ``15W``,
-``L-3`` and ``5L`` from Quartz; ``H`` from Jenkins. Everything is checked here, so that croniter
-only ever sees plain lists of numbers.
+``L-3``, ``5L`` and ``?`` from Quartz; ``H`` from Jenkins. Everything is checked here, so that
+croniter only ever sees plain lists of numbers.
 """
 
 import re
@@ -14,7 +14,7 @@ from functools import lru_cache
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import shorten
 from celery_dynbeat.triggers.cron_days import MonthDay, NthWeekday
-from celery_dynbeat.triggers.cron_domains import DOMAINS, Domain, refusal
+from celery_dynbeat.triggers.cron_domains import DAY, DOMAINS, WEEKDAY, Domain, refusal
 from celery_dynbeat.triggers.cron_items import Pick, parse_item
 
 # With its longest suffix the text still fits into a column of 255 characters.
@@ -32,13 +32,17 @@ _ALIASES = {
     "@hourly": "0 * * * *",
 }
 _REFUSED = (
-    (re.compile(r"\?"), "'?' is not cron's; write * for any value"),
+    (
+        re.compile(r"\?"),
+        "'?' means * and stands alone in a day field; write * in another, and a seconds field last",
+    ),
     (
         re.compile(r"(^|,)r($|[(/,-])"),
         "R would pick by chance, anew at each reading; write H, which picks once for each schedule",
     ),
 )
 _FIVE, _SIX = 5, 6
+_DAY_FIELDS = (DOMAINS.index(DAY), DOMAINS.index(WEEKDAY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ def parse_fields(expression: str) -> Fields:
             " (minute, hour, day of month, month, day of week) or 6 (then seconds, last)"
         )
         raise InvalidTriggerError(message)
+    texts = _without_question_marks(texts)
     parsed = [_parse_field(text, domain) for text, domain in zip(texts, DOMAINS, strict=False)]
     second = parsed[_FIVE] if len(parsed) == _SIX else None
     minute, hour, day, month, weekday = parsed[:_FIVE]
@@ -142,6 +147,17 @@ def _split(expression: str) -> list[str]:
         message = f"unknown name {shorten(text)}; cron has {', '.join(sorted(_ALIASES))}"
         raise InvalidTriggerError(message)
     return _ALIASES.get(text, text).split()
+
+
+def _without_question_marks(texts: list[str]) -> list[str]:
+    """Return the fields with ``*`` for each day field that is ``?``, so that equal rules are equal.
+
+    Quartz, EventBridge, Cronos and robfig/cron read ``?`` as any value. Like croniter, this allows
+    it in a day field only, and only alone.
+    """
+    return [
+        "*" if text == "?" and place in _DAY_FIELDS else text for place, text in enumerate(texts)
+    ]
 
 
 def _too_long(expression: str, *, limit: int) -> InvalidTriggerError:

@@ -88,7 +88,7 @@ REFUSED = [
     ("0 0 w * *", "day of month", "follows one day"),
     ("0 0 15w-20 * *", "day of month", "takes no range"),
     ("0 0 lw/2 * *", "day of month", "takes no range"),
-    ("0 0 ? * *", "day of month", "write *"),
+    ("0 0 1 ? *", "month", "write *"),
     ("0 0 l/3 * *", "day of month", "stands alone"),
     ("0 0 1-l * *", "day of month", "stands alone"),
     ("0 0 l-0 * *", "day of month", "L-1 to L-30"),

@@ -4,15 +4,20 @@ An instant is written ``2024-01-15`` or ``2024-01-15 09:00`` and lies in UTC; da
 source needs it.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from croniter import croniter
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron
 from celery_dynbeat.triggers.cron_fields import parse_fields
+
+MICROSECOND = timedelta(microseconds=1)
+# croniter begins to count the step again at the end of the week, and has L5 for 5L.
+OTHER_IN_CRONITER = ("sat-tue/2", "5L")
 
 # crontab(5) of Vixie's cron and of Debian's: the example file, the note on the two day fields, and
 # the forms that the text explains. From 1 January 2026, a Thursday.
@@ -109,6 +114,93 @@ QUARTZ = [
     ("15 10 L-1W * *", "2010-10-01", "2010-10-29 10:15"),
     ("43 9 * * 5L", "2026-01-01", "2026-01-30 09:43"),
 ]
+# Published cases with ``?``: an instant to look from, which counts, and the fire time.
+# Cronos: tests/Cronos.Tests/CronExpressionFacts.cs (GetNextOccurrence_ReturnsCorrectDate, and the
+# same for five fields). It puts the seconds first and takes ``?`` in any field: the seconds were
+# moved to the end, and cases with ``?`` in another field than those of days stand in REFUSED.
+_SATURDAY_TO_TUESDAY = [
+    ("2016-12-10", "2016-12-10"),
+    ("2016-12-11", "2016-12-11"),
+    ("2016-12-12", "2016-12-12"),
+    ("2016-12-13", "2016-12-13"),
+    ("2016-12-14", "2016-12-17"),
+]
+_EVERY_SECOND_OF_THEM = [
+    ("2016-12-10", "2016-12-10"),
+    ("2016-12-11", "2016-12-12"),
+    ("2016-12-12", "2016-12-12"),
+    ("2016-12-13", "2016-12-17"),
+]
+_ROUND_THE_MINUTE = [
+    ("55-5", "17:35:42", "17:35:55"),
+    ("55-5", "17:35:57", "17:35:57"),
+    ("55-5", "17:35:59", "17:35:59"),
+    ("55-5", "17:36:00", "17:36:00"),
+    ("55-5", "17:36:05", "17:36:05"),
+    ("55-5", "17:36:06", "17:36:55"),
+    ("57-5/3", "17:36:06", "17:36:57"),
+    ("57-5/3", "17:36:58", "17:37:00"),
+    ("57-5/3", "17:37:01", "17:37:03"),
+    ("57-5/3", "17:37:04", "17:37:57"),
+    ("59-58", "17:37:04", "17:37:04"),
+    ("59-58", "17:37:58", "17:37:58"),
+    ("59-58", "17:37:59", "17:37:59"),
+    ("59-58", "17:38:00", "17:38:00"),
+]
+CRONOS = [
+    *[
+        (f"* * * * ? {seconds}", f"2016-12-09 {earlier}", f"2016-12-09 {later}")
+        for seconds, earlier, later in _ROUND_THE_MINUTE
+    ],
+    *[
+        (f"* * ? * {days}{seconds}", *case)
+        for seconds in (" *", "")
+        for days, cases in (
+            ("thu-sun", [("2016-12-09", "2016-12-09")]),
+            ("sat-tue", _SATURDAY_TO_TUESDAY),
+            ("sat-tue/2", _EVERY_SECOND_OF_THEM),
+        )
+        for case in cases
+    ],
+    *[
+        (f"{expression}{seconds}", *case)
+        for seconds in (" *", "")
+        for expression, *case in (
+            ("* * ? 11 *", "2016-10-09", "2016-11-01"),
+            ("* * * * ?", "2016-12-09 16:46", "2016-12-09 16:46"),
+            ("* * ? * *", "2016-03-09 16:46", "2016-03-09 16:46"),
+            ("* * * * ?", "2016-12-30 16:46", "2016-12-30 16:46"),
+            ("* * ? * *", "2016-12-09 02:46", "2016-12-09 02:46"),
+            ("* * * * ?", "2016-12-09 16:09", "2016-12-09 16:09"),
+            ("* * ? * *", "2099-12-09 16:46", "2099-12-09 16:46"),
+        )
+    ],
+]
+# robfig/cron: spec_test.go (TestActivation, TestNext), version 2 with the seconds first; its
+# unsatisfiable ones stand in REFUSED.
+ROBFIG = [
+    ("30 08 ? Jul Sun 0", "2012-07-15 08:30", "2012-07-15 08:30"),
+    ("30 08 15 Jul ? 0", "2012-07-15 08:30", "2012-07-15 08:30"),
+    ("30 08 ? Jul Sun 0", "2012-07-16 08:30", "2012-07-22 08:30"),
+    ("30 08 15 Jul ? 0", "2012-07-16 08:30", "2013-07-15 08:30"),
+    ("30 08 ? Jul Sun", "2012-07-15 08:30", "2012-07-15 08:30"),
+    ("30 08 15 Jul ?", "2012-07-15 08:30", "2012-07-15 08:30"),
+    ("0 0 9 Apr-Oct ? 0", "2012-07-09 23:35", "2012-08-09"),
+    ("0 0 29 Feb ? 0", "2012-07-09 23:35", "2016-02-29"),
+    ("30 1 04 Nov ? 0", "2012-11-04", "2012-11-04 01:30"),
+]
+# Amazon EventBridge: the examples of its reference of cron expressions, without the year. What
+# they mean is said in words there; days of the week count from 1 there, and were changed to ours.
+EVENTBRIDGE = [
+    ("0 10 * * ?", "2026-01-01 10:01", "2026-01-02 10:00"),
+    ("15 12 * * ?", "2026-01-01", "2026-01-01 12:15"),
+    ("0 18 ? * MON-FRI", "2026-01-02 18:01", "2026-01-05 18:00"),
+    ("0 8 1 * ?", "2026-01-01 08:01", "2026-02-01 08:00"),
+    ("0/15 * * * ?", "2026-01-01 23:46", "2026-01-02"),
+    ("0/10 * ? * MON-FRI", "2026-01-02 23:51", "2026-01-05"),
+    ("0/5 8-17 ? * MON-FRI", "2026-01-02 17:56", "2026-01-05 08:00"),
+    ("15 10 ? * 5L", "2022-09-01", "2022-09-30 10:15"),
+]
 # Celery's t/unit/app/test_schedules.py (test_crontab_remaining_estimate, test_crontab_is_due): the
 # keywords of crontab() as an expression. Both days must match.
 CELERY = [
@@ -176,6 +268,11 @@ REFUSED = [
     *("* * LL * *", "* * LWX * *", "* * 1-LL * *", "2/ * * * *", "1##1 * * * *", "\u00b9 * * * *"),
     *("60 * * * *", "0-100 * * * *", "* 24 * * *", "* 0-30 * * *", "* * * * fooday-barday"),
     *("* * * * 12", "* * 0 * *", "* * 0-10 * *", "* * 31,32 * *", "* * * 0-5 *", "* * * 12,13 *"),
+    # croniter 7 refuses ? in other fields and beside other items, Quartz the latter; Cronos takes
+    # the first of them. The last two of robfig/cron never fire.
+    *("? ? ? ? ? ?", "? * * * *", "0 ? * * *", "0 0 1 ? *", "0 0 * * * ?", "0 0 12 ? * MON"),
+    *("0 0 ?/5 * *", "0 0 1,? * *", "0 0 ?,1 * 1", "0 0 ?-5 * *", "0 0 * * ?#2", "0 0 ?W * *"),
+    *("0 0 ?? * *", "0 0 L-? * *", "0 0 H(?-5) * *", "0 0 30 Feb ?", "0 0 31 Apr ?"),
 ]
 # (expression, what the others do, what we do from 1 November 2024)
 DIFFERENT = [
@@ -233,6 +330,43 @@ def test_an_expression_fires_when_its_source_says(case):
 
     for earlier, later in pairwise(case[1:]):
         assert trigger.next_after(instant(earlier)) == instant(later)
+
+
+@pytest.mark.parametrize("case", [*CRONOS, *ROBFIG, *EVENTBRIDGE], ids=" ; ".join)
+def test_a_question_mark_is_read_as_its_source_reads_it(case):
+    expression, earlier, later = case
+    before, fire_time = instant(earlier) - MICROSECOND, instant(later)
+
+    assert Cron(expression).next_after(before) == fire_time
+    assert Cron(expression, day_or=False).next_after(before) == fire_time
+    if not any(item in expression for item in OTHER_IN_CRONITER):
+        assert croniter(expression, before.replace(microsecond=0)).get_next(datetime) == fire_time
+
+
+@pytest.mark.parametrize(
+    ("asked", "plain"),
+    [
+        ("0 9 ? * mon", "0 9 * * mon"),
+        ("0 9 15 * ?", "0 9 15 * *"),
+        ("0 9 ? * ?", "0 9 * * *"),
+        ("H H ? * 5L", "h h * * 5l"),
+        (" 0  9 ?\t* mon 30", "0 9 * * mon 30"),
+    ],
+)
+def test_a_question_mark_is_a_star_in_the_normal_form(asked, plain):
+    assert Cron(asked) == Cron(plain)
+    assert Cron(asked).spec == plain
+
+
+@pytest.mark.parametrize(
+    ("expression", "field"),
+    [("0 0 12 ? * MON", "month"), ("? 0 * * *", "minute"), ("0 0 1,? * *", "day of month")],
+)
+def test_a_question_mark_elsewhere_is_refused_with_the_rule(expression, field):
+    with pytest.raises(InvalidTriggerError, match="stands alone in a day field") as refusal:
+        Cron(expression)
+
+    assert refusal.value.field == field
 
 
 @pytest.mark.parametrize("case", [*CRONITER_DAY_AND, *CELERY, *JENKINS], ids=" ; ".join)
