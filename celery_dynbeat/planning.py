@@ -190,7 +190,7 @@ def _all(rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: i
         skip = _skip(rule, fire_at, min(oldest - TICK, until), _too_old(rule))
         first = rule.trigger.next_after(oldest - TICK)
     send = tuple(_fire_times(rule, first, until, limit))
-    full = len(send) == limit
+    full = len(send) == limit or (send and not rule.trigger.affords_more)
     return send, skip, send[-1] if full else until
 
 
@@ -205,6 +205,9 @@ def _fire_times(
         if fire_at is None or fire_at > until:
             return
         yield fire_at
+        if not rule.trigger.affords_more:
+            # What is left stays due for the next pass, as beyond ``limit``.
+            return
         fire_at = following(rule, fire_at)
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.triggers import Once, Trigger, parse_trigger
+from celery_dynbeat.triggers.budget import PLAN, Budget
+from celery_dynbeat.triggers.metered import Metered
 
 
 class Rule(NamedTuple):
@@ -83,6 +85,17 @@ def key_for(owner: str, name: str) -> str:
     """Return what names a schedule for all that is picked by hash."""
     # A name cannot hold a line break, so no two schedules share a key.
     return f"{owner}\n{name}"
+
+
+def metered(rule: Rule, *, steps: int = PLAN) -> Rule:
+    """Return ``rule`` with one budget for all that is asked about its trigger from here on.
+
+    Raises InvalidTriggerError, at a question, when the budget is spent. Triggers whose questions
+    cost the same each time stay as they are.
+    """
+    if not rule.trigger.metered:
+        return rule
+    return rule._replace(trigger=Metered(rule.trigger, Budget(steps)))
 
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:

@@ -19,13 +19,15 @@ from celery_dynbeat import allowed_tasks
 from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.client.context import Context
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import OwnerLimitError
-from celery_dynbeat.rules import RuleColumns
+from celery_dynbeat.errors import InvalidTriggerError, OwnerLimitError
+from celery_dynbeat.rules import Rule, RuleColumns, metered
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
 from celery_dynbeat.triggers.base import SAMPLE
+from celery_dynbeat.triggers.budget import PLAN
 from celery_dynbeat.triggers.cron_fields import parse_fields
+from celery_dynbeat.triggers.metered import check_preparation
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
 #: No clock of the tz database goes forward by more from 2026 on (Antarctica/Troll).
@@ -46,12 +48,35 @@ def check(
     """
     task = values.get("task", row.task)
     allowed_tasks.check(context.settings, owner=row.owner, task=task)
-    if trigger is None or _keeps(trigger, context.settings.min_interval):
+    if trigger is None:
+        return
+    keeps = _keeps(trigger, context.settings.min_interval)
+    if keeps and not trigger.metered:
         return
     seen = {name: values.get(name, getattr(row, name)) for name in RuleColumns.__annotations__}
     rule = context.rule(cast("RuleColumns", SimpleNamespace(**seen)))
     after = now if rule.start_at is None else max(now, rule.start_at)
-    _check_interval(context.settings, rule.trigger, given=trigger, after=after)
+    if trigger.metered:
+        _check_cost(rule, given=trigger, after=after)
+    if not keeps:
+        _check_interval(context.settings, rule.trigger, given=trigger, after=after)
+
+
+def _check_cost(rule: Rule, *, given: Trigger, after: datetime) -> None:
+    """Raise InvalidScheduleError when planning ``rule`` takes too many steps.
+
+    The two searches of a plan, for the fire time and for the one behind it, may take half of what
+    beat gives to a plan: other fire times may take more than these.
+    """
+    try:
+        # Counted from the anchor of the schedule, the rules in it may take longer.
+        check_preparation(rule.trigger, rule.trigger.preparation)
+        trigger = metered(rule, steps=PLAN // 2).trigger
+        fire_at = trigger.next_after(after)
+        if fire_at is not None:
+            trigger.next_after(fire_at)
+    except InvalidTriggerError as error:
+        raise refuse("trigger", given, str(error)) from error
 
 
 def take_turn(context: Context, session: Session, owner: str) -> None:

@@ -8,20 +8,19 @@ from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import SAMPLE, Trigger, shorten, utc
+from celery_dynbeat.triggers.budget import SEARCH, Budget
 from celery_dynbeat.triggers.composite import (
     Composite,
     ReadPart,
     distinct,
     dump,
-    latest_of,
     load,
     part_json,
     phrase_of,
     read_parts,
     rebuilt,
-    walk_of,
 )
-from celery_dynbeat.triggers.walks import Effort, UnionWalk, Walk, fire_times
+from celery_dynbeat.triggers.walks import UnionWalk, Walk, fire_times
 
 _FEWEST, _MOST = 2, 20
 # The distance between the fire times of one part shows in so many of them.
@@ -57,6 +56,7 @@ class AnyOf(Composite):
             raise InvalidTriggerError(message, field="triggers")
         object.__setattr__(self, "triggers", different)
         self.check_size()
+        self.check_preparation()
 
     def __repr__(self) -> str:
         return f"AnyOf({', '.join(map(repr, self.triggers))})"
@@ -71,13 +71,13 @@ class AnyOf(Composite):
         """Return the triggers as a list in JSON."""
         return dump([part_json(trigger) for trigger in self.triggers])
 
-    def walk(self, effort: Effort) -> Walk:
+    def walk(self, budget: Budget) -> Walk:
         """Return the fire times of all of them."""
-        return UnionWalk(walk_of(trigger, effort) for trigger in self.triggers)
+        return UnionWalk(trigger.walk(budget) for trigger in self.triggers)
 
-    def latest_of(self, effort: Effort, *, after: datetime, until: datetime) -> datetime | None:
+    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time of any of them in ``(after, until]``."""
-        newest = (latest_of(part, effort, after=after, until=until) for part in self.triggers)
+        newest = (part.latest_within(budget, after=after, until=until) for part in self.triggers)
         return max((each for each in newest if each is not None), default=None)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
@@ -88,7 +88,7 @@ class AnyOf(Composite):
         after = utc(after, field="after")
         share = max(sample // len(self.triggers), _LEAST_SAMPLE)
         own = (part.shortest_interval(after=after, sample=share) for part in self.triggers)
-        found = pairwise(islice(fire_times(self.walk(Effort()), after), sample))
+        found = pairwise(islice(fire_times(self.walk(Budget(SEARCH)), after), sample))
         distances = [*own, *(later - earlier for earlier, later in found)]
         return min((each for each in distances if each is not None), default=None)
 

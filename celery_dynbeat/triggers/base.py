@@ -1,14 +1,19 @@
 """What every trigger can do: the interface, and the parts that follow from ``next_after`` alone."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
 
 from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers.budget import LOOKUP, Budget
+from celery_dynbeat.triggers.walks import LeafWalk, Walk
 
+_Next = Callable[[datetime], datetime | None]
 #: How many of the next fire times tell how densely a trigger fires.
 SAMPLE = 200
+#: A look back from the end of a span takes as long as so many ahead.
+LOOKS_BACK = 4
 #: The characters of a value that an error message shows: one line of a terminal.
 _SHOWN = 80
 
@@ -24,6 +29,8 @@ class Trigger(ABC):
     kind: ClassVar[str]
     #: Whether counting costs little however many fire times there are.
     counts_fast: ClassVar[bool] = False
+    #: Whether one question may take thousands of steps, so that beat counts them.
+    metered: ClassVar[bool] = False
 
     @property
     def timezone(self) -> str | None:
@@ -42,6 +49,30 @@ class Trigger(ABC):
         Raises ``InvalidTriggerError`` when ``instant`` is naive.
         """
 
+    def next_within(self, instant: datetime, budget: Budget) -> datetime | None:
+        """Return ``next_after(instant)``, paid for from ``budget``; may raise ``SpentError``."""
+        budget.spend(LOOKUP)
+        return self.next_after(instant)
+
+    def walk(self, budget: Budget) -> Walk:
+        """Return its fire times in order, each paid for from ``budget``."""
+        return LeafWalk(self, budget)
+
+    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
+        """Return ``latest_until``, paid for from ``budget``; may raise ``SpentError``."""
+        budget.spend(LOOKS_BACK * LOOKUP)
+        return self.latest_until(after=after, until=until)
+
+    @property
+    def affords_more(self) -> bool:
+        """Whether there are steps left for more than has to be asked."""
+        return True
+
+    @property
+    def preparation(self) -> int:
+        """Return the steps that it takes to prepare the rule, before the first question."""
+        return 0
+
     @abstractmethod
     def phrase(self) -> str:
         """Say the rule in words that can stand within a sentence."""
@@ -58,19 +89,7 @@ class Trigger(ABC):
         the logarithm of the span.
         """
         after, until = utc(after, field="after"), utc(until, field="until")
-        window = _newest_window(self, after=after, until=until)
-        if window is None:
-            return None
-        latest, barren_from = window
-        # (barren_from, until] holds no fire time; [latest, barren_from] shrinks by half.
-        while _at_most(self.next_after(latest), until) is not None:
-            middle = latest + (barren_from - latest) / 2
-            later = _at_most(self.next_after(middle), until)
-            if later is None:
-                barren_from = middle
-            else:
-                latest = later
-        return latest
+        return latest_by(self.next_after, after=after, until=until)
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Count the fire times in ``(after, until]``, at most up to ``limit``."""
@@ -198,8 +217,25 @@ def _pieces(value: object) -> Iterator[str]:
         yield repr(value)
 
 
+def latest_by(next_after: _Next, *, after: datetime, until: datetime) -> datetime | None:
+    """Return the newest fire time in ``(after, until]`` by calls of ``next_after``."""
+    window = _newest_window(next_after, after=after, until=until)
+    if window is None:
+        return None
+    latest, barren_from = window
+    # (barren_from, until] holds no fire time; [latest, barren_from] shrinks by half.
+    while _at_most(next_after(latest), until) is not None:
+        middle = latest + (barren_from - latest) / 2
+        later = _at_most(next_after(middle), until)
+        if later is None:
+            barren_from = middle
+        else:
+            latest = later
+    return latest
+
+
 def _newest_window(
-    trigger: Trigger, *, after: datetime, until: datetime
+    next_after: _Next, *, after: datetime, until: datetime
 ) -> tuple[datetime, datetime] | None:
     """Return a fire time in ``(after, until]`` and an instant after which there are no more.
 
@@ -208,7 +244,7 @@ def _newest_window(
     step, barren_from = timedelta(seconds=1), until
     while after < barren_from:
         start = until - step if until - after > step else after
-        fire_time = _at_most(trigger.next_after(start), until)
+        fire_time = _at_most(next_after(start), until)
         if fire_time is not None:
             return fire_time, barren_from
         barren_from, step = start, step * 8

@@ -9,21 +9,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from itertools import islice, takewhile
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, shorten, utc
+from celery_dynbeat.triggers.base import Trigger, shorten
+from celery_dynbeat.triggers.budget import SEARCH, Budget, SpentError
 from celery_dynbeat.triggers.lengths import MAX_COMPOSITE
-from celery_dynbeat.triggers.walks import (
-    MOST,
-    Effort,
-    LeafWalk,
-    SpentError,
-    Walk,
-    fire_times,
-    latest_of_leaf,
-)
+from celery_dynbeat.triggers.metered import Metered, check_preparation, too_costly
+from celery_dynbeat.triggers.walks import Walk
 
 #: How many are nested at most: AnyOf of exclusions from AnyOf.
 MAX_DEPTH = 3
@@ -40,11 +33,13 @@ ReadPart = Callable[[Mapping[str, object]], Trigger]
 class Composite(Trigger):
     """A trigger made of others. What is said to it about anchors and keys, it passes on.
 
-    A question that takes too many lookups raises ``InvalidTriggerError``; the same question does so
+    A question that takes too many steps raises ``InvalidTriggerError``; the same question does so
     each time.
     """
 
     __slots__ = ()
+
+    metered: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -56,38 +51,38 @@ class Composite(Trigger):
         """Return this trigger made of ``change(part)`` for each part, to be evaluated."""
 
     @abstractmethod
-    def walk(self, effort: Effort) -> Walk:
-        """Return its fire times, each paid for from ``effort``."""
+    def walk(self, budget: Budget) -> Walk:
+        """Return its fire times, each paid for from ``budget``."""
 
     @abstractmethod
-    def latest_of(self, effort: Effort, *, after: datetime, until: datetime) -> datetime | None:
-        """Return the newest fire time in ``(after, until]``, paid for from ``effort``."""
+    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``, paid for from ``budget``."""
+
+    @property
+    def preparation(self) -> int:
+        """Return the steps to prepare the recurrence rules in it."""
+        return sum(part.preparation for part in self.parts)
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``."""
-        instant = utc(instant, field="instant")
-        try:
-            return self.walk(Effort()).after(instant)
-        except SpentError:
-            raise self._too_costly() from None
+        return Metered(self, Budget(SEARCH)).next_after(instant)
+
+    def next_within(self, instant: datetime, budget: Budget) -> datetime | None:
+        """Return ``next_after(instant)``, paid for from ``budget``."""
+        return self.walk(budget).after(instant)
 
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time in ``(after, until]``, or None when there is none."""
-        after, until = utc(after, field="after"), utc(until, field="until")
-        try:
-            return self.latest_of(Effort(2 * MOST), after=after, until=until)
-        except SpentError:
-            raise self._too_costly() from None
+        return Metered(self, Budget(2 * SEARCH)).latest_until(after=after, until=until)
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Count the fire times in ``(after, until]``, at most up to ``limit``.
 
-        It may stop earlier where that takes too many lookups: there are at least so many.
+        It may stop earlier where that takes too many steps: there are at least so many.
         """
-        after, until = utc(after, field="after"), utc(until, field="until")
-        found = fire_times(self.walk(Effort(2 * MOST)), after)
-        inside = takewhile(lambda fire_time: fire_time <= until, found)
-        return sum(1 for _ in islice(inside, max(limit, 0)))
+        # It takes half of them.
+        metered = Metered(self, Budget(4 * SEARCH))
+        return metered.count_until(after=after, until=until, limit=limit)
 
     def check_fires(self) -> None:
         """Raise ``InvalidTriggerError`` if this, or an exclusion in it, has no fire time at all.
@@ -96,15 +91,15 @@ class Composite(Trigger):
         """
         if self.hashed_by("") is not self:
             return
-        effort = Effort()
+        budget = Budget(SEARCH)
         try:
             for part in (self, *self.parts):
-                if isinstance(part, Composite) and part.walk(effort).after(_PROBE) is None:
+                if isinstance(part, Composite) and part.walk(budget).after(_PROBE) is None:
                     rule = "it has no fire time left; exclude fewer days, or leave it out"
                     message = f"{part.kind} {shorten(part.spec)}: {rule}"
                     raise InvalidTriggerError(message, field="excluded")
         except SpentError:
-            raise self._too_costly() from None
+            raise too_costly(self, budget, what="to find its first fire time") from None
 
     def anchored_at(self, instant: datetime) -> Trigger:
         """Return this trigger with parts that count from ``instant`` where they need an anchor."""
@@ -135,26 +130,9 @@ class Composite(Trigger):
             )
             raise InvalidTriggerError(message, field="spec")
 
-    def _too_costly(self) -> InvalidTriggerError:
-        rule = (
-            f"too costly, a fire time takes more than {MOST} lookups: exclude fewer days, combine"
-            " fewer triggers, or make several schedules"
-        )
-        return InvalidTriggerError(f"{self.kind} {shorten(self.spec)}: {rule}", field="spec")
-
-
-def walk_of(trigger: Trigger, effort: Effort) -> Walk:
-    """Return the fire times of any trigger, each paid for from ``effort``."""
-    return trigger.walk(effort) if isinstance(trigger, Composite) else LeafWalk(trigger, effort)
-
-
-def latest_of(
-    trigger: Trigger, effort: Effort, *, after: datetime, until: datetime
-) -> datetime | None:
-    """Return the newest fire time of any trigger in ``(after, until]``."""
-    if isinstance(trigger, Composite):
-        return trigger.latest_of(effort, after=after, until=until)
-    return latest_of_leaf(trigger, effort, after=after, until=until)
+    def check_preparation(self) -> None:
+        """Raise ``InvalidTriggerError`` if the rules in this trigger take too long to prepare."""
+        check_preparation(self, self.preparation)
 
 
 def phrase_of(part: Trigger) -> str:
@@ -206,11 +184,20 @@ def load(spec: str, *, example: str) -> object:
 
 
 def read_parts(value: object, *, read: ReadPart, timezone: str | None) -> tuple[Trigger, ...]:
-    """Read a list of parts; those that say nothing of a zone are in ``timezone``."""
+    """Read a list of parts; those that say nothing of a zone are in ``timezone``.
+
+    Reading ends with the part that takes too many steps to prepare, those before it included.
+    """
     if not isinstance(value, list):
         message = f"{shorten(value)} must be a list of triggers in JSON"
         raise InvalidTriggerError(message, field="spec")
-    return tuple(read_part(item, read=read, timezone=timezone) for item in value)
+    parts, steps = list[Trigger](), 0
+    for item in value:
+        part = read_part(item, read=read, timezone=timezone)
+        steps += part.preparation
+        check_preparation(part, steps)
+        parts.append(part)
+    return tuple(parts)
 
 
 def read_part(value: object, *, read: ReadPart, timezone: str | None) -> Trigger:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from celery_dynbeat.errors import InvalidTriggerError
 from celery_dynbeat.triggers.any_of import AnyOf
 from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, shorten
+from celery_dynbeat.triggers.budget import Budget
 from celery_dynbeat.triggers.composite import (
     Composite,
     ReadPart,
@@ -22,7 +23,7 @@ from celery_dynbeat.triggers.composite import (
     rebuilt,
 )
 from celery_dynbeat.triggers.open_days import OpenDays, latest_open
-from celery_dynbeat.triggers.walks import Effort, Walk
+from celery_dynbeat.triggers.walks import Walk
 from celery_dynbeat.triggers.zones import lookup
 
 _MOST_DATES, _MOST_TRIGGERS, _MOST_LISTED = 366, 10, 5
@@ -79,6 +80,7 @@ class Excluding(Composite):
         object.__setattr__(self, "triggers", excluded)
         object.__setattr__(self, "timezone", zone)
         self.check_size()
+        self.check_preparation()
 
     def __repr__(self) -> str:
         what = ", ".join(map(repr, (*self.dates, *self.triggers)))
@@ -99,13 +101,13 @@ class Excluding(Composite):
             data["triggers"] = [part_json(trigger) for trigger in self.triggers]
         return dump(data)
 
-    def walk(self, effort: Effort) -> Walk:
+    def walk(self, budget: Budget) -> Walk:
         """Return the fire times of the trigger that no excluded day holds."""
-        return OpenDays(self, effort)
+        return OpenDays(self, budget)
 
-    def latest_of(self, effort: Effort, *, after: datetime, until: datetime) -> datetime | None:
+    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time in ``(after, until]`` that no excluded day holds."""
-        return latest_open(self, effort, after=after, until=until)
+        return latest_open(self, budget, after=after, until=until)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return that of the trigger: whole days left out bring no fire times closer."""

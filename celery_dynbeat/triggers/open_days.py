@@ -13,9 +13,9 @@ from itertools import islice, takewhile
 from typing import Protocol
 
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.composite import latest_of, walk_of
+from celery_dynbeat.triggers.budget import SEARCH, Budget
 from celery_dynbeat.triggers.every_steps import EARLIEST, LATEST, day_around
-from celery_dynbeat.triggers.walks import BEGINNING, MOST, Effort, LeafWalk
+from celery_dynbeat.triggers.walks import BEGINNING, LeafWalk
 from celery_dynbeat.triggers.zones import lookup
 
 #: Of a daily trigger, more than two years.
@@ -32,7 +32,7 @@ class Exclusion(Protocol):
 
     @property
     def trigger(self) -> Trigger:
-        """The trigger that fires."""
+        """The trigger that fires, possibly made of others."""
 
     @property
     def dates(self) -> tuple[date, ...]:
@@ -58,12 +58,12 @@ class _Day:
 class OpenDays:
     """The fire times on days that are not excluded, in order."""
 
-    def __init__(self, rule: Exclusion, effort: Effort) -> None:
-        self._rule, self._effort = rule, effort
+    def __init__(self, rule: Exclusion, budget: Budget) -> None:
+        self._rule, self._budget = rule, budget
         self._dates = frozenset(rule.dates)
         self._zone = lookup(rule.timezone or "UTC")
-        self._fires = walk_of(rule.trigger, effort)
-        self._excluded = [LeafWalk(trigger, effort) for trigger in rule.triggers]
+        self._fires = rule.trigger.walk(budget)
+        self._excluded = [LeafWalk(trigger, budget) for trigger in rule.triggers]
         self._upcoming: datetime | None = BEGINNING
         self._open_until = EARLIEST
 
@@ -80,8 +80,8 @@ class OpenDays:
         if fire_time >= self._open_until:
             day = self._day_of(fire_time)
             if not day.open:
-                found, price = _first_open(self._rule, day.end)
-                self._effort.spend(price)
+                found, steps = _first_open(self._rule, day.end)
+                self._budget.spend_once((self._rule, day.end), steps)
                 return found
             self._open_until = day.end
         return fire_time
@@ -105,7 +105,7 @@ class OpenDays:
 
 
 def latest_open(
-    rule: Exclusion, effort: Effort, *, after: datetime, until: datetime
+    rule: Exclusion, budget: Budget, *, after: datetime, until: datetime
 ) -> datetime | None:
     """Return the newest fire time in ``(after, until]`` that no excluded day holds.
 
@@ -116,30 +116,30 @@ def latest_open(
     step, excluded = _DAY, 0
     while after < until and excluded <= MOST_DAYS:
         start = after if until - after <= step else until - step
-        days = _days_within(rule, effort, start, until)
+        days = _days_within(rule, budget, start, until)
         newest = next((day for day in reversed(days) if day.open), None)
         if newest is not None:
             first, last = max(newest.start - _MICROSECOND, start), newest.end - _MICROSECOND
-            found = latest_of(rule.trigger, effort, after=first, until=min(last, until))
+            found = rule.trigger.latest_within(budget, after=first, until=min(last, until))
             return found or newest.fire_time
         until, step, excluded = start, step * 2, excluded + len(days)
     return None
 
 
-def _days_within(rule: Exclusion, effort: Effort, after: datetime, until: datetime) -> list[_Day]:
-    days = OpenDays(rule, effort).days(after)
+def _days_within(rule: Exclusion, budget: Budget, after: datetime, until: datetime) -> list[_Day]:
+    days = OpenDays(rule, budget).days(after)
     return list(takewhile(lambda day: day.fire_time <= until, days))
 
 
 @lru_cache(maxsize=8192)
 def _first_open(rule: Exclusion, end: datetime) -> tuple[datetime | None, int]:
-    """Return the first fire time from ``end`` on, the end of an excluded day, and its price."""
-    effort = Effort()
+    """Return the first fire time from ``end`` on, the end of an excluded day, and its steps."""
+    budget = Budget(SEARCH)
     found = None
-    for day in islice(OpenDays(rule, effort).days(end - _MICROSECOND), MOST_DAYS):
+    for day in islice(OpenDays(rule, budget).days(end - _MICROSECOND), MOST_DAYS):
         if day.fire_time > end + LONGEST:
             break
         if day.open:
             found = day.fire_time
             break
-    return found, MOST - effort.left
+    return found, budget.spent

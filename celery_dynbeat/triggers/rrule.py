@@ -1,14 +1,23 @@
 """RRule: fire times by a recurrence rule of RFC 5545, the language of calendars."""
 
-import math
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache, partial
+from itertools import islice, pairwise
 from typing import ClassVar
 
-from celery_dynbeat.triggers.base import Trigger, require_text, utc
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, latest_by, require_text, utc
+from celery_dynbeat.triggers.budget import (
+    LOOKUP,
+    PREPARATION,
+    SEARCH,
+    Budget,
+    SpentError,
+    unlimited,
+)
 from celery_dynbeat.triggers.lengths import MAX_RRULE
 from celery_dynbeat.triggers.rrule_days import day_filter, days_of
 from celery_dynbeat.triggers.rrule_instants import readings
@@ -21,17 +30,20 @@ from celery_dynbeat.triggers.rrule_text import (
     instant_of,
     parse_recurrence,
 )
-from celery_dynbeat.triggers.rrule_walls import Steps, Walls
+from celery_dynbeat.triggers.rrule_walls import Walls
 from celery_dynbeat.triggers.rrule_words import describe_recurrence
+from celery_dynbeat.triggers.walks import fire_times
 from celery_dynbeat.triggers.zones import lookup
 
 _EARLIEST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 _NO_EARLIER = datetime(FIRST_YEAR, 1, 1)  # noqa: DTZ001 - a time of the wall clock
-#: Years, periods and days that the rules of a text may take to be counted through, in sum.
-_MOST_STEPS = 50_000
+#: The steps to make one rule ready for its first question.
+_RULE = 80
+#: Three rules are asked in the time of one lookup.
+_RULES_A_LOOKUP = 3
 #: More are listed by mistake; and each costs memory.
 _MOST_TIMES = 1440
-_Source = Callable[[datetime], datetime | None]
+_Source = Callable[[datetime, Budget], datetime | None]
 _EXAMPLE = "DTSTART;TZID=Europe/Berlin:20260105T090000\nRRULE:FREQ=WEEKLY;BYDAY=MO"
 
 
@@ -50,13 +62,14 @@ class RRule(Trigger):
     offset from before (02:30 fires at 03:30), one that it repeats fires at its first occurrence.
 
     At most 4,000 characters, 20 rules, 1,440 times of day, ``COUNT=1000``, ``INTERVAL=1000000``,
-    years 1900 to 9899.
+    years 1900 to 9899, and 20,000 steps to count its rules through.
     Raises ``InvalidTriggerError``, whose ``field`` names the part: ``"dtstart"``, ``"freq"``,
     ``"byday"``, ``"until"``, ``"exdate"``, ``"timezone"``, ``"anchor"``, or ``"rrule"`` for the
     whole.
     """
 
     kind: ClassVar[str] = "rrule"
+    metered: ClassVar[bool] = True
 
     text: str
     timezone: str | None = field(default=None)
@@ -77,15 +90,40 @@ class RRule(Trigger):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 9899."""
+        return self.next_within(instant, unlimited())
+
+    def next_within(self, instant: datetime, budget: Budget) -> datetime | None:
+        """Return ``next_after(instant)``, paid for from ``budget``."""
         instant = max(utc(instant, field="instant"), _EARLIEST)
         if instant.year > LAST_YEAR:
             return None
         schedule = _schedule(self.text, self.timezone)
+        budget.spend(LOOKUP * (1 + len(schedule.recurrence.rules) // _RULES_A_LOOKUP))
         if schedule.recurrence.dtstart is None:
             placed = anchored(schedule.recurrence, instant).dtstart
             schedule = _schedule(self.text, self.timezone, placed)
         # Fire times fall on whole seconds.
-        return schedule.next_after(instant.replace(microsecond=0))
+        return schedule.next_after(instant.replace(microsecond=0), budget)
+
+    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
+        """Return ``latest_until``, each of its searches paid for from ``budget``."""
+        after, until = utc(after, field="after"), utc(until, field="until")
+        next_after = partial(self.next_within, budget=budget)
+        return latest_by(next_after, after=after, until=until)
+
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
+        """Return the shortest distance between two of the next ``sample`` fire times.
+
+        Of fewer, where that takes too many steps: those lie far apart.
+        """
+        budget = Budget(SEARCH * sample // SAMPLE)
+        found = islice(fire_times(self.walk(budget), utc(after, field="after")), sample)
+        return min((later - earlier for earlier, later in pairwise(found)), default=None)
+
+    @property
+    def preparation(self) -> int:
+        """Return the steps to count its rules through, and to make each of them ready."""
+        return _preparation(self.text, self.timezone)
 
     def phrase(self) -> str:
         """Say the rule in words; one that has no sentence of its own is shown as it is."""
@@ -100,14 +138,14 @@ class RRule(Trigger):
 
         DTSTART is the next whole minute, the next second if the rule repeats by the second.
         """
-        recurrence = _schedule(self.text, self.timezone).recurrence
-        if recurrence.dtstart is not None:
+        # In the normal form it comes first. Beat asks for each run.
+        if self.text.startswith("DTSTART"):
             return self
         instant = utc(instant, field="anchor")
         if not FIRST_YEAR + 1 < instant.year < LAST_YEAR - 1:
             reason = f"the year must lie between {FIRST_YEAR + 1} and {LAST_YEAR - 1}"
             raise refused("anchor", format_moment(instant), reason)
-        placed = anchored(recurrence, instant)
+        placed = anchored(_schedule(self.text, self.timezone).recurrence, instant)
         return RRule(placed.text, timezone=placed.zone)
 
 
@@ -120,29 +158,55 @@ class _Schedule:
         self._zone = lookup(recurrence.zone or "UTC")
         self._rdates = sorted({instant_of(self._zone, date) for date in recurrence.rdates})
         self._exdates = {instant_of(self._zone, date) for date in recurrence.exdates}
-        self._steps = Steps(_MOST_STEPS)
         self._checked = False
 
     @cached_property
     def _rules(self) -> list[tuple[Rule, Walls]]:
+        # A rule that was accepted can be counted through.
+        return list(self._made(unlimited()))
+
+    def _made(self, budget: Budget) -> Iterator[tuple[Rule, Walls]]:
         # Without DTSTART any does, for what no DTSTART could mend.
         dtstart = self.recurrence.dtstart or _NO_EARLIER
-        return [(rule, Walls(rule, dtstart, self._steps)) for rule in self.recurrence.rules]
+        for rule in self.recurrence.rules:
+            try:
+                yield rule, Walls(rule, dtstart, budget)
+            except SpentError:
+                raise _too_long(rule) from None
+
+    @property
+    def preparation(self) -> int:
+        """Return the steps that it took, or would take, to make its rules ready."""
+        return sum(_RULE + walls.counting for _, walls in self._rules)
 
     def check(self) -> None:
         """Raise ``InvalidTriggerError`` for a rule that never fires."""
         if self._checked:
             return
-        self._steps.left = _MOST_STEPS
+        budget = Budget(PREPARATION)
         self._check_times()
         for rule in self.recurrence.rules:
             _check_days(rule, self.recurrence.dtstart)
+        self._rules = list(self._made(budget))
         for rule, walls in self._rules:
-            self._check_rule(rule, walls)
-        if self.recurrence.dtstart and self.next_after(_EARLIEST) is None:
+            try:
+                self._check_rule(rule, walls, budget)
+            except SpentError:
+                raise _too_long(rule) from None
+        self._check_fires(budget)
+        self._checked = True
+
+    def _check_fires(self, budget: Budget) -> None:
+        if self.recurrence.dtstart is None:
+            return
+        try:
+            found = self.next_after(_EARLIEST, budget)
+        except SpentError:
+            reason = f"{_too_many()} to find its first fire time; exclude fewer dates"
+            raise refused("rrule", self.text, reason) from None
+        if found is None:
             reason = "UNTIL and EXDATE leave nothing to fire; exclude less"
             raise refused("rrule", self.text, reason)
-        self._checked = True
 
     def _check_times(self) -> None:
         rules = self.recurrence.rules
@@ -152,42 +216,54 @@ class _Schedule:
             reason = f"{number} times a day; repeat by FREQ=MINUTELY or SECONDLY instead"
             raise refused("bysecond", ",".join(map(str, most.bysecond)), reason)
 
-    def _check_rule(self, rule: Rule, walls: Walls) -> None:
+    def _check_rule(self, rule: Rule, walls: Walls, budget: Budget) -> None:
         until, start = rule.until, self.recurrence.dtstart
         if start is None:
             return
         if until and instant_of(self._zone, until) < instant_of(self._zone, start):
             raise refused("until", format_moment(until), "lies before DTSTART; choose a later one")
-        if walls.first_from(_NO_EARLIER) is None:
+        if walls.first_from(_NO_EARLIER, budget) is None:
             reason = "never fires: DTSTART, INTERVAL, UNTIL and the BY parts never come together"
             raise refused("rrule", format_rule(rule), reason)
 
-    def next_after(self, instant: datetime) -> datetime | None:
+    def next_after(self, instant: datetime, budget: Budget) -> datetime | None:
         """Return the first fire time after an instant in whole seconds."""
         sources: list[_Source] = [self._rdate_after]
         sources += [partial(self._rule_after, *rule) for rule in self._rules]
-        # A rule that was accepted always has an answer, be it far away.
-        self._steps.left = math.inf
-        following = [source(instant) for source in sources]
+        following = [source(instant, budget) for source in sources]
         while True:
             found = min((each for each in following if each is not None), default=None)
             if found is None or found not in self._exdates:
                 return found
             following = [
-                source(found) if each == found else each
+                source(found, budget) if each == found else each
                 for source, each in zip(sources, following, strict=True)
             ]
 
-    def _rdate_after(self, instant: datetime) -> datetime | None:
+    def _rdate_after(self, instant: datetime, _: Budget) -> datetime | None:
         at = bisect_right(self._rdates, instant)
         return self._rdates[at] if at < len(self._rdates) else None
 
-    def _rule_after(self, rule: Rule, walls: Walls, instant: datetime) -> datetime | None:
-        found = min(readings(walls, self._zone, instant), default=None)
+    def _rule_after(
+        self, rule: Rule, walls: Walls, instant: datetime, budget: Budget
+    ) -> datetime | None:
+        found = min(readings(walls, self._zone, instant, budget), default=None)
         # A naive UNTIL is a wall time, and part of the walls.
         if found is not None and rule.until is not None and rule.until.tzinfo is not None:
             return found if found <= rule.until else None
         return found
+
+
+def _too_many() -> str:
+    return f"takes more than {PREPARATION} steps (years, periods and days looked at)"
+
+
+def _too_long(rule: Rule) -> InvalidTriggerError:
+    if rule.count is not None:
+        reason = f"{_too_many()} to count through; set UNTIL, or the schedule's max_runs"
+        return refused("count", format_rule(rule), reason)
+    reason = f"{_too_many()} to search; choose a shorter INTERVAL or fewer rules"
+    return refused("rrule", format_rule(rule), reason)
 
 
 def _check_days(rule: Rule, dtstart: datetime | None) -> None:
@@ -203,6 +279,11 @@ def _normal_form(text: str, timezone: str | None) -> tuple[str, str | None]:
         reason = f"its normal form is longer than {MAX_RRULE} characters; shorten it"
         raise refused("rrule", recurrence.text, reason)
     return recurrence.text, recurrence.zone
+
+
+@lru_cache(maxsize=8192)
+def _preparation(text: str, timezone: str | None) -> int:
+    return _schedule(text, timezone).preparation
 
 
 @lru_cache(maxsize=256)

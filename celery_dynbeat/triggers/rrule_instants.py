@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from celery_dynbeat.triggers.budget import Budget
 from celery_dynbeat.triggers.rrule_text import instant_of
 from celery_dynbeat.triggers.rrule_walls import Walls
 from celery_dynbeat.triggers.zones import first_instant, fold_at, offset_at, wall_at
@@ -13,7 +14,7 @@ _SECOND = timedelta(seconds=1)
 _LONGEST_GAP = timedelta(hours=25)
 
 
-def readings(walls: Walls, zone: ZoneInfo, instant: datetime) -> Iterator[datetime]:
+def readings(walls: Walls, zone: ZoneInfo, instant: datetime, budget: Budget) -> Iterator[datetime]:
     """Yield the fire times after ``instant`` that may be the first.
 
     Wall times follow each other as their instants do, except around a gap: those inside it are
@@ -26,14 +27,14 @@ def readings(walls: Walls, zone: ZoneInfo, instant: datetime) -> Iterator[dateti
     if gap:
         walls_from.append(shown - gap + _SECOND)
     for start in walls_from:
-        wall = walls.first_from(start)
+        wall = walls.first_from(start, budget)
         if wall is None:
             continue
         reading = instant_of(zone, wall)
         if reading > instant:
             yield reading
         change, exists = first_instant(zone, wall)
-        later = None if exists else walls.first_from(wall_at(zone, change))
+        later = None if exists else walls.first_from(wall_at(zone, change), budget)
         if later is not None and instant_of(zone, later) > instant:
             yield instant_of(zone, later)
 

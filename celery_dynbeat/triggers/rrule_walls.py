@@ -13,12 +13,15 @@ from array import array
 from calendar import isleap
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice, product
+from typing import NamedTuple
 
+from celery_dynbeat.triggers.budget import Budget
 from celery_dynbeat.triggers.rrule_bits import bit_set, bits, spans, stripes
+from celery_dynbeat.triggers.rrule_counts import COUNTS, Counted
 from celery_dynbeat.triggers.rrule_days import day_filter, days_of, first_day
-from celery_dynbeat.triggers.rrule_parts import Freq, Numbers, Rule, format_rule, refused
+from celery_dynbeat.triggers.rrule_parts import Freq, Numbers, Rule, refused
 from celery_dynbeat.triggers.rrule_phases import DAY, UNIT_SECONDS, phases, week_start
 from celery_dynbeat.triggers.rrule_text import LAST_YEAR
 
@@ -28,71 +31,77 @@ _END = DAY * first_day(LAST_YEAR + 1)
 _PERIODS_OF_ALL = {Freq.YEARLY: 400, Freq.MONTHLY: 4800, Freq.WEEKLY: 20871}
 # A stretch without wall times is worth remembering when walking it again would cost something.
 _LONG = 366 * DAY
+# To list so many days of a period, or to lay out so many units of a day, takes as long as a step.
+_DAYS_A_STEP, _UNITS_A_STEP = 16, 8192
 
 
-class Steps:
-    """How many more years, periods and days the rules of a text may look at."""
+class _Barren(NamedTuple):
+    """A stretch in which no wall time lies, to the one at its end; None: there is none at all.
 
-    def __init__(self, most: float) -> None:
-        self.left = most
+    ``steps`` are those of a search from its begin.
+    """
 
-    def take(self, rule: Rule) -> None:
-        """Take one; raise ``InvalidTriggerError`` for ``rule`` when none is left."""
-        self.left -= 1
-        if self.left >= 0:
-            return
-        if rule.count is not None:
-            reason = "takes too long to count through; set UNTIL, or the schedule's max_runs"
-            raise refused("count", format_rule(rule), reason)
-        reason = "takes too long to search; choose a shorter INTERVAL or fewer rules"
-        raise refused("rrule", format_rule(rule), reason)
+    begin: int
+    end: int | None
+    steps: int
 
 
 class Walls:
     """One rule from its DTSTART on. Building it counts COUNT through, where arithmetic cannot.
 
-    Raises ``InvalidTriggerError`` when BYSETPOS chooses nothing, or no steps are left.
+    Each year, period and day that is looked at is one step of a budget. Raises ``SpentError`` when
+    none is left, ``InvalidTriggerError`` when BYSETPOS chooses nothing.
     """
 
-    def __init__(self, rule: Rule, dtstart: datetime, steps: Steps) -> None:
-        self._rule, self._steps = rule, steps
+    def __init__(self, rule: Rule, dtstart: datetime, budget: Budget) -> None:
+        self._rule = rule
         self._start = _seconds(dtstart)
         self._unit = UNIT_SECONDS.get(rule.freq, DAY)
         self.days = days_of(day_filter(rule, dtstart))
+        # The seconds of a day are 11 KB of bits.
+        self._day_steps = 1 + DAY // self._unit // _UNITS_A_STEP
         self._times = _times(rule, dtstart)
         self._by_period = bool(rule.bysetpos) and rule.freq < Freq.DAILY
         if rule.bysetpos and not self._by_period:
             self._times = _at_positions(rule, self._times)
         self._phases = phases(rule, self._start, _units(rule))
         self._last = _END
-        self._last = self._last_wall()
-        # No wall time lies from the first to before the second; without a second, to the end.
-        self._barren: tuple[int, int | None] = (_END, None)
+        #: The steps that it took to count it through, now or when that was done.
+        self.counting = 0
+        self._last = self._last_wall(budget)
+        self._barren = _Barren(_END, None, 0)
 
-    def first_from(self, wall: datetime) -> datetime | None:
+    def first_from(self, wall: datetime, budget: Budget) -> datetime | None:
         """Return the first wall time of the rule at or after ``wall``."""
-        return _wall(self._first_from(max(_seconds(wall), self._start)))
+        return _wall(self._first_from(max(_seconds(wall), self._start), budget))
 
-    def _first_from(self, wall: int) -> int | None:
-        begin, found = self._barren
-        if wall < begin:
-            nearer = next(self._from(wall, before=begin), None)
-            found = found if nearer is None else nearer
-        elif found is not None and found < wall:
-            found = next(self._from(wall, before=_END), None)
+    def _first_from(self, wall: int, budget: Budget) -> int | None:
+        barren, before = self._barren, budget.spent
+        if wall < barren.begin:
+            found = next(self._from(wall, before=barren.begin, budget=budget), None)
+            if found is None:
+                budget.spend(barren.steps)
+                found = barren.end
+        elif barren.end is not None and barren.end < wall:
+            found = next(self._from(wall, before=_END, budget=budget), None)
+        else:
+            # As without this memory, so that a refusal does not depend on what was asked before.
+            budget.spend_once((self, barren.begin), barren.steps)
+            return barren.end
         if found is None or found - wall > _LONG:
-            self._barren = (wall, found)
+            self._barren = _Barren(wall, found, budget.spent - before)
+            budget.note((self, wall))
         return found
 
-    def _from(self, wall: int, *, before: int) -> Iterator[int]:
+    def _from(self, wall: int, *, before: int, budget: Budget) -> Iterator[int]:
         search = self._chosen_from if self._by_period else self._all_from
-        for found in search(wall, before):
+        for found in search(wall, before, budget):
             if found > self._last or found >= before:
                 return
             if found >= wall:
                 yield found
 
-    def _last_wall(self) -> int:
+    def _last_wall(self, budget: Budget) -> int:
         rule = self._rule
         if rule.until is not None and rule.until.tzinfo is None:
             return min(_END, _seconds(rule.until))
@@ -100,11 +109,20 @@ class Walls:
             return _END
         if rule.is_plain and rule.freq >= Freq.DAILY:
             return min(_END, self._start + (rule.count - 1) * rule.interval * self._unit)
-        return max(islice(self._from(self._start, before=_END), rule.count), default=_END)
+        count = partial(self._counted, rule.count, budget.left)
+        counted = COUNTS.get(rule, self._start, count)
+        self.counting = counted.steps
+        budget.spend(counted.steps)
+        return counted.last
 
-    def _all_from(self, wall: int, before: int) -> Iterator[int]:
+    def _counted(self, count: int, limit: float) -> Counted:
+        budget = Budget(limit)
+        walls = self._from(self._start, before=_END, budget=budget)
+        return Counted(max(islice(walls, count), default=_END), budget.spent)
+
+    def _all_from(self, wall: int, before: int, budget: Budget) -> Iterator[int]:
         day, second = divmod(wall, DAY)
-        for ordinal in self._days_from(day, before // DAY):
+        for ordinal in self._days_from(day, before // DAY, budget):
             units = self._units_on(ordinal)
             if ordinal == day:
                 passed = second // self._unit
@@ -113,17 +131,17 @@ class Walls:
                 for time in self._times:
                     yield ordinal * DAY + unit * self._unit + time
 
-    def _days_from(self, day: int, last: int) -> Iterator[int]:
+    def _days_from(self, day: int, last: int, budget: Budget) -> Iterator[int]:
         for year, phase in self._phases(datetime.fromordinal(day).year):
             first = first_day(year)
             if first > last:
                 return
-            self._steps.take(self._rule)
+            budget.spend(1)
             days = self.days.of(year) & phase
             if first < day:
                 days = days >> (day - first) << (day - first)
             for bit in bits(days):
-                self._steps.take(self._rule)
+                budget.spend(self._day_steps)
                 yield first + bit
 
     def _units_on(self, ordinal: int) -> int:
@@ -136,11 +154,11 @@ class Walls:
         first = (start_second // self._unit - (ordinal - start_day) * a_day) % interval
         return units & stripes(first, interval, a_day)
 
-    def _chosen_from(self, wall: int, before: int) -> Iterator[int]:
+    def _chosen_from(self, wall: int, before: int, budget: Budget) -> Iterator[int]:
         """Yield what BYSETPOS chooses; end after as many barren periods as the calendar has."""
         times, barren = self._times, 0
         for days in self._periods_from(wall // DAY, before // DAY):
-            self._steps.take(self._rule)
+            budget.spend(1 + len(days) // _DAYS_A_STEP)
             chosen = _positions(self._rule, len(days) * len(times))
             for at in chosen:
                 yield days[at // len(times)] * DAY + times[at % len(times)]

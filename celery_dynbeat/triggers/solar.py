@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, shorten, utc
+from celery_dynbeat.triggers.base import LOOKS_BACK, SAMPLE, Trigger, require_text, shorten, utc
+from celery_dynbeat.triggers.budget import LOOKUP, Budget
 
 #: In the years that both datetime and the astronomy can be trusted with.
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
@@ -24,6 +25,8 @@ _EPOCH = datetime(1899, 12, 31, 12, tzinfo=UTC)
 _DAY = timedelta(days=1)
 # Each event happens each year everywhere, at the poles too.
 _MOST_DAYS = 400
+# The sun takes half a millisecond.
+_EVENT_STEPS, _DAY_STEPS = 8 * LOOKUP, 2 * LOOKUP
 # Noon is a quarter of an hour off the mean one at most; each step leaves a thousandth of the error.
 _STEPS_TO_NOON = 3
 # Half a day in parts of about ten milliseconds.
@@ -69,6 +72,7 @@ class Solar(Trigger):
     """
 
     kind: ClassVar[str] = "solar"
+    metered: ClassVar[bool] = True
 
     event: str
     latitude: float
@@ -93,6 +97,18 @@ class Solar(Trigger):
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 2998."""
         return self._next(utc(instant, field="instant"), days=_MOST_DAYS)
+
+    def next_within(self, instant: datetime, budget: Budget) -> datetime | None:
+        """Return ``next_after(instant)``; paid for when the days are known that it takes."""
+        found = self.next_after(instant)
+        budget.spend(_steps(instant, found))
+        return found
+
+    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
+        """Return ``latest_until``, paid for from ``budget``."""
+        found = self.latest_until(after=after, until=until)
+        budget.spend(LOOKS_BACK * _steps(after if found is None else found, until))
+        return found
 
     def _next(self, instant: datetime, *, days: int) -> datetime | None:
         instant = max(instant, _EARLIEST)
@@ -127,6 +143,12 @@ class Solar(Trigger):
         east = "E" if self.longitude >= 0 else "W"
         place = f"{abs(self.latitude)!r} {north}, {abs(self.longitude)!r} {east}"
         return f"at {EVENTS[self.event].words} at {place}"
+
+
+def _steps(instant: datetime, found: datetime | None) -> int:
+    """Return what it costs to find a fire time: days without the event are passed one by one."""
+    days = _MOST_DAYS if found is None else (found - instant).days
+    return _EVENT_STEPS + _DAY_STEPS * max(min(days, _MOST_DAYS), 0)
 
 
 @lru_cache(maxsize=8192)

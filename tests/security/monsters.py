@@ -155,3 +155,24 @@ TRIGGERS = {
     "excluding": (lambda value: Excluding(MINUTELY, value), ANY),
     "dates": (lambda count: Excluding(MINUTELY, *EXCLUDED[:count]), [367, 20_000]),
 }  # fmt: skip
+
+
+def counted(number: int) -> RRule:
+    """Return four rules that are counted through a thousand occurrences from 1905."""
+    rules = "\n".join(
+        f"RRULE:FREQ=DAILY;COUNT=1000;BYMONTHDAY={1 + (number + n) % 28};BYHOUR={number % 24}"
+        for n in range(4)
+    )
+    return RRule(
+        f"DTSTART:1905{1 + number % 12:02}0{1 + number % 9}T{number % 24:02}0000Z\n{rules}"
+    )
+
+
+SECONDLY = Cron("* * * * * *")
+SELDOM = (Cron("0 0 2-31 * *"), Cron("0 0 1 2-12 *"))
+#: Combinations whose planning would take a second, by what is too much in them.
+COSTLY = {
+    "counted": lambda: AnyOf(SECONDLY, *map(counted, range(19))),
+    "excluded": lambda: SECONDLY.excluding(*map(counted, range(10))),
+    "barren": lambda: AnyOf(*(Cron(f"{n} 9 * * *").excluding(*SELDOM) for n in range(20))),
+}

@@ -127,3 +127,21 @@ def test_pairs_of_arguments_are_refused_as_each_alone(furnished):
         assert isinstance(attempt(mine.update, "n", **fields), InvalidScheduleError)
 
     assert everything(dynbeat) == before
+
+
+@pytest.mark.parametrize("kind", monsters.COSTLY)
+def test_a_trigger_that_is_costly_to_plan_is_refused_with_its_cost_the_rule_and_the_fix(
+    furnished, kind
+):
+    _, mine = furnished
+
+    def create():
+        return mine.create("new", task="t", trigger=monsters.COSTLY[kind]())
+
+    refused = attempt(create)
+
+    assert isinstance(refused, InvalidTriggerError | InvalidScheduleError)
+    assert "too costly" in str(refused)
+    assert " steps" in str(refused)
+    assert "or make several schedules" in str(refused)
+    assert [each.name for each in mine.list()] == ["n"]

@@ -1,0 +1,251 @@
+"""What planning a trigger may cost: one budget in steps, and counts that are remembered."""
+
+import time
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.planning import plan
+from celery_dynbeat.rules import Rule, metered
+from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, parse_trigger
+from celery_dynbeat.triggers import rrule as module
+from celery_dynbeat.triggers.budget import LOOKUP, PLAN, PREPARATION, SEARCH, Budget, SpentError
+from celery_dynbeat.triggers.metered import Metered
+from celery_dynbeat.triggers.rrule_counts import COUNTS, Counted, Counts
+from celery_dynbeat.triggers.rrule_parts import Freq
+from celery_dynbeat.triggers.rrule_parts import Rule as RRulePart
+from celery_dynbeat.triggers.rrule_walls import Walls
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+# A cold question of 20,000 steps takes 25 ms; this is many times that, on a slow machine.
+SOON = 0.5
+RARE = "DTSTART:20260101T090000Z\nFREQ=DAILY;INTERVAL=363;BYMONTH=2;BYMONTHDAY=29;BYDAY=TU"
+MINUTE = Cron("* * * * *")
+YEARLY = (Cron("0 0 2-31 * *"), Cron("0 0 1 2-12 *"))
+
+
+def counted(number: int, *, rules: int = 4, count: int = 1000) -> str:
+    """Return the text of rules that are counted from 1905; each number gives others."""
+    each = (f"FREQ=DAILY;COUNT={count};BYMONTHDAY={1 + (number + n) % 28}" for n in range(rules))
+    start = f"1905{1 + number % 12:02}{1 + number % 28:02}T{number % 24:02}{number % 60:02}00Z"
+    return "\n".join([f"DTSTART:{start}", *(f"RRULE:{rule}" for rule in each)])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered():
+    module._schedule.cache_clear()
+    module._preparation.cache_clear()
+    COUNTS.clear()
+
+
+def test_one_trigger_of_many_counted_rules_is_refused_with_its_cost_the_rule_and_the_fix():
+    parts = [RRule(counted(number)) for number in range(19)]
+    steps = sum(part.preparation for part in parts)
+    assert all(part.preparation < PREPARATION for part in parts)
+
+    with pytest.raises(InvalidTriggerError) as refusal:
+        AnyOf(Cron("* * * * * *"), *parts)
+
+    assert f"its recurrence rules take {steps} steps" in str(refusal.value)
+    assert f"at most {PREPARATION} in all: set UNTIL instead of COUNT" in str(refusal.value)
+    assert refusal.value.field == "spec"
+
+
+def test_excluded_rules_are_paid_for_from_the_same_budget():
+    with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
+        Cron("0 9 * * *").excluding(*(RRule(counted(number)) for number in range(10)))
+
+
+def test_text_is_read_no_further_than_to_the_part_that_is_too_much(monkeypatch):
+    count, rules = Walls._counted, []
+
+    def noted(walls, *given):
+        rules.append(walls)
+        return count(walls, *given)
+
+    text = ",".join('{"kind":"rrule","spec":%s}' % _quoted(counted(n)) for n in range(19))  # noqa: UP031
+    monkeypatch.setattr(Walls, "_counted", noted)
+    started = time.thread_time()
+
+    with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
+        parse_trigger("any_of", f"[{text}]")
+
+    # The fifth of four rules each is too much.
+    assert len(rules) == 20
+    assert time.thread_time() - started < SOON
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\n", "\\n") + '"'
+
+
+def test_a_rule_that_was_counted_is_not_counted_again_when_the_rule_itself_is_forgotten(
+    monkeypatch,
+):
+    texts = [counted(number) for number in range(300)]
+    answers = [RRule(text).next_after(NOW) for text in texts]
+    assert module._schedule.cache_info().misses > module._schedule.cache_parameters()["maxsize"]
+    monkeypatch.setattr(Walls, "_counted", lambda *_: pytest.fail("it was counted again"))
+
+    assert [RRule(text).next_after(NOW) for text in texts] == answers
+
+
+def test_a_question_costs_the_same_whatever_is_remembered():
+    trigger = AnyOf(RRule(counted(1)), RRule(RARE), Cron("0 9 * * *").excluding(*YEARLY))
+
+    first, again, cold = Budget(), Budget(), Budget()
+    trigger.next_within(NOW, first)
+    trigger.next_within(NOW, again)
+    module._schedule.cache_clear()
+    trigger.next_within(NOW, cold)
+
+    assert first.spent == again.spent == cold.spent > 3 * LOOKUP
+    assert RRule(counted(1)).preparation == RRule(counted(1)).preparation > 4_000
+
+
+def test_the_first_count_and_the_remembered_one_are_charged_alike():
+    first, again = Budget(), Budget()
+    rule = RRulePart(Freq.DAILY, count=900, bymonthday=(13,))
+    start = datetime(1905, 1, 1)  # noqa: DTZ001 - a time of the wall clock
+
+    Walls(rule, start, first)
+    Walls(rule, start, again)
+
+    assert first.spent == again.spent > 900
+    with pytest.raises(SpentError):
+        Walls(rule, start, Budget(100))
+
+
+def test_a_count_that_took_too_long_is_not_remembered():
+    rule = RRulePart(Freq.DAILY, count=900, bymonthday=(13,))
+    start = datetime(1905, 1, 1)  # noqa: DTZ001
+
+    with pytest.raises(SpentError):
+        Walls(rule, start, Budget(100))
+
+    Walls(rule, start, Budget(PREPARATION))
+
+
+def test_counts_forget_the_one_that_was_asked_longest_ago():
+    counts = Counts(most=2)
+    one, two, three = (RRulePart(Freq.DAILY, count=number) for number in (1, 2, 3))
+    counts.get(one, 0, lambda: Counted(1, 1))
+    counts.get(two, 0, lambda: Counted(2, 2))
+    counts.get(one, 0, lambda: pytest.fail("it was remembered"))
+
+    counts.get(three, 0, lambda: Counted(3, 3))
+
+    assert counts.get(one, 0, lambda: pytest.fail("it was remembered")) == Counted(1, 1)
+    assert counts.get(two, 0, lambda: Counted(9, 9)) == Counted(9, 9)
+    assert counts.get(two, 1, lambda: Counted(8, 8)) == Counted(8, 8)
+
+
+def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
+    trigger = AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20)))
+    rule = metered(Rule(trigger), steps=20 * LOOKUP)
+    assert rule.trigger.next_after(NOW) == NOW + 60 * SECOND
+
+    with pytest.raises(InvalidTriggerError) as refusal:
+        rule.trigger.next_after(NOW + 60 * SECOND)
+
+    assert "too costly, to plan it takes more than 1000 steps" in str(refusal.value)
+    assert "or make several schedules" in str(refusal.value)
+
+
+def test_a_search_that_is_paid_for_is_not_paid_for_again_in_the_same_plan():
+    seldom = Excluding(Cron("0 9 * * *"), *YEARLY)
+    once = Budget()
+    seldom.next_within(NOW, once)
+
+    budget = Budget(2 * once.spent)
+    trigger = Metered(seldom, budget)
+    for _ in range(5):
+        trigger.next_after(NOW)
+
+    assert budget.spent < once.spent + 20 * LOOKUP
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        Cron("0 9 * * *").excluding(date(2026, 12, 25), *YEARLY),
+        AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20))),
+        AnyOf(RRule(counted(1)), Cron("* * * * * *")),
+        RRule(RARE),
+        RRule("DTSTART:20250101T090000Z\nRRULE:FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=7,9;COUNT=900"),
+        Solar("sunrise", latitude=52.5, longitude=13.4),
+    ],
+    ids=["few days", "many crons", "counted and each second", "rare", "counted", "sun"],
+)
+@pytest.mark.parametrize("catch_up", ["latest", "all", "none"])
+def test_a_plan_is_the_same_with_a_budget_and_without_one(trigger, catch_up):
+    rule = Rule(trigger, catch_up=catch_up)
+    given = {"run_count": 0, "now": NOW + timedelta(days=3), "limit": 100}
+    fire_at = trigger.next_after(NOW)
+
+    assert metered(rule).trigger is not trigger
+    assert plan(metered(rule), fire_at=fire_at, **given) == plan(rule, fire_at=fire_at, **given)
+
+
+def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
+    trigger = AnyOf(MINUTE, Cron("* * * * * 30"))
+    now = NOW + timedelta(minutes=30)
+    given = {"run_count": 0, "now": now, "limit": 100}
+    sent, fire_at, plans = [], trigger.next_after(NOW), 0
+    whole = plan(Rule(trigger, catch_up="all"), fire_at=fire_at, **given)
+
+    while fire_at <= now:
+        rule = metered(Rule(trigger, catch_up="all"), steps=100 * LOOKUP)
+        made = plan(rule, fire_at=fire_at, **given)
+        sent += made.send
+        fire_at, plans = made.next_fire_at, plans + 1
+
+    assert plans == 3
+    assert tuple(sent) == whole.send
+    assert fire_at == whole.next_fire_at
+
+
+def test_a_count_takes_half_of_what_is_left_and_the_plan_goes_on():
+    budget = Budget(400 * LOOKUP)
+    trigger = Metered(AnyOf(Cron("* * * * * *"), Cron("0 9 * * *")), budget)
+
+    found = trigger.count_until(after=NOW, until=NOW + timedelta(days=1), limit=1_000)
+
+    assert 150 < found < 200
+    assert trigger.next_after(NOW) == NOW + SECOND
+
+
+@pytest.mark.parametrize("plain", [Cron("* * * * *"), Every(60), Once(NOW)])
+def test_a_rule_whose_questions_cost_the_same_is_left_as_it_is(plain):
+    rule = Rule(plain)
+
+    assert metered(rule) is rule
+
+
+def test_one_rule_alone_is_always_answered():
+    rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
+    trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))
+    budget = Budget(PLAN)
+
+    assert Metered(trigger, budget).next_after(NOW) == trigger.next_after(NOW)
+    assert budget.spent < SEARCH
+
+
+def test_many_rare_rules_are_measured_or_refused_soon():
+    parts = [
+        "\n".join(
+            [f"DTSTART:202802{10 + part}T030000Z"]
+            + [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29;BYDAY=TU" for n in range(6)]
+        )
+        for part in range(18)
+    ]
+    started = time.thread_time()
+
+    with suppress(InvalidTriggerError):
+        trigger = AnyOf(*map(RRule, parts))
+        trigger.shortest_interval(after=NOW)
+
+    assert time.thread_time() - started < 2 * SOON
