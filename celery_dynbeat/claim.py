@@ -7,7 +7,9 @@ of trigger this version does not know stays as it is, for a newer beat: it is on
 
 Fairness: while more is due than fits into a batch, the owners who took a large share of the one
 before come second. The others get up to half of the batch first, so that nobody waits behind all of
-one owner's runs, and no owner waits for ever.
+one owner's runs, and no owner waits for ever. Planning time is shared likewise: owners whose
+schedules are costly to plan come second, and a claim plans for a limited time. Rows that it does
+not reach stay as they are, unlocked with the commit, and are due for the next claim.
 """
 
 import logging
@@ -21,12 +23,13 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import allowed_tasks, records
+from celery_dynbeat import allowed_tasks, fairness, records
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.events import Event
+from celery_dynbeat.fairness import Planning
 from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.planning import Plan, first_fire, passed, plan, run_at
-from celery_dynbeat.rules import Rule, RuleColumns, max_run_time, rule_of
+from celery_dynbeat.rules import Rule, RuleColumns, max_run_time, metered, rule_of
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
 from celery_dynbeat.store import due, overlaps, runs
@@ -37,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 #: With catch_up="all", the fire times of one schedule that one pass sends at most.
 CATCH_UP_BATCH = 100
-#: An owner with more than one in so many rows of a full batch waits for the others in the next.
-HEAVY_SHARE = 10
 #: Of the schedules that are passed over, those that the log names at most.
 MOST_TOLD = 20
 
@@ -52,7 +53,8 @@ class Claimed:
     """What one claim decided, row by row.
 
     ``terminate`` are runs in progress that a newer one replaces. ``full``: more may be due than
-    fits into a batch; ``heavy`` are the owners who had a large share of it then.
+    fits into a batch, or could be planned in time. ``heavy`` are the owners who had a large share
+    of a full batch, ``costly`` those whose schedules took long to plan.
     """
 
     rows: int = 0
@@ -60,6 +62,7 @@ class Claimed:
     outgoing: list[Outgoing] = field(default_factory=list)
     terminate: list[str] = field(default_factory=list)
     heavy: frozenset[str] = frozenset()
+    costly: frozenset[str] = frozenset()
     records: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     replaced: list[int] = field(default_factory=list)
@@ -71,15 +74,19 @@ def claim(
     now: datetime,
     settings: Settings,
     heavy: frozenset[str] = frozenset(),
+    costly: frozenset[str] = frozenset(),
     since: datetime | None = None,
     hold: Hold | None = None,
 ) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return what is to be published.
 
-    ``heavy`` is what the claim before found. Nothing is known to be due before ``since``. A
-    schedule whose queue is refused stays as it is until the instant that ``hold`` returns.
+    ``heavy`` is what the claim before found, ``costly`` what those of the last seconds did: both
+    come second. Nothing is known to be due before ``since``. A schedule whose queue is refused
+    stays as it is until the instant that ``hold`` returns.
     """
-    claimed = _decided(session, now=now, settings=settings, heavy=heavy, since=since, hold=hold)
+    claimed = _decided(
+        session, now=now, settings=settings, heavy=heavy, costly=costly, since=since, hold=hold
+    )
     _record(session, claimed, now=now)
     return claimed
 
@@ -90,35 +97,42 @@ def _decided(
     now: datetime,
     settings: Settings,
     heavy: frozenset[str],
+    costly: frozenset[str],
     since: datetime | None,
     hold: Hold | None,
 ) -> Claimed:
     """Lock a batch of due schedules and decide on each; the rows are not needed any more then."""
     claimed = Claimed()
     limit = settings.batch_size
-    rows, damaged = _lock_due(session, now=now, limit=limit, heavy=heavy, since=since)
+    rows, damaged = _lock_due(session, now=now, limit=limit, second=heavy | costly, since=since)
     claimed.rows += _set_damaged_aside(session, damaged)
     busy = _Busy(session, rows, now=now, settings=settings)
+    planning = Planning(batch_size=settings.batch_size, costly=costly)
+    taken: list[Row] = []
     for row in rows:
         left = settings.batch_size - len(claimed.outgoing)
         if left <= 0:
             # A backlog: the rows behind stay due for the next pass.
             break
-        claimed.rows += 1
+        if not planning.has_time_for(row.owner):
+            claimed.full = True
+            continue
+        taken.append(row)
         try:
             limit = min(left, CATCH_UP_BATCH)
-            if hold is not None and _is_held(claimed, row, hold, now=now, settings=settings):
-                continue
-            _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy)
+            if hold is None or not _is_held(claimed, row, hold, now=now, settings=settings):
+                _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy)
         except ImportError:
             # This process cannot load what it needs: no row's trouble, and no row is to be lost.
             raise
         # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
-    claimed.full = max(len(rows) + len(damaged), len(claimed.outgoing)) >= settings.batch_size
-    if claimed.full:
-        taken = rows[: claimed.rows - len(damaged)]
+        planning.planned(row.owner)
+    claimed.rows += len(taken)
+    claimed.costly = planning.costly_owners()
+    if max(len(rows) + len(damaged), len(claimed.outgoing)) >= settings.batch_size:
+        claimed.full = True
         claimed.heavy = _heavy(taken, claimed.outgoing, settings.batch_size)
     return claimed
 
@@ -135,7 +149,7 @@ def _is_held(claimed: Claimed, row: Row, hold: Hold, *, now: datetime, settings:
 def _heavy(rows: Sequence[Row], outgoing: Sequence[Outgoing], batch_size: int) -> frozenset[str]:
     """Return the owners who had more than their share of a full batch, in rows or in runs."""
     shares = Counter(row.owner for row in rows) | Counter(run.owner for run in outgoing)
-    return frozenset(owner for owner in shares if shares[owner] > batch_size / HEAVY_SHARE)
+    return frozenset(owner for owner in shares if shares[owner] > batch_size / fairness.HEAVY_SHARE)
 
 
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
@@ -143,20 +157,25 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
     claimed = Claimed()
     rows, damaged = due.lock_unplanned(session, limit=settings.batch_size)
     _set_damaged_aside(session, damaged)
+    planning = Planning(batch_size=settings.batch_size)
     for row in rows:
+        if not planning.has_time_for(row.owner):
+            break
         try:
             _check_payload(row)
             allowed_tasks.check(settings, owner=row.owner, task=row.task)
-            rule = rule_of(cast("RuleColumns", row), settings)
+            stated = rule_of(cast("RuleColumns", row), settings)
+            rule = metered(stated)
             _tell_passed(claimed, row, rule, now)
             fire_at = first_fire(rule, now=now, last_run_at=row.last_run_at)
             moved = _moved(row, rule, Plan(next_fire_at=fire_at), now)
-            claimed.changes.append({**moved, "trigger_kind": rule.trigger.kind})
+            claimed.changes.append({**moved, "trigger_kind": stated.trigger.kind})
         except ImportError:
             raise
         # As above: this row's trouble alone.
         except Exception as error:  # noqa: BLE001
             _set_aside(claimed, row, error)
+        planning.planned(row.owner)
     _record(session, claimed, now=now)
     return len(rows) + len(damaged)
 
@@ -186,15 +205,15 @@ def _lock_due(
     *,
     now: datetime,
     limit: int,
-    heavy: frozenset[str],
+    second: frozenset[str],
     since: datetime | None,
 ) -> Found:
     lock = partial(due.lock_due, session, now=now, since=since)
-    if not heavy:
+    if not second:
         return lock(limit=limit)
-    others = lock(limit=limit - limit // 2, without=heavy)
+    others = lock(limit=limit - limit // 2, without=second)
     left = limit - len(others.rows) - len(others.damaged)
-    theirs = lock(limit=left, only=heavy)
+    theirs = lock(limit=left, only=second)
     return Found([*others.rows, *theirs.rows], [*others.damaged, *theirs.damaged])
 
 
@@ -242,7 +261,7 @@ def _decide(
     _check_payload(row)
     allowed_tasks.check(settings, owner=row.owner, task=row.task)
     # A Row has each selected column as an attribute, which its type cannot say.
-    rule = rule_of(cast("RuleColumns", row), settings)
+    rule = metered(rule_of(cast("RuleColumns", row), settings))
     planned = plan(
         rule,
         fire_at=row.next_fire_at,

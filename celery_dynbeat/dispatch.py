@@ -38,6 +38,7 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.events import Event
+from celery_dynbeat.fairness import REMEMBERED, CostlyOwners
 from celery_dynbeat.lookout import Lookout, is_due
 from celery_dynbeat.messages import Outgoing
 from celery_dynbeat.outlet import Outlet
@@ -84,6 +85,7 @@ class Dispatcher:
         self._reached = reached
         self._beside = beside or AtOnce()
         self._heavy: frozenset[str] = frozenset()
+        self._costly = CostlyOwners()
         self._backlog = False
         self._lookout = Lookout(database=database, interval=poll_interval or settings.poll_interval)
         self._termination = Termination(publisher)
@@ -159,6 +161,7 @@ class Dispatcher:
                 now=now,
                 settings=self._settings,
                 heavy=self._heavy,
+                costly=self._costly.at(now),
                 since=self._lookout.front.due,
                 hold=hold,
             )
@@ -171,9 +174,19 @@ class Dispatcher:
         if claimed.rows:
             self._reached("committed")
         self._heavy, self._backlog = claimed.heavy, claimed.full
+        self._remember_costly(claimed.costly, now)
         self._termination.ask(claimed.terminate)
         self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
         return claimed.rows
+
+    def _remember_costly(self, owners: frozenset[str], now: datetime) -> None:
+        for owner in self._costly.remember(owners, now):
+            logger.warning(
+                "schedules of owner %r take long to plan: other owners come first for %d s",
+                owner,
+                REMEMBERED.total_seconds(),
+                extra={"event": Event.OWNER_COSTLY, "owner": owner},
+            )
 
     def _republish_overdue(self, now: datetime) -> int:
         # What is just being confirmed is not overdue.

@@ -28,6 +28,7 @@ class Event(StrEnum):
     SCHEDULE_SET_ASIDE = "schedule_set_aside"
     SCHEDULE_PASSED_OVER = "schedule_passed_over"
     TASK_UNKNOWN = "task_unknown"
+    OWNER_COSTLY = "owner_costly"
     CONFIRM_UNKNOWN = "confirm_unknown"
     TERMINATE_FAILED = "terminate_failed"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Once
+from celery_dynbeat import AnyOf, Cron, Once, RRule, fairness
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import START, application
+from tests.support.applications import START, application, execute
 
 DUE = START + timedelta(minutes=1)
 BATCH = 20
+SECOND = timedelta(seconds=1)
 
 
 def due(owner, count, *, at=DUE):
@@ -77,3 +78,82 @@ def test_when_nothing_waits_the_oldest_come_first_whoever_they_belong_to(dynbeat
 
     assert beat.publisher.sent[0].owner == "other"
     assert len(beat.publisher.sent) == BATCH
+
+
+@pytest.fixture
+def _no_time(monkeypatch):
+    """Let each claim have time for one row alone."""
+    for limit in ("PLANNING_NS", "PLANNING_NS_A_ROW", "COSTLY_PLANNING_NS"):
+        monkeypatch.setattr(fairness, limit, 0)
+
+
+@pytest.mark.usefixtures("_no_time")
+def test_rows_that_a_claim_has_no_time_to_plan_stay_as_they_are_for_the_next(dynbeat, clock):
+    beat = ManualBeat(dynbeat)
+    mine = dynbeat.schedules.for_owner("one")
+    dynbeat.schedules.create_many(due("one", 5))
+    before = {each.name: each for each in mine.list()}
+    clock.move_to(DUE)
+
+    pause = beat.tick()
+
+    assert pause == timedelta(0)
+    assert [run.name for run in beat.publisher.sent] == ["n0"]
+    assert {each.name: each for each in mine.list() if each.name != "n0"} == {
+        name: each for name, each in before.items() if name != "n0"
+    }
+    # Unlocked too.
+    mine.delete("n4")
+    assert [sum(share.values()) for share in passes(beat, 4)] == [1, 1, 1, 0]
+    assert [run.name for run in beat.publisher.sent] == ["n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.usefixtures("_no_time")
+def test_unplanned_schedules_are_planned_as_far_as_there_is_time(dynbeat, clock):
+    beat = ManualBeat(dynbeat)
+    dynbeat.schedules.create_many(due("one", 3))
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, next_fire_at = NULL")
+
+    beat.tick()
+    with dynbeat.context.database.engine.connect() as connection:
+        planned = "SELECT COUNT(*) FROM dynbeat_schedule WHERE next_run_at IS NOT NULL"
+        assert connection.exec_driver_sql(planned).scalar_one() == 1
+
+    beat.run_until_idle()
+    clock.move_to(DUE)
+    beat.run_until_idle()
+    assert len(beat.publisher.sent) == 3
+
+
+def costly(number):
+    """Return a trigger that takes milliseconds to plan whenever beat has not asked it just now."""
+    rules = "\n".join(f"RRULE:FREQ=DAILY;BYHOUR={hour}" for hour in range(12))
+    parts = (f"DTSTART:20200101T00{number:02}{second:02}Z\n{rules}" for second in range(19))
+    return AnyOf(Cron("* * * * * *"), *map(RRule, parts))
+
+
+def test_the_others_come_before_an_owner_whose_schedules_take_long_to_plan(sqlite_url, clock):
+    with application(sqlite_url, clock=clock, batch_size=200, min_interval=0) as dynbeat:
+        dynbeat.context.prepare()
+        beat = ManualBeat(dynbeat)
+        mine = dynbeat.schedules.for_owner("one")
+        for number in range(16):
+            mine.create(f"n{number}", task="t", trigger=costly(number), start_at=DUE)
+        for number in range(3):
+            other = dynbeat.schedules.for_owner(f"other:{number}")
+            other.create("n", task="t", trigger=Cron("* * * * * *"), start_at=DUE)
+
+        def order(at):
+            clock.move_to(at)
+            before = len(beat.publisher.sent)
+            beat.run_until_idle()
+            return [
+                "one" if run.owner == "one" else "other" for run in beat.publisher.sent[before:]
+            ]
+
+        bursts = [order(DUE + n * SECOND) for n in range(3)]
+        later = order(DUE + 3 * SECOND + fairness.REMEMBERED)
+
+    # How many of a first burst come before the others depends on how long they take.
+    assert [burst[0] for burst in (*bursts[:2], later)] == ["one"] * 3
+    assert bursts[2] == ["other"] * 3 + ["one"] * 16
