@@ -115,7 +115,8 @@ def _decided(
             # A backlog: the rows behind stay due for the next pass.
             break
         if not planning.has_time_for(row.owner):
-            claimed.full = True
+            # What costly owners have left must not keep beat from backfills and pruning.
+            claimed.full = claimed.full or row.owner not in costly
             continue
         taken.append(row)
         try:

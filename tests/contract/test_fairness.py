@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import AnyOf, Cron, Once, RRule, fairness
+from celery_dynbeat.claim import claim
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 
@@ -157,3 +158,18 @@ def test_the_others_come_before_an_owner_whose_schedules_take_long_to_plan(sqlit
     # How many of a first burst come before the others depends on how long they take.
     assert [burst[0] for burst in (*bursts[:2], later)] == ["one"] * 3
     assert bursts[2] == ["other"] * 3 + ["one"] * 16
+
+
+@pytest.mark.usefixtures("_no_time")
+@pytest.mark.parametrize("second", [frozenset(), frozenset({"one"})], ids=["first", "second"])
+def test_what_costly_owners_have_left_is_no_backlog_that_stops_pruning(dynbeat, clock, second):
+    dynbeat.schedules.create_many(due("one", 3))
+    clock.move_to(DUE)
+    context = dynbeat.context
+
+    claimed = context.database.run(
+        lambda session: claim(session, now=DUE, settings=context.settings, costly=second)
+    )
+
+    assert claimed.rows == 1
+    assert claimed.full is not bool(second)
