@@ -17,25 +17,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
 
 from celery_dynbeat.client import Context
 from celery_dynbeat.events import Event
-from celery_dynbeat.guard import Decision, Delivery, Verdict, judge
+from celery_dynbeat.guard import Decision, Delivery, Verdict, is_process, judge
 from celery_dynbeat.headers import (
     HEADER_EXPIRES_AT,
     HEADER_PUT_OFF_AT,
     admit,
     admitted_attempt,
     attempt_of,
+    claimed_run_id,
     instant_in,
     run_id_of,
 )
 from celery_dynbeat.lost import longest_silence
 from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.store import attempts
 from celery_dynbeat.task_request import RunPutOff, RunRefused, guarded_request
 
 if TYPE_CHECKING:
@@ -82,6 +84,48 @@ class Admission:
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
         task.run = guarded
         task.Request = guarded_request(task.Request, self._outcomes.cannot_end)
+        self._number_retries(task)
+
+    def _number_retries(self, task: Task) -> None:
+        """Let the retry that Celery sends for a dead pool process follow the attempt that died.
+
+        The main process has the message of that attempt, whose header names the one before.
+        """
+        sign = getattr(task.signature_from_request, "dynbeat_body", task.signature_from_request)
+
+        @wraps(sign)
+        def signature_from_request(request: Any = None, *args: Any, **options: Any) -> Any:
+            run_id = None if request is None else claimed_run_id(request)
+            # Only the main process has a request that was never executed.
+            if run_id is not None and request.called_directly and options.get("retries"):
+                admit(request, self._attempt_that_died(run_id) or (attempt_of(request) or 0) + 1)
+            return sign(request, *args, **options)
+
+        signature_from_request.dynbeat_body = sign  # type: ignore[attr-defined]
+        task.signature_from_request = signature_from_request
+
+    def _attempt_that_died(self, run_id: str) -> int | None:
+        """Return the run's attempt if it was this node's and its process is gone, else None."""
+        try:
+            found = self._context.database.read(
+                lambda session: attempts.begun_by(session, run_id=run_id, worker=self._hostname)
+            )
+        # Whatever the driver raises: the message gives the usual number.
+        except Exception as error:  # noqa: BLE001
+            logger.warning("attempt of run %s not read: %s", run_id, type(error).__name__)
+            return None
+        if found is None or self._executes(run_id, found.worker_pid):
+            return None
+        return int(found.attempt)
+
+    def _executes(self, run_id: str, pid: int | None) -> bool:
+        if pid == os.getpid():
+            return self.holds(run_id)
+        return pid is not None and is_process(pid)
+
+    def holds(self, run_id: str) -> bool:
+        """Return whether this process executes the body of a run, or decides about its message."""
+        return self._held[run_id] > 0
 
     @contextmanager
     def _holding(self, run_id: str) -> Iterator[None]:
@@ -112,9 +156,8 @@ class Admission:
                 # Perhaps it was, and only the answer was lost.
                 self._outcomes.disown(run_id, began_at=began_at)
             self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
-        if decision.verdict is Verdict.PUT_OFF:
-            timeout = self._context.settings.node_timeout.total_seconds()
-            self._put_off(task, timeout, "another worker may still be running it")
+        if decision.verdict is Verdict.NOTED:
+            self._drop_noted(run_id)
         if decision.verdict is Verdict.REFUSE:
             logger.info(
                 "run %s refused: cancelled, or started before",
@@ -133,7 +176,7 @@ class Admission:
             retries=request.retries or 0,
             after=attempt_of(request),
             redelivered=bool(info.get("redelivered")),
-            put_off_at=instant_in(request, HEADER_PUT_OFF_AT),
+            put_off=HEADER_PUT_OFF_AT in (request.headers or {}),
             expires_at=instant_in(request, HEADER_EXPIRES_AT),
             worker=self._hostname,
             main_pid=self._main_pid,
@@ -145,6 +188,11 @@ class Admission:
         return self._context.database.run_alone(
             lambda session: judge(session, delivery, now=now, timeout=timeout),
         )
+
+    def _drop_noted(self, run_id: str) -> NoReturn:
+        msg = f"run {run_id} was delivered again while it runs: it is sent again if its worker dies"
+        logger.info(msg, extra={"event": Event.RUN_REDELIVERED, "run_id": run_id})
+        raise Ignore(msg)
 
     def _put_off(self, task: Task, seconds: float, reason: str) -> None:
         request = task.request

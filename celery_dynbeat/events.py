@@ -19,6 +19,7 @@ class Event(StrEnum):
     RETRIES_RECALLED = "retries_recalled"
     HISTORY_PRUNED = "history_pruned"
     RUN_REFUSED = "run_refused"
+    RUN_REDELIVERED = "run_redelivered"
     RUN_PUT_OFF = "run_put_off"
     RUN_UNPUBLISHABLE = "run_unpublishable"
     OUTAGE_BEGAN = "outage_began"
@@ -39,4 +40,5 @@ class Event(StrEnum):
     OUTCOME_KEPT = "outcome_kept"
     OUTCOME_DROPPED = "outcome_dropped"
     OUTCOMES_HANDED_OVER = "outcomes_handed_over"
+    POOL_CHECK_FAILED = "pool_check_failed"
     HEARTBEAT_FAILED = "heartbeat_failed"

@@ -5,13 +5,16 @@
     any other message: a duplicate, cancelled, or after its expiry -> refuse
     except: the task gave it back to the broker, or it is a copy of one that may still begin
                                                                  -> start
-    except: the broker delivered it again, and the run is still marked running. Then the node that
-    runs it is asked for:
-        gone, replaced, silent for dynbeat_node_timeout, or the pool process is dead -> start anew
-        has given a sign of life since the message was put off, or runs it right here -> refuse
-        too early to tell                                                            -> put off
+    except: the broker delivered it again, and the run is marked running or lost. The node that has
+    the run decides:
+        gone, replaced, silent for dynbeat_node_timeout -> start a new attempt
+        this node, and it does not execute the run      -> start a new attempt
+        alive, as far as this process can know          -> note it on the row, drop the message
 
-A message is never dropped on suspicion, and never started on suspicion.
+A message is never dropped on suspicion, and never started on suspicion. What is noted is not lost:
+the node that has the run compares it with its pool (``pool_check``), and beat looks for silent
+nodes (``lost``). Either of them has a run that was noted sent again, if its attempt is dead. So a
+redelivered message leaves no copy of itself in the broker, however long the task takes.
 """
 
 import os
@@ -32,7 +35,8 @@ class Verdict(Enum):
 
     START = auto()
     REFUSE = auto()
-    PUT_OFF = auto()
+    #: Dropped too, but the row notes that the broker wants another attempt if this one is dead.
+    NOTED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,16 @@ class Delivery:
 
     ``after`` is the attempt that the message follows; None: a version that did not say so sent it.
     ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
-    would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off_at``
-    is when the message was put off before. ``expires_at`` None: it may start at any time.
+    would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off`` says
+    that this is a copy, made while the database was away. ``expires_at`` None: it may start at any
+    time.
     """
 
     run_id: str
     retries: int
     after: int | None
     redelivered: bool
-    put_off_at: datetime | None
+    put_off: bool
     expires_at: datetime | None = None
     worker: str
     main_pid: int
@@ -81,16 +86,25 @@ def judge(session: Session, delivery: Delivery, *, now: datetime, timeout: timed
     run = runs.get(session, run_id=delivery.run_id)
     if run is None:
         return Decision(Verdict.REFUSE)
-    beginning = _beginning(delivery, after=run.attempt)
     if _may_begin(run, delivery):
+        beginning = _beginning(delivery, after=run.attempt)
         return _decision(run, begun=attempts.start(session, beginning, now=now))
-    if not _may_be_orphan(run, delivery):
-        return Decision(Verdict.REFUSE, unfinished=run.finished_at is None)
+    if _may_be_orphan(run, delivery):
+        return _judge_redelivered(session, run, delivery, now=now, timeout=timeout)
+    return Decision(Verdict.REFUSE, unfinished=run.finished_at is None)
+
+
+def _judge_redelivered(
+    session: Session, run: Run, delivery: Delivery, *, now: datetime, timeout: timedelta
+) -> Decision:
     node = nodes.get(session, kind=NodeKind.WORKER, name=run.worker or "")
-    verdict = _fate(run, node, delivery, now, timeout)
-    if verdict is Verdict.START:
+    if _is_dead(run, node, delivery, now, timeout):
+        beginning = _beginning(delivery, after=run.attempt)
         return _decision(run, begun=attempts.restart(session, beginning, now=now))
-    return Decision(verdict, unfinished=verdict is Verdict.REFUSE)
+    if attempts.note_redelivery(session, run_id=run.id, attempt=run.attempt):
+        return Decision(Verdict.NOTED)
+    # The attempt has ended since it was read, or another has begun.
+    return judge(session, delivery, now=now, timeout=timeout)
 
 
 def _beginning(delivery: Delivery, *, after: int) -> attempts.Beginning:
@@ -124,41 +138,37 @@ def _may_begin(run: Run, delivery: Delivery) -> bool:
 
 
 def _may_be_orphan(run: Run, delivery: Delivery) -> bool:
-    again = delivery.redelivered or delivery.put_off_at is not None
-    in_hand = run.status in RESTART.sources
-    return again and in_hand and run.retries == delivery.retries
+    again = delivery.redelivered or delivery.put_off
+    return again and run.status in RESTART.sources and run.retries == delivery.retries
 
 
-def _fate(
-    run: Run,
-    node: Node | None,
-    delivery: Delivery,
-    now: datetime,
-    timeout: timedelta,
-) -> Verdict:
+def _is_dead(
+    run: Run, node: Node | None, delivery: Delivery, now: datetime, timeout: timedelta
+) -> bool:
+    """Return whether the attempt that the run is marked with is known to be dead."""
     if run.started_at is None or node is None or node.stopped_at is not None:
-        return Verdict.START
+        return True
     # A node that was silent and has just begun the run has yet to say that it lives.
     silent_since = now - timeout
     silent = node.seen_at <= silent_since and run.started_at <= silent_since
     if node.started_at > run.started_at or silent:
-        return Verdict.START
-    if node.name == delivery.worker and node.pid == delivery.main_pid:
-        return Verdict.REFUSE if _in_progress(run, delivery) else Verdict.START
-    if delivery.put_off_at is not None and node.seen_at > delivery.put_off_at:
-        return Verdict.REFUSE
-    return Verdict.PUT_OFF
+        return True
+    here = node.name == delivery.worker and node.pid == delivery.main_pid
+    return here and not _in_progress(run, delivery)
 
 
 def _in_progress(run: Run, delivery: Delivery) -> bool:
     """Return whether a process of this very node has the run in its hands."""
     if run.worker_pid == delivery.pid:
         return delivery.runs_here()
-    if run.worker_pid is None:
-        return False
+    return run.worker_pid is not None and is_process(run.worker_pid)
+
+
+def is_process(pid: int) -> bool:
+    """Return whether a process of this user has the number ``pid``."""
     try:
-        os.kill(run.worker_pid, 0)
+        os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
-        # Gone; or its number belongs to somebody else's process by now.
+        # Gone; or its number belongs to another user's process now.
         return False
     return True

@@ -55,21 +55,22 @@ class Heartbeat:
         error: str | None = None,
         notifier: str | None = None,
         outages: str | None = None,
-    ) -> None:
+    ) -> bool:
         """Say that the process is alive, unless that was said a moment ago.
 
         ``error`` is what keeps it from making progress, ``notifier`` how a beat receives
         notifications, ``outages`` the report of what it cannot publish to; a change of one of them
-        is written at once.
+        is written at once. Returns whether the row was written now and was this process's own
+        before: no other process uses the name of the node.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
         fresh = elapsed is not None and elapsed < self.every.total_seconds()
         changed = (error, notifier, outages) != (self._error, self._notifier, self._outages)
         if fresh and not changed:
-            return
-        self._error, self._notifier, self._outages = error, notifier, outages
+            return False
+        self._error, self._notifier, self._outages, known = error, notifier, outages, False
         try:
-            self._write()
+            known = self._write()
         # Whatever the driver raises: the next beat tries again.
         except Exception as failure:  # noqa: BLE001
             logger.warning(
@@ -79,6 +80,7 @@ class Heartbeat:
                 extra={"event": Event.HEARTBEAT_FAILED},
             )
         self._written = time.monotonic()
+        return known
 
     def leave(self) -> None:
         """Say that the process ends in good order."""
@@ -101,7 +103,7 @@ class Heartbeat:
                 extra={"event": Event.HEARTBEAT_FAILED},
             )
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
         now = self._clock.now()
         life = nodes.Life(
             kind=self._kind,
@@ -122,6 +124,7 @@ class Heartbeat:
             # begun before it.
             self._database.run(partial(nodes.enter, life=life, started_at=self._started_at))
             self._entered = True
+        return known
 
 
 def _ago(now: datetime, reading: float) -> datetime:

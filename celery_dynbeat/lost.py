@@ -4,9 +4,13 @@ Gone is a worker that was killed, replaced, or silent for dynbeat_node_timeout.
 
     running, its node is gone, on_lost="record" (the default)         -> lost
     running, its node is gone, on_lost="rerun" (an idempotent task)    -> pending, sent once more
+    running, its node is gone, the broker delivered its message again  -> pending, sent once more
     the same, for the MOST_ATTEMPTS-th time: it may be what kills them -> lost
     running, its node is gone, a newer run was to replace it           -> revoked
     retrying, not begun dynbeat_resend_after past its time             -> pending, sent once more
+
+The same becomes of a run whose node lives and does not execute it: that node says so itself
+(``pool_check``).
 
 A worker that was only slow and comes back records how its attempt ended, over ``lost``. Against a
 second start stands the guard: what the broker delivers again finds the run started or ended.
@@ -14,6 +18,7 @@ second start stands the guard: what the broker delivers again finds the run star
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +32,7 @@ from celery_dynbeat.settings import Settings
 from celery_dynbeat.states import Status
 from celery_dynbeat.store import losses
 from celery_dynbeat.store.overlaps import REPLACED
+from celery_dynbeat.store.rows import Found
 
 logger = logging.getLogger(__name__)
 
@@ -46,34 +52,68 @@ def longest_silence(clock: Clock, settings: Settings) -> timedelta:
     return timeout if clock.steady_for() > RESYNC_EVERY + timeout else AGES
 
 
-def take_lost(
-    session: Session, *, now: datetime, silence: timedelta, settings: Settings
-) -> tuple[int, Mapping[int, int]]:
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What became of a batch of runs whose attempt is dead.
+
+    ``limits`` holds the schedules that may have to be paused, each with the number of failures in
+    a row that its policy allows.
+    """
+
+    number: int
+    rerun: int
+    limits: Mapping[int, int]
+
+
+def take_lost(session: Session, *, now: datetime, silence: timedelta, settings: Settings) -> Losses:
     """Deal with a batch of runs whose worker is gone.
 
-    ``silence`` is what ``longest_silence`` says. Returns how many they were, and the schedules that
-    may have to be paused for it, each with the number of failures in a row that its policy allows.
+    ``silence`` is what ``longest_silence`` says.
     """
-    rows, damaged = losses.lock_lost(session, silent_since=now - silence, limit=settings.batch_size)
-    for damage in damaged:
+    found = losses.lock_lost(session, silent_since=now - silence, limit=settings.batch_size)
+    return _deal(session, found, now=now, settings=settings, reason="its worker is gone")
+
+
+def take_dropped(
+    session: Session,
+    *,
+    worker: str,
+    attempts: Mapping[str, int],
+    now: datetime,
+    settings: Settings,
+) -> Losses:
+    """Deal with the attempts, one for each run id, that ``worker`` says it does not execute.
+
+    A run that has ended meanwhile, or begun another attempt, is not touched.
+    """
+    found = losses.lock_dropped(session, worker=worker, attempts=attempts)
+    return _deal(session, found, now=now, settings=settings, reason="its pool process is gone")
+
+
+def _deal(
+    session: Session, found: Found, *, now: datetime, settings: Settings, reason: str
+) -> Losses:
+    for damage in found.damaged:
         losses.end(session, [damage.id], status=Status.LOST, now=now, error=str(damage))
-    cancelled = [row for row in rows if row.cancelled_at is not None]
-    others = [row for row in rows if row.cancelled_at is None]
+    cancelled = [row for row in found.rows if row.cancelled_at is not None]
+    others = [row for row in found.rows if row.cancelled_at is None]
     again = [row for row in others if _is_rerun(row, settings)]
     lost = [row for row in others if not _is_rerun(row, settings)]
     losses.end(session, _ids(cancelled), status=Status.REVOKED, now=now, error=REPLACED)
-    losses.rerun(session, _ids(again), now=now)
-    losses.end(session, _ids(lost), status=Status.LOST, now=now, error="its worker is gone")
-    for fate, theirs in (("revoked", cancelled), ("sent once more", again), ("lost", lost)):
+    losses.rerun(session, _ids(again), now=now, error=reason)
+    losses.end(session, _ids(lost), status=Status.LOST, now=now, error=reason)
+    for fate, theirs in (("revoked", cancelled), ("sent again", again), ("lost", lost)):
         for row in theirs:
             logger.warning(
-                "run %s is %s: its worker %s is gone, or silent",
+                "run %s is %s: %s (worker %s)",
                 row.id,
                 fate,
+                reason,
                 row.worker,
                 extra={"event": Event.RUN_LOST, "run_id": row.id},
             )
-    return len(rows) + len(damaged), _limits(lost, settings)
+    number = len(found.rows) + len(found.damaged)
+    return Losses(number, len(again), _limits(lost, settings))
 
 
 def recall(session: Session, *, now: datetime, settings: Settings) -> int:
@@ -104,5 +144,6 @@ def _limits(lost: list[Row[Any]], settings: Settings) -> dict[int, int]:
 
 def _is_rerun(row: Row[Any], settings: Settings) -> bool:
     # A pause and a delete win against a new attempt, as they do against the first.
-    wanted = (row.on_lost or settings.on_lost) == "rerun" and row.attempt < MOST_ATTEMPTS
-    return wanted and (bool(row.enabled) or row.origin == Origin.MANUAL)
+    allowed = row.attempt < MOST_ATTEMPTS and (bool(row.enabled) or row.origin == Origin.MANUAL)
+    redelivered = row.redelivered_attempt == row.attempt
+    return allowed and (redelivered or (row.on_lost or settings.on_lost) == "rerun")

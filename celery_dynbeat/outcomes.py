@@ -8,6 +8,7 @@ from typing import Any
 
 from celery import signals
 from celery.app.task import Task
+from celery.exceptions import TimeLimitExceeded
 from celery.utils.time import maybe_make_aware
 
 from celery_dynbeat import ids
@@ -152,7 +153,7 @@ class Outcomes:
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
         """Receive task_failure: in the process that ran the body, or for one that is gone."""
-        if not ids.is_run_id(task_id):
+        if not ids.is_run_id(task_id) or _is_requeued(sender, exception):
             return
         here = run_id_of(sender.request) == task_id
         self._record(
@@ -165,16 +166,21 @@ class Outcomes:
         )
 
     def on_retry(
-        self, sender: Task, request: Any, reason: Any, einfo: Any = None, **_: Any
+        self, sender: Task, request: Any, reason: Any = None, einfo: Any = None, **_: Any
     ) -> None:
-        """Receive task_retry: the attempt ended, Celery has sent the next."""
+        """Receive task_retry: the attempt ended, Celery has sent the next.
+
+        That may be the main process's doing, for a pool process that died. When it cancels what
+        its lost connection to the broker leaves to others, it sends the signal and no message:
+        such an attempt was not numbered, and the broker's redelivery is its end.
+        """
         del sender
-        run_id = run_id_of(request)
-        if run_id is not None:
+        run_id, attempt = claimed_run_id(request), admitted_attempt(request)
+        if run_id is not None and attempt is not None:
             self._record(
                 run_id,
                 Status.RETRYING,
-                attempt=admitted_attempt(request),
+                attempt=attempt,
                 retry_at=self._context.present() + self._delay(reason),
                 error=str(reason),
                 traceback=str(einfo) if einfo is not None else None,
@@ -225,6 +231,17 @@ class Outcomes:
             return aware - datetime.now(UTC)
         return timedelta(seconds=when or 0)
 
+    def record_stored(self, run_id: str, *, attempt: int) -> None:
+        """Record that an attempt succeeded whose process died after its result was stored."""
+        self._record(
+            run_id,
+            Status.SUCCEEDED,
+            attempt=attempt,
+            error="its pool process died after the result was stored",
+            # The header that says so died with the process.
+            awaited=True,
+        )
+
     def on_process_init(self, **_: Any) -> None:
         """Receive worker_process_init: what the parent keeps is the parent's to write."""
         self._recorder = self._new_recorder()
@@ -244,3 +261,13 @@ class Outcomes:
             after = attempt_of(message)
             error = f"NotRegistered: {name}"
             self._record(id, Status.FAILED, started=False, attempt=after, error=error)
+
+
+def _is_requeued(task: Task, exception: Any) -> bool:
+    """Return whether Celery gives the message of a failed attempt back to the broker.
+
+    It does so at a hard time limit, and signals a failure all the same. ``pool_check`` drops the
+    attempt once its process is gone, which the signal precedes.
+    """
+    exceeded = isinstance(exception, TimeLimitExceeded)
+    return exceeded and bool(task.acks_late) and not task.acks_on_timeout

@@ -1,10 +1,13 @@
 """Taking a schedule out of the index until somebody resumes it: by hand, or for its failures."""
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.events import Event
 from celery_dynbeat.states import Status
@@ -59,3 +62,9 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
         extra={"event": Event.SCHEDULE_PAUSED, "schedule_id": row.id},
     )
     return True
+
+
+def pause_failing(database: Database, limits: Mapping[int, int], *, now: datetime) -> None:
+    """Pause the schedules that failed as often in a row as their limit says, each by itself."""
+    for schedule_id, limit in limits.items():
+        database.run(partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now))

@@ -14,7 +14,7 @@ from celery_dynbeat.clock import Clock
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.events import Event
 from celery_dynbeat.lost import AGES, longest_silence, recall, take_lost
-from celery_dynbeat.pausing import pause_if_failing
+from celery_dynbeat.pausing import pause_failing
 from celery_dynbeat.prune import Walk
 from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import overlaps
@@ -71,13 +71,11 @@ class Rounds:
 
     def _take_lost(self, now: datetime) -> int:
         silence = self._longest_silence(now)
-        lost, failing = self._database.run(
+        lost = self._database.run(
             partial(take_lost, now=now, silence=silence, settings=self._settings),
         )
-        for schedule_id, limit in failing.items():
-            pause = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now)
-            self._database.run(pause)
-        return lost
+        pause_failing(self._database, lost.limits, now=now)
+        return lost.number
 
     def _ask_again(self, now: datetime) -> None:
         # The broadcast may have been missed, or never sent: beat may have died before it.

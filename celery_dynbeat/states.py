@@ -63,6 +63,9 @@ START = _way(UNSTARTED, Status.RUNNING)
 START_RETRY = _way((Status.RETRYING, *HELD), Status.RUNNING)
 #: The broker delivers a message again, and the worker that had the attempt is gone.
 RESTART = _way(HELD, Status.RUNNING)
+#: The broker delivers a message again, and the node that has the attempt lives: the row notes it. A
+#: run that was taken for lost is that node's again, which knows whether it still executes it.
+REDELIVER = _way(HELD, Status.RUNNING)
 #: A worker drops a message without beginning it.
 REFUSE = _way(UNHELD, Status.REVOKED, Status.EXPIRED, Status.FAILED)
 #: A task rejects its message, for the broker to deliver it again; or a worker did not begin what it

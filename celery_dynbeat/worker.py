@@ -16,6 +16,7 @@ from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.heartbeat import Heartbeat
 from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.pool_check import BackendResults, PoolCheck, pool_state
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,16 @@ class DynbeatStep(bootsteps.StartStopStep):
         admission = Admission(self._context, parent.hostname, self._outcomes)
         for task in parent.app.tasks.values():
             admission.guard(task)
+        self._pool_check = PoolCheck(
+            self._context,
+            parent.hostname,
+            outcomes=self._outcomes,
+            # Looked up when it is used: a pool that is restarted is another.
+            pool=lambda: pool_state(parent.pool),
+            executes=admission.holds,
+            results=BackendResults(parent.app),
+            every=self.heartbeat.every,
+        )
         self._outcomes.connect()
         signals.worker_shutdown.connect(self._end, weak=False)
 
@@ -82,7 +93,8 @@ class DynbeatStep(bootsteps.StartStopStep):
 
     def _live(self) -> None:
         while not self._stopping.wait(self.heartbeat.every.total_seconds()):
-            self.heartbeat.beat()
+            if self.heartbeat.beat():
+                self._pool_check.look()
         self.heartbeat.leave()
 
 

@@ -47,6 +47,13 @@ _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(N
 _partial(
     "ix_dynbeat_run_unfinished", Run.finished_at, Run.schedule_id, where=Run.finished_at.is_(None)
 )
+# A worker compares its unfinished runs with its pool.
+_partial(
+    "ix_dynbeat_run_worker",
+    Run.worker,
+    Run.finished_at,
+    where=and_(Run.worker.is_not(None), Run.finished_at.is_(None)),
+)
 _partial("ix_dynbeat_run_retry_at", Run.retry_at, where=Run.retry_at.is_not(None))
 
 Index("ix_dynbeat_backfill_schedule_id", Backfill.schedule_id)

@@ -197,6 +197,9 @@ class Run(Base):
     cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     worker: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     worker_pid: Mapped[int | None]
+    # The attempt during which the broker delivered the run's message again. While it is the
+    # present attempt: if the worker loses it, the run is sent again, whatever on_lost says.
+    redelivered_attempt: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    Row,
     Update,
     and_,
     bindparam,
@@ -28,6 +29,8 @@ from celery_dynbeat.states import (
     FINISH,
     FINISH_BEFORE_RERUN,
     GIVE_BACK,
+    HELD,
+    REDELIVER,
     REFUSE,
     RESTART,
     START,
@@ -61,6 +64,25 @@ def start(session: Session, beginning: Beginning, *, now: datetime) -> bool:
 def restart(session: Session, beginning: Beginning, *, now: datetime) -> bool:
     """Keep a run running, as a new attempt: ``beginning.after`` has died with its worker."""
     return _begin(session, _RESTART, beginning, now=now)
+
+
+def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
+    """Note on a run that its message came again while the node of ``attempt`` lives.
+
+    A lost run becomes running: its node, which was silent, lives and compares it with its pool. The
+    message is not needed after that: if the node loses the attempt, the run is sent again.
+    """
+    statement = (
+        update(Run)
+        .where(Run.id == run_id, Run.attempt == attempt, Run.status.in_(REDELIVER.sources))
+        .values(
+            redelivered_attempt=attempt,
+            status=Status.RUNNING,
+            finished_at=None,
+            error=None,
+        )
+    )
+    return affected(session, statement) == 1
 
 
 def _begin(session: Session, statement: Update, beginning: Beginning, *, now: datetime) -> bool:
@@ -192,7 +214,11 @@ def refuse(
 
 
 def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: datetime) -> bool:
-    """Move a running run to sent: the broker was asked to deliver the message again."""
+    """Move a running run to sent: the broker was asked to deliver the message again.
+
+    ``overdue_at`` is when beat sends it; at once, if the broker's message came before this.
+    """
+    has_come = Run.redelivered_attempt == attempt
     statement = (
         update(Run)
         .where(
@@ -200,7 +226,7 @@ def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: dateti
             Run.status.in_(GIVE_BACK.sources),
             Run.attempt == attempt,
         )
-        .values(status=Status.SENT, overdue_at=overdue_at)
+        .values(status=Status.SENT, overdue_at=case((has_come, Run.started_at), else_=overdue_at))
     )
     return affected(session, statement) == 1
 
@@ -225,3 +251,11 @@ def disown(
         .values(status=Status.SENT, overdue_at=before)
     )
     return affected(session, statement) == 1
+
+
+def begun_by(session: Session, *, run_id: str, worker: str) -> Row[int, int | None] | None:
+    """Return attempt and worker_pid of a run that ``worker`` began last, or None."""
+    statement = select(Run.attempt, Run.worker_pid).where(
+        Run.id == run_id, Run.worker == worker, Run.status.in_(HELD)
+    )
+    return session.execute(statement).one_or_none()

@@ -1,6 +1,6 @@
 """Questions about runs that went wrong: those whose worker is gone, and failures in a row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +26,37 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
     found = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
     if not found:
         return Found([], [])
-    lock = select(Run.id).where(Run.id.in_(found)).with_for_update(skip_locked=True)
+    return _lock(session, found, _lost_runs(), _is_lost(silent_since))
+
+
+def running_at(session: Session, *, worker: str, limit: int) -> Sequence[Row[str, int, int | None]]:
+    """Return id, attempt and worker_pid of up to ``limit`` running runs of a worker node."""
+    statement = (
+        select(Run.id, Run.attempt, Run.worker_pid)
+        .where(Run.worker == worker, Run.finished_at.is_(None), Run.status == Status.RUNNING)
+        # In the order of the index of a worker's unfinished runs.
+        .order_by(Run.worker, Run.finished_at)
+        .limit(limit)
+    )
+    return session.execute(statement).all()
+
+
+def lock_dropped(session: Session, *, worker: str, attempts: Mapping[str, int]) -> Found:
+    """Return the runs that still are in these attempts of ``worker``, with what decides their fate.
+
+    ``attempts`` holds an attempt for each run id. The runs are locked; those that another
+    transaction has locked are skipped.
+    """
+    unchanged = and_(
+        Run.status == Status.RUNNING,
+        Run.worker == worker,
+        or_(*(and_(Run.id == key, Run.attempt == attempt) for key, attempt in attempts.items())),
+    )
+    return _lock(session, list(attempts), Run, unchanged)
+
+
+def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> Found:
+    lock = select(Run.id).where(Run.id.in_(ids)).with_for_update(skip_locked=True)
     locked = session.scalars(lock).all()
     statement: Any = (
         select(
@@ -35,13 +65,14 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
             Run.worker,
             Run.origin,
             Run.attempt,
+            Run.redelivered_attempt,
             Run.cancelled_at,
             Schedule.on_lost,
             Schedule.enabled,
             Schedule.pause_after_failures,
         )
-        .select_from(_lost_runs().outerjoin(Schedule, Schedule.id == Run.schedule_id))
-        .where(Run.id.in_(locked), _is_lost(silent_since))
+        .select_from(orm_join(source, Schedule, Schedule.id == Run.schedule_id, isouter=True))
+        .where(Run.id.in_(locked), condition)
     )
     return read(session, statement, key=Run.id)
 
@@ -73,14 +104,14 @@ def end(session: Session, ids: Sequence[str], *, status: Status, now: datetime, 
     return affected(session, statement)
 
 
-def rerun(session: Session, ids: Sequence[str], *, now: datetime) -> int:
+def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> int:
     """Move running runs back to pending: beat sends them again, for a new attempt."""
     if not ids:
         return 0
     statement = (
         update(Run)
         .where(Run.id.in_(ids), Run.status.in_(RERUN.sources))
-        .values(status=Status.PENDING, overdue_at=now, started_at=None, error="its worker was gone")
+        .values(status=Status.PENDING, overdue_at=now, started_at=None, error=error)
     )
     return affected(session, statement)
 

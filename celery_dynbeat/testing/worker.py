@@ -109,7 +109,7 @@ class TaskRunner(RecordingPublisher):
             retries=message.retries,
             after=message.headers[HEADER_ATTEMPT],
             redelivered=False,
-            put_off_at=None,
+            put_off=False,
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
             worker=WORKER_NAME,
             main_pid=os.getpid(),

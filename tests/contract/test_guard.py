@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
-from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.guard import Delivery, Verdict, judge
 from celery_dynbeat.recorder import Outcome, write
 from celery_dynbeat.states import Status
@@ -32,7 +33,7 @@ def message(run):
         retries=0,
         after=0,
         redelivered=False,
-        put_off_at=None,
+        put_off=False,
         worker="w1",
         main_pid=os.getpid(),
         pid=os.getpid(),
@@ -208,21 +209,93 @@ def test_a_redelivered_run_of_a_node_that_was_replaced_starts_anew(clock, messag
     assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.START
 
 
-def test_a_redelivered_run_is_put_off_until_its_node_proves_alive(clock, message, deliver, alive):
+def test_a_message_that_comes_again_while_its_node_lives_leaves_a_note_and_no_copy(
+    dynbeat, mine, clock, message, deliver, alive
+):
     alive("w1")
     deliver(message)
-    again = replace(message, worker="w2", redelivered=True)
-
-    assert deliver(again) is Verdict.PUT_OFF
-
-    put_off = replace(again, redelivered=False, put_off_at=clock.now())
-    assert deliver(put_off) is Verdict.PUT_OFF
     clock.advance(timedelta(seconds=12))
     alive("w1")
-    assert deliver(put_off) is Verdict.REFUSE
+    again = replace(message, worker="w2", redelivered=True)
+
+    assert deliver(again) is Verdict.NOTED
+    # However often it comes.
+    assert deliver(again) is Verdict.NOTED
+
+    assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
+    assert noted_attempt(dynbeat) == 1
 
 
-@pytest.mark.parametrize(("runs_here", "verdict"), [(True, "REFUSE"), (False, "START")])
+def test_a_run_that_was_noted_is_sent_again_when_its_node_dies_whatever_on_lost_says(
+    mine, clock, beat, sent, alive, message, deliver
+):
+    alive("w1")
+    deliver(message)
+    deliver(replace(message, worker="w2", redelivered=True))
+    clock.advance(2 * TIMEOUT)
+
+    beat.run_until_idle()
+
+    ours = next(run for run in mine.runs() if run.id == message.run_id)
+    assert (ours.status, ours.attempt) == ("sent", 1)
+    following = next(run for run in sent[::-1] if run.run_id == message.run_id)
+    assert deliver(replace(message, worker="w2", after=following.attempt)) is Verdict.START
+
+
+def test_a_run_that_counts_as_lost_is_its_node_s_again_when_that_lives_and_its_message_comes(
+    mine, clock, beat, alive, message, deliver, finish
+):
+    alive("w1")
+    deliver(message)
+    clock.advance(2 * TIMEOUT)
+    beat.run_until_idle()
+    assert next(run for run in mine.runs() if run.id == message.run_id).status == "lost"
+    alive("w1")
+
+    assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.NOTED
+
+    ours = next(run for run in mine.runs() if run.id == message.run_id)
+    assert (ours.status, ours.attempt, ours.finished_at, ours.error) == ("running", 1, None, None)
+    assert finish(Status.SUCCEEDED) is True
+
+
+def test_a_message_whose_note_meets_the_end_of_the_run_is_refused(
+    mine, message, deliver, alive, finish, monkeypatch
+):
+    alive("w1")
+    deliver(message)
+    read = nodes.get
+
+    def ends_meanwhile(session, **which):
+        session.commit()
+        finish(Status.SUCCEEDED)
+        return read(session, **which)
+
+    monkeypatch.setattr(nodes, "get", ends_meanwhile)
+
+    assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.REFUSE
+    assert only(mine).status == "succeeded"
+
+
+def test_a_message_that_came_before_its_run_was_given_back_is_sent_again_at_once(
+    clock, beat, sent, alive, message, deliver, finish
+):
+    alive("w1")
+    deliver(message)
+    deliver(replace(message, worker="w2", redelivered=True))
+
+    assert finish(Status.SENT, resend_at=clock.now() + 10 * TIMEOUT) is True
+
+    beat.run_until_idle()
+    assert [run.run_id for run in sent] == [message.run_id] * 2
+
+
+def noted_attempt(dynbeat):
+    statement = select(Run.redelivered_attempt)
+    return dynbeat.context.database.read(lambda session: session.scalar(statement))
+
+
+@pytest.mark.parametrize(("runs_here", "verdict"), [(True, "NOTED"), (False, "START")])
 def test_a_node_knows_what_it_runs_itself(message, deliver, alive, runs_here, verdict):
     alive("w1", pid=os.getpid())
     deliver(message)
@@ -315,7 +388,7 @@ def test_a_run_that_a_process_was_marked_to_begin_and_did_not_is_sent_again(
     beat.run_until_idle()
     assert [run.run_id for run in sent] == [message.run_id] * 2
     assert deliver(replace(message, after=sent[-1].attempt)) is Verdict.START
-    assert deliver(replace(message, put_off_at=clock.now())) is not Verdict.START
+    assert deliver(replace(message, put_off=True)) is not Verdict.START
     assert only(mine).attempt == 2
 
 
@@ -339,7 +412,7 @@ def test_a_node_that_was_silent_and_has_just_begun_a_run_is_not_taken_for_dead(
 
     again = replace(message, worker="w2", redelivered=True)
 
-    assert deliver(again) is Verdict.PUT_OFF
+    assert deliver(again) is Verdict.NOTED
     clock.advance(TIMEOUT)
     assert deliver(again) is Verdict.START
 

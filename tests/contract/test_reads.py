@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import ids
 from celery_dynbeat.client.views import cursor_of
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import losses, runs
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import START, application, execute
 
@@ -196,3 +196,23 @@ def read_in_sequence(session, table):
     """Return how many rows of the table this transaction has met in scans of all of it."""
     scans = "SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = :table"
     return session.scalar(text(scans), {"table": table})
+
+
+def test_a_worker_reads_its_own_runs_alone(request, kind):
+    with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
+        dynbeat.context.prepare()
+        fill(dynbeat, kind)
+        # Another worker's, and what no worker has begun; both without an end.
+        execute(dynbeat, "UPDATE dynbeat_run SET finished_at = NULL, status = 'sent'")
+        others = "UPDATE dynbeat_run SET status = 'running', worker = '{}' WHERE name IN ({})"
+        for worker, first in (("mine", 1), ("another", DUE + 1)):
+            names = ", ".join(f"'n{number}'" for number in range(first, first + DUE))
+            execute(dynbeat, others.format(worker, names))
+        with executed(dynbeat) as statements:
+            found = dynbeat.context.database.read(
+                lambda session: losses.running_at(session, worker="mine", limit=ROWS)
+            )
+        asked = [each for each in statements if each[0].startswith("SELECT")]
+
+        assert len(found) == DUE
+        assert [rows_read(dynbeat, kind, *each) for each in asked] == [DUE]

@@ -199,7 +199,7 @@ def test_a_message_that_comes_again_as_the_clock_is_set_on_starts_no_second_time
     began = []
     wall.step(step)
     wall.pass_by(READ_ANEW)
-    with pytest.raises(Ignore, match="put off"):
+    with pytest.raises(Ignore, match="delivered again while it runs"):
         deliver_again(stepping, stepped_beat.publisher.sent[0], began.append)
 
     assert began == []

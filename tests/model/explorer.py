@@ -52,14 +52,14 @@ def canonical(world: World) -> World:
     """Return the world that stands for all that differ from this one in nothing that counts.
 
     Beats have no names. A message of a run that has ended is refused (a test of its own says so),
-    and when one was put off counts against the present attempt only.
+    and one that was put off is judged as one that comes again.
     """
     queue = set()
     for message in world.queue:
         row = world.rows[message.fire]
         if row is None or row.unfinished or row.status == Status.LOST:
-            stale = row is None or message.put_off_in not in {None, row.attempt}
-            queue.add(message._replace(put_off_in=-1) if stale else message)
+            again = message.redelivered or message.put_off
+            queue.add(message._replace(redelivered=again, put_off=False))
     return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue, key=repr)))
 
 

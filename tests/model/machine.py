@@ -35,13 +35,15 @@ class Job(NamedTuple):
 class Worker(NamedTuple):
     """A worker; ``heard`` is False when its node was silent for the node timeout.
 
-    ``debt`` is an attempt of a fire time that it may be marked to run, and has not begun.
+    ``debt`` is an attempt of a fire time that it may be marked to run, and has not begun;
+    ``stored`` is one whose process died when its result was stored.
     """
 
     alive: bool = True
     heard: bool = True
     job: Job | None = None
     debt: tuple[int, int] | None = None
+    stored: tuple[int, int] | None = None
 
 
 class Beat(NamedTuple):
@@ -206,6 +208,8 @@ class Machine:
             yield Move(f"w{index} is heard of", True, self._set(world, index, heard))
         if worker.debt is not None:
             yield Move(f"w{index} disowns {worker.debt}", True, self._disowned(world, index))
+        if worker.alive:
+            yield from self._check_pool(world, index, worker)
         if not worker.alive:
             yield from self._dead(world, index, worker)
         elif worker.job is None:
@@ -240,6 +244,43 @@ class Machine:
         if job is not None and self.late:
             dead = self._queue(dead, job.message._replace(redelivered=True))
         yield from self._fault(f"w{index} dies", dead)
+        if job is not None and job.state == "running":
+            yield from self._process_dies(world, index, worker, job)
+
+    def _process_dies(self, world: World, index: int, worker: Worker, job: Job) -> Iterator[Move]:
+        """Kill the pool process of an attempt; what follows is for Celery's settings to say."""
+        fire = job.message.fire
+        name = f"the process of {fire} at w{index} dies"
+        failed = self._ended(world, index, Status.FAILED, attempt=None)
+        yield from self._fault(f"{name}, reported", failed)
+        caused = self._set(self._cause(world, fire), index, worker._replace(job=None))
+        yield from self._fault(f"{name}, unreported", caused)
+        if self.late:
+            again = self._queue(caused, job.message._replace(redelivered=True))
+            yield from self._fault(f"{name}, the message goes back", again)
+        stored = worker._replace(job=None, stored=(fire, job.attempt))
+        yield from self._fault(f"{name} behind its result", self._set(world, index, stored))
+        if world.retries:
+            retries = world._replace(retries=world.retries - 1)
+            following = Message(fire, job.attempt, job.message.retries + 1)
+            sent = self._queue(self._cause(retries, fire), following)
+            retried = worker._replace(job=job._replace(state="retried"))
+            yield from self._fault(f"{name}, retried", self._set(sent, index, retried))
+
+    def _check_pool(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
+        """Let a worker compare the rows that name it with what it executes."""
+        name, job = WORKERS[index], worker.job
+        executed = None if job is None else (job.message.fire, job.attempt)
+        for fire, row in self._rows(world):
+            attempt = (fire, row.attempt)
+            if row.status != Status.RUNNING or row.worker != name or attempt == executed:
+                continue
+            if attempt == worker.stored:
+                after = self.steps.write(world.plan, row, name, row.attempt, Status.SUCCEEDED)
+            else:
+                after = self.steps.drop(world.plan, row, name, row.attempt)
+            dropped = self._set(world, index, worker._replace(stored=None))
+            yield Move(f"w{index} drops {fire}", True, self._row(dropped, fire, after))
 
     def _receive(self, world: World, index: int, message: Message) -> Iterator[Move]:
         taken, fire = self._taken(world, message), message.fire
@@ -261,9 +302,6 @@ class Machine:
             yield Move(name, True, self._set(self._cause(begun, fire, -1), index, worker))
             unknown = self._cause(judged, fire)
             yield from self._put_off(unknown, index, message, "its commit is not seen")
-        elif decision.verdict is Verdict.PUT_OFF:
-            put_off = message._replace(redelivered=False, put_off_in=after.attempt)
-            yield Move(name, True, self._queue(judged, put_off))
         else:
             yield Move(name, True, judged)
         yield from self._put_off(taken, index, message, "the database is away")
@@ -271,7 +309,7 @@ class Machine:
     def _put_off(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
         row = world.rows[message.fire]
         assert row is not None
-        copy = message._replace(redelivered=False, put_off_in=row.attempt)
+        copy = message._replace(redelivered=False, put_off=True)
         worker = world.workers[index]
         if worker.job is None:
             world = self._set(world, index, worker._replace(debt=(message.fire, row.attempt)))
@@ -332,17 +370,17 @@ class Machine:
                 self._check_start(world, index, fire, decision.attempt)
                 continue
             judged = self._row(self._taken(world, message), fire, after)
-            if decision.verdict is Verdict.REFUSE:
-                yield Move(f"w{index} refuses {message}", True, judged)
+            yield Move(f"w{index} refuses {message}", True, judged)
             yield from self._put_off(self._taken(world, message), index, message, "away")
 
-    def _ended(self, world: World, index: int, status: Status) -> World:
+    def _ended(self, world: World, index: int, status: Status, **known: int | None) -> World:
         worker = world.workers[index]
         job = worker.job
         assert job is not None
         row = world.rows[job.message.fire]
         assert row is not None
-        after = self.steps.write(world.plan, row, WORKERS[index], job.attempt, status)
+        attempt = known.get("attempt", job.attempt)
+        after = self.steps.write(world.plan, row, WORKERS[index], attempt, status)
         return self._set(
             self._row(world, job.message.fire, after), index, worker._replace(job=None)
         )

@@ -20,10 +20,11 @@ from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.claim import claim
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.guard import Decision, Delivery, judge
-from celery_dynbeat.lost import recall, take_lost
+from celery_dynbeat.lost import recall, take_dropped, take_lost
 from celery_dynbeat.recorder import Outcome, write
 from celery_dynbeat.states import UNFINISHED, Status
 from celery_dynbeat.store import runs
+from celery_dynbeat.store.losses import running_at
 from celery_dynbeat.sweep import take_overdue
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import START
@@ -42,6 +43,7 @@ class Row(NamedTuple):
     """A run. ``replaced``: its worker's name belongs to a process that started later.
 
     ``fresh``: its attempt began less than the node timeout ago, by a node that was silent before.
+    ``noted``: the broker delivered its message again during the present attempt.
     """
 
     status: str
@@ -53,6 +55,7 @@ class Row(NamedTuple):
     sent: bool = False
     replaced: bool = False
     fresh: bool = False
+    noted: bool = False
 
     @property
     def unfinished(self) -> bool:
@@ -67,16 +70,27 @@ class Plan(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message in the broker's hands; ``put_off_in`` is the attempt that there was then."""
+    """A message in the broker's hands; ``put_off``: a copy, made while the database was away."""
 
     fire: int
     after: int
     retries: int
     redelivered: bool = False
-    put_off_in: int | None = None
+    put_off: bool = False
 
 
-_REMEMBERED = ("claim", "sweep", "lose", "recall", "confirm", "judge", "write", "disown", "edit")
+_REMEMBERED = (
+    "claim",
+    "sweep",
+    "lose",
+    "drop",
+    "recall",
+    "confirm",
+    "judge",
+    "write",
+    "disown",
+    "edit",
+)
 
 
 class Steps:
@@ -90,17 +104,7 @@ class Steps:
         with dynbeat.context.database.engine.connect() as connection:
             self._id = connection.execute(select(Schedule.id)).scalar_one()
         self.calls = 0
-        for name in (
-            "claim",
-            "sweep",
-            "lose",
-            "recall",
-            "confirm",
-            "judge",
-            "write",
-            "disown",
-            "edit",
-        ):
+        for name in _REMEMBERED:
             setattr(self, name, cache(getattr(self, name)))
 
     # What beat does
@@ -158,14 +162,12 @@ class Steps:
     ) -> tuple[Row, Decision]:
         """Have the guard of ``worker`` decide; ``here``: that process has the run in hand."""
         pid = _pid(worker)
-        # Which of the two was first, this attempt or the putting off, is all that counts.
-        ago = SECOND if row.attempt == message.put_off_in else 2 * LONG
         delivery = Delivery(
             run_id=RUN_IDS[0],
             retries=message.retries,
             after=message.after,
             redelivered=message.redelivered,
-            put_off_at=None if message.put_off_in is None else NOW - ago,
+            put_off=message.put_off,
             worker=worker,
             main_pid=pid,
             pid=pid,
@@ -176,8 +178,19 @@ class Steps:
             decision = judge(session, delivery, now=NOW, timeout=timeout)
             return self._read(session), decision
 
-    def write(self, plan: Plan, row: Row, worker: str, attempt: int, status: Status) -> Row:
-        """Record how an attempt ended."""
+    def drop(self, plan: Plan, row: Row, worker: str, attempt: int) -> Row:
+        """Have ``worker`` say that its pool does not execute the attempt."""
+        with self._loaded(plan, row) as session:
+            settings, attempts = self._context.settings, {RUN_IDS[0]: attempt}
+            seen = {
+                found.id: found.attempt for found in running_at(session, worker=worker, limit=1)
+            }
+            if seen == attempts:
+                take_dropped(session, worker=worker, attempts=seen, now=NOW, settings=settings)
+            return self._read(session)
+
+    def write(self, plan: Plan, row: Row, worker: str, attempt: int | None, status: Status) -> Row:
+        """Record how an attempt ended; None: the one that ``worker`` began."""
         outcome = Outcome(
             run_id=RUN_IDS[0],
             attempt=attempt,
@@ -278,6 +291,7 @@ class Steps:
             "attempt": row.attempt,
             "retries": row.retries,
             "worker": row.worker,
+            "redelivered_attempt": row.attempt if row.noted else None,
             "worker_pid": None if row.worker is None else _pid(row.worker),
             "overdue_at": NOW - MINUTE if row.overdue else None,
             "retry_at": NOW - LONG if row.retry else None,
@@ -330,6 +344,7 @@ def _row(run: Any, before: Row | None) -> Row:
         sent=run.sent_at is not None,
         replaced=before is not None and before.replaced,
         fresh=before is not None and before.fresh,
+        noted=run.redelivered_attempt == run.attempt,
     )
 
 

@@ -4,6 +4,7 @@ Processes know them by ``fault_site.config["include"] = [INCLUDE]``.
 """
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,36 @@ def hold_late(self: Task, gate: str) -> None:
 def hold_rejecting(self: Task, gate: str) -> None:
     """Do the same; should the pool process die, the broker delivers the message again."""
     _held(self, gate)
+
+
+@task(bind=True, name="attempts.hold_retrying", retry_on_worker_lost=True, default_retry_delay=0)
+def hold_retrying(self: Task, gate: str) -> None:
+    """Do the same; should the pool process die, Celery's main process sends a retry."""
+    _held(self, gate)
+
+
+@task(bind=True, name="attempts.hold_limited", acks_late=True, acks_on_timeout=False)
+def hold_limited(self: Task, gate: str) -> None:
+    """Do the same; the message goes back to the broker when a hard time limit is exceeded."""
+    _held(self, gate)
+
+
+class DiesAfterItsResult(Task):  # type: ignore[misc]
+    """A task whose process is killed when its result is stored and its outcome is not recorded."""
+
+    def on_success(self, *_: Any) -> None:
+        """Kill the own process: Celery sends task_success after this."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(bind=True, name="attempts.hold_stored", base=DiesAfterItsResult)
+def hold_stored(self: Task, gate: str) -> None:
+    """Run until the file of this attempt is there."""
+    _held(self, gate)
+
+
+@task(bind=True, name="attempts.leave_first")
+def leave_first(self: Task, gate: str) -> None:
+    """Do the same; then the first attempt ends its thread, and Celery does not notice."""
+    if _held(self, gate) == 1:
+        raise SystemExit

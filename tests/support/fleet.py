@@ -25,7 +25,6 @@ class Message:
     expires_at: datetime | None
     awaited: bool
     redelivered: bool = False
-    put_off_at: datetime | None = None
 
     @classmethod
     def of(cls, run: Outgoing) -> "Message":
@@ -90,7 +89,7 @@ class Fleet:
             retries=0,
             after=message.after,
             redelivered=message.redelivered,
-            put_off_at=message.put_off_at,
+            put_off=False,
             worker=worker,
             main_pid=os.getpid(),
             pid=os.getpid(),
@@ -105,8 +104,6 @@ class Fleet:
             self.starts[message.run_id] += 1
             self.workers[worker][message.run_id] = message
             self._attempts[worker, message.run_id] = decision.attempt
-        if verdict is Verdict.PUT_OFF:
-            self.queue.append(replace(message, put_off_at=now))
         return verdict
 
     def repeat(self, worker: str) -> None:

@@ -46,7 +46,7 @@ class HandWorker:
             retries=run.retries,
             after=run.attempt,
             redelivered=redelivered,
-            put_off_at=None,
+            put_off=False,
             worker=self.name,
             main_pid=os.getpid(),
             pid=os.getpid(),

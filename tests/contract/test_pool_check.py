@@ -1,0 +1,305 @@
+"""A worker that lives and does not execute what its rows say: each run gets its end, once."""
+
+import os
+from datetime import timedelta
+
+import pytest
+from celery.exceptions import Retry, TimeLimitExceeded
+
+from celery_dynbeat.admission import Admission
+from celery_dynbeat.db.models import Status
+from celery_dynbeat.headers import HEADER_ATTEMPT
+from celery_dynbeat.lost import MOST_ATTEMPTS
+from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.pool_check import PoolCheck, PoolState
+from tests.support.applications import MINUTELY, execute
+from tests.support.hands import HandWorker
+
+NODE = "w1@test"
+#: Above what the kernel gives.
+NO_PID = 10_000_000
+EVERY = timedelta(seconds=20)
+MINUTE = timedelta(minutes=1)
+
+
+class Results:
+    """A result backend that has what it was told."""
+
+    def __init__(self):
+        self.stored = set()
+
+    def ask(self, run_ids, *, within):
+        """Everything is known already."""
+
+    def succeeded(self, run_id):
+        return run_id in self.stored
+
+    def forget(self, run_ids):
+        """Nothing is forgotten."""
+
+
+@pytest.fixture
+def worker(dynbeat):
+    return HandWorker(dynbeat, name=NODE)
+
+
+@pytest.fixture
+def held():
+    """Give the ids of the runs that the pool executes."""
+    return set()
+
+
+@pytest.fixture
+def results():
+    return Results()
+
+
+@pytest.fixture
+def check(dynbeat, held, results):
+    """Give a function that makes checks, as many as it takes to drop a run."""
+    pool_check = PoolCheck(
+        dynbeat.context,
+        NODE,
+        outcomes=Outcomes(dynbeat.context, NODE),
+        # The process of the runs is this one.
+        pool=lambda: PoolState(held, [os.getpid()] if held else []),
+        executes=lambda _: False,
+        results=results,
+        every=EVERY,
+    )
+
+    def check(times=2):
+        for _ in range(times):
+            pool_check.look()
+
+    return check
+
+
+@pytest.fixture
+def begun(mine, clock, beat, worker):
+    """Give a function that returns a run in progress at the worker."""
+
+    def begun(**policies):
+        mine.create("n", task="t", trigger=MINUTELY, **policies)
+        clock.advance(MINUTE)
+        worker.live()
+        beat.run_until_idle()
+        run = beat.publisher.sent[-1]
+        assert worker.start(run)
+        # No fire time comes beside it.
+        mine.update("n", max_runs=1)
+        clock.advance(timedelta(seconds=1))
+        return run
+
+    return begun
+
+
+def status_of(mine, run):
+    return next(found.status for found in mine.runs() if found.id == run.run_id)
+
+
+def test_a_run_that_the_pool_does_not_execute_is_lost(mine, check, begun):
+    run = begun()
+
+    check(1)
+    assert status_of(mine, run) == "running"
+    check(1)
+
+    (found,) = mine.runs()
+    assert (found.status, found.error) == ("lost", "its pool process is gone")
+
+
+def test_a_run_that_the_pool_executes_goes_on(mine, check, held, begun):
+    run = begun()
+    held.add(run.run_id)
+
+    check(5)
+
+    assert status_of(mine, run) == "running"
+
+
+def test_a_run_of_another_worker_is_not_touched(dynbeat, mine, check, begun):
+    run = begun()
+    execute(dynbeat, "UPDATE dynbeat_run SET worker = 'w2@test'")
+
+    check(5)
+
+    assert status_of(mine, run) == "running"
+
+
+def test_an_idempotent_run_is_sent_again(mine, beat, check, begun, worker):
+    begun(on_lost="rerun")
+
+    check()
+    beat.run_until_idle()
+
+    again = beat.publisher.sent[-1]
+    assert (again.attempt, len(beat.publisher.sent)) == (1, 2)
+    assert worker.start(again)
+    assert mine.runs()[0].attempt == 2
+
+
+def test_a_run_whose_message_came_again_is_sent_again_whatever_on_lost_says(
+    dynbeat, beat, check, begun
+):
+    run = begun()
+    other = HandWorker(dynbeat, name="w2@test")
+    assert not other.start(run, redelivered=True)
+
+    check()
+    beat.run_until_idle()
+
+    assert other.start(beat.publisher.sent[-1])
+
+
+@pytest.mark.parametrize("message", [True, False])
+def test_a_run_that_took_as_many_processes_with_it_is_lost(dynbeat, mine, check, begun, message):
+    run = begun(on_lost="rerun")
+    noted = MOST_ATTEMPTS if message else None
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET attempt = :number, redelivered_attempt = :noted",
+        number=MOST_ATTEMPTS,
+        noted=noted,
+    )
+
+    check()
+
+    assert status_of(mine, run) == "lost"
+
+
+def test_a_run_whose_result_was_stored_has_succeeded(mine, check, begun, results):
+    run = begun(on_lost="rerun")
+    results.stored.add(run.run_id)
+
+    check()
+
+    (found,) = mine.runs()
+    assert (found.status, found.attempt) == ("succeeded", 1)
+    assert found.error == "its pool process died after the result was stored"
+
+
+def test_a_run_that_waited_for_it_is_sent_at_once(mine, clock, beat, worker, check, results):
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
+    clock.advance(MINUTE)
+    worker.live()
+    beat.run_until_idle()
+    first = beat.publisher.sent[-1]
+    worker.start(first)
+    clock.advance(MINUTE)
+    worker.live()
+    beat.run_until_idle()
+    assert len(beat.publisher.sent) == 1
+    results.stored.add(first.run_id)
+
+    check()
+    beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == 2
+
+
+def test_a_run_that_a_newer_one_replaces_is_revoked(dynbeat, mine, check, begun):
+    run = begun()
+    execute(dynbeat, "UPDATE dynbeat_run SET cancelled_at = started_at")
+
+    check()
+
+    assert status_of(mine, run) == "revoked"
+
+
+def test_a_run_that_ends_between_two_checks_keeps_its_end(mine, check, begun, worker):
+    run = begun()
+    check(1)
+
+    worker.finish(run, Status.FAILED)
+    check(1)
+
+    assert status_of(mine, run) == "failed"
+
+
+def test_an_attempt_that_began_between_two_checks_is_not_dropped(dynbeat, mine, check, begun):
+    run = begun()
+    check(1)
+
+    execute(dynbeat, "UPDATE dynbeat_run SET attempt = 2")
+    check(1)
+
+    assert status_of(mine, run) == "running"
+
+
+def test_losses_in_a_row_pause_the_schedule(mine, check, begun):
+    begun(pause_after_failures=1)
+
+    check()
+
+    assert mine.get("n").enabled is False
+
+
+@pytest.fixture
+def task(dynbeat):
+    """Give the task of the runs, as the worker has it."""
+
+    def body():
+        """Do nothing."""
+
+    made = dynbeat.context.app.task(body, name="t", shared=False)
+    Admission(dynbeat.context, NODE, Outcomes(dynbeat.context, NODE)).guard(made)
+    return made
+
+
+def request_of(task, run):
+    """Return the request of a run as Celery's main process has it: it was never executed."""
+    task.push_request(id=run.run_id, headers=run.headers, retries=0, delivery_info={})
+    return task.request_stack.top
+
+
+def followed(task, request):
+    """Return the attempt that the retry from the main process says to follow."""
+    signed = task.signature_from_request(request, retries=1, countdown=0)
+    return signed.options["headers"][HEADER_ATTEMPT]
+
+
+def test_a_retry_from_the_main_process_follows_the_attempt_that_died(dynbeat, begun, task):
+    run = begun()
+    # Begun by a message that was delivered again; no process has this number.
+    execute(dynbeat, f"UPDATE dynbeat_run SET attempt = 3, worker_pid = {NO_PID}")
+
+    assert followed(task, request_of(task, run)) == 3
+
+
+@pytest.mark.parametrize("where", ["worker = 'w2@test'", "status = 'succeeded'"])
+def test_a_retry_of_an_attempt_that_is_over_follows_none_of_the_next(dynbeat, begun, task, where):
+    run = begun()
+    execute(dynbeat, f"UPDATE dynbeat_run SET attempt = 3, worker_pid = {NO_PID}, {where}")
+
+    assert followed(task, request_of(task, run)) == 1
+
+
+def test_a_retry_from_the_main_process_is_recorded(dynbeat, mine, begun, task):
+    run = begun()
+    execute(dynbeat, f"UPDATE dynbeat_run SET worker_pid = {NO_PID}")
+    request = request_of(task, run)
+    followed(task, request)
+
+    Outcomes(dynbeat.context, NODE).on_retry(task, request, reason=Retry(when=0))
+
+    assert status_of(mine, run) == "retrying"
+
+
+def test_the_signal_of_a_cancelled_task_that_is_not_sent_again_says_nothing(
+    dynbeat, mine, begun, task
+):
+    run = begun()
+
+    Outcomes(dynbeat.context, NODE).on_retry(task, request_of(task, run), einfo=None)
+
+    assert status_of(mine, run) == "running"
+
+
+def test_a_time_limit_that_gives_the_message_back_ends_no_run(dynbeat, mine, begun, task):
+    run = begun()
+    task.acks_late, task.acks_on_timeout = True, False
+
+    Outcomes(dynbeat.context, NODE).on_failure(task, run.run_id, TimeLimitExceeded(2), None)
+
+    assert status_of(mine, run) == "running"

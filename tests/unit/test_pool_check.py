@@ -1,0 +1,154 @@
+"""Which runs of a node its pool does not execute, and for how long they are only suspects."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from celery_dynbeat.pool_check import BackendResults, PoolState, Suspects, pool_state
+from tests.support.applications import application
+from tests.support.waiting import wait_until
+
+DOUBT = 120.0
+RUN = "01a1fd55-7a80-7da9-ade5-7b449e290722"
+
+
+class Row(NamedTuple):
+    id: str
+    attempt: int
+    worker_pid: int
+
+
+ROW = Row(RUN, 1, 7)
+
+
+@pytest.fixture
+def check():
+    """Give a function that makes the check at an instant, and returns the runs to be dropped."""
+    suspects = Suspects(timedelta(seconds=DOUBT))
+
+    def check(at, *, rows=(ROW,), requests=(), pids=(), executes=False):
+        pool = PoolState(requests, pids)
+        return suspects.update(rows, pool, executes=lambda _: executes, at=at)
+
+    return check
+
+
+def test_a_run_without_request_and_process_is_dropped_at_the_second_check(check):
+    assert check(0) == []
+    assert check(20) == [RUN]
+
+
+def test_a_run_whose_request_and_process_are_there_is_executed(check):
+    assert [check(at, requests=[RUN], pids=[7]) for at in (0, 20, 1_000)] == [[], [], []]
+
+
+@pytest.mark.parametrize("present", [{"requests": [RUN]}, {"pids": [7]}])
+def test_a_run_of_which_one_is_there_is_dropped_after_a_while(check, present):
+    assert check(0, **present) == []
+    assert check(DOUBT - 1, **present) == []
+    assert check(DOUBT, **present) == [RUN]
+
+
+def test_a_run_in_the_main_process_is_dropped_when_neither_thread_nor_request_has_it(check):
+    assert check(0, pids=None, executes=True) == []
+    assert check(20, pids=None) == []
+    assert check(40, pids=None) == [RUN]
+
+
+def test_a_run_whose_outcome_the_main_process_keeps_is_not_dropped(check):
+    assert [check(at, executes=True) for at in (0, 20, 1_000)] == [[], [], []]
+
+
+def test_another_attempt_is_another_suspect(check):
+    check(0)
+
+    assert check(20, rows=[ROW._replace(attempt=2)]) == []
+
+
+def test_a_suspect_that_was_executed_meanwhile_begins_anew(check):
+    check(0)
+    check(20, requests=[RUN], pids=[7])
+
+    assert check(40) == []
+
+
+def pids_of(process):
+    return list(pool_state(SimpleNamespace(info={"processes": [process.pid]})).pids)
+
+
+def test_a_process_that_exited_is_not_in_the_pool_and_is_left_to_be_reaped():
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        assert pids_of(process) == []
+        assert process.wait() == 3
+        assert pids_of(process) == []
+
+
+def test_a_living_process_is_in_the_pool():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert pids_of(process) == [process.pid]
+
+
+@pytest.mark.parametrize("info", [{"threads": 4}, {"processes": [os.getpid()]}])
+def test_pools_of_threads_and_solo_have_no_processes(info):
+    assert pool_state(SimpleNamespace(info=info)).pids is None
+
+
+def test_a_pool_that_stops_cannot_be_told():
+    assert pool_state(SimpleNamespace()) is None
+
+
+@pytest.fixture
+def results(tmp_path, sqlite_url):
+    with application(sqlite_url) as dynbeat:
+        app = dynbeat.context.app
+        app.conf.result_backend = f"file://{tmp_path}"
+        yield BackendResults(app)
+
+
+def test_a_result_that_is_stored_is_found(results):
+    results._app.backend.store_result(RUN, "done", "SUCCESS")
+
+    results.ask([RUN], within=10)
+
+    assert results.succeeded(RUN) is True
+    results.forget([])
+    assert results.succeeded(RUN) is None
+
+
+@pytest.mark.parametrize("state", ["RETRY", "STARTED", None])
+def test_any_other_result_is_none(results, state):
+    if state is not None:
+        results._app.backend.store_result(RUN, None, state)
+
+    results.ask([RUN], within=10)
+
+    assert results.succeeded(RUN) is False
+
+
+def test_an_application_without_results_has_none(sqlite_url):
+    with application(sqlite_url) as dynbeat:
+        results = BackendResults(dynbeat.context.app)
+        results.ask([RUN], within=10)
+
+        assert results.succeeded(RUN) is False
+
+
+def test_a_backend_that_hangs_delays_nothing(results):
+    backend = results._app.backend
+    fifo = Path(backend._filename(backend.get_key_for_task(RUN)).decode())
+    os.mkfifo(fifo)
+
+    results.ask([RUN], within=0.05)
+
+    assert results.succeeded(RUN) is None
+    with fifo.open("w"):
+        pass
+    wait_until(lambda: results.succeeded(RUN) is not None, within=10)
