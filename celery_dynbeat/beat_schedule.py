@@ -102,25 +102,21 @@ def _keep(
 
 def _refuse(session: Session, name: str, error: Exception, *, now: datetime) -> None:
     """Log that an entry is refused, and pause the row of its earlier form if there is one."""
+    # Neither every database nor every log takes lone surrogates and NUL.
+    text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
     logger.error(
         "beat_schedule[%r] is refused, the other entries run: %s",
         name,
-        error,
+        text,
         extra={"event": Event.CONFIG_REFUSED},
     )
     row = _managed_row(session, name)
     # A pause by the operator keeps its reason, and stays when the entry is valid again.
     if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
         return
-    reason = _reason(error)
+    reason = f"{REFUSED}{text}"[: checks.PROSE_LENGTH]
     if row.paused_reason != reason:
         pausing.pause(session, row, reason=reason, now=now)
-
-
-def _reason(error: Exception) -> str:
-    # Not every database stores lone surrogates and NUL.
-    text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
-    return f"{REFUSED}{text}"[: checks.PROSE_LENGTH]
 
 
 def _managed_row(session: Session, name: object) -> Schedule | None:
