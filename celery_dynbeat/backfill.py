@@ -108,13 +108,15 @@ def _go_on(
 def _room(session: Session, backfill: Backfill, rule: Rule, now: datetime) -> int:
     """Return how many runs may be made now."""
     alone = rule.overlap != "allow"
+    most = 1 if alone else backfill.batch_size
     unfinished = backfills.unfinished(
         session,
         schedule_id=backfill.schedule_id,
         started_after=now - rule.max_run_time,
         origin=None if alone else Origin.BACKFILL,
+        limit=most,
     )
-    return (1 if alone else backfill.batch_size) - unfinished
+    return most - unfinished
 
 
 def _window(backfill: Backfill, schedule: Schedule, rule: Rule) -> list[datetime]:

@@ -11,6 +11,7 @@ class Event(StrEnum):
     APPLICATION_RECORDED = "application_recorded"
     APPLICATION_DIFFERS = "application_differs"
     APPLICATION_UNNAMED = "application_unnamed"
+    ENCODING_LIMITED = "encoding_limited"
     CONFIG_SYNCED = "config_synced"
     CONFIG_REFUSED = "config_refused"
     RUNS_DISPATCHED = "runs_dispatched"

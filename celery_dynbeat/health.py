@@ -8,7 +8,8 @@ a beat cannot publish to a queue            unhealthy, until it can
 no worker lives                             unhealthy when runs wait for one, after max_lag
 one beat of several makes no progress, no worker and nothing to do, schedules that are broken
 or that only a newer version can plan, entries of beat_schedule that are refused, tables that
-belong to another application               a warning
+belong to another application, a database
+whose encoding is not UTF-8                 a warning
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +79,8 @@ class Problem:
 class DatabaseFound:
     """The database; ``clock_offset`` is this host's clock less the database's.
 
-    ``behind`` says what is wrong with the tables, None when nothing is.
+    ``behind`` says what is wrong with the tables, None when nothing is; ``encoding`` is that of a
+    database that cannot store every text.
     """
 
     url: str
@@ -87,6 +89,7 @@ class DatabaseFound:
     clock_offset: timedelta | None = None
     revision: str | None = None
     behind: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +151,14 @@ def judge(found: Found) -> Verdict:
         problems += look.problems()
         warnings += look.warnings()
         warnings += _configured(found.tables, application=found.application)
+    if found.database is not None and found.database.encoding is not None:
+        warnings.append(_encoding_limited(found.database.encoding))
     return Verdict(problems, warnings)
+
+
+def _encoding_limited(encoding: str) -> Problem:
+    text = f"the database's encoding is {encoding}: names beyond it are refused, errors escaped"
+    return Problem("encoding_limited", text, "move to a database whose encoding is UTF8")
 
 
 def _services(found: Found) -> Iterator[Problem]:

@@ -99,6 +99,7 @@ def _database(context: Context, limits: Limits) -> Found:
     found = Found(database=database)
     try:
         revision = schema.check(context.database)
+        encoding = _encoding(context.database)
     except SchemaError as error:
         return replace(found, database=replace(database, behind=str(error)))
     now = context.clock.now()
@@ -106,11 +107,16 @@ def _database(context: Context, limits: Limits) -> Found:
     return replace(
         found,
         now=now,
-        database=replace(database, revision=revision),
-        tables=context.database.read(
+        database=replace(database, revision=revision, encoding=encoding),
+        tables=context.database.read_in_transaction(
             lambda session: tables.read(session, now=now, nodes_since=nodes_since)
         ),
     )
+
+
+def _encoding(database: Database) -> str | None:
+    with database.engine.connect() as connection:
+        return database.capabilities.limited_encoding(connection)
 
 
 def _reached(database: Database) -> DatabaseFound:

@@ -17,6 +17,7 @@ from datetime import datetime
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.encoding import in_ascii
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.events import Event
 from celery_dynbeat.pausing import pause_if_failing
@@ -145,6 +146,21 @@ class Recorder:
             self._report_dropped(self._kept.copy(), None)
 
     def _write(self, outcome: Outcome) -> None:
+        try:
+            self._write_as_it_is(outcome)
+        except Exception as error:
+            plain = _plain(outcome)
+            if plain == outcome or not self._is_unstorable(error):
+                raise
+            # Perhaps the encoding of the database, or of the connection, has no such letter.
+            self._write_as_it_is(plain)
+
+    def _is_unstorable(self, error: Exception) -> bool:
+        if isinstance(error, DBAPIError) and self._database.capabilities.is_unstorable(error):
+            return True
+        return _is_hopeless(error)
+
+    def _write_as_it_is(self, outcome: Outcome) -> None:
         # The end of a run that another waits for, and what becomes of that one, are one decision.
         run = self._database.run if outcome.awaited else self._database.run_alone
         written = run(lambda session: self._write_within(session, outcome))
@@ -215,6 +231,14 @@ class Recorder:
             ", ..." if len(ids) > NAMED else "",
             extra={"event": Event.OUTCOME_DROPPED},
         )
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """Return the outcome with its texts in ASCII."""
+    error, traceback = (
+        None if text is None else in_ascii(text) for text in (outcome.error, outcome.traceback)
+    )
+    return replace(outcome, error=error, traceback=traceback)
 
 
 def _is_hopeless(error: Exception) -> bool:

@@ -56,7 +56,9 @@ class Rounds:
         recalled = self._database.run(partial(recall, now=now, settings=self._settings))
         self._ask_again(now)
         told = self._told
-        self._told = self._database.read(partial(tell_passed_over, now=now, told=told))
+        self._told = self._database.read_in_transaction(
+            partial(tell_passed_over, now=now, told=told)
+        )
         if max(lost, recalled) < self._settings.batch_size:
             self._looked_at = now
         return lost + recalled
@@ -80,7 +82,9 @@ class Rounds:
     def _ask_again(self, now: datetime) -> None:
         # The broadcast may have been missed, or never sent: beat may have died before it.
         before, limit = now - self._interval, self._settings.batch_size
-        asked = self._database.read(partial(overlaps.cancelled, before=before, limit=limit))
+        asked = self._database.read_in_transaction(
+            partial(overlaps.cancelled, before=before, limit=limit)
+        )
         for reason, ids in self._termination.ask_again(asked).items():
             self._database.run(partial(overlaps.note_not_ended, run_ids=ids, reason=reason))
 

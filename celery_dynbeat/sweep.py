@@ -44,8 +44,8 @@ def take_overdue(
 
     These are leased to this beat for dynbeat_dispatch_timeout.
     """
-    orphans = runs.revoke_orphans(session, now=now, since=since)
     limit = settings.batch_size
+    orphans = runs.revoke_orphans(session, now=now, limit=limit, since=since)
     rows, damaged = runs.lock_overdue(session, now=now, limit=limit, since=since)
     _fail_damaged(session, damaged, now=now)
     paused = [row.id for row in rows if not row.enabled and row.origin != Origin.MANUAL]

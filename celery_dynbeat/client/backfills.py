@@ -82,7 +82,7 @@ class Backfilling:
             found = backfills.history(session, schedule_id=row.id, limit=limit)
             return [BackfillInfo.of(backfill, row) for backfill in found]
 
-        return self._context.read(session, work)
+        return self._context.read_many(session, work)
 
     def cancel_backfill(
         self, name: str, backfill_id: int | None = None, *, session: Session | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from celery import Celery
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import application, notify
@@ -19,7 +19,7 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.rules import Rule, RuleColumns, rule_of
 from celery_dynbeat.settings import Settings
 
@@ -116,16 +116,32 @@ class Context:
         """Return ``work(session)``: in the caller's transaction, else in one that is committed."""
         session = joined(session)
         self.prepare(session)
-        if session is None:
-            return self.database.run(work)
-        capabilities_of(session.get_bind().dialect).begin_write(session)
-        return work(session)
+        try:
+            if session is None:
+                return self.database.run(work)
+            capabilities_of(session.get_bind().dialect).begin_write(session)
+            return work(session)
+        except UnicodeEncodeError as error:
+            raise _unstorable(error) from error
+        except DBAPIError as error:
+            if not self.database.capabilities.is_unstorable(error):
+                raise
+            raise _unstorable(error) from error
 
     def read(self, session: Session | None, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``, in the caller's transaction when there is one."""
+        """Return ``work(session)``, in the caller's transaction when there is one.
+
+        For rows by their keys; a query of many rows is for ``read_many``.
+        """
         session = joined(session)
         self.prepare(session)
         return self.database.read(work) if session is None else work(session)
+
+    def read_many(self, session: Session | None, work: Callable[[Session], T]) -> T:
+        """Do the same for queries that follow an index, which takes a transaction to say so."""
+        session = joined(session)
+        self.prepare(session)
+        return self.database.read_in_transaction(work) if session is None else work(session)
 
     def announce(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
         """Wake beat after the commit, if it could sleep past ``next_run_at`` otherwise."""
@@ -148,3 +164,12 @@ def naming(row: Schedule) -> Iterator[None]:
             " another trigger with update(), or delete() it"
         )
         raise InvalidTriggerError(msg, field=error.field) from error
+
+
+def _unstorable(error: Exception) -> InvalidScheduleError:
+    said = str(getattr(error, "orig", error)).partition("\n")[0]
+    msg = (
+        "a name or another text holds a letter that the database's encoding does not have"
+        f" ({said}): use others, or a database whose encoding is UTF8"
+    )
+    return InvalidScheduleError(msg)

@@ -35,7 +35,7 @@ def page(
     if matching.enabled is not None and not isinstance(matching.enabled, bool):
         raise refuse("enabled", matching.enabled, "must be True, False or None")
     key = None if after is None else key_of(after)
-    rows = context.read(
+    rows = context.read_many(
         session,
         lambda session: schedules.page(session, matching=matching, after=key, limit=limit + 1),
     )
@@ -77,7 +77,7 @@ def history(
         )
         return [RunInfo.of(run) for run in runs.history(session, matching=matching, limit=limit)]
 
-    return context.read(session, work)
+    return context.read_many(session, work)
 
 
 def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:

@@ -8,31 +8,38 @@ together by themselves.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
+    BindParameter,
     Column,
     ColumnElement,
     Connection,
     Insert,
+    Select,
     Table,
     TableValuedAlias,
     Text,
     Update,
+    any_,
     bindparam,
     cast,
     column,
     func,
+    literal,
     select,
+    true,
     update,
 )
 from sqlalchemy.types import TypeEngine
 
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.encoding import storable
 from celery_dynbeat.db.types import as_utc
 
 #: As JSON writes it; or a backslash that is followed by digits, for which no harm is done.
@@ -85,6 +92,9 @@ def update_each(connection: Connection, table: Table, rows: Rows) -> None:
 
 def _update_each(connection: Connection, table: Table, rows: Rows) -> None:
     if capabilities_of(connection.dialect).takes_rows_from_json:
+        if "error" in rows[0]:
+            # Within the document a column has no type.
+            rows = [{**row, "error": _error(row["error"], connection)} for row in rows]
         names, alike, values = _packed(rows)
         connection.execute(_update_from(table, names, alike), values)
         return
@@ -119,6 +129,10 @@ def _update_from(table: Table, names: _Names, alike: _Names) -> Update:
 def _update_by_id(table: Table, names: _Names) -> Update:
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
     return update(table).where(table.c.id == bindparam("row_id")).values(values)
+
+
+def _error(text: str | None, connection: Connection) -> str | None:
+    return None if text is None else storable(text, connection.dialect)
 
 
 def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
@@ -170,15 +184,40 @@ def _recordset(columns: Mapping[str, TypeEngine[Any]]) -> TableValuedAlias:
 
 def among(capabilities: Capabilities, key: Column[Any]) -> ColumnElement[bool]:
     """Return the condition that ``key`` is one of what ``values_of`` gives to the statement."""
-    if not capabilities.takes_rows_from_json:
-        return key.in_(bindparam("document", expanding=True))
-    return key.in_(select(_recordset({key.key: key.type}).c[key.key]))
+    given: BindParameter[Any] = bindparam("given", expanding=not capabilities.has_lateral)
+    if not capabilities.has_lateral:
+        return key.in_(given)
+    # An array is a bound of an index. A set of rows is something to join with, by a plan that may
+    # read all between the first and the last of them.
+    return key == any_(cast(cast(given, Text), ARRAY(key.type)))
 
 
-def values_of(
-    capabilities: Capabilities, key: Column[Any], values: Sequence[Any]
-) -> dict[str, Any]:
+def values_of(capabilities: Capabilities, values: Sequence[Any]) -> dict[str, Any]:
     """Return the parameter of ``among``."""
-    if not capabilities.takes_rows_from_json:
-        return {"document": list(values)}
-    return {"document": json.dumps([{key.key: value} for value in values])}
+    return {"given": _array(values) if capabilities.has_lateral else list(values)}
+
+
+def any_of(key: Any, values: Sequence[Any]) -> ColumnElement[Any]:
+    """Return what ``key`` is equal to when it is one of ``values``, on PostgreSQL."""
+    return any_(_array_of(key, values))
+
+
+def for_each(key: Any, values: Sequence[Any], query: Callable[[Any], Select[Any]]) -> Select[Any]:
+    """Return ``query`` of each of ``values``, which are of the type of ``key``, with LATERAL.
+
+    One after the other, each by the index that serves it. What is a list in a condition may be a
+    filter of another index to PostgreSQL.
+    """
+    given = select(func.unnest(_array_of(key, values), type_=key.type).label("value"))
+    one = given.subquery("given")
+    found = query(one.c.value).lateral("found")
+    return select(found).select_from(one.join(found, true()))
+
+
+def _array_of(key: Any, values: Sequence[Any]) -> ColumnElement[Any]:
+    return cast(cast(literal(_array(values)), Text), ARRAY(key.type))
+
+
+def _array(values: Sequence[Any]) -> str:
+    # As PostgreSQL writes one of numbers, ids or instants. The driver takes longer for a list.
+    return "{" + ",".join(map(str, values)) + "}"

@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from celery_dynbeat.db import idle, prepared_statements, timeouts
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
+from celery_dynbeat.db.dialects.base import ALONE, OWN_TRANSACTION
 from celery_dynbeat.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -133,13 +134,26 @@ class Database:
         with self._session(alone=True) as session:
             return work(session)
 
+    def read_in_transaction(self, work: Callable[[Session], T]) -> T:
+        """Do the same in one transaction, for queries that set something for its length."""
+        with self._session() as session:
+            return work(session)
+
+    @cached_property
+    def _commits_statements(self) -> bool:
+        # Asked once: a statement that stands alone has the default of the server.
+        if not self.capabilities.commits_statements:
+            return False
+        with self.engine.connect() as connection:
+            return self.capabilities.takes_isolation(connection)
+
     def run_alone(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, all of whose statements may stand alone, each committed.
 
         Where a statement that is its own transaction costs one round trip instead of three or four,
         it is one; else this is ``run``.
         """
-        return self._repeated(work, alone=self.capabilities.commits_statements)
+        return self._repeated(work, alone=self._commits_statements)
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)`` after committing it; repeat it when the database asks to.
@@ -172,7 +186,7 @@ class Database:
         of_a_pool = {key for key in self._options if key.startswith(("pool", "max_overflow"))}
         own = {key: self._options[key] for key in self._options.keys() - of_a_pool}
         given = {**own, "poolclass": NullPool, "hide_parameters": True}
-        given["connect_args"] = timeouts.unbounded(given.get("connect_args", {}))
+        given["connect_args"] = timeouts.unbounded(self.engine.url, given.get("connect_args", {}))
         url = self.engine.url.difference_update_query(timeouts.OF_STATEMENTS)
         engine = create_engine(url, **given)
         with engine.connect() as connection:
@@ -190,14 +204,18 @@ class Database:
         # The same pool; a connection is set back when it returns.
         return self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
+    @cached_property
+    def _transacting(self) -> Engine:
+        # The same pool, as above.
+        capabilities = self.capabilities
+        if self._shared is None and capabilities.configures_options:
+            return self.engine
+        return self.engine.execution_options(**capabilities.execution_options)
+
     def _session(self, *, alone: bool = False) -> Session:
-        if alone and self.capabilities.commits_statements:
-            return Session(self._autocommitting, expire_on_commit=False)
-        session = Session(self.engine, expire_on_commit=False)
-        # A connection of ours is configured when it is made, and then once and for all.
-        if self._shared is not None and self.capabilities.execution_options:
-            session.connection(execution_options=self.capabilities.execution_options)
-        return session
+        if alone and self._commits_statements:
+            return Session(self._autocommitting, expire_on_commit=False, info={ALONE: True})
+        return Session(self._transacting, expire_on_commit=False, info={OWN_TRANSACTION: True})
 
     def dispose(self) -> None:
         """Close the idle connections. The next use opens new ones."""

@@ -44,8 +44,13 @@ _partial(
 Index("ix_dynbeat_run_owner_scheduled_for", Run.owner, Run.scheduled_for)
 _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(None))
 # What may still change, by schedule: overlap, cancel and the search for lost runs ask for it.
+# Within a schedule by id, which is by time: the newest come first where there are very many.
 _partial(
-    "ix_dynbeat_run_unfinished", Run.finished_at, Run.schedule_id, where=Run.finished_at.is_(None)
+    "ix_dynbeat_run_newest_unfinished",
+    Run.finished_at,
+    Run.schedule_id,
+    Run.id,
+    where=Run.finished_at.is_(None),
 )
 # A worker compares its unfinished runs with its pool.
 _partial(
@@ -56,7 +61,7 @@ _partial(
 )
 _partial("ix_dynbeat_run_retry_at", Run.retry_at, where=Run.retry_at.is_not(None))
 
-Index("ix_dynbeat_backfill_schedule_id", Backfill.schedule_id)
+Index("ix_dynbeat_backfill_newest", Backfill.schedule_id, Backfill.id)
 _partial(
     "ix_dynbeat_backfill_next_run_at",
     Backfill.next_run_at,

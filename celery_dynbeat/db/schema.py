@@ -8,6 +8,7 @@ from importlib import resources
 
 from sqlalchemy import Connection, column, inspect, select, table
 
+from celery_dynbeat.db import encoding
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.errors import SchemaError
 
@@ -22,6 +23,7 @@ def upgrade(database: Database) -> None:
     """
     capabilities = database.capabilities
     with database.engine.connect() as connection:
+        encoding.check(connection, shown_url=database.shown_url)
         if _is_enough(_revision(connection)):
             return
     with database.patient_connection() as connection:
@@ -53,6 +55,7 @@ def check_on(connection: Connection, shown_url: str) -> str:
     if not _is_enough(revision):
         msg = f"the tables are at revision {revision}, this version needs {head()}: {_CURE}"
         raise SchemaError(msg)
+    encoding.check(connection, shown_url=shown_url)
     return revision
 
 

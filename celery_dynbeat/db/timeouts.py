@@ -51,16 +51,23 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     },
 )
 
+# From a database in SQL_ASCII a driver would otherwise read bytes in place of texts.
+_UTF8 = MappingProxyType({"client_encoding": "utf8"})
+_ENCODED: Mapping[str, Mapping[str, Any]] = MappingProxyType({"psycopg": _UTF8, "psycopg2": _UTF8})
+
 
 def connect_args(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a connection: defaults, save where ``url`` or ``given`` say more."""
-    defaults = _DEFAULTS.get(url.get_driver_name(), {})
+    driver = url.get_driver_name()
+    defaults = {**_DEFAULTS.get(driver, {}), **_ENCODED.get(driver, {})}
     return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **given}
 
 
-def unbounded(given: Mapping[str, Any]) -> dict[str, Any]:
+def unbounded(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments ``given`` without those that limit a statement."""
-    return {key: value for key, value in given.items() if key not in OF_STATEMENTS}
+    kept = {key: value for key, value in given.items() if key not in OF_STATEMENTS}
+    defaults = _ENCODED.get(url.get_driver_name(), {})
+    return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **kept}
 
 
 def bound_answers(engine: Engine) -> None:

@@ -10,6 +10,8 @@ from sqlalchemy import CHAR, DateTime, Dialect, String, Text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from celery_dynbeat.db.encoding import storable
+
 #: What SQLAlchemy calls MySQL and MariaDB.
 MYSQL = frozenset({"mysql", "mariadb"})
 
@@ -98,7 +100,10 @@ class ExactText(TypeDecorator[str]):
 
 
 class LongText(TypeDecorator[str]):
-    """A text of any length. MySQL's TEXT ends at 64 KiB."""
+    """The text of an error, of any length. MySQL's TEXT ends at 64 KiB.
+
+    What the database's encoding does not have is stored as an escape.
+    """
 
     impl = Text
     cache_ok = True
@@ -109,3 +114,6 @@ class LongText(TypeDecorator[str]):
 
             return dialect.type_descriptor(mysql.MEDIUMTEXT())
         return self.impl_instance
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else storable(value, dialect)

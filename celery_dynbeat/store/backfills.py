@@ -5,14 +5,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, func, or_, select, update
+from sqlalchemy import Row, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db import batches
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
 from celery_dynbeat.db.tables import BACKFILLS, SCHEDULES
 from celery_dynbeat.states import REVOKE, Status
 from celery_dynbeat.store import rows
-from celery_dynbeat.store.runs import affected
+from celery_dynbeat.store.runs import (
+    IN_LIST,
+    UNFINISHED_INDEX,
+    UNFINISHED_ORDER,
+    affected,
+    unfinished_of,
+)
 
 #: What tells which fire times a row of history stands for.
 _STANDS_FOR: tuple[Any, ...] = (
@@ -26,7 +35,8 @@ _STANDS_FOR: tuple[Any, ...] = (
 
 def earliest() -> Any:
     """Return the subquery for the earliest ``next_run_at`` of all."""
-    return select(func.min(BACKFILLS.c.next_run_at)).scalar_subquery()
+    at = BACKFILLS.c.next_run_at
+    return select(at).where(at.is_not(None)).order_by(at).limit(1).scalar_subquery()
 
 
 def is_due(*, now: datetime) -> Any:
@@ -51,6 +61,7 @@ class Unreadable:
     schedule: rows.Damage | None
 
 
+@in_index_order
 def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | Unreadable | None:
     """Return the backfill that has waited longest, with its schedule; both are locked.
 
@@ -101,21 +112,26 @@ def give_up(session: Session, *, backfill_id: int, now: datetime) -> None:
     affected(session, update(Backfill).where(Backfill.id == backfill_id).values(**ended))
 
 
+@in_index_order
 def remove_orphans(session: Session, *, now: datetime) -> int:
     """Delete due backfills whose schedule is gone; return how many there were.
 
     SQLite's own shell, for one, does not follow foreign keys.
     """
     # Two statements: MySQL would wait for the locks of the schedules that a DELETE looks at.
-    orphans = (
-        select(Backfill.id)
+    due = (
+        select(Backfill.id, Schedule.id.label("there"))
         .outerjoin(Schedule, Schedule.id == Backfill.schedule_id)
-        .where(Backfill.next_run_at <= now, Schedule.id.is_(None))
+        .where(*_due(now))
+        .order_by(Backfill.next_run_at)
+        .limit(IN_LIST)
     )
-    ids = session.scalars(orphans).all()
+    found: Any = session.execute(due).all()
+    ids = [row.id for row in found if row.there is None]
     return affected(session, delete(Backfill).where(Backfill.id.in_(ids))) if ids else 0
 
 
+@in_index_order
 def going_on(session: Session, *, schedule_id: int) -> Backfill | None:
     """Return the backfill of the schedule that has not ended, locked; there is one at most."""
     # A locking read: the caller's snapshot may be older than another's backfill.
@@ -133,6 +149,7 @@ def add(session: Session, backfill: Backfill) -> None:
     session.flush()
 
 
+@in_index_order
 def lock(session: Session, *, schedule_id: int, backfill_id: int | None) -> Backfill | None:
     """Return a backfill of the schedule, locked; without an id the newest. None: there is none."""
     statement = _of(schedule_id).limit(1).with_for_update()
@@ -141,6 +158,7 @@ def lock(session: Session, *, schedule_id: int, backfill_id: int | None) -> Back
     return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
 
 
+@in_index_order
 def history(session: Session, *, schedule_id: int, limit: int) -> Sequence[Backfill]:
     """Return up to ``limit`` backfills of the schedule, the newest first."""
     return session.scalars(_of(schedule_id).limit(limit)).all()
@@ -150,34 +168,46 @@ def _of(schedule_id: int) -> Any:
     return select(Backfill).where(Backfill.schedule_id == schedule_id).order_by(Backfill.id.desc())
 
 
+@in_index_order
 def unfinished(
     session: Session,
     *,
     schedule_id: int,
     started_after: datetime,
     origin: Origin | None = None,
+    limit: int,
 ) -> int:
-    """Count the schedule's runs that have not ended, save those that started long ago."""
-    statement = select(func.count()).where(
-        Run.finished_at.is_(None),
-        Run.schedule_id == schedule_id,
-        or_(Run.started_at.is_(None), Run.started_at > started_after),
+    """Count the schedule's runs that have not ended, up to ``limit``, and not those of long ago."""
+    statement = (
+        select(Run.id)
+        .where(
+            Run.finished_at.is_(None),
+            Run.schedule_id == schedule_id,
+            or_(Run.started_at.is_(None), Run.started_at > started_after),
+        )
+        .order_by(*UNFINISHED_ORDER)
+        .limit(limit)
     )
     if origin is not None:
         statement = statement.where(Run.origin == origin)
-    return session.scalar(statement) or 0
+    return len(session.scalars(statement).all())
 
 
+@in_index_order
 def present(session: Session, *, schedule_id: int, instants: Sequence[datetime]) -> set[datetime]:
     """Return those of the fire times that have a run; a skipped one has none."""
-    statement = select(Run.scheduled_for).where(
-        Run.schedule_id == schedule_id,
-        Run.scheduled_for.in_(instants),
-        Run.status != Status.SKIPPED,
-    )
+    sent = (Run.schedule_id == schedule_id, Run.status != Status.SKIPPED)
+    at = Run.scheduled_for
+    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+        # With the limit it is a query by itself, and no condition of one of the whole history.
+        of_one = select(at).where(*sent).limit(1)
+        statement = batches.for_each(at, instants, lambda each: of_one.where(at == each))
+    else:
+        statement = select(at).where(*sent, at.in_(instants))
     return set(session.scalars(statement))
 
 
+@in_index_order
 def first_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
     """Return id, status, scheduled_for, fire_count, error of the first row of history from then on.
 
@@ -204,12 +234,13 @@ def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
     return affected(session, delete(Run).where(*is_skipped))
 
 
+@in_index_order
 def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, reason: str) -> int:
     """Move the runs of a backfill that have not started to revoked; return how many."""
     statement = (
         update(Run)
         .where(
-            Run.schedule_id == backfill.schedule_id,
+            unfinished_of(session, [backfill.schedule_id]),
             Run.scheduled_for.between(backfill.start_at, backfill.end_at),
             Run.origin == Origin.BACKFILL,
             Run.status.in_(REVOKE.sources),
@@ -218,4 +249,4 @@ def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, rea
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )
     )
-    return affected(session, statement)
+    return affected(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))

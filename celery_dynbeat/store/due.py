@@ -5,10 +5,11 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, not_, select, update
+from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
+from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.db.types import UtcDateTime
@@ -16,6 +17,8 @@ from celery_dynbeat.store.rows import Damage, Found, read
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
+#: Schedules at the front of the index that are searched for those that this version passes over.
+FRONT = 500
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
 _DUE_COLUMNS = (
     _COLUMNS.id,
@@ -59,6 +62,7 @@ def _readable() -> ColumnElement[bool]:
     return _COLUMNS.trigger_kind.in_(KINDS)
 
 
+@in_index_order
 def lock_due(
     session: Session,
     *,
@@ -103,6 +107,7 @@ def _due(in_part: bool) -> Select[Any]:  # noqa: FBT001
     return first.with_for_update(skip_locked=True)
 
 
+@in_index_order
 def lock_unplanned(session: Session, *, limit: int) -> Found:
     """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
     return read(session, unplanned_statement(limit=limit), key=_COLUMNS.id)
@@ -114,6 +119,7 @@ def unplanned_statement(*, limit: int) -> Select[Any]:
     return unplanned.with_for_update(skip_locked=True)
 
 
+@in_index_order
 def lock_damaged(session: Session, *, schedule_ids: Collection[int]) -> Sequence[Damage]:
     """Return what is wrong with those of the schedules that cannot be read; all are locked.
 
@@ -146,18 +152,21 @@ def earliest_due(*, since: Any = None) -> Any:
     return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
 
 
+@in_index_order
 def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
     """Return id, owner, name and kind of up to ``limit`` schedules that this version passes over.
 
-    Only of those whose turn it is: that are due, or that nobody has planned yet.
+    Only of those whose turn it is: that are due, or that nobody has planned yet. Of each, the
+    first FRONT are looked at: there they stay, while beat claims the others.
     """
     columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)
     due = (Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
     their_turn = ((due, (Schedule.next_run_at, Schedule.id)), (_unplanned_at_all(), _UNPLANNED))
     found: list[Any] = []
     for conditions, order in their_turn:
-        statement = select(*columns).where(*conditions, not_(_readable())).order_by(*order)
-        found += session.execute(statement.limit(limit)).all()
+        front = select(*columns).where(*conditions).order_by(*order).limit(FRONT).subquery()
+        statement = select(front).where(front.c.trigger_kind.not_in(KINDS)).limit(limit)
+        found += session.execute(statement).all()
     return found[:limit]
 
 
@@ -176,6 +185,7 @@ def _unplanned_at_all() -> tuple[Any, ...]:
     )
 
 
+@in_index_order
 def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     """Write what beat decided; each change holds ``id`` and the same columns as the others."""
     if not changes:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Row, Select, func, not_, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
 from celery_dynbeat.states import UNFINISHED
 from celery_dynbeat.store import application, due
@@ -66,6 +67,7 @@ class Tables:
     refused_first: Sequence[tuple[str, str]]
 
 
+@in_index_order
 def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     """Return what the tables say at ``now``; of nodes those with a sign of life since then."""
     broken = session.execute(broken_statement()).all()

@@ -8,12 +8,17 @@ from sqlalchemy import Row, and_, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
+from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.states import LOSE, RECALL, RERUN, Status
 from celery_dynbeat.store.rows import Found, read
 from celery_dynbeat.store.runs import UNFINISHED_ORDER, affected
 
+#: Rows between the last runs that were tried: skipped, revoked, manual ones, those under way.
+PASSED_OVER = 500
 
+
+@in_index_order
 def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
     """Return up to ``limit`` running runs whose worker is gone, with what decides their fate.
 
@@ -116,6 +121,7 @@ def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) ->
     return affected(session, statement)
 
 
+@in_index_order
 def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> int:
     """Move up to ``limit`` runs whose retry was to begin ``before`` an instant back to pending.
 
@@ -139,19 +145,26 @@ def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> 
     return affected(session, statement)
 
 
+@in_index_order
 def latest_ends(session: Session, *, schedule_id: int, limit: int) -> Sequence[Row[Any]]:
     """Return status, finished_at and error of the schedule's own last runs that were tried.
 
-    By fire time, the newest first; manual runs and those of a backfill are left out.
+    By fire time, the newest first; manual runs and those of a backfill are left out. Of the
+    schedule's history the newest ``limit`` + PASSED_OVER rows are looked at.
     """
-    statement: Any = (
-        select(Run.status, Run.finished_at, Run.error)
-        .where(
-            Run.schedule_id == schedule_id,
-            Run.origin == Origin.SCHEDULE,
-            Run.status.in_((Status.SUCCEEDED, Status.FAILED, Status.LOST)),
-        )
+    newest = (
+        select(Run.status, Run.finished_at, Run.error, Run.origin)
+        .where(Run.schedule_id == schedule_id)
         .order_by(Run.scheduled_for.desc())
+        .limit(limit + PASSED_OVER)
+        .subquery()
+    )
+    statement: Any = (
+        select(newest.c.status, newest.c.finished_at, newest.c.error)
+        .where(
+            newest.c.origin == Origin.SCHEDULE,
+            newest.c.status.in_((Status.SUCCEEDED, Status.FAILED, Status.LOST)),
+        )
         .limit(limit)
     )
     return session.execute(statement).all()

@@ -7,8 +7,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Run
 from celery_dynbeat.states import Status
+from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
 TICK = timedelta(microseconds=1)
 #: Long, because a clock that is set forward makes living nodes seem silent.
@@ -35,6 +37,7 @@ class Life:
     outages: str | None = None
 
 
+@in_index_order
 def enter(session: Session, *, life: Life, started_at: datetime) -> None:
     """Register a node; another process of the same name is taken to have ended.
 
@@ -49,7 +52,7 @@ def enter(session: Session, *, life: Life, started_at: datetime) -> None:
 
 
 def _started_after(now: datetime, *, worker: str) -> Any:
-    return select(func.max(Run.started_at)).where(
+    return force_index(select(func.max(Run.started_at)), Run, UNFINISHED_INDEX).where(
         Run.finished_at.is_(None),
         Run.status == Status.RUNNING,
         Run.worker == worker,

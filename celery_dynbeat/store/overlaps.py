@@ -4,34 +4,79 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import Run
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.states import Status
 from celery_dynbeat.store.rows import Row, read
-from celery_dynbeat.store.runs import IN_LIST, UNFINISHED_ORDER, affected, revoke_unstarted
+from celery_dynbeat.store.runs import (
+    IN_LIST,
+    NEWEST_UNFINISHED,
+    UNFINISHED_INDEX,
+    UNFINISHED_ORDER,
+    affected,
+    newest_unfinished,
+    revoke_unstarted,
+    unfinished_of,
+)
 
 #: Why a run was cancelled for a newer one.
 REPLACED = "overlap: a newer run took its place"
+#: What overlap asks of a run.
+_ASKED: tuple[Any, ...] = (
+    Run.id,
+    Run.schedule_id,
+    Run.scheduled_for,
+    Run.origin,
+    Run.sent_at,
+    Run.started_at,
+)
+#: Of the runs of one schedule that have not ended, those that overlap looks at.
+MOST_UNFINISHED = 100
+#: Runs that wait for one to end, at most; as a rule there is one.
+MOST_WAITING = 10
 
 
+@in_index_order
 def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the runs of the schedules that may still end, with what overlap asks of them.
 
-    One that cannot be read stands in nobody's way.
+    Of a schedule that has more than MOST_UNFINISHED, the newest. Runs that cannot be read are left
+    out.
     """
+    parts = [schedule_ids[at : at + IN_LIST] for at in range(0, len(schedule_ids), IN_LIST)]
+    if capabilities_of(session.get_bind(Run).dialect).has_lateral:
+        each = (newest_unfinished(_ASKED, part, limit=MOST_UNFINISHED) for part in parts)
+        return [row for query in each for row in read(session, query, key=_key(query)).rows]
     found: list[Row] = []
-    for start in range(0, len(schedule_ids), IN_LIST):
-        statement: Any = select(
-            Run.id, Run.schedule_id, Run.scheduled_for, Run.origin, Run.sent_at, Run.started_at
-        ).where(
-            Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids[start : start + IN_LIST])
-        )
-        found += read(session, statement, key=Run.id).rows
+    while parts:
+        part = parts.pop()
+        limit = MOST_UNFINISHED + (2 * len(part) if len(part) > 1 else 0)
+        some = read(session, _unfinished(part, limit=limit), key=Run.id)
+        if len(part) == 1 or len(some.rows) + len(some.damaged) < limit:
+            found += some.rows
+        else:
+            # Some have very many. Halves, until those stand alone.
+            middle = len(part) // 2
+            parts += [part[:middle], part[middle:]]
     return found
 
 
+def _key(query: Select[Any]) -> Any:
+    return query.selected_columns.id
+
+
+def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
+    unended = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
+    statement = force_index(select(*_ASKED), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
+    # In the order of the index only where it is one: a list of schedules would be sorted.
+    return statement.order_by(*NEWEST_UNFINISHED) if len(schedule_ids) == 1 else statement
+
+
+@in_index_order
 def replace(
     session: Session, schedule_ids: Sequence[int], *, by: Sequence[str], now: datetime
 ) -> list[str]:
@@ -44,22 +89,20 @@ def replace(
         return []
     revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=REPLACED, without=by)
     # What a worker started just before the revocation is found here.
-    running = (
-        Run.finished_at.is_(None),
-        Run.schedule_id.in_(schedule_ids),
-        Run.status == Status.RUNNING,
-    )
+    running = (unfinished_of(session, schedule_ids), Run.status == Status.RUNNING)
     mark = update(Run).where(*running, Run.cancelled_at.is_(None)).values(cancelled_at=now)
-    affected(session, mark)
-    return list(session.scalars(select(Run.id).where(*running, Run.cancelled_at == now)))
+    affected(session, force_index(mark, Run.__table__, UNFINISHED_INDEX))
+    marked = force_index(select(Run.id), Run, UNFINISHED_INDEX)
+    return list(session.scalars(marked.where(*running, Run.cancelled_at == now)))
 
 
+@in_index_order
 def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
     """Return the runs that were asked to end ``before`` an instant, and have not yet.
 
     Without those that ``note_not_ended`` has noted.
     """
-    statement = select(Run.id).where(
+    statement = force_index(select(Run.id), Run, UNFINISHED_INDEX).where(
         Run.finished_at.is_(None),
         Run.status == Status.RUNNING,
         Run.cancelled_at <= before,
@@ -68,6 +111,7 @@ def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str
     return session.scalars(statement.order_by(*UNFINISHED_ORDER).limit(limit)).all()
 
 
+@in_index_order
 def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
     """Write on runs in progress, which a newer one replaced, why they could not be ended."""
     statement = (
@@ -85,15 +129,21 @@ def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> 
 
 def release(session: Session, *, run_id: str, now: datetime) -> int:
     """Make the run that waits behind ``run_id`` overdue, so that beat sends it at once."""
-    schedule_id = session.scalar(select(Run.schedule_id).where(Run.id == run_id))
-    statement = (
-        update(Run)
-        .where(
-            Run.finished_at.is_(None),
-            Run.schedule_id == schedule_id,
-            Run.status == Status.PENDING,
-            Run.sent_at.is_(None),
-        )
-        .values(overdue_at=now)
+    ended = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
+    unsent = (
+        Run.status == Status.PENDING,
+        Run.sent_at.is_(None),
+        Run.origin == Origin.SCHEDULE,
     )
-    return affected(session, statement)
+    # The worker's own transaction: a few rows in the order of an index, so that it is used without
+    # a statement that says so.
+    waiting = (
+        force_index(select(Run.id), Run, UNFINISHED_INDEX)
+        .where(Run.finished_at.is_(None), Run.schedule_id == ended, *unsent)
+        .order_by(*UNFINISHED_ORDER)
+        .limit(MOST_WAITING)
+    )
+    ids = session.scalars(waiting).all()
+    if not ids:
+        return 0
+    return affected(session, update(Run).where(Run.id.in_(ids), *unsent).values(overdue_at=now))

@@ -7,11 +7,13 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import MYSQL
 
 
+@in_index_order
 def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
     """Return up to ``limit`` runs with ids between the two, in order, and what keeps them.
 
@@ -37,6 +39,7 @@ def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[R
     return session.execute(statement).all()
 
 
+@in_index_order
 def remove(session: Session, ids: Sequence[str]) -> int:
     """Delete those of the runs that have ended; one that another beat deletes is passed over."""
     if not ids:

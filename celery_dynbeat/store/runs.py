@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    Select,
     Update,
     and_,
     bindparam,
@@ -23,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
@@ -34,11 +36,18 @@ IN_LIST = 1_000
 #: In the order of their index, of whose use the planner does not think by itself: it takes history
 #: for something that soon leads to a run of any kind.
 UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
+#: The same from its end: the newest first.
+NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
+UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
+BY_SCHEDULE = "uq_dynbeat_run_schedule_id_scheduled_for"
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which runs a history shows; None means any. ``since`` counts from ``scheduled_for``."""
+    """Which runs a history shows; None means any. ``since`` counts from ``scheduled_for``.
+
+    ``schedule_id`` is that of the schedule which bears ``name``, and belongs to ``owner``, now.
+    """
 
     owner: str
     name: str | None = None
@@ -92,7 +101,7 @@ def mark_sent(
     if not ids:
         return 0
     capabilities = capabilities_of(session.get_bind().dialect)
-    given = batches.values_of(capabilities, RUNS.c.id, ids)
+    given = batches.values_of(capabilities, ids)
     values = {**given, "after": attempt, "now": now, "again_at": overdue_at}
     values |= {"first": min(ids), "last": max(ids)}
     return affected(session, _mark_sent(capabilities), values)
@@ -133,10 +142,11 @@ def earliest_overdue(*, since: Any = None, until: Any) -> Any:
     Behind lies what is sent and not started: most of it leaves the index without ever being due.
     """
     overdue_at = RUNS.c.overdue_at
-    earliest = select(func.min(overdue_at)).where(overdue_at <= until)
+    # Not min(): where few are expected, PostgreSQL reads all of them for it.
+    earliest = select(overdue_at).where(overdue_at.is_not(None), overdue_at <= until)
     if since is not None:
         earliest = earliest.where(overdue_at >= since)
-    return earliest.scalar_subquery()
+    return earliest.order_by(overdue_at).limit(1).scalar_subquery()
 
 
 def is_overdue(*, now: datetime) -> Any:
@@ -145,6 +155,7 @@ def is_overdue(*, now: datetime) -> Any:
     return overdue.order_by(Run.overdue_at).limit(1).scalar_subquery()
 
 
+@in_index_order
 def lock_overdue(
     session: Session, *, now: datetime, limit: int, since: datetime | None = None
 ) -> Found:
@@ -186,6 +197,7 @@ def lock_overdue(
     return read(session, statement, key=Run.id)
 
 
+@in_index_order
 def schedules_of(session: Session, ids: Sequence[str]) -> Sequence[int]:
     """Return the ids of the schedules of the runs, those that still are there."""
     statement = select(Run.schedule_id).where(Run.id.in_(ids), Run.schedule_id.is_not(None))
@@ -232,23 +244,55 @@ def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) 
     return affected(session, statement)
 
 
-def revoke_orphans(session: Session, *, now: datetime, since: datetime | None = None) -> int:
-    """Revoke runs, overdue ``since``, whose schedule was deleted behind the API's back."""
-    statement = (
-        update(Run)
-        .where(Run.overdue_at.is_not(None), Run.overdue_at <= now, Run.schedule_id.is_(None))
-        .values(
-            status=Status.REVOKED,
-            finished_at=now,
-            overdue_at=None,
-            error="the schedule was deleted",
-        )
+@in_index_order
+def revoke_orphans(
+    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+) -> int:
+    """Revoke runs, overdue ``since``, whose schedule was deleted behind the API's back.
+
+    The first ``limit`` that are overdue are looked at; those that stand before them are published,
+    or put off, by the same sweep.
+    """
+    front = select(Run.id, Run.schedule_id).where(
+        Run.overdue_at.is_not(None), Run.overdue_at <= now
     )
     if since is not None:
-        statement = statement.where(Run.overdue_at >= since)
-    return affected(session, statement)
+        front = front.where(Run.overdue_at >= since)
+    found = session.execute(front.order_by(Run.overdue_at).limit(limit))
+    orphans = [run_id for run_id, schedule_id in found if schedule_id is None]
+    return revoke(session, orphans, now=now, reason="the schedule was deleted")
 
 
+def unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
+    """Return the condition that a run of one of the schedules, which are locked, has not ended.
+
+    The statement also asks for the status, and forces UNFINISHED_INDEX where that can be said.
+    """
+    if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
+        return and_(Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
+    # Two statements: of a subquery in the UPDATE the planner may make the inner loop. And no other
+    # condition beside the ids, which would then be parsed again for each row that it leads to.
+    ids = session.scalars(newest_unfinished((Run.id,), schedule_ids)).all()
+    return Run.id == batches.any_of(Run.id, ids)
+
+
+def newest_unfinished(
+    columns: Sequence[Any], schedule_ids: Sequence[int], *, limit: int | None = None
+) -> Select[Any]:
+    """Return ``columns`` of up to ``limit`` unfinished runs of each schedule, with LATERAL.
+
+    Each in the order of UNFINISHED_INDEX. The unique key begins with the schedule, too, and leads
+    to its whole history.
+    """
+
+    def newest(schedule_id: Any) -> Select[Any]:
+        unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+        return select(*columns).where(*unfinished).order_by(*NEWEST_UNFINISHED).limit(limit)
+
+    return batches.for_each(Schedule.id, schedule_ids, newest)
+
+
+@in_index_order
 def revoke_unstarted(
     session: Session,
     *,
@@ -264,11 +308,7 @@ def revoke_unstarted(
     """
     statement = (
         update(Run)
-        .where(
-            Run.finished_at.is_(None),
-            Run.schedule_id.in_(schedule_ids),
-            Run.status.in_(REVOKE.sources),
-        )
+        .where(unfinished_of(session, schedule_ids), Run.status.in_(REVOKE.sources))
         .values(
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )
@@ -277,24 +317,21 @@ def revoke_unstarted(
         statement = statement.where(Run.origin != Origin.MANUAL)
     if without:
         statement = statement.where(Run.id.not_in(without))
-    return affected(session, statement)
+    return affected(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
 
 
+@in_index_order
 def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
     """Move the runs that have not started, of all schedules of ``owner``, to revoked."""
-    theirs = select(Schedule.id).where(Schedule.owner == owner)
-    statement = (
-        update(Run)
-        .where(
-            Run.finished_at.is_(None),
-            Run.schedule_id.in_(theirs),
-            Run.status.in_(REVOKE.sources),
+    theirs = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
+    # By their ids, which the index of unfinished runs takes: MariaDB walks the whole history for a
+    # subquery.
+    return sum(
+        revoke_unstarted(
+            session, schedule_ids=theirs[start : start + IN_LIST], now=now, reason=reason
         )
-        .values(
-            status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
-        )
+        for start in range(0, len(theirs), IN_LIST)
     )
-    return affected(session, statement)
 
 
 def get(session: Session, *, run_id: str) -> Run | None:
@@ -302,23 +339,30 @@ def get(session: Session, *, run_id: str) -> Run | None:
     return session.get(Run, run_id, populate_existing=True)
 
 
+@in_index_order
 def history(session: Session, *, matching: Filter, limit: int) -> Sequence[Run]:
     """Return up to ``limit`` runs, the newest fire time first."""
-    statement = select(Run).where(Run.owner == matching.owner)
-    if matching.name is not None:
-        statement = statement.where(Run.name == matching.name)
+    statement = select(Run)
+    order: list[Any] = [Run.scheduled_for.desc()]
     if matching.schedule_id is not None:
+        # Not the owner and the name beside it, which it implies: another index would lead to them.
+        statement = force_index(statement, Run, BY_SCHEDULE)
         statement = statement.where(Run.schedule_id == matching.schedule_id)
+    else:
+        order.append(Run.id.desc())
+        statement = statement.where(Run.owner == matching.owner)
+        if matching.name is not None:
+            statement = statement.where(Run.name == matching.name)
     if matching.status is not None:
         statement = statement.where(Run.status == matching.status)
     if matching.origin is not None:
         statement = statement.where(Run.origin == matching.origin)
     if matching.since is not None:
         statement = statement.where(Run.scheduled_for >= matching.since)
-    ordered = statement.order_by(Run.scheduled_for.desc(), Run.id.desc()).limit(limit)
-    return session.scalars(ordered).all()
+    return session.scalars(statement.order_by(*order).limit(limit)).all()
 
 
+@in_index_order
 def unlink(session: Session, condition: ColumnElement[bool]) -> None:
     """Let the runs belong to no schedule: theirs is about to be deleted."""
     # In parts: a long history takes longer than a connection waits for one answer.

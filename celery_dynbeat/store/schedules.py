@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.errors import ScheduleExistsError
@@ -75,6 +76,7 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
         raise ScheduleExistsError(owner=owner, name=name) from error
 
 
+@in_index_order
 def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of the (owner, name) ``keys`` that are in the table."""
     wanted = list(keys)
@@ -116,6 +118,7 @@ def _named(owner: str, name: str) -> Select[Schedule]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
 
 
+@in_index_order
 def page(
     session: Session,
     *,
@@ -163,6 +166,7 @@ def remove(session: Session, *, schedule_id: int) -> None:
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
 
+@in_index_order
 def remove_owner(session: Session, *, owner: str) -> int:
     """Delete all schedules of ``owner`` and return how many there were."""
     theirs = select(Schedule.id).where(Schedule.owner == owner)
@@ -176,12 +180,14 @@ def remove_owner(session: Session, *, owner: str) -> int:
     return int(result.rowcount)  # type: ignore[attr-defined]
 
 
+@in_index_order
 def lock_owner(session: Session, *, owner: str) -> Sequence[int]:
     """Return the ids of the owner's schedules, locked for this transaction."""
     statement = select(Schedule.id).where(Schedule.owner == owner).with_for_update()
     return session.scalars(statement).all()
 
 
+@in_index_order
 def managed(session: Session, *, managed_by: str) -> Sequence[str]:
     """Return the names of the application's own schedules that ``managed_by`` keeps."""
     statement = select(Schedule.name).where(

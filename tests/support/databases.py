@@ -30,11 +30,14 @@ MARIADB_TRANSACTIONS = """
 
 
 @contextlib.contextmanager
-def new_postgresql_database(server_url: str) -> Iterator[str]:
-    """Yield the URL of a new database on the server, which is dropped with its connections."""
+def new_postgresql_database(server_url: str, options: str = "") -> Iterator[str]:
+    """Yield the URL of a new database on the server, which is dropped with its connections.
+
+    ``options`` are those of CREATE DATABASE.
+    """
     with administration(server_url) as connection:
         name = new_name()
-        connection.execute(text(f"CREATE DATABASE {name}"))
+        connection.execute(text(f"CREATE DATABASE {name} {options}"))
         try:
             yield database_url(server_url, name)
             no_transaction_is_left(connection, POSTGRESQL_TRANSACTIONS, name=name)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
@@ -12,6 +13,8 @@ from sqlalchemy.sql.dml import Insert
 
 S = TypeVar("S", bound=GenerativeSelect)
 
+#: In ``Session.info``: the session is one transaction of ours, or statements that stand alone.
+OWN_TRANSACTION, ALONE = "dynbeat_own_transaction", "dynbeat_alone"
 #: The name of the lock that a change of the schema takes.
 SCHEMA_LOCK = "dynbeat_schema"
 
@@ -19,19 +22,36 @@ SCHEMA_LOCK = "dynbeat_schema"
 class Capabilities(ABC):
     """What one kind of database can do, and how it is asked."""
 
-    #: Options of a transaction of ours on an engine that is not.
+    #: Options of a transaction of ours.
     execution_options: ClassVar[dict[str, Any]] = {}
+    #: Whether ``configure`` gives them to each connection of an engine of ours, once and for all.
+    configures_options: ClassVar[bool] = False
     #: Whether a committed change can wake beat through the database itself.
     notifies: ClassVar[bool] = False
     #: Whether a file holds the database, so that tables may be created without asking.
     embedded: ClassVar[bool] = False
     #: Whether a parameter may be a document, which the database takes apart into rows.
     takes_rows_from_json: ClassVar[bool] = False
+    #: Whether a query may be asked once for each row of another one.
+    has_lateral: ClassVar[bool] = False
     #: Whether a statement outside of a transaction saves the round trips of its begin and its end.
     commits_statements: ClassVar[bool] = False
 
+    def takes_isolation(self, connection: Connection) -> bool:
+        """Return whether a statement that stands alone has the isolation level of ours, too."""
+        del connection
+        return True
+
     def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
         """Make the transaction one that no other writer can invalidate."""
+
+    def in_index_order(self, session: Session, *, mapper: Any) -> AbstractContextManager[None]:
+        """Keep the statements of the block to indexes, where the statements cannot say so.
+
+        ``mapper`` is what the session chooses its database by.
+        """
+        del session, mapper
+        return nullcontext()
 
     def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
         """Prepare a new connection of an engine of ours."""
@@ -39,6 +59,16 @@ class Capabilities(ABC):
     def read_clock(self, connection: Connection) -> datetime:
         """Return the database's present instant, aware, in UTC. An embedded one has no clock."""
         raise NotImplementedError
+
+    def limited_encoding(self, connection: Connection) -> str | None:
+        """Return the database's encoding where it cannot store every text, else None."""
+        del connection
+        return None
+
+    def is_unstorable(self, error: DBAPIError) -> bool:
+        """Return whether the database's encoding has no such letter."""
+        del error
+        return False
 
     @abstractmethod
     def insert_new(self, table: Table) -> Insert:

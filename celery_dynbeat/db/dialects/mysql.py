@@ -36,8 +36,12 @@ class MySql(Capabilities):
 
     # REPEATABLE READ locks gaps, and two beats would wait for each other's.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
+    configures_options = True
     # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
     _transient = frozenset({1213, 1205, 1020})
+    # ER_CANT_AGGREGATE_2COLLATIONS, ER_INVALID_CHARACTER_STRING,
+    # ER_TRUNCATED_WRONG_VALUE_FOR_FIELD, ER_CANNOT_CONVERT_STRING
+    _unstorable = frozenset({1267, 1300, 1366, 3854})
     # ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE
     _read_only = frozenset({1290, 1792, 1836})
 
@@ -75,6 +79,9 @@ class MySql(Capabilities):
 
     def is_read_only(self, error: DBAPIError) -> bool:
         return _number(error) in self._read_only
+
+    def is_unstorable(self, error: DBAPIError) -> bool:
+        return _number(error) in self._unstorable
 
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         # MariaDB compares what is written: a letter beyond ASCII may stand there as an escape.

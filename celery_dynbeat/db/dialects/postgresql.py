@@ -1,28 +1,103 @@
 """PostgreSQL. Source: its appendix A, "Error Codes"."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Table, func, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    bindparam,
+    func,
+    literal,
+    select,
+    true,
+)
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects.base import SCHEMA_LOCK, Capabilities
+from celery_dynbeat.db.dialects.base import ALONE, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
 
 CHANNEL = "dynbeat_change"
+# All plans but the nested loop over index scans. Just-in-time compilation starts at a cost, and a
+# plan that is turned off has an enormous one.
+_OTHER_PLANS = (
+    "enable_seqscan",
+    "enable_bitmapscan",
+    "enable_sort",
+    "enable_hashjoin",
+    "enable_mergejoin",
+    "jit",
+)
+# The last argument: until the end of the transaction, as PgBouncer's transaction mode needs it.
+_TURN_OFF = select(*(func.set_config(name, "off", true()) for name in _OTHER_PLANS))
+_TURN_OFF_FOR_NOW = select(
+    *(func.current_setting(name).label(name) for name in _OTHER_PLANS), *_TURN_OFF.selected_columns
+)
+_RESTORE = select(*(func.set_config(name, bindparam(name), true()) for name in _OTHER_PLANS))
+_IS_OFF = "dynbeat_index_order"
+_DEFAULT_ISOLATION = select(func.current_setting("default_transaction_isolation"))
+_ENCODINGS = select(
+    func.current_setting("server_encoding"), func.current_setting("client_encoding")
+)
 
 
 class PostgreSql(Capabilities):
     """PostgreSQL 13 and later."""
 
+    # Whatever the server, the database or the role has for a default: at SERIALIZABLE two beats,
+    # which look at each other's rows, fail each other. It goes with BEGIN, so PgBouncer passes it.
+    execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     notifies = True
     takes_rows_from_json = True
+    has_lateral = True
     commits_statements = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
     # invalid_sql_statement_name, duplicate_prepared_statement
     _statement_lost = frozenset({"26000", "42P05"})
+
+    @contextmanager
+    def in_index_order(self, session: Session, *, mapper: Any) -> Iterator[None]:
+        if session.info.get(OWN_TRANSACTION):
+            if not session.info.get(_IS_OFF):
+                session.connection().execute(_TURN_OFF)
+                session.info[_IS_OFF] = True
+            yield
+            return
+        if session.info.get(ALONE):
+            # There is no transaction in which it could be set.
+            yield
+            return
+        connection = session.connection(bind_arguments={"mapper": mapper})
+        before = dict(zip(_OTHER_PLANS, connection.execute(_TURN_OFF_FOR_NOW).one(), strict=False))
+        failed = False
+        try:
+            yield
+        except DBAPIError:
+            # The server takes no statement until the caller rolls back, and that restores it.
+            failed = True
+            raise
+        finally:
+            if not failed:
+                connection.execute(_RESTORE, before)
+
+    def takes_isolation(self, connection: Connection) -> bool:
+        level: str = connection.execute(_DEFAULT_ISOLATION).scalar_one()
+        return level == "read committed"
+
+    def limited_encoding(self, connection: Connection) -> str | None:
+        server, client = connection.execute(_ENCODINGS).one()
+        # SQL_ASCII stores the bytes of its clients; those of ours are UTF-8.
+        return None if server == "UTF8" or (server, client) == ("SQL_ASCII", "UTF8") else server
+
+    def is_unstorable(self, error: DBAPIError) -> bool:
+        # untranslatable_character, character_not_in_repertoire
+        return _sqlstate(error) in {"22P05", "22021"}
 
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()

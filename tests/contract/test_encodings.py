@@ -1,0 +1,148 @@
+"""A database that cannot store every text loses no outcome, and changes no name."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import create_engine
+
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.db import schema
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.health import Found, judge
+from celery_dynbeat.probes import look
+from celery_dynbeat.recorder import Outcome, Recorder
+from celery_dynbeat.states import Status
+from celery_dynbeat.store import due
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, application
+from tests.support.databases import new_postgresql_database
+from tests.support.hands import HandWorker
+
+KOREAN, BEYOND = "ValueError: 값이 없습니다", "ValueError: \U0001f600"
+ESCAPED = KOREAN.encode("ascii", "backslashreplace").decode()
+
+
+@pytest.fixture
+def in_encoding(postgresql_server, clock):
+    """Give a function that returns an application on a new database of an encoding."""
+
+    def made(encoding):
+        options = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        with (
+            new_postgresql_database(postgresql_server.url, options) as url,
+            application(url, clock=clock) as dynbeat,
+        ):
+            yield dynbeat
+
+    return made
+
+
+@pytest.fixture
+def dynbeat(in_encoding, request):
+    yield from in_encoding(request.param)
+
+
+def failed_run(dynbeat, error):
+    """Let a task fail, and return what the history says of its run."""
+    beat, mine = ManualBeat(dynbeat), dynbeat.schedules.for_owner("user:42")
+    mine.create("n", task="t", trigger=MINUTELY)
+    dynbeat.context.clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+    [run] = beat.publisher.sent
+    worker = HandWorker(dynbeat)
+    assert worker.start(run)
+    Recorder(
+        dynbeat.context.database,
+        settings=dynbeat.context.settings,
+        announce=dynbeat.context.notifier.announce,
+    ).record(
+        Outcome(
+            run_id=run.run_id,
+            attempt=1,
+            worker=worker.name,
+            status=Status.FAILED,
+            at=dynbeat.context.clock.now(),
+            error=error,
+            traceback=error,
+        )
+    )
+    [found] = mine.runs()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dynbeat", "stored"),
+    [("LATIN1", ESCAPED), ("SQL_ASCII", KOREAN), ("EUC_KR", KOREAN)],
+    indirect=["dynbeat"],
+)
+def test_an_outcome_is_stored_in_whatever_encoding(dynbeat, stored):
+    run = failed_run(dynbeat, KOREAN)
+
+    assert (run.status, run.error, run.traceback) == (Status.FAILED, stored, stored)
+
+
+@pytest.mark.parametrize("shared", ["postgresql", "mariadb"])
+def test_an_outcome_is_stored_over_a_connection_of_another_encoding(request, clock, shared):
+    url, encoding = {
+        "postgresql": ("postgresql_url", "client_encoding=LATIN1"),
+        "mariadb": ("mariadb_url", "charset=utf8"),
+    }[shared]
+    url = request.getfixturevalue(url).partition("?")[0]
+    engine = create_engine(f"{url}?{encoding}")
+    with application(url, engine=engine, clock=clock) as dynbeat:
+        schema.upgrade(Database(engine=engine))
+
+        run = failed_run(dynbeat, BEYOND)
+
+    engine.dispose()
+    assert (run.status, run.error) == (Status.FAILED, "ValueError: \\U0001f600")
+
+
+@pytest.mark.parametrize("dynbeat", ["LATIN1"], indirect=True)
+def test_the_error_of_a_schedule_is_stored_escaped(dynbeat):
+    mine = dynbeat.schedules.for_owner("user:42")
+    row = mine.create("n", task="t", trigger=MINUTELY)
+    database = dynbeat.context.database
+    broken = {"id": row.id, "next_run_at": None, "error": KOREAN}
+    database.run(lambda session: due.advance(session, [broken]))
+    assert mine.get("n").error == ESCAPED
+
+    mine.update("n", trigger=MINUTELY)
+    version = mine.get("n").version
+    database.run(
+        lambda session: due.set_aside(session, schedule_id=row.id, version=version, error=KOREAN)
+    )
+    assert mine.get("n").error == ESCAPED
+
+
+@pytest.mark.parametrize("dynbeat", ["LATIN1"], indirect=True)
+def test_a_name_that_the_database_cannot_store_is_refused(dynbeat):
+    mine = dynbeat.schedules.for_owner("user:42")
+
+    with pytest.raises(InvalidScheduleError, match="encoding does not have"):
+        mine.create("값", task="t", trigger=MINUTELY)
+    with pytest.raises(InvalidScheduleError, match="encoding does not have"):
+        dynbeat.schedules.create_many(
+            [{"owner": "user:42", "name": "값", "task": "t", "trigger": MINUTELY}]
+        )
+
+    assert mine.create("é", task="t", trigger=MINUTELY).name == "é"
+
+
+@pytest.mark.parametrize(
+    ("dynbeat", "warned"), [("LATIN1", True), ("UTF8", False)], indirect=["dynbeat"]
+)
+def test_a_process_warns_of_the_encoding_once_and_status_each_time(dynbeat, warned, caplog):
+    with caplog.at_level(logging.WARNING, logger="celery_dynbeat.db.encoding"):
+        dynbeat.context.prepare()
+        schema.check(dynbeat.context.database)
+
+    said = [record for record in caplog.records if record.event == "encoding_limited"]
+    assert len(said) == warned
+    if warned:
+        assert "LATIN1" in said[0].message
+        assert "UTF8" in said[0].message
+    found = look(dynbeat.context.app).database
+    codes = [problem.code for problem in judge(Found(database=found)).warnings]
+    assert codes == (["encoding_limited"] if warned else [])

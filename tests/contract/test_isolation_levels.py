@@ -1,0 +1,60 @@
+"""Transactions of ours are READ COMMITTED, whatever the server has for a default."""
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from celery_dynbeat.db.engine import Database
+from tests.support.databases import administration
+
+SHOWN = {
+    "postgresql": "SELECT current_setting('transaction_isolation')",
+    "mariadb": "SELECT @@tx_isolation",
+}
+DEFAULT = "ALTER DATABASE {} SET default_transaction_isolation = '{}'"
+
+
+def level(session):
+    kind = session.get_bind().dialect.name
+    shown = SHOWN["postgresql" if kind == "postgresql" else "mariadb"]
+    return session.scalar(text(shown)).lower().replace("-", " ")
+
+
+@pytest.fixture
+def serializable_url(postgresql_server, postgresql_url):
+    """Give the URL of a database whose transactions are serializable by default."""
+    with administration(postgresql_server.url) as connection:
+        connection.execute(text(DEFAULT.format(make_url(postgresql_url).database, "serializable")))
+    return postgresql_url
+
+
+@pytest.mark.parametrize("whose", ["ours", "shared"])
+@pytest.mark.parametrize("how", ["run", "run_alone", "read", "read_in_transaction"])
+def test_postgresql_at_serializable(serializable_url, whose, how):
+    shared = create_engine(serializable_url) if whose == "shared" else None
+    database = Database(serializable_url, engine=shared)
+
+    assert getattr(database, how)(level) == "read committed"
+
+    if shared is not None:
+        with shared.connect() as connection:
+            assert level(connection_session(connection)) == "serializable"
+        shared.dispose()
+    database.dispose()
+
+
+def connection_session(connection):
+    class Session:
+        scalar = connection.scalar
+        get_bind = staticmethod(lambda: connection)
+
+    return Session
+
+
+@pytest.mark.parametrize("how", ["run", "run_alone", "read", "read_in_transaction"])
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_at_the_default_of_the_server(request, kind, how):
+    database = Database(request.getfixturevalue(f"{kind}_url"))
+
+    assert getattr(database, how)(level) == "read committed"
+
+    database.dispose()

@@ -1,0 +1,291 @@
+"""Queries read what they need whatever the database's statistics say.
+
+There are none, or those of a table that was empty, of one where everything was due, of one where
+nothing was.
+"""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import ScheduleNotFoundError
+from celery_dynbeat.prune import BATCH
+from celery_dynbeat.states import Status
+from celery_dynbeat.store import due, health, losses, overlaps
+from celery_dynbeat.store.health import MOST_COUNTED, MOST_RUNS
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.hands import HandWorker
+from tests.support.reading import statements_of
+
+ROWS, DUE = 10_000, 20
+#: A statement may look at some rows for each that it is about, and never at all of them.
+FEW = 10 * DUE
+DAY = timedelta(days=1)
+TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_backfill", "dynbeat_node")
+SCHEDULES = """
+    INSERT INTO dynbeat_schedule (owner, name, task, trigger_kind, trigger_spec, next_fire_at,
+        next_run_at, finished_at, enabled, overlap, created_at)
+    SELECT owner, CONCAT('n', n), 't', 'every', 'PT1H', at, at, ended, enabled,
+        CASE WHEN n % 3 = 0 THEN 'skip' END, {created}
+    FROM (SELECT n, {owner} AS owner, {at} AS at, {ended} AS ended, {enabled} AS enabled
+        FROM {sequence}) AS t
+"""
+# One in four is of one schedule with a long history, one in four of none any more.
+RUNS = """
+    INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status, origin,
+        finished_at, overdue_at, started_at, retry_at, worker)
+    SELECT {id}, CASE WHEN n % 4 = 0 THEN first WHEN n % 4 = 1 THEN NULL ELSE first + n - 1 END,
+        {owner}, CONCAT('n', n), 't', {past}, {status}, 'schedule', {ended}, {overdue}, {started},
+        {retry}, 'gone'
+    FROM {sequence}, (SELECT MIN(id) AS first FROM dynbeat_schedule) AS f
+"""
+OWNER = "CASE WHEN n % 2 = 0 THEN 'crowd' ELSE CONCAT('user:', n % 997) END"
+# Of a time that is far: retention walks past them.
+ID = "CONCAT('01990000-0000-7000-8000-', LPAD(CAST(n AS CHAR(12)), 12, '0'))"
+#: Of the rounds: they pass over all that has not ended, as docs/explanation/cost-and-scale.md says.
+OVER_THE_QUEUE = ("LEFT OUTER JOIN dynbeat_node", "cancelled_at <=", "max(dynbeat_run.started_at)")
+
+
+class Dialect:
+    """How tables are filled and their statistics taken."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.null = "NULL::timestamptz" if kind == "postgresql" else "NULL"
+        self.sequence = f"generate_series(1, {ROWS}) AS s(n)"
+        self.id, self.analyze = f"CAST({ID} AS uuid)", "ANALYZE"
+        self.still = "ALTER TABLE {} SET (autovacuum_enabled = off)"
+        if kind == "mariadb":
+            self.sequence = f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s"
+            self.id, self.analyze = ID, "ANALYZE TABLE"
+            self.still = "ALTER TABLE {} STATS_AUTO_RECALC = 0, STATS_PERSISTENT = 1"
+
+    def at(self, seconds):
+        if self.kind == "mariadb":
+            return f"TIMESTAMP '2026-11-21 09:00:00' + INTERVAL ({seconds}) SECOND"
+        return f"TIMESTAMPTZ '2026-11-21 09:00:00Z' + ({seconds}) * INTERVAL '1 second'"
+
+    def schedules(self, **given):
+        filled = {"at": self.null, "ended": self.null, "enabled": "TRUE"}
+        filled |= {"created": self.at(-864_000), "owner": OWNER, "sequence": self.sequence}
+        return SCHEDULES.format(**{**filled, **given})
+
+    def runs(self, **given):
+        filled = dict.fromkeys(("ended", "overdue", "started", "retry"), self.null)
+        filled |= {"id": self.id, "owner": OWNER, "past": self.at("-n"), "sequence": self.sequence}
+        return RUNS.format(**{**filled, **given})
+
+    def when(self, condition, seconds):
+        return f"CASE WHEN {condition} THEN {self.at(seconds)} END"
+
+    def all_due(self):
+        at = self.at("-1 - n % 1000 / 100.0")
+        return self.schedules(at=at), self.runs(status="'sent'", overdue=at)
+
+    def none_due(self):
+        later, over = self.when("n % 2 = 0", "86400 + n"), self.when("n % 2 = 1", "-n")
+        return (
+            self.schedules(at=later, ended=over),
+            self.runs(status="'succeeded'", ended=self.at("-n")),
+        )
+
+    def few_due(self):
+        """Return a day like any other: some are due, overdue, running in vain, waiting to retry."""
+        at = f"WHEN n % 4 >= 2 THEN {self.at('86400 + n')} END"
+        first, second, third = (f"n > {k * DUE} AND n <= {(k + 1) * DUE}" for k in range(3))
+        status = f"WHEN {second} THEN 'running' WHEN {third} THEN 'retrying' ELSE 'failed' END"
+        return (
+            self.schedules(
+                at=f"CASE WHEN n <= {DUE} THEN {self.at('-n')} {at}",
+                ended=self.when(f"n > {DUE} AND n % 4 = 1", "-n"),
+                enabled=f"n <= {DUE} OR n % 4 > 0",
+            ),
+            self.runs(
+                status=f"CASE WHEN {first} THEN 'sent' {status}",
+                overdue=self.when(first, "-n"),
+                started=self.when(second, -360_000),
+                retry=self.when(third, -360_000),
+                ended=self.when(f"n > {3 * DUE}", "-n"),
+            ),
+        )
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def dialect(request):
+    return Dialect(request.param)
+
+
+@pytest.fixture
+def dynbeat(request, dialect):
+    url = request.getfixturevalue(f"{dialect.kind}_url")
+    settings = {"batch_size": DUE, "max_schedules_per_owner": ROWS, "pause_after_failures": 3}
+    with application(url, clock=FrozenClock(START), **settings) as made:
+        made.context.prepare()
+        for table in TABLES:
+            execute(made, dialect.still.format(table))
+        yield made
+
+
+def take_statistics(dynbeat, dialect, of):
+    """Leave statistics of other rows behind, and no rows."""
+    if of == "nothing":
+        return
+    for statement in {"all due": dialect.all_due, "none due": dialect.none_due}.get(of, tuple)():
+        execute(dynbeat, statement)
+    for table in TABLES:
+        execute(dynbeat, f"{dialect.analyze} {table}")
+    for table in ("dynbeat_run", "dynbeat_schedule"):
+        # PostgreSQL keeps the statistics of a table that is emptied.
+        cascade = "CASCADE" if dialect.kind == "postgresql" else ""
+        statement = f"TRUNCATE {table} {cascade}" if cascade else f"DELETE FROM {table}"
+        execute(dynbeat, statement)
+
+
+def excess(statements, *, besides=()):
+    """Return the statements that read more rows than they need, with their number."""
+    return {
+        " ".join(each.sql.split())[:500]: each.rows
+        for each in statements
+        if each.rows > allowed(each.sql) and not any(part in each.sql for part in besides)
+    }
+
+
+def allowed(sql):
+    if "dynbeat_run.id <" in sql:
+        # Retention: a batch, and the schedule of each.
+        return 2 * BATCH
+    if "anon_1.origin" in sql:
+        # The last failures in a row; MariaDB makes a table of what is looked at.
+        return 2 * losses.PASSED_OVER + FEW
+    # Those at the front that this version may not know.
+    return 2 * due.FRONT + FEW if "anon_1.trigger_kind" in sql else FEW
+
+
+@pytest.mark.parametrize("of", ["nothing", "an empty table", "all due", "none due"])
+def test_each_query_reads_what_it_needs_whatever_the_statistics(dynbeat, dialect, of):
+    take_statistics(dynbeat, dialect, of)
+    for statement in dialect.few_due():
+        execute(dynbeat, statement)
+    with statements_of(dynbeat.context.database.engine) as statements:
+        passes_and_runs(dynbeat)
+        calls_of_the_api(dynbeat)
+        execute(dynbeat, "SELECT id FROM dynbeat_schedule WHERE task = 'x'")
+
+    # The instrument itself: a query that no index serves is noticed.
+    assert statements.pop().rows >= ROWS
+    assert len(statements) > 60
+    assert excess(statements) == {}
+
+
+@pytest.mark.parametrize("of", ["nothing", "none due"])
+def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, dialect, of):
+    take_statistics(dynbeat, dialect, of)
+    for statement in dialect.all_due():
+        execute(dynbeat, statement)
+    beat = ManualBeat(dynbeat)
+    with statements_of(dynbeat.context.database.engine) as statements:
+        for _ in range(6):
+            beat.tick()
+        with Session(dynbeat.context.database.engine) as session:
+            before = len(statements)
+            health.read(session, now=START, nodes_since=START - DAY)
+
+    assert len(beat.publisher.sent) > 6 * DUE
+    assert excess(statements[:before], besides=OVER_THE_QUEUE) == {}
+    # The runs that have not ended are counted, in a table of its own on MariaDB.
+    most = max(each.rows for each in statements[before:] if "GROUP BY" in each.sql)
+    assert most <= 4 * MOST_RUNS
+    # No index of PostgreSQL leads to what was set aside.
+    told = ("GROUP BY", "error IS NOT")
+    others = [each for each in statements[before:] if not any(word in each.sql for word in told)]
+    assert max(each.rows for each in others) <= 2 * MOST_COUNTED
+
+
+def passes_and_runs(dynbeat):
+    clock, beat, worker = dynbeat.context.clock, ManualBeat(dynbeat), HandWorker(dynbeat)
+    beat.run_until_idle()
+    for run in beat.publisher.sent[:DUE]:
+        assert worker.start(run)
+        worker.finish(run, Status.FAILED)
+    theirs = dynbeat.schedules.for_owner("user:1")
+    theirs.backfill("n1", start=START - 30 * timedelta(hours=1), end=START)
+    clock.advance(timedelta(minutes=2))
+    beat.run_until_idle()
+    theirs.cancel_backfill("n1")
+    assert len([run for run in beat.publisher.sent if run.name == "n1"]) > 10
+
+
+def calls_of_the_api(dynbeat):
+    every, crowd = dynbeat.schedules, dynbeat.schedules.for_owner("crowd")
+    theirs = dynbeat.schedules.for_owner("user:1")
+    for schedules in (every, crowd, theirs):
+        page = schedules.list(limit=2)
+        schedules.list(limit=DUE, after=page.cursor)
+        schedules.list(limit=DUE, task="t")
+    assert len(crowd.runs(limit=DUE)) == len(crowd.runs(limit=DUE, since=START - DAY)) == DUE
+    assert crowd.runs("n6", limit=DUE)
+    theirs.runs(limit=DUE)
+    theirs.backfills("n1")
+    for schedules, name in ((crowd, "n6"), (theirs, "n1")):
+        schedules.pause(name)
+        schedules.resume(name)
+        schedules.run_now(name)
+    crowd.update("n6", description="x")
+    crowd.delete("n10")
+    dynbeat.schedules.for_owner("user:9").upsert("new", task="t", trigger=MINUTELY)
+    new = {"task": "t", "trigger": MINUTELY}
+    every.create_many({"owner": f"user:{n}", "name": "many", **new} for n in range(DUE))
+
+
+def test_overlap_looks_at_the_newest_of_very_many_runs_and_at_all_of_the_others(dynbeat, dialect):
+    for statement in dialect.all_due():
+        execute(dynbeat, statement)
+    with Session(dynbeat.context.database.engine) as session:
+        first = session.scalar(text("SELECT MIN(id) FROM dynbeat_schedule"))
+    ids = range(first, first + 4 * DUE)
+    with (
+        statements_of(dynbeat.context.database.engine) as statements,
+        Session(dynbeat.context.database.engine) as session,
+    ):
+        found = overlaps.unfinished(session, ids)
+
+    newest = sorted(run.id for run in found if run.schedule_id == first)
+    assert len(newest) == overlaps.MOST_UNFINISHED
+    assert newest[-1].endswith(f"{ROWS:012}")
+    # One run each, where RUNS gives them any.
+    others = [run.schedule_id - first for run in found if run.schedule_id != first]
+    assert sorted(others) == [at for at in range(4 * DUE) if at % 4 in (1, 2)]
+    assert sum(each.rows for each in statements) <= ROWS / 2
+
+
+def test_failures_in_a_row_are_looked_for_in_the_newest_part_of_a_history(dynbeat, dialect):
+    for statement in dialect.all_due():
+        execute(dynbeat, statement)
+    first = "(SELECT MIN(id) FROM dynbeat_schedule)"
+    execute(dynbeat, f"UPDATE dynbeat_run SET origin = 'manual' WHERE schedule_id = {first}")
+    with (
+        statements_of(dynbeat.context.database.engine) as statements,
+        Session(dynbeat.context.database.engine) as session,
+    ):
+        schedule_id = session.scalar(text(f"SELECT {first}"))
+        assert losses.latest_ends(session, schedule_id=schedule_id, limit=3) == []
+
+    # Twice where a part of it is a table of its own.
+    assert max(each.rows for each in statements) <= 2 * (losses.PASSED_OVER + FEW)
+
+
+def test_the_queries_of_a_caller_are_planned_as_before(postgresql_url):
+    with application(postgresql_url) as dynbeat:
+        dynbeat.context.prepare()
+        with Session(dynbeat.context.database.engine) as session:
+            session.execute(text("SET LOCAL enable_sort = off"))
+            dynbeat.schedules.for_owner("ann").list(session=session)
+            with pytest.raises(ScheduleNotFoundError):
+                dynbeat.schedules.for_owner("ann").backfills("none", session=session)
+
+            settings = ("enable_seqscan", "enable_sort", "enable_hashjoin", "jit")
+            found = [session.scalar(text(f"SHOW {name}")) for name in settings]
+        assert found == ["on", "off", "on", "on"]
