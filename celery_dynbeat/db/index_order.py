@@ -5,7 +5,7 @@ dump that was restored, a server after ``pg_upgrade`` and one without autovacuum
 ones. PostgreSQL then takes a few hundred due rows for a few, or for none, and sorts a scan of the
 whole table in each pass. It has no hints in its SQL, and no form of an ordered query with a filter
 and SKIP LOCKED leaves it only one plan. So a transaction that claims turns the other plans off
-(decision 14). MySQL and MariaDB have hints, which name the index.
+(decision 15). MySQL and MariaDB have hints, which name the index.
 """
 
 from collections.abc import Callable
