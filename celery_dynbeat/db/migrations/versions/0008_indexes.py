@@ -1,13 +1,13 @@
 """Indexes in the order of the queries: the newest unfinished runs, and backfills, of a schedule.
 
-Revision: 0007
+Revision: 0008
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
