@@ -189,6 +189,9 @@ def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, diale
     with statements_of(dynbeat.context.database.engine) as statements:
         for _ in range(6):
             beat.tick()
+        worker = HandWorker(dynbeat)
+        assert worker.start(beat.publisher.sent[0])
+        assert len(held_by(dynbeat, worker)) == 1
         with Session(dynbeat.context.database.engine) as session:
             before = len(statements)
             health.read(session, now=START, nodes_since=START - DAY)
@@ -209,6 +212,8 @@ def passes_and_runs(dynbeat):
     beat.run_until_idle()
     for run in beat.publisher.sent[:DUE]:
         assert worker.start(run)
+    assert len(held_by(dynbeat, worker)) == DUE
+    for run in beat.publisher.sent[:DUE]:
         worker.finish(run, Status.FAILED)
     theirs = dynbeat.schedules.for_owner("user:1")
     theirs.backfill("n1", start=START - 30 * timedelta(hours=1), end=START)
@@ -216,6 +221,17 @@ def passes_and_runs(dynbeat):
     beat.run_until_idle()
     theirs.cancel_backfill("n1")
     assert len([run for run in beat.publisher.sent if run.name == "n1"]) > 10
+
+
+def held_by(dynbeat, worker):
+    """Do what the pool check of a worker does with its running runs."""
+    database = dynbeat.context.database
+    rows = database.read(
+        lambda session: losses.running_at(session, worker=worker.name, limit=2 * DUE)
+    )
+    attempts = {row.id: row.attempt for row in rows}
+    database.run(lambda session: losses.lock_dropped(session, worker="other", attempts=attempts))
+    return rows
 
 
 def calls_of_the_api(dynbeat):
