@@ -214,7 +214,9 @@ class Admission:
             headers=headers,
         )
         try:
-            copy.apply_async()
+            # The message again, not a new call: an apply_async of the task's own might not send it,
+            # or send it without the headers that make it this run's.
+            Task.apply_async(task, copy.args, copy.kwargs, **copy.options)
         except Exception as error:
             # The broker is away too. With acks_late it delivers again; else the sweep does.
             raise Reject(error, requeue=True) from error

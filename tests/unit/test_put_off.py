@@ -1,0 +1,58 @@
+"""A message that the guard puts off is sent again, also for a task with its own apply_async."""
+
+import pytest
+from celery import Celery
+from celery.app.task import Task
+from celery.exceptions import Ignore
+
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.admission import Admission
+from celery_dynbeat.headers import HEADER_ATTEMPT, HEADER_RUN_ID
+from celery_dynbeat.outcomes import Outcomes
+
+RUN_ID = "019e0000-0000-7000-8000-000000000001"
+
+
+class Silent(Task):
+    def apply_async(self, *_args, **_options):
+        return None
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = Celery(broker="memory://", set_as_current=False)
+    app.conf.dynbeat_database_url = f"sqlite:///{tmp_path}/no-such-folder/schedules.sqlite3"
+
+    @app.task(name="silent", base=Silent, shared=False)
+    def silent():
+        pytest.fail("the guard could not decide")
+
+    app.finalize()
+    with app.connection_for_write() as connection:
+        connection.default_channel.queue_declare("celery")
+        connection.default_channel.queue_purge("celery")
+    yield app
+    app.close()
+
+
+def test_a_copy_does_not_depend_on_the_tasks_own_apply_async(app):
+    context = Dynbeat(app).context
+    task = app.tasks["silent"]
+    Admission(context, "w1@test", Outcomes(context, "w1@test")).guard(task)
+    task.push_request(
+        id=RUN_ID,
+        args=[],
+        kwargs={},
+        called_directly=False,
+        headers={HEADER_RUN_ID: RUN_ID, HEADER_ATTEMPT: 0},
+        delivery_info={"exchange": "", "routing_key": "celery", "priority": 0},
+    )
+
+    with pytest.raises(Ignore, match="put off"):
+        task.run()
+
+    with app.connection_for_read() as connection:
+        message = connection.default_channel.basic_get("celery", no_ack=True)
+    assert message.headers["id"] == message.headers[HEADER_RUN_ID] == RUN_ID
+    assert message.headers["eta"] is not None
+    context.database.dispose()
