@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kombu.exceptions import OperationalError
+from kombu.exceptions import ChannelError, OperationalError
 
 from celery_dynbeat.link import AT_ONCE, Link
 
@@ -34,6 +34,8 @@ class ConfirmingChannel:
         self._last_tag = 0
         self._labels: set[str] = set()
         self._nacked: set[str] = set()
+        self._has_reopened = False
+        self._watch_reopening(self.channel)
         self.channel.confirm_select()
         self.channel.events["basic_ack"].add(self._on_ack)
         self.channel.events["basic_nack"].add(self._on_nack)
@@ -57,6 +59,11 @@ class ConfirmingChannel:
             self.channel.close()
 
     @property
+    def labels(self) -> set[str]:
+        """The labels under which anything was published."""
+        return self._labels
+
+    @property
     def taken(self) -> set[str]:
         """The labels of which every publish was confirmed."""
         return self._labels - self._nacked - set(self._open.values())
@@ -64,8 +71,10 @@ class ConfirmingChannel:
     def drain(self) -> None:
         """Wait for the confirms; after 30 s what is missing counts as not taken.
 
-        Raises OperationalError when nothing was taken, or when the broker is blocked.
+        Raises OperationalError when nothing was taken, or when the broker is blocked, and
+        ChannelError when it has closed the channel.
         """
+        self.check_open()
         deadline = time.monotonic() + CONFIRM_WITHIN
         while self._open:
             self._link.check_blocked()
@@ -78,6 +87,18 @@ class ConfirmingChannel:
                 message = f"no message was confirmed within {CONFIRM_WITHIN:g} s"
                 raise OperationalError(message) from error
 
+    def check_open(self) -> None:
+        """Raise ChannelError when the broker has closed the channel and the caller was not told.
+
+        A method of the application may swallow the error. The driver opens the channel again, but
+        not in confirm mode: no confirm would come.
+        """
+        if self._has_reopened:
+            raise ChannelError(
+                "the broker closed the channel, and the application's own apply_async or send_task"
+                " caught the error"
+            )
+
     def give_up(self) -> None:
         """Expect no more confirms: the broker has closed the channel, and kombu opened it again.
 
@@ -85,6 +106,15 @@ class ConfirmingChannel:
         """
         self._nacked.update(self._open.values())
         self._open.clear()
+
+    def _watch_reopening(self, channel: Any) -> None:
+        reopen: Callable[[], Any] = channel.open
+
+        def reopened() -> Any:
+            self._has_reopened = True
+            return reopen()
+
+        channel.open = reopened
 
     def _count_publishes(self, channel: Any) -> None:
         publish: Callable[..., Any] = channel.basic_publish

@@ -48,6 +48,7 @@ from celery_dynbeat.settings import Settings
 from celery_dynbeat.store import due, runs
 from celery_dynbeat.sweep import take_overdue
 from celery_dynbeat.termination import Termination
+from celery_dynbeat.unsent import decide
 
 logger = logging.getLogger(__name__)
 
@@ -219,6 +220,7 @@ class Dispatcher:
         # The schedule first: its fault is plain then, whatever becomes of beat in between.
         for run in (run for run in outgoing if run.run_id in published.refused):
             self._set_aside(run, published.refused[run.run_id])
+        _log_unsent(published)
         confirm = self._confirm_of(outgoing, published)
         self._beside.begin(partial(self._database.run_alone, confirm))
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
@@ -258,7 +260,8 @@ class Dispatcher:
     ) -> Callable[[Session], None]:
         """Return what writes which runs are sent. It holds their ids alone: runs take memory."""
         now = self._clock.now()
-        sent = set(published.sent)
+        unsent = decide(outgoing, published, now=now, settings=self._settings)
+        sent = {*published.sent, *unsent.sent}
         alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
         for run in outgoing:
             if run.run_id in sent:
@@ -275,6 +278,8 @@ class Dispatcher:
                 runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
             for retry_at, ids in delayed.items():
                 runs.lease(session, ids, overdue_at=retry_at)
+            for reason, ids in unsent.revoked.items():
+                runs.revoke(session, ids, now=now, reason=reason)
 
         return confirm
 
@@ -314,3 +319,9 @@ class Dispatcher:
                 error=f"{type(error).__name__}: {error}",
             )
         )
+
+
+def _log_unsent(published: Published) -> None:
+    for run_id, reason in published.declined.items():
+        extra = {"event": Event.RUN_DECLINED, "run_id": run_id}
+        logger.info("run %s not sent: %s", run_id, reason, extra=extra)

@@ -25,6 +25,7 @@ class Event(StrEnum):
     RUN_UNPUBLISHABLE = "run_unpublishable"
     OUTAGE_BEGAN = "outage_began"
     OUTAGE_ENDED = "outage_ended"
+    RUN_DECLINED = "run_declined"
     RUN_LOST = "run_lost"
     SCHEDULE_PAUSED = "schedule_paused"
     SCHEDULE_SET_ASIDE = "schedule_set_aside"

@@ -311,7 +311,10 @@ def _outage(reported: outages.Reported) -> Problem:
     )
     then = "the runs are sent by themselves then"
     if reported.kind == outages.Kind.TASK:
-        cure = "correct task_routes, the receivers of before_task_publish or the schedule's options"
+        cure = (
+            "correct task_routes, the receivers of before_task_publish, the task's own apply_async"
+            " or the schedule's options"
+        )
         return Problem("publish_failed", text, f"{cure}; {then}")
     cures = (cure for code, cure in _CURES.items() if f"({code})" in reported.error)
     cure = next(cures, "see in the text why it is refused, and correct that")

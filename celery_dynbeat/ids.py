@@ -1,7 +1,7 @@
 """Run ids: UUIDs of version 7 (RFC 9562, section 5.7), ordered by time: inserts stay local."""
 
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
@@ -18,6 +18,11 @@ def run_id(now: datetime) -> str:
 def first_run_id(made_at: datetime) -> str:
     """Return the id before which the ids of all runs made earlier than ``made_at`` stand."""
     return _uuid(made_at, "0" * 20)
+
+
+def made_at(run_id: str) -> datetime:
+    """Return the instant at which a run was made, to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=UUID(run_id).int >> 80)
 
 
 def _uuid(now: datetime, random: str) -> str:

@@ -7,9 +7,10 @@ Two kinds of refusal lead here:
 
 - The broker names the queue or exchange (AMQP 403, 404, 406; Redis NOPERM, WRONGTYPE). No message
   of it is tried before ``retry_at``. The first message that the broker takes ends the outage.
-- An error that may concern one message only (an exception of a router, another error of a
-  driver). Each run is tried again by itself, and other runs are not held back once
-  one of them was taken. The outage ends when no run was refused for FORGET.
+- An error that may concern one message only (an exception of a router or of the task's own
+  ``apply_async``, another error of a driver). Each run is tried again by itself, and other runs are
+  not held back once one of them was taken, but for those of the schedules that were refused lately:
+  these would pile up. The outage ends when no run was refused for FORGET.
 
 Kept in the memory of one beat: another beat learns of an outage by its own first refusal. At most
 MOST outages are kept, so that memory is bounded: rows may name any queue.
@@ -18,7 +19,7 @@ MOST outages are kept, so that memory is bounded: rows may name any queue.
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -35,6 +36,8 @@ FORGET = timedelta(seconds=60)
 #: A run is refused for good after so many tries, where its own row is at fault: 91 s.
 LAST_TRY = 8
 MOST = 200
+#: Schedules that an outage remembers as refused.
+MOST_SCHEDULES = 10_000
 #: Outages that a beat reports, and characters of each error.
 MOST_REPORTED = 10
 LONGEST_ERROR = 300
@@ -65,7 +68,8 @@ class Outage:
     """What is refused since ``since``, and not tried before ``retry_at``.
 
     ``tries`` counts the times that it was tried, not the runs. ``exact``: the broker named the
-    queue or exchange. ``passed_at`` is when another run of an inexact outage was taken.
+    queue or exchange. ``passed_at`` is when another run of an inexact outage was taken,
+    ``schedules`` when a run of each schedule was last refused.
     """
 
     scope: Scope
@@ -76,6 +80,7 @@ class Outage:
     tries: int = 1
     passed_at: datetime | None = None
     trial_of: datetime | None = None
+    schedules: dict[int, datetime] = field(default_factory=dict)
 
     def waits(self, now: datetime) -> bool:
         """Return whether it is too early for another try."""
@@ -85,6 +90,22 @@ class Outage:
     def others_pass(self, now: datetime) -> bool:
         """Return whether other runs were taken while this outage lasted, and lately."""
         return self.passed_at is not None and now - self.passed_at < 2 * LONGEST
+
+    def refused(self, schedule_id: int, now: datetime) -> None:
+        """Note that a run of a schedule was refused."""
+        if schedule_id in self.schedules or len(self.schedules) < MOST_SCHEDULES:
+            self.schedules[schedule_id] = now
+
+    def refused_lately(self, schedule_id: int, now: datetime) -> bool:
+        """Return whether a run of the schedule waits: each is tried every LONGEST."""
+        refused_at = self.schedules.get(schedule_id)
+        return refused_at is not None and abs(now - refused_at) < 2 * LONGEST
+
+    def forget_schedules(self, now: datetime) -> None:
+        """Forget the schedules that were not refused lately."""
+        ids = [key for key in self.schedules if not self.refused_lately(key, now)]
+        for schedule_id in ids:
+            del self.schedules[schedule_id]
 
 
 class Outages:
@@ -97,18 +118,21 @@ class Outages:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def note(self, scope: Scope, error: str, *, exact: bool) -> Outage:
+    def note(self, scope: Scope, error: str, *, schedule_id: int, exact: bool) -> Outage:
         """Note that a run was refused, and return the outage, which says when to try again."""
         now = self._now()
         outage = self._open.get(scope)
         if outage is None:
-            return self._begin(scope, error[:LONGEST_ERROR], now, exact=exact)
+            outage = self._begin(scope, error[:LONGEST_ERROR], now, exact=exact)
         # The other runs of the same try say nothing new.
-        if not outage.waits(now):
+        elif not outage.waits(now):
             outage.tries += 1
             outage.retry_at = now + min(FIRST * 2 ** min(outage.tries - 1, 10), LONGEST)
             outage.error = error[:LONGEST_ERROR]
             outage.exact = outage.exact or exact
+            outage.forget_schedules(now)
+        if not outage.exact:
+            outage.refused(schedule_id, now)
         return outage
 
     def _begin(self, scope: Scope, error: str, now: datetime, *, exact: bool) -> Outage:
@@ -133,11 +157,12 @@ class Outages:
         if outage is not None and outage.exact:
             self._end(outage)
 
-    def passed(self, scope: Scope) -> None:
+    def passed(self, scope: Scope, schedule_id: int) -> None:
         """Note that a run of ``scope`` was taken, where the outage may concern others alone."""
         outage = self._open.get(scope)
         if outage is not None and not outage.exact:
             outage.passed_at = self._now()
+            outage.schedules.pop(schedule_id, None)
 
     def retry_at(self, scope: Scope, *, at_once: bool) -> datetime | None:
         """Return when a run of ``scope`` is to be tried; None: now.
@@ -154,8 +179,8 @@ class Outages:
         outage = self._open.get(scope)
         return outage is not None and outage.exact
 
-    def hold(self, scope: Scope, *, certain: bool = False) -> datetime | None:
-        """Return until when no new run of ``scope`` is to be recorded; None: record it.
+    def hold(self, scope: Scope, schedule_id: int, *, certain: bool = False) -> datetime | None:
+        """Return until when no new run of a schedule is to be recorded; None: record it.
 
         After each ``retry_at`` one run is let through as a trial, so that an outage ends although
         every run that waited for it was revoked. ``certain``: a trial would fail.
@@ -164,7 +189,8 @@ class Outages:
         if outage is None:
             return None
         now = self._now()
-        if not certain:
+        # A run that waits is trial enough for its schedule.
+        if not certain and not outage.refused_lately(schedule_id, now):
             if outage.others_pass(now):
                 return None
             if not outage.waits(now) and outage.trial_of != outage.retry_at:

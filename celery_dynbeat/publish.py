@@ -9,6 +9,10 @@ confirms on AMQP, so that only what the broker has taken counts as sent. What ca
   ``delayed``. They stay pending, and ``outages`` says when they are tried again.
 - One run can never be sent, and its own row is at fault: it is ``refused``. The cases are those of
   ``Own``; anything else is delayed.
+- The application sends the task by a method of its own (``celery_dynbeat.overrides``), and this
+  sends nothing: the run is ``declined``. If it raises, the run is delayed. If it has published the
+  run and raises then, or the broker does not confirm, nothing is known of the run: the next call
+  comes after ``dynbeat_dispatch_timeout``, as behind a beat that died.
 
 RabbitMQ refuses by closing the channel, without the message that it refused. What was not confirmed
 is sent again, each queue on a channel of its own, so that no queue closes the channel of another. A
@@ -33,6 +37,7 @@ from celery_dynbeat.errors import DispatchError
 from celery_dynbeat.link import Link
 from celery_dynbeat.messages import Messages, Outgoing, RoutingError
 from celery_dynbeat.outages import Kind, Outages, Scope
+from celery_dynbeat.overrides import NotPublishedError
 from celery_dynbeat.refusals import Own, Refusal
 from celery_dynbeat.remote_control import terminate_tasks
 
@@ -48,20 +53,32 @@ class Published:
     """What became of the runs of a batch, by id.
 
     ``sent``: the broker has taken it. ``refused``: it never will, with the reason. ``delayed``: not
-    to be tried before this instant. What is in none of them may or may not have been taken.
+    to be tried before this instant. ``declined``: a method of the application did not send it, for
+    this reason. ``unknown``, or in none of them: it may or may not have been taken.
     """
 
     sent: list[str] = field(default_factory=list)
     refused: dict[str, DispatchError] = field(default_factory=dict)
     delayed: dict[str, datetime] = field(default_factory=dict)
+    declined: dict[str, str] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
 
     def __len__(self) -> int:
-        return len(self.sent) + len(self.refused) + len(self.delayed)
+        decided = (self.sent, self.refused, self.delayed, self.declined, self.unknown)
+        return sum(len(ids) for ids in decided)
 
     def left_of(self, batch: Sequence[Outgoing]) -> list[Outgoing]:
-        """Return the runs of ``batch`` of which nothing is known yet."""
-        known = {*self.sent, *self.refused, *self.delayed}
-        return [run for run in batch if run.run_id not in known]
+        """Return the runs of ``batch`` that are still to be tried."""
+        done = {*self.sent, *self.refused, *self.delayed, *self.declined, *self.unknown}
+        return [run for run in batch if run.run_id not in done]
+
+    def add(self, part: "Published") -> None:
+        """Take over what became of other runs."""
+        self.sent += part.sent
+        self.refused |= part.refused
+        self.delayed |= part.delayed
+        self.declined |= part.declined
+        self.unknown |= part.unknown
 
 
 class Publisher:
@@ -75,6 +92,7 @@ class Publisher:
         self._now: Callable[[], datetime] = now or app.now
         self.outages = Outages(self._now)
         self._strikes: Counter[Scope] = Counter()
+        self._messages: Messages
 
     @cached_property
     def _link(self) -> Link:
@@ -101,6 +119,9 @@ class Publisher:
     def publish(self, batch: Sequence[Outgoing]) -> Published:
         """Send ``batch``, in order. Raises one of ``broker_errors`` when the broker is away."""
         published = Published()
+        # One for the whole batch: what it knows of a task, and which runs a method of the
+        # application has published, holds when they are tried again.
+        self._messages = self._new_messages()
         ready, suspect = batch, list[Outgoing]()
         if self.outages:
             ready, suspect = self._parted(batch, published)
@@ -123,15 +144,16 @@ class Publisher:
         self.outages.expire()
         if not self.outages:
             return None
-        messages = self._messages()
+        messages = self._new_messages()
 
         def held_until(run: Outgoing) -> datetime | None:
             task = Scope(Kind.TASK, run.task)
             try:
                 scope = messages.scope(run)
             except RoutingError:
-                return self.outages.hold(task, certain=True)
-            return self.outages.hold(scope) or self.outages.hold(task)
+                return self.outages.hold(task, run.schedule_id, certain=True)
+            holds = self.outages.hold
+            return holds(scope, run.schedule_id) or holds(task, run.schedule_id)
 
         return held_until
 
@@ -168,7 +190,7 @@ class Publisher:
         """
         ready: list[Outgoing] = []
         suspect: list[Outgoing] = []
-        messages = self._messages()
+        messages = self._messages
         for run in batch:
             scope = self._scope(messages, run, published)
             if scope is not None and not self._is_held(scope, run, published):
@@ -186,16 +208,22 @@ class Publisher:
     def _is_held(self, scope: Scope, run: Outgoing, published: Published) -> bool:
         retry_at = self.outages.retry_at(scope, at_once=self._strikes[scope] < STRIKES)
         if retry_at is not None:
-            published.delayed[run.run_id] = retry_at
+            self._delay(run, retry_at, published)
         return retry_at is not None
+
+    def _delay(self, run: Outgoing, retry_at: datetime, published: Published) -> None:
+        if run.run_id in self._messages.published_by_application:
+            published.unknown.add(run.run_id)
+        else:
+            published.delayed[run.run_id] = retry_at
 
     def _note_passed(self, batch: Sequence[Outgoing], published: Published) -> None:
         """Note what was taken: evidence against the rows of those that were refused meanwhile."""
-        messages, sent = self._messages(), set(published.sent)
+        messages, sent = self._messages, set(published.sent)
         for run in (run for run in batch if run.run_id in sent):
-            self.outages.passed(Scope(Kind.TASK, run.task))
+            self.outages.passed(Scope(Kind.TASK, run.task), run.schedule_id)
             with suppress(RoutingError):
-                self.outages.passed(messages.scope(run))
+                self.outages.passed(messages.scope(run), run.schedule_id)
 
     def _publish_pipelined(self, batch: Sequence[Outgoing], published: Published) -> None:
         for start in range(0, len(batch), PIPELINED):
@@ -209,7 +237,7 @@ class Publisher:
                 self._publish_apart(part, published)
 
     def _publish_pipeline(self, batch: Sequence[Outgoing], published: Published) -> None:
-        messages, done = self._messages(), Published()
+        messages, done = self._messages, Published()
         producer = self._producer(self._link.connection)
         with producer.batch():
             for run in batch:
@@ -217,10 +245,9 @@ class Publisher:
                     scope = self._scope(messages, run, done)
                     if scope is None or self._is_held(scope, run, done):
                         continue
-                self._send(messages, producer, run, done)
-        published.sent += done.sent
-        published.refused |= done.refused
-        published.delayed |= done.delayed
+                if self._send(producer, run, done):
+                    done.sent.append(run.run_id)
+        published.add(done)
 
     def _publish_apart(self, batch: Sequence[Outgoing], published: Published) -> None:
         """Send so that a queue that is refused keeps no other from being taken."""
@@ -230,14 +257,14 @@ class Publisher:
             self._publish_singly(batch, published)
 
     def _publish_singly(self, batch: Sequence[Outgoing], published: Published) -> None:
-        messages = self._messages()
+        messages = self._messages
         producer = self._producer(self._link.connection)
         for run in published.left_of(batch):
             scope = self._scope(messages, run, published)
             if scope is None or self._is_held(scope, run, published):
                 continue
-            self._send(messages, producer, run, published)
-            if published.sent[-1:] == [run.run_id]:
+            if self._send(producer, run, published):
+                published.sent.append(run.run_id)
                 self.outages.took(scope)
 
     def _publish_confirmed(self, batch: Sequence[Outgoing], published: Published) -> None:
@@ -250,23 +277,25 @@ class Publisher:
 
     def _confirmed(self, batch: Sequence[Outgoing], published: Published) -> ChannelError | None:
         """Send ``batch`` on one channel; return the error by which the broker closed it."""
-        messages, closed = self._messages(), None
+        closed = None
+        handed: list[str] = []
         with ConfirmingChannel(self._link) as confirming:
             producer = self._producer(confirming.channel)
             try:
                 for run in batch:
                     confirming.label = run.run_id
-                    self._send(messages, producer, run, published)
+                    if self._send(producer, run, published, confirming):
+                        handed.append(run.run_id)
                 confirming.drain()
             except ChannelError as error:
                 closed = error
                 confirming.give_up()
-            taken = confirming.taken
-            published.sent += [run.run_id for run in batch if run.run_id in taken]
+            taken = _taken(confirming, self._messages)
+            published.sent += [run_id for run_id in handed if run_id in taken]
         return closed
 
     def _delay_unconfirmed(self, runs: Sequence[Outgoing], published: Published) -> None:
-        messages = self._messages()
+        messages = self._messages
         for run in runs:
             scope = self._scope(messages, run, published)
             if scope is not None:
@@ -274,7 +303,7 @@ class Publisher:
                 self._settle(run, Refusal(scope, error, exact=True), published)
 
     def _publish_by_queue(self, batch: Sequence[Outgoing], published: Published) -> None:
-        messages = self._messages()
+        messages = self._messages
         queues: dict[Scope, list[Outgoing]] = {}
         for run in batch:
             scope = self._scope(messages, run, published)
@@ -285,10 +314,12 @@ class Publisher:
 
     def _publish_queue(self, scope: Scope, batch: Sequence[Outgoing], published: Published) -> None:
         """Send runs of one queue or exchange. A message that is refused is found by halves."""
+        before = len(published.sent)
         error = self._confirmed(batch, published)
         left = published.left_of(batch)
+        has_taken = len(published.sent) > before
         # A queue that took some and refuses the others is still out of order.
-        if not left or (error is not None and refusals.is_of_message(error)):
+        if (has_taken and not left) or (error is not None and refusals.is_of_message(error)):
             self.outages.took(scope)
         if error is None:
             self._delay_unconfirmed(left, published)
@@ -297,7 +328,7 @@ class Publisher:
                 self._settle(run, refusals.by_broker(run, scope, error), published)
         elif len(batch) == 1:
             for run in left:
-                self._settle(run, refusals.of_single(run, error), published)
+                self._settle(run, refusals.of_single(run, error, self._messages), published)
         else:
             middle = (len(left) + 1) // 2
             for half in (left[:middle], left[middle:]):
@@ -308,31 +339,95 @@ class Publisher:
         producer: Producer = self._app.amqp.Producer(channel, auto_declare=False)
         return producer
 
-    def _messages(self) -> Messages:
-        return Messages(self._app, now=self._now)
+    def _new_messages(self) -> Messages:
+        driver_type = self._link.connection.transport.driver_type
+        return Messages(self._app, now=self._now, driver_type=driver_type)
 
     def _send(
-        self, messages: Messages, producer: Producer, run: Outgoing, published: Published
-    ) -> None:
-        """Send one run. Raises what concerns the broker as a whole, or a channel of AMQP."""
+        self,
+        producer: Producer,
+        run: Outgoing,
+        published: Published,
+        confirming: ConfirmingChannel | None = None,
+    ) -> bool:
+        """Send one run; return whether it is on its way to the broker.
+
+        Raises what concerns the broker as a whole, or a channel of AMQP.
+        """
+        messages = self._messages
         try:
             messages.send(producer, run)
+        except NotPublishedError as reason:
+            self._decline(run, reason, published, confirming)
+            return False
         # kombu takes a KeyError for an error of a connection to Redis. Here it is one of a name,
         # such as that of a compression.
         except (*self.broker_errors, ChannelError) as error:
-            if isinstance(error, KeyError):
-                self._settle(run, refusals.of_message(run, error, messages), published)
-            elif self._link.is_amqp or not refusals.names_queue(error):
+            refusal = self._refusal_of_broker(run, error)
+            if refusal is None:
                 raise
-            else:
-                scope = refusals.scope_of(run, messages)
-                self._settle(run, refusals.by_broker(run, scope, error), published)
-        # A router, a serializer, a receiver of a signal or a driver may raise anything.
+        # A router, a serializer, a receiver of a signal, a method of the application or a driver
+        # may raise anything.
         except Exception as error:  # noqa: BLE001
-            self._settle(run, refusals.of_message(run, error, messages), published)
+            refusal = refusals.of_message(run, error, messages)
         else:
-            if not self._link.is_amqp:
-                published.sent.append(run.run_id)
+            return True
+        if run.waiting_since and refusals.is_of_override(run, refusal, messages):
+            # Its message may be in the queue, and that may be why the method raises.
+            published.declined[run.run_id] = refusals.said(refusal.error)
+            return False
+        self._settle(run, refusal, published)
+        if messages.is_first_unreachable(run) and run.run_id in published.delayed:
+            # Behind those of its task that were not tried: they may be for another broker.
+            published.delayed[run.run_id] += outages.FIRST
+        return False
+
+    def _refusal_of_broker(self, run: Outgoing, error: Exception) -> Refusal | None:
+        """Return what ``error`` says of ``run``; None: it concerns the broker, or a channel."""
+        messages = self._messages
+        if isinstance(error, KeyError):
+            return refusals.of_message(run, error, messages)
+        if self._link.is_amqp and isinstance(error, ChannelError):
+            # Also from a method of the application: the channel may be beat's. The driver opens it
+            # again at once, so its state proves nothing.
+            return None
+        if not self._link.is_amqp and refusals.names_queue(error):
+            return refusals.by_broker(run, refusals.scope_of(run, messages), error)
+        if messages.is_overridden(run.task) and self._still_works():
+            messages.note_unreachable(run, error)
+            return refusals.of_message(run, error, messages)
+        return None
+
+    def _decline(
+        self,
+        run: Outgoing,
+        reason: NotPublishedError,
+        published: Published,
+        confirming: ConfirmingChannel | None,
+    ) -> None:
+        """Note that a method of the application returned and did not send ``run``.
+
+        Raises an error of the broker where that may be why: the method may have swallowed it.
+        """
+        if confirming is not None:
+            confirming.check_open()
+        if not self._still_works():
+            message = f"the connection to the broker was lost while {run.task!r} was sent"
+            raise OperationalError(message) from reason
+        if run.run_id in self._messages.published_by_application:
+            # A second call, because the channel was closed: the first message may be out.
+            published.unknown.add(run.run_id)
+        else:
+            published.declined[run.run_id] = str(reason)
+
+    def _still_works(self) -> bool:
+        """Return whether beat's own connection works: then an error was that of another one."""
+        link, connection = self._link, self._link.connection
+        if not connection.connected:
+            return False
+        link.connect()
+        # It makes a new one where the old one is dead.
+        return link.connection is connection
 
     def _settle(self, run: Outgoing, refusal: Refusal, published: Published) -> None:
         """Refuse ``run`` for good, if its own row is at fault; else delay it."""
@@ -342,11 +437,18 @@ class Publisher:
             return
         if scope.kind is not Kind.TASK and not exact:
             self._strikes[scope] += 1
-        outage = self.outages.note(scope, refusals.said(error), exact=exact)
+        outage = self.outages.note(
+            scope, refusals.said(error), schedule_id=run.schedule_id, exact=exact
+        )
         if outage.tries >= outages.LAST_TRY and (
             own is Own.IF_IT_LASTS
             or (own is Own.IF_OTHERS_PASS and outage.others_pass(self._now()))
         ):
             published.refused[run.run_id] = refusals.dispatch_error(run, error)
         else:
-            published.delayed[run.run_id] = outage.retry_at
+            self._delay(run, outage.retry_at, published)
+
+
+def _taken(confirming: ConfirmingChannel, messages: Messages) -> set[str]:
+    """Return the runs that a broker has; one that another connection published has no confirm."""
+    return confirming.taken | (messages.published_by_application - confirming.labels)

@@ -55,14 +55,35 @@ def of_message(run: Outgoing, error: Exception, messages: Messages) -> Refusal:
     if isinstance(error, RoutingError):
         return misrouted(run, error)
     if isinstance(error, (SerializationError, SerializerNotInstalled)):
-        own = Own.YES if _has_own_flaw(run, messages.serializer(run)) else Own.IF_OTHERS_PASS
+        own = Own.YES if _has_own_flaw(run, messages) else Own.IF_OTHERS_PASS
         return Refusal(task, error, own)
+    if messages.is_overridden(run.task):
+        return _of_override(run, error, messages)
     if TOO_LARGE.search(str(error)):
         return Refusal(task, error, Own.YES)
     # Python's own errors are about a value; others are a driver's, such as that of SQS.
     is_of_value = type(error).__module__.partition(".")[0] in sys.stdlib_module_names
     scope = task if is_of_value else scope_of(run, messages)
     return Refusal(scope, error, Own.IF_OTHERS_PASS)
+
+
+def _of_override(run: Outgoing, error: Exception, messages: Messages) -> Refusal:
+    """Return what a method of the application says that raises: as a rule nothing of the row.
+
+    It may be right to raise for this row alone, for as long as another message of it is queued.
+    """
+    own = Own.NO
+    if isinstance(error, TypeError) and not messages.takes_arguments(run):
+        own = Own.YES
+    elif isinstance(error, QueueNotFound) and run.options.get("queue") is not None:
+        own = Own.IF_IT_LASTS
+    return Refusal(Scope(Kind.TASK, run.task), error, own)
+
+
+def is_of_override(run: Outgoing, refusal: Refusal, messages: Messages) -> bool:
+    """Return whether a method of the application raised, for a reason that is not the row's."""
+    is_free = refusal.own is Own.NO and not refusal.exact
+    return is_free and messages.is_overridden(run.task)
 
 
 def scope_of(run: Outgoing, messages: Messages) -> Scope:
@@ -84,15 +105,17 @@ def misrouted(run: Outgoing, error: RoutingError) -> Refusal:
 
 def by_broker(run: Outgoing, scope: Scope, error: BaseException) -> Refusal:
     """Return what it says when the broker refuses the queue or exchange of ``scope``."""
-    is_missing = getattr(error, "reply_code", None) == NOT_FOUND and "no exchange" in str(error)
-    is_named = run.options.get("exchange") == scope.name
-    own = Own.IF_IT_LASTS if is_missing and is_named else Own.NO
+    named = run.options.get("exchange")
+    is_missing = getattr(error, "reply_code", None) == NOT_FOUND
+    own = Own.IF_IT_LASTS if is_missing and f"no exchange '{named}'" in str(error) else Own.NO
     return Refusal(scope, error, own, exact=True)
 
 
-def of_single(run: Outgoing, error: BaseException) -> Refusal:
+def of_single(run: Outgoing, error: BaseException, messages: Messages) -> Refusal:
     """Return what it says when RabbitMQ refuses one message."""
-    own = Own.YES if TOO_LARGE.search(str(error)) else Own.IF_OTHERS_PASS
+    # A method of the application may have made it too large.
+    is_rows_own = TOO_LARGE.search(str(error)) and not messages.is_overridden(run.task)
+    own = Own.YES if is_rows_own else Own.IF_OTHERS_PASS
     return Refusal(Scope(Kind.TASK, run.task), error, own)
 
 
@@ -112,8 +135,13 @@ def names_queue(error: BaseException | None) -> bool:
     return type(error).__name__ == "NoPermissionError" or "WRONGTYPE" in str(error)
 
 
-def _has_own_flaw(run: Outgoing, serializer: str | None) -> bool:
+def _has_own_flaw(run: Outgoing, messages: Messages) -> bool:
     """Return whether the row is what cannot be serialized: its serializer, or its arguments."""
+    try:
+        serializer = messages.serializer(run)
+    except RoutingError:
+        # A method of the application routed it otherwise.
+        return False
     if _serializes((run.args, run.kwargs, {}), serializer):
         return False
     return "serializer" in run.options or _serializes(((), {}, {}), serializer)

@@ -123,3 +123,7 @@ def test_ids_of_one_instant_differ():
 )
 def test_what_a_message_claims_may_be_no_run_id(text):
     assert not ids.is_run_id(text)
+
+
+def test_a_run_id_says_when_it_was_made():
+    assert ids.made_at(ids.run_id(START)) == START

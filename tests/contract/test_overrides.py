@@ -1,0 +1,177 @@
+"""A task that the application sends in a way of its own: each of its runs ends."""
+
+from datetime import timedelta
+
+import pytest
+from celery.app.task import Task
+
+from celery_dynbeat.publish import Publisher
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+class Fickle(Task):
+    """Does with a call what the test says."""
+
+    does = "send"
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        if "send" in Fickle.does or (Fickle.does == "raise for bad" and args != ["bad"]):
+            super().apply_async(args, kwargs, **options)
+        elif Fickle.does == "raise for bad":
+            self.fail()
+        if Fickle.does in {"raise", "send and raise"}:
+            self.fail()
+
+    def fail(self):
+        msg = "already queued"
+        raise RuntimeError(msg)
+
+
+@pytest.fixture
+def beat(dynbeat, clock, mine):
+    """Give a beat with a run that is due, of a task with its own ``apply_async``."""
+    app = dynbeat.context.app
+
+    @app.task(name="own", base=Fickle, shared=False)
+    def own(*_args):
+        pass
+
+    mine.create("digest", task="own", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    publisher = Publisher(app, now=clock.now)
+    yield ManualBeat(dynbeat, publisher)
+    publisher.close()
+    app.close()
+
+
+@pytest.fixture(autouse=True)
+def does(monkeypatch):
+    return lambda what: monkeypatch.setattr(Fickle, "does", what)
+
+
+@pytest.fixture
+def pass_minutes(beat, clock):
+    """Let so many minutes pass while beat looks every few seconds."""
+
+    def passes(minutes):
+        for _ in range(6 * minutes):
+            beat.run_until_idle()
+            clock.advance(10 * SECOND)
+        beat.run_until_idle()
+
+    return passes
+
+
+def newest(mine):
+    (run,) = mine.runs("digest", limit=1)
+    return run
+
+
+def oldest(mine):
+    return mine.runs("digest", limit=100)[-1]
+
+
+def test_what_it_sends_is_sent(beat, mine):
+    beat.run_until_idle()
+
+    assert newest(mine).status == "sent"
+
+
+def test_a_run_that_it_does_not_send_is_revoked_with_the_reason_and_never_sent_again(
+    beat, mine, does, clock
+):
+    does("nothing")
+    beat.run_until_idle()
+    does("send")
+    clock.advance(timedelta(seconds=31))
+    beat.run_until_idle()
+
+    assert newest(mine).status == "revoked"
+    assert "published no message of 'own'" in newest(mine).error
+    assert mine.get("digest").error is None
+
+
+@pytest.mark.parametrize("what", ["nothing", "raise"])
+def test_a_run_whose_message_waits_in_the_queue_stays_sent(beat, mine, does, clock, what):
+    beat.run_until_idle()
+    does(what)
+    clock.advance(timedelta(hours=1, minutes=1))
+    beat.run_until_idle()
+
+    assert oldest(mine).status == "sent"
+
+
+def test_a_run_whose_message_may_be_out_is_not_revoked(beat, mine, does, clock):
+    does("raise")
+    beat.run_until_idle()
+    does("nothing")
+    clock.advance(timedelta(seconds=31))
+    beat.run_until_idle()
+
+    assert newest(mine).status == "sent"
+
+
+def test_a_manual_run_that_it_does_not_send_is_revoked(beat, mine, does):
+    does("nothing")
+    beat.run_until_idle()
+    manual = mine.run_now("digest")
+    beat.run_until_idle()
+
+    assert [run.status for run in mine.runs("digest") if run.id == manual.id] == ["revoked"]
+
+
+def test_a_run_at_which_it_raises_goes_out_as_soon_as_it_raises_no_more(beat, mine, does, clock):
+    does("raise")
+    beat.run_until_idle()
+    raised = newest(mine)
+    does("send")
+    clock.advance(timedelta(seconds=31))
+    beat.run_until_idle()
+
+    assert (raised.status, newest(mine).status) == ("pending", "sent")
+    assert newest(mine).id == raised.id
+
+
+def test_runs_at_which_it_always_raises_wait_and_do_not_pile_up(mine, does, pass_minutes):
+    does("raise")
+    pass_minutes(5)
+    waiting = mine.runs("digest", status="pending")
+    does("send")
+    pass_minutes(2)
+
+    assert [run.status for run in waiting] == ["pending"]
+    assert mine.runs("digest", status="pending") == []
+    assert {run.status for run in mine.runs("digest")} == {"sent", "skipped"}
+    assert mine.get("digest").error is None
+
+
+def test_while_it_raises_for_one_schedule_the_others_are_sent_and_none_piles_up(
+    mine, does, pass_minutes
+):
+    mine.create("bad", task="own", trigger=MINUTELY, args=["bad"])
+    does("raise for bad")
+    pass_minutes(5)
+
+    assert len(mine.runs("digest", status="sent")) >= 5
+    assert mine.runs("digest", status="pending") == []
+    assert len(mine.runs("bad", status="pending")) == 1
+    assert mine.get("bad").error is None
+
+    does("send")
+    pass_minutes(2)
+    assert mine.runs("bad", status="pending") == []
+    assert mine.get("bad").next_run_at == mine.get("digest").next_run_at
+
+
+def test_a_run_that_it_published_before_it_raised_is_not_revoked(beat, mine, does, clock):
+    does("send and raise")
+    beat.run_until_idle()
+    does("nothing")
+    for _ in range(31):
+        clock.advance(SECOND)
+        beat.run_until_idle()
+
+    assert oldest(mine).status == "sent"
