@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from celery_dynbeat.errors import ConfigurationError
 
 PREFIX = "dynbeat_"
+_UNSET = object()
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 LARGEST_BATCH = 10_000
 #: Added to the present instant it gives one that every database holds.
@@ -181,11 +182,12 @@ class Settings:
     ) -> "Settings":
         """Return the settings in ``conf``; ``timezone`` and ``application`` where none is set.
 
-        Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion, and for a
-        value that breaks the setting's rule.
+        Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion, for a key
+        that Celery does not read as it is written, and for a value that breaks the setting's rule.
         """
         known = {setting.name: setting.metadata["check"] for setting in fields(cls)}
         _refuse_unknown(conf.keys(), known)
+        _refuse_unread(conf, known)
         values: dict[str, Any] = {"timezone": timezone, "application": application}
         for name, check in known.items():
             value = conf.get(PREFIX + name)
@@ -214,4 +216,25 @@ def _refuse_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
         near = difflib.get_close_matches(found[1], names, n=1, cutoff=0.5)
         cure = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
         msg = f"unknown setting {key!r}: {cure}"
+        raise ConfigurationError(msg)
+
+
+def _refuse_unread(conf: Configuration, known: Iterable[str]) -> None:
+    """Raise for a key that Celery would ignore without a word, such as a bare DYNBEAT_BATCH_SIZE.
+
+    Celery reads ``dynbeat_batch_size``, and with namespace="CELERY" also CELERY_DYNBEAT_BATCH_SIZE.
+    A key beside the one that is read may be a variable of the user's.
+    """
+    # Only Celery's own view of the configuration knows it; it ends with "_".
+    namespace = str(getattr(conf, "prefix", None) or "")
+    names = {(start + PREFIX + name).lower(): name for name in known for start in ("", namespace)}
+    for key in conf.keys():  # noqa: SIM118 - the protocol promises no more than keys()
+        name = names.get(str(key).lower())
+        if name is None or conf.get(PREFIX + name, _UNSET) is not _UNSET:
+            continue
+        # As Celery's own match_case.
+        read = namespace + PREFIX + name
+        read = read.upper() if namespace.isupper() else read.lower()
+        given = f"namespace={namespace.removesuffix('_')!r}" if namespace else "no namespace"
+        msg = f"setting {key!r} is not read: with {given} Celery reads {read}; rename it"
         raise ConfigurationError(msg)

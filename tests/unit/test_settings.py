@@ -98,3 +98,55 @@ def test_a_celery_configuration_is_read_in_its_own_namespace():
         poll_interval=timedelta(seconds=3),
         timezone="Asia/Seoul",
     )
+
+
+class ProjectSettings:
+    """A settings module as Django makes it: more in it than Celery's."""
+
+    DEBUG = True
+    CELERY_BROKER_URL = "memory://"
+
+
+def configured(namespace, **values):
+    app = Celery(set_as_current=False)
+    app.config_from_object(type("Changed", (ProjectSettings,), values), namespace=namespace)
+    return Settings.read(app.conf, timezone="UTC")
+
+
+@pytest.mark.parametrize("key", ["DYNBEAT_DATABASE_URL", "celery_dynbeat_database_url"])
+def test_a_key_that_the_namespace_hides_is_refused_with_the_one_that_is_read(key):
+    with pytest.raises(
+        ConfigurationError,
+        match=f"'{key}' is not read: with namespace='CELERY' .* CELERY_DYNBEAT_DATABASE_URL;",
+    ) as caught:
+        configured("CELERY", **{key: "sqlite:///secret"})
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("namespace", ["jobs", "Jobs"])
+def test_a_key_in_lower_case_is_asked_for_by_a_namespace_that_is_not_in_upper_case(namespace):
+    with pytest.raises(ConfigurationError, match="reads jobs_dynbeat_batch_size; rename"):
+        configured(namespace, DYNBEAT_BATCH_SIZE=5)
+
+    assert configured(namespace, jobs_dynbeat_batch_size=5).batch_size == 5
+
+
+def test_a_key_in_upper_case_without_a_namespace_is_refused():
+    with pytest.raises(ConfigurationError, match="no namespace Celery reads dynbeat_batch_size;"):
+        configured(None, DYNBEAT_BATCH_SIZE=5)
+
+
+def test_a_bare_key_in_lower_case_is_read_beside_a_namespace():
+    assert configured("CELERY", dynbeat_batch_size=5).batch_size == 5
+
+
+@pytest.mark.parametrize("value", [5, None])
+def test_a_variable_beside_the_setting_that_is_read_is_left_alone(value):
+    keys = {"DYNBEAT_BATCH_SIZE": 7, "CELERY_DYNBEAT_BATCH_SIZE": value}
+
+    assert configured("CELERY", **keys).batch_size == (value or Settings().batch_size)
+
+
+def test_the_settings_of_another_namespace_are_left_alone():
+    assert configured("CELERY", OTHER_DYNBEAT_BATCH_SIZE=5) == Settings()
