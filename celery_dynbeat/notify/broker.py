@@ -153,13 +153,14 @@ class BrokerListener:
         with Consumer(
             connection, [queue], callbacks=[self._on_notice], no_ack=True, accept=["json"]
         ):
-            self._back_off.succeeded()
             # What changed before the queue was bound was heard by nobody.
             self._wake()
             asked_at = time.monotonic()
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
                     connection.drain_events(timeout=1)
+                # Not before: Redis refuses a channel in its answer, which is read here.
+                self._back_off.succeeded()
                 if connection.supports_heartbeats:
                     connection.heartbeat_check()
                 if time.monotonic() - asked_at > ASK_EVERY:

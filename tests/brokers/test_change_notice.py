@@ -4,11 +4,13 @@ import socket
 from datetime import timedelta
 
 import pytest
+import redis
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, Once
 from celery_dynbeat.notify import broker
+from celery_dynbeat.notify.base import BackOff
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
@@ -232,3 +234,33 @@ def test_a_broker_that_hangs_holds_up_no_change(
 
         assert made.mine.get("new").version == 1
     assert "beat was not told of a change" in caplog.text
+
+
+@pytest.fixture
+def deaf_url(redis_url):
+    """Give the URL of an account of Redis that may subscribe to no channel."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.execute_command(
+            *("ACL", "SETUSER", "deaf", "on", ">deaf", "~*", "resetchannels", "+@all")
+        )
+        yield redis_url.replace("//", "//deaf:deaf@")
+        client.acl_deluser("deaf")
+
+
+def test_a_listener_that_may_not_subscribe_asks_less_and_less_often(
+    site_folder, sqlite_url, deaf_url, caplog
+):
+    with site(
+        site_folder, database_url=sqlite_url, broker_url=deaf_url, dynbeat_notifier="broker"
+    ) as made:
+        listener = made.dynbeat.context.notifier.listener(lambda: None)
+        listener._back_off = BackOff(first=0.01)
+        listener.start()
+
+        wait_until(lambda: len(caplog.records) == 4, within=10)
+        listener.stop()
+
+    assert "NoPermissionError" in caplog.text
+    pauses = [record.args[1] for record in caplog.records]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 0.05
