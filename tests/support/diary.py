@@ -26,7 +26,8 @@ class Diary:
     def write(self, event: str, **details: Any) -> None:
         """Append what happened."""
         when = {"pid": os.getpid(), "at": time.time()}
-        line = json.dumps({"event": event, **when, **details}) + "\n"
+        # RabbitMQ notes in a header when a message was dead-lettered, as an instant.
+        line = json.dumps({"event": event, **when, **details}, default=str) + "\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(handle, line.encode())

@@ -20,6 +20,8 @@ ESSENTIAL = (
     "what_was_sent_and_forgotten_starts_once",
     "redis_that_falls_silent_is_given_up_in_a_pass",
     "restarted_redis_forgot_is_sent_again[postgresql-redis-stop]",
+    "a_failover_loses_and_doubles_nothing",
+    "killed_worker_of_a_quorum_queue_loses_and_doubles_nothing",
     "silent_listen_connection_is_replaced",
     "restarted_database_loses_and_doubles_nothing[postgresql-redis-kill]",
     "session_terminated_in_a_pass_loses_and_doubles_nothing[postgresql-redis-committed]",

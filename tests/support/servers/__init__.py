@@ -10,6 +10,7 @@ from tests.support.servers.pgbouncer import PgBouncerServer
 from tests.support.servers.postgresql import PostgreSQLServer
 from tests.support.servers.rabbitmq import RabbitMQServer
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.sentinel import ReplicaServer, SentinelServer
 
 __all__ = [
     "MariaDBServer",
@@ -17,6 +18,8 @@ __all__ = [
     "PostgreSQLServer",
     "RabbitMQServer",
     "RedisServer",
+    "ReplicaServer",
+    "SentinelServer",
     "Server",
     "ServerFailedError",
     "ServerMissingError",

@@ -1,0 +1,60 @@
+"""Quorum queues of RabbitMQ: the same guarantees as on classic ones."""
+
+import pytest
+
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.states import Status
+from tests.support.sites import POOLS
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.combination(broker="rabbitmq")
+BYSTANDERS = 20
+LATER_THAN_ANY_TEST = 3_600
+
+
+@pytest.fixture(autouse=True)
+def _quorum(fault_site):
+    """Make a quorum queue of the default queue, for processes and for the test itself."""
+    quorum = {"task_default_queue_type": "quorum", "task_default_exchange_type": "topic"}
+    fault_site.config.update(quorum)
+    fault_site.app.conf.update(quorum)
+
+
+def test_a_killed_worker_of_a_quorum_queue_loses_and_doubles_nothing(fault_site, ledger):
+    number = POOLS["prefork"]
+    fault_site.beat()
+    killed = fault_site.worker(name="killed@test")
+    gate = fault_site.gate("hold")
+    ledger.once(number, task="probe.hold_late", kwargs={"gate": str(gate)})
+    ledger.wait_for_starts(number)
+    fault_site.worker(name="other@test").wait_for_log("ready.")
+    ledger.once(BYSTANDERS)
+
+    with ledger.fault():
+        killed.kill()
+        gate.touch()
+
+    ledger.settle("kill -9 of worker, quorum queue, acks_late", second_starts=number)
+
+
+# Some 20 s: RabbitMQ takes six of them to start.
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_what_a_quorum_queue_has_confirmed_survives_a_restart(
+    fault_site, ledger, broker_server, end
+):
+    # Nothing is sent again that the broker has confirmed: it must keep it itself.
+    fault_site.config["dynbeat_resend_after"] = LATER_THAN_ANY_TEST
+    beat = fault_site.beat().wait_for_log("beat started")
+    ledger.repeat(20, seconds=5, first_in=0.5)
+    # Not at the first: RabbitMQ 3.10 loses the leader of a quorum queue when it is killed within a
+    # moment of the queue's declaration.
+    wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) >= 60, within=15)
+
+    with ledger.fault():
+        getattr(broker_server, end)()
+        beat.wait_for_log("pass failed")
+        broker_server.start()
+        fault_site.worker()
+
+    ledger.settle(f"RabbitMQ ended by {end}, and started, quorum queue")
+    assert beat.exit_status is None

@@ -1,0 +1,68 @@
+"""Redis behind Sentinel, whose master dies: what it had not copied is gone."""
+
+from types import SimpleNamespace
+
+import pytest
+import redis
+
+from tests.faults.conftest import QUICK, QUICK_CONSTANTS
+from tests.support.figures import PROPERTY
+from tests.support.ledger import Ledger
+from tests.support.servers import RedisServer, ReplicaServer, SentinelServer
+from tests.support.sites import site
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def sentinel(own_server):
+    """Give a sentinel with the master and the replica that it watches."""
+    master = own_server(RedisServer)
+    replica = own_server(type("Replica", (ReplicaServer,), {"master_port": master.port}))
+    server = own_server(type("Sentinel", (SentinelServer,), {"master_port": master.port}))
+    return SimpleNamespace(server=server, master=master, replica=replica)
+
+
+@pytest.fixture
+def sentinel_site(tmp_path, postgresql_url, sentinel):
+    with site(
+        tmp_path,
+        database_url=postgresql_url,
+        broker_url=sentinel.server.url,
+        broker_transport_options=sentinel.server.transport_options,
+        **QUICK,
+    ) as made:
+        made.constants.update(QUICK_CONSTANTS)
+        yield made
+
+
+def fail_over(sentinel):
+    """Kill the master, and return when the replica has its place and takes messages."""
+    sentinel.master.kill()
+    wait_until(
+        lambda: sentinel.server.master_port_now() == sentinel.replica.port,
+        within=30,
+        message="no failover",
+    )
+    with redis.Redis.from_url(sentinel.replica.url) as client:
+        wait_until(lambda: client.info("replication")["role"] == "master", within=10)
+
+
+# Some 20 s: the worker looks for its broker again after two seconds, then after four.
+def test_a_failover_loses_and_doubles_nothing(sentinel, sentinel_site, record_property):
+    ledger = Ledger(
+        sentinel_site,
+        label="postgresql-sentinel",
+        publish=lambda line: record_property(PROPERTY, line),
+    )
+    beats = [sentinel_site.beat() for _ in range(2)]
+    worker = sentinel_site.worker(pool="threads")
+    for process in (*beats, worker):
+        process.wait_for_log("ready." if process is worker else "beat started")
+    ledger.repeat(20, seconds=12)
+    ledger.wait_for_starts(20)
+
+    with ledger.fault():
+        fail_over(sentinel)
+
+    ledger.settle("failover of Redis Sentinel")
+    assert [process.exit_status for process in (*beats, worker)] == [None, None, None]
