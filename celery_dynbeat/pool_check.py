@@ -79,11 +79,12 @@ def pool_state(pool: Any) -> PoolState | None:
     # A pool that stops has no processes to list.
     except (AttributeError, RuntimeError):
         return None
-    pids: Collection[int] | None = info.get("processes")
+    pids: Collection[int | None] | None = info.get("processes")
     # A solo pool lists the main process.
     if pids is None or os.getpid() in pids:
         return PoolState(requests, None)
-    return PoolState(requests, [pid for pid in pids if not _has_exited(pid)])
+    # A process that takes the place of a dead one has no id until it has started.
+    return PoolState(requests, [pid for pid in pids if pid is not None and not _has_exited(pid)])
 
 
 def _has_exited(pid: int) -> bool:

@@ -96,6 +96,10 @@ def test_a_living_process_is_in_the_pool():
         assert pids_of(process) == [process.pid]
 
 
+def test_a_process_that_has_not_started_is_not_in_the_pool():
+    assert pool_state(SimpleNamespace(info={"processes": [None]})).pids == []
+
+
 @pytest.mark.parametrize("info", [{"threads": 4}, {"processes": [os.getpid()]}])
 def test_pools_of_threads_and_solo_have_no_processes(info):
     assert pool_state(SimpleNamespace(info=info)).pids is None
