@@ -77,7 +77,7 @@ def test_policies_stand_beside_the_keys_of_celery(app):
 
 
 def test_policies_given_to_add_periodic_task_are_taken_from_the_options(app):
-    @app.task(name="t")
+    @app.task(name="t", shared=False)
     def task():
         """Do nothing."""
 
