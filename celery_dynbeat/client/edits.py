@@ -186,7 +186,7 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
     """Plan a locked row from now. A one-off whose time passed meanwhile is finished."""
     if row.enabled and row.error is None:
         return
-    _record_missed(session, row, timing.missed(context, row, now=now), now=now)
+    missed = timing.missed(context, row, now=now)
     row.enabled, row.paused_reason, row.error = True, None, None
     try:
         timing.plan_from(context, row, now=now)
@@ -194,6 +194,7 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
         # A caller who catches it and commits must not write half of it.
         session.expire(row)
         raise
+    _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now)
 
 
@@ -261,10 +262,9 @@ def _is_to_fire(context: Context, row: Schedule, instant: datetime) -> bool:
     if row.next_fire_at is None or instant < row.next_fire_at:
         return False
     try:
-        trigger = context.rule(row).trigger
+        return context.rule(row).trigger.next_after(instant - TICK) == instant
     except InvalidTriggerError:
         return False
-    return trigger.next_after(instant - TICK) == instant
 
 
 def _defaults() -> dict[str, Any]:

@@ -76,10 +76,10 @@ def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
         return None
     try:
         rule = context.rule(row)
+        return passed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
     except InvalidTriggerError:
-        # When damaged text would have fired, nobody can say.
+        # The text is damaged, or too costly to search. An edit must be able to replace it.
         return None
-    return passed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
 
 
 def never_fires(

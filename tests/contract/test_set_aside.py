@@ -4,10 +4,12 @@ import sys
 from datetime import timedelta
 
 import pytest
+from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, RRule
+from celery_dynbeat import Cron, InvalidTriggerError, RRule
 from celery_dynbeat.store import due
 from celery_dynbeat.triggers import parse
+from tests.security import monsters
 from tests.support.applications import MINUTELY, START, execute
 
 DAMAGES = {
@@ -59,6 +61,59 @@ def test_an_update_mends_a_row_that_was_set_aside(dynbeat, mine, clock, beat, se
     clock.move_to(mended.next_run_at)
     beat.run_until_idle()
     assert len(sent) == 1
+
+
+def test_a_row_that_became_too_costly_to_search_is_repaired_by_another_trigger(
+    dynbeat, mine, clock, beat
+):
+    make_costly(dynbeat, mine)
+    clock.advance(timedelta(days=300))
+    beat.run_until_idle()
+    assert "too costly" in (mine.get("bad").error or "")
+
+    repaired = mine.update("bad", trigger=MINUTELY)
+
+    assert (repaired.error, repaired.next_run_at) == (None, clock.now() + timedelta(minutes=1))
+
+
+def test_a_resume_that_a_costly_trigger_fails_names_the_row_and_writes_nothing(
+    dynbeat, mine, clock
+):
+    make_costly(dynbeat, mine)
+    mine.pause("bad")
+    clock.advance(timedelta(days=300))
+
+    with Session(dynbeat.context.database.engine) as session:
+        with pytest.raises(InvalidTriggerError, match=r"'bad' of owner '.*' cannot be planned"):
+            mine.resume("bad", session=session)
+        session.commit()
+
+    assert not mine.get("bad").enabled
+    assert mine.runs("bad") == []
+
+
+def test_a_costly_trigger_does_not_keep_run_now_from_sending(dynbeat, mine, clock, beat, sent):
+    make_costly(dynbeat, mine)
+    mine.pause("bad")
+    clock.advance(timedelta(days=300))
+
+    mine.run_now("bad")
+    beat.run_until_idle()
+
+    assert [run.name for run in sent] == ["bad"]
+
+
+def make_costly(dynbeat, mine):
+    """Create a schedule whose fire times after the first of January take too long to find."""
+    mine.create("bad", task="t", trigger=MINUTELY)
+    costly = monsters.COSTLY["barren"]()
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET trigger_kind = :kind, trigger_spec = :spec, timezone = 'UTC'"
+        " WHERE name = 'bad'",
+        kind=costly.kind,
+        spec=costly.spec,
+    )
 
 
 def test_a_row_that_its_trigger_does_not_ail_is_mended_by_any_edit(dynbeat, mine, clock, beat):
