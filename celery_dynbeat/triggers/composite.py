@@ -87,9 +87,10 @@ class Composite(Trigger):
     def check_fires(self) -> None:
         """Raise ``InvalidTriggerError`` if this, or an exclusion in it, has no fire time at all.
 
-        With an ``H`` in it that depends on the key, and is not known yet.
+        With an ``H`` in it that depends on the key, and with a ``Once.after`` on the instant at
+        which a schedule is stored. Neither is known yet.
         """
-        if self.hashed_by("") is not self:
+        if self.hashed_by("") is not self or self.resolved_at(_PROBE) is not self:
             return
         budget = Budget(SEARCH)
         try:

@@ -255,3 +255,14 @@ def test_a_bad_exclusion_is_refused(what, zone, field, reason):
         WEEKDAYS.excluding(*what, timezone=zone)
 
     assert refusal.value.field == field
+
+
+def test_the_day_of_a_delay_is_excluded_once_the_delay_has_an_instant():
+    trigger = Cron("0 9 * * *").excluding(Once.after(DAY))
+
+    resolved = trigger.resolved_at(at(2026, 3, 25))
+
+    assert walk(resolved, at(2026, 3, 25), at(2026, 3, 28)) == [
+        at(2026, 3, 25, 9),
+        at(2026, 3, 27, 9),
+    ]
