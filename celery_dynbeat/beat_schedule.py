@@ -213,6 +213,8 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
 
 
 def _unknown(key: str) -> str:
+    if key in {"enabled", "paused_reason"}:
+        return "unknown key; leave the entry out, or pause its schedule: for_owner('').pause(name)"
     near = difflib.get_close_matches(key[:40], sorted(_KNOWN_KEYS), n=1, cutoff=0.6)
     cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN_KEYS))}"
     return f"unknown key; {cure} (options of apply_async, such as queue, go into 'options')"

@@ -45,12 +45,13 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
             from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - which few have
 
             return Solar(given.event, latitude=given.lat, longitude=given.lon)
-    raise _refusal(
-        given,
+    rule = (
         "only crontab, solar, timedelta and numbers of seconds can be kept in the table, without"
-        " relative and nowfun; use one of them, or a trigger such as Cron",
-        field=field,
+        " relative and nowfun; use one of them, or a trigger such as Cron"
     )
+    if isinstance(given, str):
+        rule = f"a text is no schedule here; write Cron({shorten(given)}), or another trigger"
+    raise _refusal(given, rule, field=field)
 
 
 def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:

@@ -38,7 +38,8 @@ def refuse(field: str, value: object, rule: str) -> InvalidScheduleError:
 def name(field: str, value: object, *, empty: bool = False) -> str:
     """Return a name, owner or task as it is stored: 1 to 255 characters that can be seen."""
     if not isinstance(value, str):
-        raise refuse(field, value, "must be a text")
+        example = ", such as 'user:42'" if field == "owner" else ""
+        raise refuse(field, value, f"must be a text{example}")
     if not value and not empty:
         raise refuse(field, value, "must not be empty")
     if len(value) > NAME_LENGTH:

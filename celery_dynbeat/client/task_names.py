@@ -38,10 +38,10 @@ class TaskNames:
         self._warned.add(name)
         near = difflib.get_close_matches(name, own, n=_SUGGESTIONS)
         logger.warning(
-            "task %r is not among the tasks that this process knows%s. A worker that does not know"
+            "task %r is not among the tasks that this process knows%s; a worker that does not know"
             " it either fails its runs with NotRegistered",
             name,
-            f": did you mean {' or '.join(map(repr, near))}?" if near else "",
+            f" (did you mean {' or '.join(map(repr, near))}?)" if near else "",
             extra={"event": Event.TASK_UNKNOWN, "task": name},
         )
 

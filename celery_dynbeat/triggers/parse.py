@@ -67,7 +67,18 @@ def trigger_from_text(text: str) -> Trigger:
     Raises ``InvalidTriggerError``.
     """
     text = require_text(text, field="trigger", example="0 9 * * mon-fri")
-    return _parse_whole(_kind_of(text[:_TOLD_BY]), text, None)
+    kind = _kind_of(text[:_TOLD_BY])
+    try:
+        return _parse_whole(kind, text, None)
+    except InvalidTriggerError as error:
+        # A field, or a name such as @daily, shows that a cron expression was meant.
+        if kind != Cron.kind or error.field is not None or text.lstrip().startswith("@"):
+            raise
+        message = (
+            f"{error}; or write a duration ('PT5M'), an instant ('2026-11-21T09:00:00Z') or a"
+            " recurrence rule ('FREQ=WEEKLY;BYDAY=MO')"
+        )
+        raise InvalidTriggerError(message, field=error.field) from error
 
 
 def _kind_of(beginning: str) -> str:

@@ -125,7 +125,12 @@ def test_an_entry_that_cannot_be_kept_is_refused_by_its_field(app, entry, field)
 
 
 @pytest.mark.parametrize(
-    ("key", "advice"), [("overlaps", "did you mean overlap"), ("queue", "go into 'options'")]
+    ("key", "advice"),
+    [
+        ("overlaps", "did you mean overlap"),
+        ("queue", "go into 'options'"),
+        ("enabled", "leave the entry out, or pause its schedule"),
+    ],
 )
 def test_an_unknown_key_comes_with_advice(app, key, advice):
     with pytest.raises(InvalidScheduleError, match=advice):

@@ -117,6 +117,11 @@ def test_a_crontab_of_no_application_is_in_the_zone_given(given, text):
     )
 
 
+def test_a_text_is_refused_with_the_trigger_to_write():
+    with pytest.raises(InvalidScheduleError, match=r"write Cron\('\*/5 \* \* \* \*'\)"):
+        trigger_of("*/5 * * * *", timezone="UTC")
+
+
 @pytest.mark.parametrize("given", [90, 90.0, timedelta(seconds=90), schedule(90)])
 def test_a_number_or_a_timedelta_becomes_an_interval(given):
     assert trigger_of(given, timezone="UTC") == Every(90)
@@ -140,10 +145,9 @@ def test_a_trigger_of_ours_stays_itself():
         Lunar(90),
         schedule(90, relative=True),
         crontab(nowfun=lambda: datetime.now(UTC)),
-        "0 9 * * *",
         None,
     ],
-    ids=["lunar", "relative", "nowfun", "text", "none"],
+    ids=["lunar", "relative", "nowfun", "none"],
 )
 def test_what_no_trigger_says_is_refused(given):
     with pytest.raises(InvalidScheduleError, match="use one of them") as caught:
