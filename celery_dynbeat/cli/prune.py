@@ -7,6 +7,7 @@ from functools import partial
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
+from celery_dynbeat.cli.failing import fail
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.errors import DynbeatError
 from celery_dynbeat.prune import BEGINNING, prune
@@ -30,11 +31,7 @@ def prune_now(context: click.Context, *, older_than: float | None, as_json: bool
         age = retention if older_than is None else timedelta(days=older_than)
         deleted = _prune(access, age)
     except (DynbeatError, SQLAlchemyError) as error:
-        problem = str(error).partition("\n")[0]
-        click.echo(
-            json.dumps({"ok": False, "error": problem}) if as_json else problem, err=not as_json
-        )
-        context.exit(1)
+        fail(context, error, as_json=as_json)
     days = age / timedelta(days=1)
     answer = {"ok": True, "deleted": deleted, "older_than_days": days}
     text = f"runs older than {days:g} days deleted: {deleted}"

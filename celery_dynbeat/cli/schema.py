@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
+from celery_dynbeat.cli.failing import fail
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.db import schema as tables
 from celery_dynbeat.db.engine import Database
@@ -58,7 +59,7 @@ def application(context: click.Context, name: str | None, *, as_json: bool) -> N
         own = dynbeat_of(context.obj.app).context
         recorded = _recorded(own, name)
     except (DynbeatError, SQLAlchemyError) as error:
-        _fail(context, error, as_json=as_json)
+        fail(context, error, as_json=as_json)
     shown, this = own.database.shown_url, own.settings.application
     answer = {"ok": True, "application": recorded, "this": this, "database": shown}
     text = "no application is recorded" if recorded is None else f"application {recorded}"
@@ -75,12 +76,6 @@ def _recorded(context: Context, name: str | None) -> str | None:
     return context.database.read(lambda session: store.recorded(session.connection()))
 
 
-def _fail(context: click.Context, error: Exception, *, as_json: bool) -> NoReturn:
-    problem = str(error).partition("\n")[0]
-    click.echo(json.dumps({"ok": False, "error": problem}) if as_json else problem, err=not as_json)
-    context.exit(1)
-
-
 def _run(
     context: click.Context,
     work: Callable[[Database], Any],
@@ -93,7 +88,7 @@ def _run(
         work(database)
         revision = tables.check(database)
     except (DynbeatError, SQLAlchemyError) as error:
-        _fail(context, error, as_json=as_json)
+        fail(context, error, as_json=as_json)
     shown = database.shown_url
     answer = {"ok": True, "revision": revision, "database": shown}
     click.echo(json.dumps(answer) if as_json else f"{shown}: {text.format(revision)}")

@@ -83,6 +83,22 @@ def test_a_database_that_cannot_be_reached_is_told_without_its_password(case, ca
     assert SECRET not in "".join(capsys.readouterr())
 
 
+def test_a_command_without_its_database_names_the_url_the_setting_and_the_fix(tmp_path):
+    from click.testing import CliRunner
+
+    from celery_dynbeat.cli import dynbeat as command
+
+    app = Celery("proj", broker="memory://", set_as_current=False)
+    app.conf.dynbeat_database_url = f"sqlite:///{tmp_path}/missing/app.sqlite3"
+    Dynbeat(app)
+
+    for arguments in (["schema", "check"], ["schema", "application"], ["prune"]):
+        result = CliRunner().invoke(command, arguments, obj=_Named(app))
+        assert result.exit_code == 1
+        assert "/missing/app.sqlite3: (sqlite3.OperationalError)" in result.stderr
+        assert "check dynbeat_database_url, its server, and the rights" in result.stderr
+
+
 class _Named:
     def __init__(self, app):
         self.app = app
