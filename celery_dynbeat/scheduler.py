@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from celery.beat import Scheduler
+from celery.utils.log import LoggingProxy
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat import application, beat_schedule
@@ -119,7 +121,8 @@ class DatabaseScheduler(Scheduler):
                     self._parts.cut_off()
             pause = self._parts.run()
         except (ConfigurationError, SchemaError):
-            # Waiting mends neither: let the supervisor and its people see it.
+            # Retrying cannot fix these errors. Raise, so that the supervisor reports them.
+            _restore_stderr()
             raise
         # Beat outlives whatever befalls one pass: a database or a broker that is away, or a flaw.
         except Exception as error:  # noqa: BLE001
@@ -152,6 +155,17 @@ class DatabaseScheduler(Scheduler):
         parts, self._parts = self._parts, None
         if parts is not None:
             parts.close()
+
+
+def _restore_stderr() -> None:
+    """Let Python print the traceback that ends beat.
+
+    Celery's proxy for stderr makes a log record of each write, which can be a single character:
+    500 lines for one traceback.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and sys.__stderr__ is not None and isinstance(sys.stderr, LoggingProxy):
+        sys.stderr = sys.__stderr__
 
 
 def _first_line(error: Exception) -> str:

@@ -148,6 +148,21 @@ def test_a_beat_of_another_application_refuses_to_start_and_touches_nothing(redi
     assert entries(redis_site) == before
 
 
+def test_a_beat_without_its_tables_ends_with_the_command_to_run_and_a_short_log(
+    site_folder, sqlite_url, broker_file_url
+):
+    settings = {"dynbeat_create_tables": False}
+    with site(site_folder, database_url=sqlite_url, broker_url=broker_file_url, **settings) as made:
+        beat = made.beat()
+
+        assert beat.wait(within=20) == 1
+
+        lines = beat.text.splitlines()
+        assert "run `celery -A your_app dynbeat schema upgrade`" in lines[-1]
+        # Two tracebacks: of the record that Celery logs, and of Python.
+        assert len(lines) < 150
+
+
 def test_applications_that_share_their_tasks_run_both_beats_by_one_name(redis_site):
     redis_site.config["dynbeat_application"] = "suite"
 
