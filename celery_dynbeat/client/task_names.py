@@ -10,7 +10,7 @@ from celery_dynbeat.events import Event
 
 logger = logging.getLogger(__name__)
 
-#: Names that one process warns of. End users may choose them, and a set must not grow for ever.
+#: Names that one process warns of. End users may choose them, and the set must stay bounded.
 MOST_WARNED = 100
 _SUGGESTIONS = 3
 

@@ -109,7 +109,7 @@ def _reason(rule: Rule, row: Schedule, now: datetime) -> str:
                 f" that passed within dynbeat_dispatch_timeout = {rule.grace} fires at once; give"
                 " one in the future, such as Once.after(timedelta(0))"
             )
-        return f"its last fire time has passed, it is {now} now; give one that goes on"
+        return f"its last fire time has passed, it is {now} now; give one with later fire times"
     within = first_fire(rule, now=now)
     if within is None:
         start = "" if row.start_at is None else f" from start_at = {row.start_at} on"
