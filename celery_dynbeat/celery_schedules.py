@@ -50,7 +50,10 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
         " relative and nowfun; use one of them, or a trigger such as Cron"
     )
     if isinstance(given, str):
-        rule = f"a text is no schedule here; write Cron({shorten(given)}), or another trigger"
+        rule = (
+            "a text is no schedule here; give a trigger: Cron(...), or"
+            f" celery_dynbeat.triggers.trigger_from_text({shorten(given)})"
+        )
     raise _refusal(given, rule, field=field)
 
 

@@ -118,8 +118,8 @@ def test_a_crontab_of_no_application_is_in_the_zone_given(given, text):
 
 
 def test_a_text_is_refused_with_the_trigger_to_write():
-    with pytest.raises(InvalidScheduleError, match=r"write Cron\('\*/5 \* \* \* \*'\)"):
-        trigger_of("*/5 * * * *", timezone="UTC")
+    with pytest.raises(InvalidScheduleError, match=r"trigger_from_text\('PT5M'\)"):
+        trigger_of("PT5M", timezone="UTC")
 
 
 @pytest.mark.parametrize("given", [90, 90.0, timedelta(seconds=90), schedule(90)])
