@@ -1,5 +1,6 @@
 """A beat that makes its passes when a test tells it to."""
 
+import re
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -34,7 +35,7 @@ class ManualBeat(Generic[P]):
     is raised, too, with Celery's own setting ``task_eager_propagates``.
 
     The passes dispatch everything that is due. So the database must be the test's own: SQLite in
-    memory, or in the folder for temporary files, or a name that contains "test". Otherwise
+    memory, or in the folder for temporary files, or a name with the word "test". Otherwise
     ConfigurationError is raised, unless ``any_database`` is true.
     """
 
@@ -118,12 +119,18 @@ def _check_own(database: Database) -> None:
         path = Path(name.removeprefix("file:"))
         folder = Path(tempfile.gettempdir()).resolve()
         is_own = name in {"", ":memory:"} or "mode=memory" in str(url)
-        is_own = is_own or path.resolve().is_relative_to(folder) or "test" in path.name.lower()
+        is_own = is_own or path.resolve().is_relative_to(folder) or _names_test(path.name)
     else:
-        is_own = "test" in name.lower()
+        is_own = _names_test(name)
     if not is_own:
         raise ConfigurationError(
             f"ManualBeat dispatches everything that is due in {database.shown_url}, and this does"
-            ' not look like the database of a test: use one with "test" in its name, or SQLite in'
-            " a temporary folder; or pass any_database=True",
+            ' not look like the database of a test: use one with the word "test" in its name, such'
+            " as test_app, or SQLite in a temporary folder; or pass any_database=True",
         )
+
+
+def _names_test(name: str) -> bool:
+    """Return whether ``test`` is a word of ``name``: in test_app it is, in contest it is not."""
+    words = re.split("[^a-z]+", name.lower())
+    return any(re.fullmatch("test(s|ing|db)?", word) for word in words)

@@ -254,6 +254,9 @@ def test_a_clock_moves_by_seconds_or_by_a_timedelta(clock):
         ("sqlite:////srv/test/app.sqlite3", False),
         ("postgresql+psycopg://app:secret@db/app", False),
         ("postgresql+psycopg://app:secret@db/test_app", True),
+        ("postgresql+psycopg://app:secret@db/app-testing", True),
+        ("postgresql+psycopg://app:secret@db/contest", False),
+        ("postgresql+psycopg://app:secret@db/latest_app", False),
         ("mysql+pymysql://app:secret@testhost/app", False),
     ],
 )
