@@ -38,6 +38,9 @@ LAST_TRY = 8
 MOST = 200
 #: Schedules that an outage remembers as refused.
 MOST_SCHEDULES = 10_000
+#: New runs that are let through between two tries of an inexact outage: the runs that wait may all
+#: be at fault themselves, and a new one is then the only evidence that others pass.
+TRIALS = 10
 #: Outages that a beat reports, and characters of each error.
 MOST_REPORTED = 10
 LONGEST_ERROR = 300
@@ -69,7 +72,8 @@ class Outage:
 
     ``tries`` counts the times that it was tried, not the runs. ``exact``: the broker named the
     queue or exchange. ``passed_at`` is when another run of an inexact outage was taken,
-    ``schedules`` when a run of each schedule was last refused.
+    ``schedules`` when a run of each schedule was last refused. ``trials`` new runs were let through
+    behind the try that set ``trial_of``.
     """
 
     scope: Scope
@@ -80,6 +84,7 @@ class Outage:
     tries: int = 1
     passed_at: datetime | None = None
     trial_of: datetime | None = None
+    trials: int = 0
     schedules: dict[int, datetime] = field(default_factory=dict)
 
     def waits(self, now: datetime) -> bool:
@@ -90,6 +95,15 @@ class Outage:
     def others_pass(self, now: datetime) -> bool:
         """Return whether other runs were taken while this outage lasted, and lately."""
         return self.passed_at is not None and now - self.passed_at < 2 * LONGEST
+
+    def takes_trial(self, now: datetime) -> bool:
+        """Return whether a new run is let through as a trial, and count it."""
+        if self.exact and self.waits(now):
+            return False
+        if self.trial_of != self.retry_at:
+            self.trial_of, self.trials = self.retry_at, 0
+        self.trials += 1
+        return self.trials <= (1 if self.exact else TRIALS)
 
     def refused(self, schedule_id: int, now: datetime) -> None:
         """Note that a run of a schedule was refused."""
@@ -182,22 +196,21 @@ class Outages:
     def hold(self, scope: Scope, schedule_id: int, *, certain: bool = False) -> datetime | None:
         """Return until when no new run of a schedule is to be recorded; None: record it.
 
-        After each ``retry_at`` one run is let through as a trial, so that an outage ends although
-        every run that waited for it was revoked. ``certain``: a trial would fail.
+        Where the broker named the queue, one run is let through after each ``retry_at`` as a trial,
+        so that an outage ends although every run that waited for it was revoked. Else TRIALS are,
+        at once: the runs that wait are tried first each time, and if they alone are at fault, all
+        others would be held for as long as they wait. ``certain``: a trial would fail.
         """
         outage = self._open.get(scope)
         if outage is None:
             return None
         now = self._now()
         # A run that waits is trial enough for its schedule.
-        if not certain and not outage.refused_lately(schedule_id, now):
-            if outage.others_pass(now):
-                return None
-            if not outage.waits(now) and outage.trial_of != outage.retry_at:
-                outage.trial_of = outage.retry_at
-                return None
-        # Behind the sweep, which tries again at ``retry_at`` what is pending.
-        return (outage.retry_at if outage.waits(now) else now) + FIRST
+        if certain or outage.refused_lately(schedule_id, now):
+            return _behind(outage, now)
+        if outage.others_pass(now) or outage.takes_trial(now):
+            return None
+        return _behind(outage, now)
 
     def report(self) -> str | None:
         """Return the open outages as JSON, the oldest first; None: there are none."""
@@ -224,6 +237,11 @@ class Outages:
             outage.since.isoformat(timespec="seconds"),
             extra={"event": Event.OUTAGE_ENDED, "scope": str(outage.scope)},
         )
+
+
+def _behind(outage: Outage, now: datetime) -> datetime:
+    """Return the instant behind the sweep that tries again what is pending."""
+    return (outage.retry_at if outage.waits(now) else now) + FIRST
 
 
 class Reported(NamedTuple):

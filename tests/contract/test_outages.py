@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from sqlalchemy import func, select
 
-from celery_dynbeat import Every, outages
+from celery_dynbeat import Every, Once, outages
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.health import judge
@@ -338,3 +338,24 @@ def test_what_a_beat_reports_is_bounded(mine, router, after, publisher):
 
     assert len(report) == outages.MOST_REPORTED
     assert max(len(each.error) for each in report) <= outages.LONGEST_ERROR
+
+
+def test_a_run_that_is_refused_for_days_holds_no_other_schedule_of_its_task(dynbeat, mine, after):
+    def by_argument(_name, args, *_rest, **_options):
+        if args == ["nowhere"]:
+            raise ValueError("unknown region")
+
+    dynbeat.app.conf.task_routes = [by_argument]
+    mine.create("bad", task="t", args=["nowhere"], trigger=Once(START + 10 * MINUTE + 7 * SECOND))
+    other = dynbeat.schedules.for_owner("user:2")
+    for number in range(3):
+        other.create(f"good-{number}", task="t", trigger=Every(60 * MINUTE))
+    after(10 * MINUTE + 7 * SECOND)
+    for _ in range(49):
+        after(MINUTE)
+    # As beat wakes: at each try, and behind it.
+    for _ in range(180):
+        after(SECOND)
+
+    assert [len(other.runs(f"good-{number}", status="sent")) for number in range(3)] == [1, 1, 1]
+    assert len(mine.runs("bad", status="pending")) == 1
