@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import pausing
 from celery_dynbeat.celery_schedules import trigger_of
 from celery_dynbeat.client import Context, checks, edits
+from celery_dynbeat.db.encoding import in_ascii
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.events import Event
@@ -80,7 +81,7 @@ def _sync(
         if error is None:
             kept += 1
         else:
-            _refuse(session, name, error, now=now)
+            _refuse(context, session, name, error, now=now)
     logger.info(
         "entries of beat_schedule: %s kept, %s removed",
         kept,
@@ -94,13 +95,16 @@ def _keep(
 ) -> DynbeatError | None:
     """Write the row of an entry. Return the error that refuses it, None when there is none."""
     try:
-        _upsert_beside_others(context, session, name, given)
+        with context.refusing_unstorable():
+            _upsert_beside_others(context, session, name, given)
     except DynbeatError as error:
         return error
     return None
 
 
-def _refuse(session: Session, name: str, error: Exception, *, now: datetime) -> None:
+def _refuse(
+    context: Context, session: Session, name: str, error: Exception, *, now: datetime
+) -> None:
     """Log that an entry is refused, and pause the row of its earlier form if there is one."""
     # Neither every database nor every log takes lone surrogates and NUL.
     text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
@@ -110,18 +114,26 @@ def _refuse(session: Session, name: str, error: Exception, *, now: datetime) -> 
         text,
         extra={"event": Event.CONFIG_REFUSED},
     )
-    row = _managed_row(session, name)
+    row = _managed_row(context, session, name)
     # A pause by the operator keeps its reason, and stays when the entry is valid again.
     if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
         return
     reason = f"{REFUSED}{text}"[: checks.PROSE_LENGTH]
-    if row.paused_reason != reason:
-        pausing.pause(session, row, reason=reason, now=now)
-
-
-def _managed_row(session: Session, name: object) -> Schedule | None:
+    plain = in_ascii(reason)[: checks.PROSE_LENGTH]
+    if row.paused_reason in {reason, plain}:
+        return
     try:
-        row = schedules.lock(session, owner="", name=checks.name("name", name))
+        with context.refusing_unstorable(), session.begin_nested():
+            pausing.pause(session, row, reason=reason, now=now)
+    except InvalidScheduleError:
+        # The reason quotes what the database cannot store.
+        pausing.pause(session, row, reason=plain, now=now)
+
+
+def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
+    try:
+        with context.refusing_unstorable(), session.begin_nested():
+            row = schedules.lock(session, owner="", name=checks.name("name", name))
     except InvalidScheduleError:
         return None
     return row if row is not None and row.managed_by == CONFIG else None

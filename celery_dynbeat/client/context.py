@@ -116,11 +116,17 @@ class Context:
         """Return ``work(session)``: in the caller's transaction, else in one that is committed."""
         session = joined(session)
         self.prepare(session)
-        try:
+        with self.refusing_unstorable():
             if session is None:
                 return self.database.run(work)
             capabilities_of(session.get_bind().dialect).begin_write(session)
             return work(session)
+
+    @contextmanager
+    def refusing_unstorable(self) -> Iterator[None]:
+        """Raise InvalidScheduleError for a text that the database's encoding does not have."""
+        try:
+            yield
         except UnicodeEncodeError as error:
             raise _unstorable(error) from error
         except DBAPIError as error:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import create_engine
 
-from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat import InvalidScheduleError, beat_schedule
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.health import Found, judge
@@ -146,3 +146,26 @@ def test_a_process_warns_of_the_encoding_once_and_status_each_time(dynbeat, warn
     found = look(dynbeat.context.app).database
     codes = [problem.code for problem in judge(Found(database=found)).warnings]
     assert codes == (["encoding_limited"] if warned else [])
+
+
+@pytest.mark.parametrize("dynbeat", ["LATIN1"], indirect=True)
+def test_an_entry_that_the_database_cannot_store_is_refused_and_the_others_run(dynbeat, caplog):
+    entry = {"task": "t", "schedule": 60}
+    conf = dynbeat.context.app.conf
+    conf.beat_schedule = {"turned": entry}
+    beat_schedule.sync(dynbeat.context)
+
+    conf.beat_schedule = {
+        "값": entry,
+        "described": {**entry, "description": "값"},
+        "turned": {**entry, "description": "값", "overlap": "값"},
+        "good": entry,
+    }
+    beat_schedule.sync(dynbeat.context)
+
+    rows = {row.name: row for row in dynbeat.schedules.list() if row.task == "t"}
+    assert rows.keys() == {"good", "turned"}
+    assert rows["good"].enabled
+    assert not rows["turned"].enabled
+    refused = [each for each in caplog.records if getattr(each, "event", "") == "config_refused"]
+    assert len(refused) == 3
