@@ -37,6 +37,7 @@ from celery_dynbeat.headers import (
 )
 from celery_dynbeat.lost import longest_silence
 from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.pool_slots import PoolSlots
 from celery_dynbeat.store import attempts
 from celery_dynbeat.task_request import RunPutOff, RunRefused, guarded_request
 
@@ -51,10 +52,21 @@ _lock = threading.Lock()
 
 
 class Admission:
-    """The guard of one worker node; its pool processes inherit it when they are forked."""
+    """The guard of one worker node; its pool processes inherit it when they are forked.
 
-    def __init__(self, context: Context, hostname: str, outcomes: Outcomes) -> None:
+    They write what they execute in ``slots``.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        hostname: str,
+        outcomes: Outcomes,
+        *,
+        slots: PoolSlots | None = None,
+    ) -> None:
         self._context = context
+        self._slots = slots
         self._hostname = hostname
         self._outcomes = outcomes
         self._main_pid = os.getpid()
@@ -132,9 +144,13 @@ class Admission:
         # Held before it is decided: of two threads with one run, the second must see the first.
         with _lock:
             self._held[run_id] += 1
+        if self._slots is not None:
+            self._slots.begin(run_id)
         try:
             yield
         finally:
+            if self._slots is not None:
+                self._slots.end()
             with _lock:
                 self._held[run_id] -= 1
                 if not self._held[run_id]:

@@ -21,6 +21,9 @@ How long it must stay one depends on what may still end it:
     one of the two is there: a pool process may keep the outcome since the database was away, Celery
     may be about to report the death                 -> dynbeat_node_timeout and DOUBT_SECONDS
 
+A pool process that lives and says by its slot that it executes the run is no suspect, whatever
+Celery has forgotten.
+
 The check does not decide between two attempts: each transition asks for the attempt that was read.
 """
 
@@ -43,6 +46,7 @@ from celery_dynbeat.events import Event
 from celery_dynbeat.lost import Losses, take_dropped
 from celery_dynbeat.outcomes import Outcomes
 from celery_dynbeat.pausing import pause_failing
+from celery_dynbeat.pool_slots import PoolSlots
 from celery_dynbeat.recorder import LONGEST_PAUSE
 from celery_dynbeat.store import losses
 
@@ -63,13 +67,15 @@ class PoolState:
 
     ``requests`` are the ids of Celery's requests that were given to the pool and are not done.
     ``pids`` are the pool's living processes; None: the pool executes tasks in the main process.
+    ``executed`` are the ids of processes and runs, as the processes themselves say.
     """
 
     requests: Collection[str]
     pids: Collection[int] | None
+    executed: Collection[tuple[int, str]] = ()
 
 
-def pool_state(pool: Any) -> PoolState | None:
+def pool_state(pool: Any, slots: PoolSlots | None = None) -> PoolState | None:
     """Return the state of Celery's ``pool``; None when it cannot be told now."""
     try:
         # Of another thread's sets: one that changes while it is read raises RuntimeError.
@@ -84,7 +90,8 @@ def pool_state(pool: Any) -> PoolState | None:
     if pids is None or os.getpid() in pids:
         return PoolState(requests, None)
     # A process that takes the place of a dead one has no id until it has started.
-    return PoolState(requests, [pid for pid in pids if pid is not None and not _has_exited(pid)])
+    living = [pid for pid in pids if pid is not None and not _has_exited(pid)]
+    return PoolState(requests, living, slots.executed() if slots is not None else ())
 
 
 def _has_exited(pid: int) -> bool:
@@ -205,13 +212,15 @@ class Suspects:
         return dead
 
 
-#: Both the process of a run and Celery's request are there.
+#: The process of a run is there, and either Celery's request or the process's own word.
 EXECUTED = 2
 
 
 def _is_present(row: RunningRow, pool: PoolState) -> int:
     """Return how much of an attempt is there: its request, and its process if it has its own."""
     process = pool.pids is not None and row.worker_pid in pool.pids
+    if process and (row.worker_pid, row.id) in pool.executed:
+        return EXECUTED
     return int(row.id in pool.requests) + int(process)
 
 

@@ -17,6 +17,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.heartbeat import Heartbeat
 from celery_dynbeat.outcomes import Outcomes
 from celery_dynbeat.pool_check import BackendResults, PoolCheck, pool_state
+from celery_dynbeat.pool_slots import PoolSlots
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,9 @@ class DynbeatStep(bootsteps.StartStopStep):
         # As Celery's own steps do: the consumer's steps find this one there.
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
-        self._outcomes = Outcomes(self._context, parent.hostname, forks=_forks(parent))
+        forks = _forks(parent)
+        self._outcomes = Outcomes(self._context, parent.hostname, forks=forks)
+        slots = PoolSlots() if forks else None
         self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,7 +49,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             name=parent.hostname,
             timeout=self._context.settings.node_timeout,
         )
-        admission = Admission(self._context, parent.hostname, self._outcomes)
+        admission = Admission(self._context, parent.hostname, self._outcomes, slots=slots)
         for task in parent.app.tasks.values():
             admission.guard(task)
         self._pool_check = PoolCheck(
@@ -54,7 +57,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             parent.hostname,
             outcomes=self._outcomes,
             # Looked up when it is used: a pool that is restarted is another.
-            pool=lambda: pool_state(parent.pool),
+            pool=lambda: pool_state(parent.pool, slots),
             executes=admission.holds,
             results=BackendResults(parent.app),
             every=self.heartbeat.every,

@@ -3,6 +3,7 @@
 import os
 import signal
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -172,3 +173,48 @@ def test_a_run_that_outlasts_many_checks_is_executed_once(fault_site, ledger, ga
     gate_of(gate, 1).touch()
 
     ledger.settle(f"a long run ({pool})")
+
+
+def children_of(pid):
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def seen(fault_site, worker):
+    return next(node.seen_at for node in fault_site.nodes("worker") if node.name == worker)
+
+
+@pytest.mark.combination(broker="rabbitmq")
+def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_itself(
+    fault_site, ledger, gate, broker_server, proxied
+):
+    proxy = proxied(broker_server)
+    direct = fault_site.config["broker_url"]
+    fault_site.constants["celery_dynbeat.pool_check.DOUBT_SECONDS"] = 1
+    fault_site.beat()
+    fault_site.config["broker_url"] = proxy.through(direct)
+    # The events of a heartbeat would wait for the broker, and keep the rest of it from the test.
+    first = fault_site.worker("-c", "1", "--without-heartbeat", name="first@test")
+    first.wait_for_log("ready.")
+    fault_site.config["broker_url"] = direct
+    (child,) = children_of(first.pid)
+
+    with ledger.fault():
+        os.kill(child, signal.SIGSTOP)
+        ledger.once(1, first_in=0.5, task="attempts.hold_late", kwargs={"gate": str(gate)})
+        first.wait_for_log("received")
+        os.kill(first.pid, signal.SIGSTOP)
+        proxy.refuse()
+        # It says that it begins. The main process sees the broken connection before that, and
+        # forgets what it does not know to have begun.
+        os.kill(child, signal.SIGCONT)
+        ledger.wait_for_starts(1)
+        os.kill(first.pid, signal.SIGCONT)
+        first.wait_for_log("Connection to broker lost")
+        fault_site.worker(name="other@test").wait_for_log(NOTED)
+    noted_at = seen(fault_site, "first@test")
+    # It has looked behind the end of the doubt.
+    enough = noted_at + timedelta(seconds=8)
+    wait_until(lambda: seen(fault_site, "first@test") > enough, within=30)
+    gate_of(gate, 1).touch()
+
+    ledger.settle("a run that begins as its worker loses the broker")

@@ -32,8 +32,8 @@ def check():
     """Give a function that makes the check at an instant, and returns the runs to be dropped."""
     suspects = Suspects(timedelta(seconds=DOUBT))
 
-    def check(at, *, rows=(ROW,), requests=(), pids=(), executes=False):
-        pool = PoolState(requests, pids)
+    def check(at, *, rows=(ROW,), requests=(), pids=(), executed=(), executes=False):
+        pool = PoolState(requests, pids, executed)
         return suspects.update(rows, pool, executes=lambda _: executes, at=at)
 
     return check
@@ -46,6 +46,16 @@ def test_a_run_without_request_and_process_is_dropped_at_the_second_check(check)
 
 def test_a_run_whose_request_and_process_are_there_is_executed(check):
     assert [check(at, requests=[RUN], pids=[7]) for at in (0, 20, 1_000)] == [[], [], []]
+
+
+def test_a_run_whose_living_process_says_so_is_executed_though_celery_forgot_it(check):
+    executed = {(7, RUN)}
+    assert [check(at, pids=[7], executed=executed) for at in (0, 20, 1_000)] == [[], [], []]
+
+
+def test_what_a_dead_process_says_does_not_count(check):
+    assert check(0, pids=[8], executed={(7, RUN)}) == []
+    assert check(20, pids=[8], executed={(7, RUN)}) == [RUN]
 
 
 @pytest.mark.parametrize("present", [{"requests": [RUN]}, {"pids": [7]}])
