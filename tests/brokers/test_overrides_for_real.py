@@ -169,7 +169,8 @@ def test_a_run_that_was_perhaps_sent_before_the_channel_closed_is_not_declined(a
 
     assert app.queued == {"once"}
     assert published.declined == {}
-    assert published.unknown == {run(0, "once").run_id}
+    # The broker may have confirmed the first message before it closed the channel for the second.
+    assert {*published.unknown, *published.sent} == {run(0, "once").run_id}
 
 
 @pytest.mark.parametrize("app", ["amqp_url"], indirect=True)
