@@ -108,6 +108,8 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
     own_server, monkeypatch, kind
 ):
     monkeypatch.setattr(recorder, "FIRST_PAUSE", 0.05)
+    # A server that is slow to start would let the pause grow to as long as the test waits.
+    monkeypatch.setattr(recorder, "LONGEST_PAUSE", 1.0)
     server = own_server(kind)
     with application(server.url) as dynbeat:
         mine = dynbeat.schedules.for_owner("o")
