@@ -2,7 +2,7 @@
 
 Two shares of beat are counted by owner: rows of a full batch, and processor time of planning. An
 owner with a large share is not stopped: the others get the first half of the next batch, and their
-part of its planning time. So nobody waits behind all of one owner's schedules.
+part of its planning time. So no owner waits behind all of another owner's schedules.
 
 The cost of one plan has a bound (``triggers.budget``), so time is what is left to share. It is read
 after each row. That takes a third of a microsecond, and a row of a plain trigger a hundred. So the
@@ -23,7 +23,7 @@ PLANNING_NS, PLANNING_NS_A_ROW = 250_000_000, 500_000
 COSTLY_PLANNING_NS = 50_000_000
 #: They are those who took so much in one claim, in rows that took so much each.
 COSTLY_NS, COSTLY_ROW_NS = 5_000_000, 1_000_000
-#: And only if the claim as a whole took so much: less delays nobody.
+#: And only if the claim as a whole took so much: a shorter claim delays no other owner.
 LEAST_NS = 50_000_000
 #: Costly owners come second for so long after the last claim that found them so. If they were
 #: forgotten at once, they would come first with each burst, such as every second.

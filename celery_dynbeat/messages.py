@@ -255,7 +255,7 @@ class Messages:
         return options
 
     def _is_delayed_by_broker(self, run: Outgoing) -> bool:
-        """Return whether Celery lets RabbitMQ hold the message back until its countdown is over.
+        """Return whether Celery lets RabbitMQ hold the message back until its countdown ends.
 
         It does so in ``send_task``, where one of the queues is a quorum queue: held by a worker, a
         message takes the place of another there.

@@ -266,7 +266,7 @@ class Outcomes:
 def _is_requeued(task: Task, exception: Any) -> bool:
     """Return whether Celery gives the message of a failed attempt back to the broker.
 
-    It does so at a hard time limit, and signals a failure all the same. ``pool_check`` drops the
+    It does so at a hard time limit, but signals a failure. ``pool_check`` drops the
     attempt once its process is gone, which the signal precedes.
     """
     exceeded = isinstance(exception, TimeLimitExceeded)

@@ -1,10 +1,10 @@
 """A worker compares its running runs with its pool, and drops those that the pool does not execute.
 
-The main process of a worker outlives its pool processes, so its node is never silent, and nothing
-else can tell that an attempt is dead. Celery reports most of these deaths by a signal. It reports
-none when it gives the message back to the broker (``reject_on_worker_lost``, a hard time limit
-with ``acks_on_timeout=False``, ``worker_cancel_long_running_tasks_on_connection_loss``), when the
-process died after its result was stored, or when the memory with an outcome is lost.
+The main process of a worker lives longer than its pool processes, so its node is never silent, and
+nothing else can tell that an attempt is dead. Celery reports most of these deaths by a signal. It
+reports none when it gives the message back to the broker (``reject_on_worker_lost``, a hard time
+limit with ``acks_on_timeout=False``, ``worker_cancel_long_running_tasks_on_connection_loss``), when
+the process died after its result was stored, or when the memory with an outcome is lost.
 
 Each heartbeat reads the running rows of this node once. A row whose run the pool does not execute
 is a suspect. A suspect that stays one is dropped:

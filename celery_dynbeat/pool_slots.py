@@ -1,7 +1,7 @@
 """Which run each pool process of a worker executes, in memory that its main process shares.
 
 Celery's main process does not always know. When it loses the broker it forgets what it has given to
-a pool process and has not seen accepted yet; the process may have begun it all the same. So each
+a pool process and has not seen accepted yet; the process may have begun it. So each
 process writes the run in its slot: a few bytes of memory, without a system call.
 """
 

@@ -9,7 +9,7 @@ confirms on AMQP, so that only what the broker has taken counts as sent. What ca
   ``delayed``. They stay pending, and ``outages`` says when they are tried again.
 - One run can never be sent, and its own row is at fault: it is ``refused``. The cases are those of
   ``Own``; anything else is delayed.
-- The application sends the task by a method of its own (``celery_dynbeat.overrides``), and this
+- The application overrides the method that sends the task (``celery_dynbeat.overrides``), and this
   sends nothing: the run is ``declined``. If it raises, the run is delayed. If it has published the
   run and raises then, or the broker does not confirm, nothing is known of the run: the next call
   comes after ``dynbeat_dispatch_timeout``, as behind a beat that died.

@@ -20,7 +20,7 @@ from celery_dynbeat.outlet import Outlet
 
 logger = logging.getLogger(__name__)
 
-#: Requests about one run, beside the one behind its claim.
+#: Requests about one run, after the first one, which follows its claim.
 TRIES = 2
 #: Refusals in a row after which the broker is asked once in REFUSED_FOR seconds.
 MOST_REFUSALS = 3

@@ -41,7 +41,7 @@ Lags = Mapping[str, Sequence[float]]
 
 
 def run(bench: Bench) -> None:
-    """Measure both, and report the lags with the rules beside those without them."""
+    """Measure both, and report the lags with and without the rules."""
     _measure_sending(bench)
     _measure_planning(bench)
 

@@ -34,7 +34,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def check_one(key: str, option: Any) -> None:
-    """Raise InvalidScheduleError for an option that is given as a field of its own."""
+    """Raise InvalidScheduleError for an option that is given as a separate field."""
     _CHECKS[key](key, option)
 
 

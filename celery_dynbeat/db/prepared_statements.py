@@ -55,7 +55,7 @@ def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
 
 
 def _is_pooled(connection: Any) -> bool:
-    """Return whether something between us and the server has a process id of its own."""
+    """Return whether a pooler with another process id answers for the server."""
     connection.autocommit = True
     (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
     connection.autocommit = False

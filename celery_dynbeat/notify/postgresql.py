@@ -1,7 +1,7 @@
 """PostgreSQL's NOTIFY and LISTEN.
 
 NOTIFY is part of the transaction: the server delivers it at the commit and forgets it at a
-rollback. The listener is a thread with an asyncio loop and a connection of its own, which the
+rollback. The listener is a thread with an asyncio loop and a separate connection, which the
 engine makes, so it reaches the server that the engine reaches:
 
     connect -> LISTEN -> prove -> wake (for what was missed meanwhile) -> wait for notifications
@@ -11,8 +11,8 @@ engine makes, so it reaches the server that the engine reaches:
       +--- pause ----------+----------------------------+-------------------+ error, or no answer
 
 The proof is a NOTIFY with a token, sent through the engine's pool. Behind a pooler in transaction
-mode the connection that waits has no server connection of its own, and hears nothing; nothing else
-would say so. Then the fallback (the broker's fanout, or polling) takes over, ``Node.notifier``
+mode the waiting connection has no server connection, and receives nothing; nothing else reports
+that. Then the fallback (the broker's fanout, or polling) takes over, ``Node.notifier``
 tells the applications, which from then on publish to the broker too, and the proof is tried again
 every minute.
 
@@ -213,7 +213,7 @@ def _connect(database: Database) -> psycopg.AsyncConnection[Any]:
     """
     if database.engine.dialect.driver != "psycopg":
         return _Detached(psycopg.connect(**_parameters(database)))
-    # Of a pool of its own: a connection that the engine's pool keeps may be dead without a word.
+    # From a separate pool: a pooled connection may have died without an error.
     fairy = database.engine.pool.recreate().connect()
     driver_connection: Any = fairy.driver_connection
     fairy.detach()

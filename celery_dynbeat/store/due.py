@@ -156,7 +156,7 @@ def earliest_due(*, since: Any = None) -> Any:
 def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
     """Return id, owner, name and kind of up to ``limit`` schedules that this version passes over.
 
-    Only of those whose turn it is: that are due, or that nobody has planned yet. Of each, the
+    Only of those whose turn it is: that are due, or that are not planned yet. Of each, the
     first FRONT are looked at: there they stay, while beat claims the others.
     """
     columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)

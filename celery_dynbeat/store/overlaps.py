@@ -82,8 +82,8 @@ def replace(
 ) -> list[str]:
     """Cancel the unfinished runs of the schedules, save those in ``by``, which take their place.
 
-    What has not started is revoked. What runs is marked, so that nobody begins it again. Returns
-    the runs that were marked now: their workers are to be asked to end them.
+    What has not started is revoked. What runs is marked, so that no message starts it again.
+    Returns the runs that were marked now: their workers are to be asked to end them.
     """
     if not schedule_ids:
         return []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from celery_dynbeat.triggers.rrule_parts import Rule, format_rule
 
-#: 4 MB. A schedule with a budget of its own fills 200 at most.
+#: 4 MB. A schedule with a separate budget fills 200 at most.
 _MOST_ENTRIES = 16_384
 
 
@@ -33,7 +33,7 @@ class Counts:
 
     def get(self, rule: Rule, start: int, count: Callable[[], Counted]) -> Counted:
         """Return what ``count`` returned, or returns, for ``rule`` counted from ``start``."""
-        # A digest is smaller than the rule, and nobody can make two rules share one.
+        # A digest is smaller than the rule, and two rules never share one.
         text = f"{start} {format_rule(rule)}"
         key = hashlib.blake2b(text.encode(), digest_size=16).digest()
         with self._lock:

@@ -67,7 +67,7 @@ def test_what_a_child_sends_arrives_whole_and_in_order(channel):
 def test_a_child_that_is_killed_while_it_sends_leaves_whole_messages_only(channel):
     def work():
         channel.send(ended("first"))
-        # The buffer is full in the middle of it, and nobody reads.
+        # The buffer is full in the middle of it, and no process reads.
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         while channel.send(ended("second", traceback="x" * 8_000)):

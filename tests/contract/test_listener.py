@@ -47,7 +47,7 @@ def hears_a_change(database):
 
 
 def multi_host(url):
-    """Return the URL with a first host where nobody listens, as SQLAlchemy writes several hosts."""
+    """Return the URL with another host before it, which is down, as SQLAlchemy writes them."""
     at = make_url(url)
     hosts = (f"127.0.0.1:{free_port()}", f"{at.host}:{at.port}")
     query = {"host": hosts, "target_session_attrs": "read-write"}

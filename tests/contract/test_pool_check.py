@@ -86,7 +86,7 @@ def begun(mine, clock, beat, worker):
         beat.run_until_idle()
         run = beat.publisher.sent[-1]
         assert worker.start(run)
-        # No fire time comes beside it.
+        # No other fire time is due.
         mine.update("n", max_runs=1)
         clock.advance(timedelta(seconds=1))
         return run
