@@ -13,9 +13,10 @@ from benchmarks import loads
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
-from celery_dynbeat import Dynbeat, ids
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.common.run_ids import first_run_id
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 from tests.support.waiting import wait_until
 
 #: Seconds between two looks at the queue: what the figures are exact to. A look takes its share of
@@ -158,4 +159,4 @@ def _count(engine: Engine, due_at: datetime, *conditions: Any) -> int:
 
 def _made_since(due_at: datetime) -> tuple[Any, ...]:
     # By the id, which has an index and begins with the time: the history may be long.
-    return (Run.id >= ids.first_run_id(due_at), Run.scheduled_for == due_at)
+    return (Run.id >= first_run_id(due_at), Run.scheduled_for == due_at)

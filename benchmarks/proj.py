@@ -26,11 +26,12 @@ app = Celery("benchmark")
 app.conf.update(config)
 if not plain:
     # Not at the top: its modules and SQLAlchemy are no part of a floor's memory and start.
-    from celery_dynbeat import Dynbeat, prune
+    from celery_dynbeat import Dynbeat
+    from celery_dynbeat.beat import pruner
 
     dynbeat = Dynbeat(app)
     if prune_after is not None:
-        prune.FIRST_AFTER = timedelta(seconds=prune_after)
+        pruner.FIRST_AFTER = timedelta(seconds=prune_after)
 
 
 @app.task(name="noop")

@@ -16,9 +16,9 @@ from benchmarks.loads import Steady
 from benchmarks.parts.lag import LOADED_A_SECOND, STARTS_WITHIN, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
-from celery_dynbeat import ids
+from celery_dynbeat.common.run_ids import first_run_id
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.settings import Settings
 
 ROWS, LEAST_ROWS, OF_SCHEDULES = 1_000_000, 5_000, 1_000
 RATE, LEAST_RATE = 500, 50
@@ -121,7 +121,7 @@ def _unsent(load: Load) -> int:
 
 
 def _sent(load: Load) -> tuple[Any, ...]:
-    return (Run.id >= ids.first_run_id(load.steady.start), Run.sent_at.is_not(None))
+    return (Run.id >= first_run_id(load.steady.start), Run.sent_at.is_not(None))
 
 
 def _lags(load: Load) -> Sequence[tuple[datetime, float]]:

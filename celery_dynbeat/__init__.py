@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.errors import (
+from celery_dynbeat.common.errors import (
     BackfillNotFoundError,
     ConfigurationError,
     DispatchError,
@@ -15,11 +15,11 @@ from celery_dynbeat.errors import (
     SchemaError,
     StaleScheduleError,
 )
-from celery_dynbeat.late import exports
+from celery_dynbeat.common.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.client import BackfillInfo, Dynbeat, Page, RunInfo, ScheduleInfo
-    from celery_dynbeat.scheduler import DatabaseScheduler
     from celery_dynbeat.triggers import (
         AnyOf,
         Cron,
@@ -65,9 +65,9 @@ __all__ = [
     "trigger_from_text",
 ]
 
-_WHERE = {
+_LAZY_EXPORTS = {
     "client": ("BackfillInfo", "Dynbeat", "Page", "RunInfo", "ScheduleInfo"),
-    "scheduler": ("DatabaseScheduler",),
+    "beat.scheduler": ("DatabaseScheduler",),
     "triggers": (
         *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
         *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
@@ -75,4 +75,4 @@ _WHERE = {
 }
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = exports(__name__, _WHERE)
+    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

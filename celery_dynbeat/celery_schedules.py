@@ -12,10 +12,10 @@ from datetime import timedelta
 from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
-from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Cron, Every, Trigger
-from celery_dynbeat.triggers.base import shorten
-from celery_dynbeat.triggers.cron_fields import Field, Fields, parse_fields
+from celery_dynbeat.triggers.cron.fields import Field, Fields, parse_fields
 from celery_dynbeat.triggers.zones import lookup, same_clock
 
 _SHORTEST_RANGE = 3

@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 from benchmarks import loads
 from benchmarks.floors.publishing import Message
 from benchmarks.services import Site
-from celery_dynbeat import ids
+from celery_dynbeat.common.run_ids import new_run_id
 
 AGAINST = "psycopg by hand"
 BATCH = 1_000
@@ -94,7 +94,7 @@ class Claimer:
         """Claim, advance and record what is due, and commit."""
         rows = self._connection.execute(_CLAIM, (now, BATCH)).fetchall()
         due = [Due(*row) for row in rows]
-        run_ids = [ids.run_id(now) for _ in due]
+        run_ids = [new_run_id(now) for _ in due]
         if due:
             fires = [self._next_fire(row) for row in due]
             self._connection.execute(_ADVANCE, (now, [row.id for row in due], fires))

@@ -18,7 +18,7 @@ from benchmarks.arrivals import QUEUE
 from benchmarks.loads import OWNERS, TASK
 from benchmarks.queues import queue
 from benchmarks.services import Site
-from celery_dynbeat import ids
+from celery_dynbeat.common.run_ids import new_run_id
 from tests.support.waiting import wait_until
 
 BATCH = 1_000
@@ -94,7 +94,7 @@ def measure(site: Site, *, count: int) -> float:
 def _messages(count: int) -> Iterator[Message]:
     now = datetime.now(UTC)
     for number in range(count):
-        yield Message(ids.run_id(now), TASK, {"user_id": number % OWNERS})
+        yield Message(new_run_id(now), TASK, {"user_id": number % OWNERS})
 
 
 def _check(arrived: Sequence[str], count: int) -> None:

@@ -12,7 +12,7 @@ from benchmarks.floors.publishing import BATCH, Message, sender
 from benchmarks.loads import TASK
 from benchmarks.queues import queue
 from benchmarks.services import Site
-from celery_dynbeat import ids
+from celery_dynbeat.common.run_ids import new_run_id
 
 AGAINST = "plain worker"
 
@@ -45,4 +45,4 @@ def _publish(site: Site, count: int) -> None:
         for start in range(0, count, BATCH):
             now = datetime.now(UTC)
             size = min(BATCH, count - start)
-            bare.send(Message(ids.run_id(now), TASK, {}) for _ in range(size))
+            bare.send(Message(new_run_id(now), TASK, {}) for _ in range(size))

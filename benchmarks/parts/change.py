@@ -24,7 +24,8 @@ from benchmarks.loading import fill
 from benchmarks.loads import TASK
 from benchmarks.processes import BEAT_STARTED, beat
 from benchmarks.services import Site
-from celery_dynbeat import Dynbeat, Every, Once, ids
+from celery_dynbeat import Dynbeat, Every, Once
+from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
 
 SCHEDULES, LEAST = 1_000_000, 1_000
@@ -114,7 +115,7 @@ class _Editor:
         """Return the seconds from the publishing of each single message to its arrival."""
         found = []
         for _ in range(count):
-            message = Message(ids.run_id(datetime.now(UTC)), TASK, {})
+            message = Message(new_run_id(datetime.now(UTC)), TASK, {})
             began = time.perf_counter()
             self._bare.send([message])
             found.append(self._arrived.wait(within=ARRIVES_WITHIN) - began)

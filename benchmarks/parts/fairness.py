@@ -1,7 +1,7 @@
 """Fair dispatch between owners: what a hundred owners wait for beside one who asks for much.
 
 One beat in this process, with the real publisher, each measured with and without the rules of
-celery_dynbeat.fairness.
+celery_dynbeat.beat.fairness.
 
 Much to send: one owner has 20,000 runs due, everything at one instant. The order of rows is the
 worst for the others, who stand behind all of the one owner's.
@@ -21,10 +21,11 @@ from sqlalchemy import Engine, select, update
 from benchmarks.bench import Bench
 from benchmarks.lags import by_owner, percentile
 from benchmarks.queues import queue
-from celery_dynbeat import AnyOf, Cron, Dynbeat, Once, RRule, fairness
+from celery_dynbeat import AnyOf, Cron, Dynbeat, Once, RRule
+from celery_dynbeat.beat import fairness
+from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.dispatch import Dispatcher
-from celery_dynbeat.publish import Publisher
 
 ONE, OTHERS, LEAST_OTHERS = 20_000, 100, 5
 BATCH, LEAST_BATCH = 1_000, 20

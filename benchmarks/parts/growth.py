@@ -18,7 +18,7 @@ from benchmarks.processes import BEAT_STARTED, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.settings import Settings
+from celery_dynbeat.common.settings import Settings
 
 SCHEDULES, HISTORY, ROUNDS = 50_000, 10_000_000, 3
 LEAST, LEAST_HISTORY = 500, 5_000

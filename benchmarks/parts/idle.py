@@ -17,7 +17,7 @@ from benchmarks.figures import at_most
 from benchmarks.loading import fill
 from benchmarks.processes import BEAT_STARTED, Process, beat, cpu_seconds
 from benchmarks.statements import Statement
-from celery_dynbeat.settings import Settings
+from celery_dynbeat.common.settings import Settings
 
 COUNTS = (1_000, 100_000, 1_000_000)
 LEAST = 100

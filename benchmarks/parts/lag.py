@@ -22,8 +22,8 @@ from benchmarks.processes import BEAT_STARTED, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 
 RATE, SECONDS = 500, 120
 LEAST_RATE, LEAST_SECONDS = 50, 8

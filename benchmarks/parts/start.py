@@ -17,8 +17,8 @@ from benchmarks.floors import stock_beat
 from benchmarks.loading import fill
 from benchmarks.processes import beat
 from benchmarks.services import Site
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 from tests.support.waiting import wait_until
 
 COUNTS = (1_000, 100_000, 1_000_000)

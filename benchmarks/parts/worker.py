@@ -19,10 +19,10 @@ from benchmarks.floors import worker as floor
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.dispatch import Dispatcher
-from celery_dynbeat.publish import Publisher
-from celery_dynbeat.states import Status
 from tests.support.servers import RedisServer
 
 TASKS, LEAST = 6_000, 400

@@ -7,11 +7,11 @@ from functools import partial
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
+from celery_dynbeat.beat.pruner import BEGINNING, prune
 from celery_dynbeat.cli.failing import fail
 from celery_dynbeat.client import Context, dynbeat_of
-from celery_dynbeat.errors import DynbeatError
-from celery_dynbeat.prune import BEGINNING, prune
-from celery_dynbeat.settings import LONGEST
+from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.settings import LONGEST
 
 
 @click.command("prune")

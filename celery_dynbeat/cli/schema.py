@@ -9,10 +9,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.cli.failing import fail
 from celery_dynbeat.client import Context, dynbeat_of
+from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.settings import application_name
 from celery_dynbeat.db import schema as tables
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.errors import DynbeatError
-from celery_dynbeat.settings import application_name
 from celery_dynbeat.store import application as store
 
 

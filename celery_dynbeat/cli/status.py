@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from celery_dynbeat import outages
+from celery_dynbeat.broker import outages
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.db.schema import head
-from celery_dynbeat.health import DatabaseFound, Found, Problem, Verdict, judge, state_of
-from celery_dynbeat.probes import look
+from celery_dynbeat.monitoring.health import DatabaseFound, Found, Problem, Verdict, judge, state_of
+from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store.health import Tables
 
 INDENT = 12

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from celery import Celery
 from sqlalchemy import Engine
 
-from celery_dynbeat.client.context import Context
-from celery_dynbeat.clock import Clock
-from celery_dynbeat.errors import ConfigurationError
-from celery_dynbeat.late import exports
+from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.lazy import lazy_exports
+from celery_dynbeat.runtime.context import Context
 
 if TYPE_CHECKING:
     from celery_dynbeat.client.conversion import TaskLike, TriggerLike
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from celery_dynbeat.client.schedules import NewSchedule, Schedules
     from celery_dynbeat.client.views import BackfillInfo, Page, RunInfo, ScheduleInfo
 
-WORKER_STEP = "celery_dynbeat.worker:DynbeatStep"
-CONSUMER_STEP = "celery_dynbeat.worker:ProgressStep"
+WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
+CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
 
 
 class Dynbeat:
@@ -86,7 +86,7 @@ __all__ = [
     "dynbeat_of",
 ]
 
-_WHERE = {
+_LAZY_EXPORTS = {
     "conversion": ("TaskLike", "TriggerLike"),
     "fields": ("Changes", "Fields", "NewFields"),
     "owner": ("OwnerSchedules",),
@@ -95,4 +95,4 @@ _WHERE = {
 }
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = exports(__name__, _WHERE)
+    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

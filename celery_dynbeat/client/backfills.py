@@ -6,17 +6,17 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import allowed_tasks
 from celery_dynbeat.client import checks, edits
-from celery_dynbeat.client.context import Context, naming
 from celery_dynbeat.client.views import BackfillInfo
-from celery_dynbeat.db.models import Backfill, Schedule
-from celery_dynbeat.errors import (
+from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.errors import (
     BackfillNotFoundError,
     InvalidScheduleError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.gaps import fire_times
+from celery_dynbeat.db.models import Backfill, Schedule
+from celery_dynbeat.planning.backfill_planning import fire_times
+from celery_dynbeat.runtime.context import Context, naming
 from celery_dynbeat.store import backfills, schedules
 
 #: The fire times of one backfill, at most.
@@ -128,7 +128,7 @@ def _new(
     if end > now + SKEW:
         rule = f"must not lie in the future (it is {now} now): beat itself runs what is to come"
         raise checks.refuse("end", end, rule)
-    allowed_tasks.check(context.settings, owner=row.owner, task=row.task)
+    task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     _refuse_second(session, row)
     end = max(start, min(end, now))
     with naming(row):

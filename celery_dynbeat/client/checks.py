@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import NAME_LENGTH
-from celery_dynbeat.errors import InvalidScheduleError
-from celery_dynbeat.triggers.base import shorten
 
 T = TypeVar("T")
 

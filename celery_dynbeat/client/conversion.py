@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from celery import Celery
 
 from celery_dynbeat.client.checks import name, refuse
-from celery_dynbeat.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.triggers import Every, Once, Trigger, trigger_from_text
 
 

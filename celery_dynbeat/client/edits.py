@@ -14,22 +14,24 @@ from typing import Any, cast
 from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import allowed_tasks, ids, pausing, records
 from celery_dynbeat.client import limits, timing
 from celery_dynbeat.client.checks import name as checked_name
 from celery_dynbeat.client.checks import prose, refuse, version
-from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.conversion import trigger_of
 from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
-from celery_dynbeat.db.models import Origin, Run, Schedule
-from celery_dynbeat.errors import (
+from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.errors import (
     InvalidTriggerError,
     ScheduleNotFoundError,
     StaleScheduleError,
 )
-from celery_dynbeat.planning import TICK, Skip
-from celery_dynbeat.states import Status
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Origin, Run, Schedule
+from celery_dynbeat.planning.plan import TICK, Skip
+from celery_dynbeat.runtime import pausing
+from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.store import run_rows, runs, schedules
 from celery_dynbeat.triggers import Trigger
 
 #: A change of one of these changes when the schedule fires.
@@ -174,7 +176,7 @@ def _apply(
 
 def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
     if skip is not None:
-        runs.add(session, [records.skipped(row, skip, now=now)])
+        runs.add(session, [run_rows.skipped(row, skip, now=now)])
 
 
 def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
@@ -231,11 +233,11 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
     """Record a run that is overdue from its birth, so that any beat publishes it at once."""
-    allowed_tasks.check(context.settings, owner=row.owner, task=row.task)
+    task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     # A fire time's own microsecond stays free for the run that beat makes of it.
     scheduled_for = now + TICK if _is_to_fire(context, row, now) else now
     while True:
-        run_id = ids.run_id(now)
+        run_id = new_run_id(now)
         record = {
             "id": run_id,
             "schedule_id": row.id,

@@ -23,7 +23,7 @@ from celery_dynbeat.client.checks import (
     too_large,
 )
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike, task_name
-from celery_dynbeat.settings import CATCH_UPS, ON_LOST, OVERLAPS
+from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 
 TAG_LENGTH = 64
 TAGS = 32

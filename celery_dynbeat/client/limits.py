@@ -15,18 +15,18 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import allowed_tasks
 from celery_dynbeat.client.checks import refuse
-from celery_dynbeat.client.context import Context
+from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import InvalidTriggerError, OwnerLimitError
-from celery_dynbeat.rules import Rule, RuleColumns, metered
-from celery_dynbeat.settings import Settings
+from celery_dynbeat.planning.schedule_spec import Rule, RuleColumns, metered
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
 from celery_dynbeat.triggers.base import SAMPLE
 from celery_dynbeat.triggers.budget import PLAN
-from celery_dynbeat.triggers.cron_fields import parse_fields
+from celery_dynbeat.triggers.cron.fields import parse_fields
 from celery_dynbeat.triggers.metered import check_preparation
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
@@ -47,7 +47,7 @@ def check(
     ``trigger`` is the one that the caller gives; one that stays as it was is not measured.
     """
     task = values.get("task", row.task)
-    allowed_tasks.check(context.settings, owner=row.owner, task=task)
+    task_allowlist.check(context.settings, owner=row.owner, task=task)
     if trigger is None:
         return
     keeps = _keeps(trigger, context.settings.min_interval)

@@ -12,10 +12,10 @@ from typing import Any
 from kombu.compression import _aliases, encoders
 from kombu.serialization import registry
 
+from celery_dynbeat.broker.headers import is_reserved
 from celery_dynbeat.client.checks import LONGEST, choice, name, number, refuse
-from celery_dynbeat.errors import InvalidScheduleError
-from celery_dynbeat.headers import is_reserved
-from celery_dynbeat.triggers.base import shorten
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import shorten
 
 PRIORITIES = 255
 #: Octets in an AMQP short string: names of queues, keys of headers.

@@ -9,18 +9,18 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, edits, limits, queries
 from celery_dynbeat.client.backfills import Backfilling
-from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.fields import Changes, Fields, NewFields
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
-from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import (
+from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import schedules
-from celery_dynbeat.triggers.base import shorten
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,12 +7,12 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.checks import instant, refuse
 from celery_dynbeat.client.checks import name as checked_name
-from celery_dynbeat.client.context import Context, naming
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Schedule
-from celery_dynbeat.planning import following
-from celery_dynbeat.rules import Rule
-from celery_dynbeat.states import Status
+from celery_dynbeat.planning.plan import following
+from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.runtime.context import Context, naming
 from celery_dynbeat.store import runs, schedules
 
 LARGEST_PAGE = 1_000

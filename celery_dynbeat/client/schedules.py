@@ -7,13 +7,17 @@ from typing import Any, Required
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, edits, limits, queries
-from celery_dynbeat.client.context import Context
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.fields import NewFields
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.client.views import Page
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    ScheduleExistsError,
+)
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError, ScheduleExistsError
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners, runs, schedules
 
 

@@ -5,11 +5,11 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.checks import refuse
-from celery_dynbeat.client.context import Context, naming
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.planning import TICK, Skip, first_fire, passed, run_at
-from celery_dynbeat.rules import Rule
+from celery_dynbeat.planning.plan import TICK, Skip, first_fire, passed, run_at
+from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.runtime.context import Context, naming
 from celery_dynbeat.store import runs
 from celery_dynbeat.triggers import Once, Trigger
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, overload
 
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Backfill, Run, Schedule
-from celery_dynbeat.errors import InvalidScheduleError, InvalidTriggerError
-from celery_dynbeat.rules import key_for
+from celery_dynbeat.planning.schedule_spec import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
-from celery_dynbeat.triggers.base import shorten
 
 #: Two names of 255 characters beyond the basic plane, as JSON in base 64, take less.
 _LONGEST_CURSOR = 10_000

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Dialect
 
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.events import Event
 
 logger = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
-from celery_dynbeat.db import idle, prepared_statements, timeouts
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.db import pool_ping, prepared_statements, timeouts
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
 from celery_dynbeat.db.dialects.base import ALONE, OWN_TRANSACTION
-from celery_dynbeat.errors import ConfigurationError
 
 T = TypeVar("T")
 
@@ -252,7 +252,7 @@ class Database:
             prepared_statements.disable_behind_poolers(engine, capabilities)
         timeouts.bound_answers(engine)
         if not is_embedded(engine.dialect.name):
-            idle.replace_dead(engine)
+            pool_ping.replace_dead(engine)
         return engine
 
     def _options_for(self, url: URL) -> dict[str, Any]:

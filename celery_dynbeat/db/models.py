@@ -25,9 +25,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.functions import utc_now
 from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
-from celery_dynbeat.states import Status
 
 NAME_LENGTH = 255
 
@@ -289,7 +289,7 @@ class Node(Base):
     sign of progress: a pass of beat that worked, a turn of the worker's loop. ``error`` is what
     keeps it from making any. ``notifier`` is how a beat receives notifications; None: a worker.
     ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
-    ``celery_dynbeat.outages`` reports them.
+    ``celery_dynbeat.broker.outages`` reports them.
     """
 
     __tablename__ = "dynbeat_node"

@@ -8,9 +8,9 @@ from importlib import resources
 
 from sqlalchemy import Connection, column, inspect, select, table
 
+from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db import encoding
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.errors import SchemaError
 
 VERSION_TABLE = "dynbeat_alembic_version"
 _CURE = "run `celery -A your_app dynbeat schema upgrade`"

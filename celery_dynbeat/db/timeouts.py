@@ -74,7 +74,7 @@ def bound_answers(engine: Engine) -> None:
     """Make the engine's connections obey ``read_timeout`` where the driver knows none."""
     if engine.dialect.driver != "psycopg":
         return
-    from celery_dynbeat.db.psycopg_silence import BoundedConnection  # noqa: PLC0415 - an extra
+    from celery_dynbeat.db.psycopg_logging import BoundedConnection  # noqa: PLC0415 - an extra
 
     @event.listens_for(engine, "do_connect")
     def _connect(

@@ -4,8 +4,8 @@ from typing import Any
 
 from celery import Celery
 
+from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.errors import ConfigurationError
 from celery_dynbeat.notify.base import Listener, Notifier, Transport
 from celery_dynbeat.notify.polling import PollingNotifier
 

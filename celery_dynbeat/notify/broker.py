@@ -20,8 +20,8 @@ from kombu.utils.uuid import uuid
 from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from celery_dynbeat.events import Event
-from celery_dynbeat.link import ask_for_life, bound_answers
+from celery_dynbeat.broker.connection import ask_for_life, bound_answers
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.notify.base import BackOff, Transport
 
 logger = logging.getLogger(__name__)

@@ -36,10 +36,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.dialects.postgresql import CHANNEL, notify
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.timeouts import OF_STATEMENTS
-from celery_dynbeat.events import Event
 from celery_dynbeat.notify.base import BackOff, Listener, Notifier, Transport
 from celery_dynbeat.store.nodes import beat_listens_to_broker
 

@@ -1,6 +1,6 @@
 """What a worker does with a run, one function for each transition: begin, end, refuse, give back.
 
-Every transition is a conditional UPDATE; which there are says ``celery_dynbeat.states``.
+Every transition is a conditional UPDATE; which there are says ``celery_dynbeat.common.run_states``.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.db.tables import NODES, RUNS
-from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.states import (
+from celery_dynbeat.common.run_states import (
     FINISH,
     FINISH_BEFORE_RERUN,
     GIVE_BACK,
@@ -37,6 +34,9 @@ from celery_dynbeat.states import (
     START_RETRY,
     Status,
 )
+from celery_dynbeat.db.models import NodeKind, Run
+from celery_dynbeat.db.tables import NODES, RUNS
+from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.runs import affected
 
 _run, _node = RUNS.c, NODES.c

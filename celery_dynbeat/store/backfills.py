@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Row, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_states import REVOKE, Status
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
 from celery_dynbeat.db.tables import BACKFILLS, SCHEDULES
-from celery_dynbeat.states import REVOKE, Status
 from celery_dynbeat.store import rows
 from celery_dynbeat.store.runs import (
     IN_LIST,

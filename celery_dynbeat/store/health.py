@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Row, Select, func, not_, select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_states import UNFINISHED
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
-from celery_dynbeat.states import UNFINISHED
 from celery_dynbeat.store import application, due
 from celery_dynbeat.store.runs import UNFINISHED_ORDER
 from celery_dynbeat.store.schedules import CONFIG, REFUSED

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Run
-from celery_dynbeat.states import Status
 from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
 TICK = timedelta(microseconds=1)

@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Origin, Run
-from celery_dynbeat.states import Status
 from celery_dynbeat.store.rows import Row, read
 from celery_dynbeat.store.runs import (
     IN_LIST,

@@ -1,6 +1,6 @@
 """Questions to the history of runs, one function each. Every transition is a conditional UPDATE.
 
-Which transitions there are says ``celery_dynbeat.states``; a worker's are in ``attempts``.
+``common.run_states`` lists the transitions. Those of a worker are in ``store.attempts``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, Status
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, Status
 from celery_dynbeat.store.rows import Found, read
 
 #: The longest list of values in one condition; drivers allow some tens of thousands.

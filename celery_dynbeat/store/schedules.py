@@ -15,12 +15,12 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.errors import ScheduleExistsError
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.db.tables import SCHEDULES
-from celery_dynbeat.errors import ScheduleExistsError
 from celery_dynbeat.store.rows import whole
 from celery_dynbeat.store.runs import unlink
 

@@ -14,7 +14,7 @@ real database. With pytest, ``dynbeat_clock`` and ``dynbeat_beat`` are fixtures 
 
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.late import exports
+from celery_dynbeat.common.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from celery_dynbeat.testing.beat import ManualBeat
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FrozenClock", "ManualBeat", "RecordingPublisher", "override"]
 
-_WHERE = {
+_LAZY_EXPORTS = {
     "beat": ("ManualBeat",),
     "clock": ("FrozenClock",),
     "overriding": ("override",),
@@ -33,4 +33,4 @@ _WHERE = {
 
 if not TYPE_CHECKING:
     # pytest imports the plug-in of this package in each project that has it installed.
-    __getattr__, __dir__ = exports(__name__, _WHERE)
+    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

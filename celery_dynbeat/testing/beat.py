@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
+from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.broker.base import Outlet
 from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.dialects import is_embedded
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.dispatch import Dispatcher
-from celery_dynbeat.errors import ConfigurationError
-from celery_dynbeat.outlet import Outlet
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.testing.worker import TaskRunner
 

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import Context, Dynbeat
-from celery_dynbeat.clock import Clock
+from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Base

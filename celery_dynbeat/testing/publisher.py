@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Published
+from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
 class RecordingPublisher:
@@ -13,7 +13,7 @@ class RecordingPublisher:
     """
 
     def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
+        self.sent: list[OutgoingRun] = []
         self.terminated: list[str] = []
         self._failure: Exception | None = None
 
@@ -26,7 +26,7 @@ class RecordingPublisher:
         if self._failure is not None:
             raise self._failure
 
-    def publish(self, batch: Sequence[Outgoing]) -> Published:
+    def publish(self, batch: Sequence[OutgoingRun]) -> Published:
         """Keep the batch."""
         self.connect()
         self.sent += batch

@@ -17,18 +17,19 @@ from celery.app.trace import build_tracer
 from celery.exceptions import Ignore
 from celery.utils.time import maybe_make_aware
 
-from celery_dynbeat.client import Context
-from celery_dynbeat.guard import Decision, Delivery, Verdict, judge
-from celery_dynbeat.headers import (
+from celery_dynbeat.broker.headers import (
     HEADER_ATTEMPT,
     HEADER_EXPIRES_AT,
     HEADER_OVERLAP,
+    run_headers,
 )
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Published
-from celery_dynbeat.recorder import Outcome, Recorder
-from celery_dynbeat.states import Status
+from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.client import Context
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.testing.publisher import RecordingPublisher
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.start_decision import Decision, Delivery, Verdict, judge
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +63,12 @@ class TaskRunner(RecordingPublisher):
             announce=lambda session: context.notifier.announce(session),  # noqa: PLW0108 - at use
         )
 
-    def publish(self, batch: Sequence[Outgoing]) -> Published:
+    def publish(self, batch: Sequence[OutgoingRun]) -> Published:
         """Queue the batch."""
         published = super().publish(batch)
         now = self._context.clock.now()
         self._queue += [
-            Message(run.run_id, run.task, run.args, run.kwargs, run.headers, run.retries, now)
+            Message(run.run_id, run.task, run.args, run.kwargs, run_headers(run), run.retries, now)
             for run in batch
         ]
         return published

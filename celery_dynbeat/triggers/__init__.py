@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from celery_dynbeat.late import exports
+from celery_dynbeat.common.lazy import lazy_exports
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.cron import Cron
-from celery_dynbeat.triggers.every import Every
+from celery_dynbeat.triggers.cron.trigger import Cron
+from celery_dynbeat.triggers.interval.every import Every
 from celery_dynbeat.triggers.once import Once
 from celery_dynbeat.triggers.parse import (
     KINDS,
@@ -16,9 +16,9 @@ from celery_dynbeat.triggers.parse import (
 )
 
 if TYPE_CHECKING:
-    from celery_dynbeat.triggers.any_of import AnyOf
-    from celery_dynbeat.triggers.excluding import Excluding
-    from celery_dynbeat.triggers.rrule import RRule
+    from celery_dynbeat.triggers.composite.any_of import AnyOf
+    from celery_dynbeat.triggers.composite.excluding import Excluding
+    from celery_dynbeat.triggers.rrule.trigger import RRule
     from celery_dynbeat.triggers.solar import Solar
 
 __all__ = [
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 #: What most applications have none of.
-_WHERE = {
-    "any_of": ("AnyOf",),
-    "excluding": ("Excluding",),
-    "rrule": ("RRule",),
+_LAZY_EXPORTS = {
+    "composite.any_of": ("AnyOf",),
+    "composite.excluding": ("Excluding",),
+    "rrule.trigger": ("RRule",),
     "solar": ("Solar",),
 }
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = exports(__name__, _WHERE)
+    __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

@@ -1,21 +1,20 @@
 """What every trigger can do: the interface, and the parts that follow from ``next_after`` alone."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.budget import LOOKUP, Budget
-from celery_dynbeat.triggers.walks import LeafWalk, Walk
+from celery_dynbeat.triggers.search_budget import LeafWalk, Walk
 
 _Next = Callable[[datetime], datetime | None]
 #: How many of the next fire times tell how densely a trigger fires.
 SAMPLE = 200
 #: A look back from the end of a span takes as long as so many ahead.
 LOOKS_BACK = 4
-#: The characters of a value that an error message shows: one line of a terminal.
-_SHOWN = 80
 
 
 class Trigger(ABC):
@@ -122,7 +121,7 @@ class Trigger(ABC):
         those of another are refused. Raises ``InvalidTriggerError``, also when nothing is left.
         """
         # Imported late: Excluding is itself a Trigger, so its module needs this one first.
-        from celery_dynbeat.triggers.excluding import Excluding  # noqa: PLC0415
+        from celery_dynbeat.triggers.composite.excluding import Excluding  # noqa: PLC0415
 
         rule = Excluding(self, *what, timezone=timezone)
         rule.check_fires()
@@ -179,42 +178,6 @@ def require_text(value: object, *, field: str | None, example: str, said: str = 
         return value
     message = f"{field or said} is {shorten(value)}; it must be text, such as {example!r}"
     raise InvalidTriggerError(message, field=field)
-
-
-def shorten(value: object) -> str:
-    """Quote a value for an error message, cut so that hostile input stays readable and cheap."""
-    text = ""
-    try:
-        for piece in _pieces(value):
-            text += piece
-            if len(text) > _SHOWN:
-                break
-    # An integer of more digits than Python is willing to print, or a __repr__ with a flaw.
-    except Exception:  # noqa: BLE001
-        text = f"of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
-def _pieces(value: object) -> Iterator[str]:
-    """Yield the repr of ``value`` bit by bit: nobody waits for the end of what is large or deep."""
-    if isinstance(value, (str, bytes, bytearray)):
-        yield repr(value[: _SHOWN + 1])
-    elif isinstance(value, dict):
-        yield "{"
-        for number, (key, inner) in enumerate(value.items()):
-            yield ", " if number else ""
-            yield from _pieces(key)
-            yield ": "
-            yield from _pieces(inner)
-        yield "}"
-    elif isinstance(value, (list, tuple)):
-        yield "[" if isinstance(value, list) else "("
-        for number, inner in enumerate(value):
-            yield ", " if number else ""
-            yield from _pieces(inner)
-        yield "]" if isinstance(value, list) else ")"
-    else:
-        yield repr(value)
 
 
 def latest_by(next_after: _Next, *, after: datetime, until: datetime) -> datetime | None:

@@ -4,10 +4,11 @@ from datetime import datetime
 from itertools import islice, takewhile
 from typing import ClassVar, NoReturn
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, shorten, utc
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import Trigger, utc
 from celery_dynbeat.triggers.budget import PREPARATION, Budget, SpentError
-from celery_dynbeat.triggers.walks import BEGINNING, fire_times
+from celery_dynbeat.triggers.search_budget import BEGINNING, fire_times
 
 
 class Metered(Trigger):

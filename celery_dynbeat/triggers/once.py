@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Self
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import SAMPLE, Trigger, shorten, utc
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, utc
 from celery_dynbeat.triggers.text import format_duration, format_instant
 from celery_dynbeat.triggers.words import say_duration
 

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import Trigger, require_text, shorten
-from celery_dynbeat.triggers.cron import DAY_AND, Cron
-from celery_dynbeat.triggers.every import Every
-from celery_dynbeat.triggers.lengths import MAX_COMPOSITE, MAX_RRULE, MAX_SPEC
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import Trigger, require_text
+from celery_dynbeat.triggers.cron.trigger import DAY_AND, Cron
+from celery_dynbeat.triggers.interval.every import Every
+from celery_dynbeat.triggers.limits import MAX_COMPOSITE, MAX_RRULE, MAX_SPEC
 from celery_dynbeat.triggers.once import Once
 from celery_dynbeat.triggers.text import parse_duration, parse_instant
 
@@ -126,7 +127,7 @@ def _importing() -> Iterator[None]:
 
 def _check_fires(trigger: Trigger) -> None:
     with _importing():
-        from celery_dynbeat.triggers.composite import Composite  # noqa: PLC0415 - as said above
+        from celery_dynbeat.triggers.composite.members import Composite  # noqa: PLC0415 - as said above
 
     if isinstance(trigger, Composite):
         trigger.check_fires()
@@ -181,21 +182,21 @@ def _parse_once(spec: str, _timezone: str | None) -> Trigger:
 
 def _parse_any_of(spec: str, timezone: str | None) -> Trigger:
     with _importing():
-        from celery_dynbeat.triggers.any_of import parse_any_of  # noqa: PLC0415
+        from celery_dynbeat.triggers.composite.any_of import parse_any_of  # noqa: PLC0415
 
     return parse_any_of(spec, timezone, read=_read_part)
 
 
 def _parse_excluding(spec: str, timezone: str | None) -> Trigger:
     with _importing():
-        from celery_dynbeat.triggers.excluding import parse_excluding  # noqa: PLC0415
+        from celery_dynbeat.triggers.composite.excluding import parse_excluding  # noqa: PLC0415
 
     return parse_excluding(spec, timezone, read=_read_part)
 
 
 def _parse_rrule(spec: str, timezone: str | None) -> Trigger:
     with _importing():
-        from celery_dynbeat.triggers.rrule import RRule  # noqa: PLC0415
+        from celery_dynbeat.triggers.rrule.trigger import RRule  # noqa: PLC0415
 
     return RRule(spec, timezone=timezone)
 

@@ -15,8 +15,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import LOOKS_BACK, SAMPLE, Trigger, require_text, shorten, utc
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import LOOKS_BACK, SAMPLE, Trigger, require_text, utc
 from celery_dynbeat.triggers.budget import LOOKUP, Budget
 
 #: In the years that both datetime and the astronomy can be trusted with.

@@ -3,8 +3,9 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import shorten, utc
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import utc
 
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)? ?(Z|[+-]\d\d:?\d\d)", re.ASCII

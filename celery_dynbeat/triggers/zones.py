@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers.base import shorten
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
 # In the database's folder, but no place on earth: what they mean differs between machines.

@@ -29,7 +29,7 @@ def test_the_banner_names_the_database_without_its_password(site_folder, postgre
 def test_both_names_of_the_scheduler_work(file_site, name):
     beat = file_site.beat(scheduler=name).wait_for_log("beat started")
 
-    assert "celery_dynbeat.scheduler.DatabaseScheduler" in beat.text
+    assert "celery_dynbeat.beat.scheduler.DatabaseScheduler" in beat.text
     # It has made its tables.
     assert "alembic" not in beat.text
 

@@ -7,8 +7,8 @@ import pytest
 from pytest_celery.defaults import ALL_CELERY_BROKERS
 
 from celery_dynbeat import Dynbeat, Once
-from celery_dynbeat.dispatch import Dispatcher
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.broker.publisher import Publisher
 from tests.support.waiting import wait_until
 
 

@@ -14,9 +14,9 @@ from kombu.transport.native_delayed_delivery import (
     declare_native_delayed_delivery_exchanges_and_queues,
 )
 
-from celery_dynbeat.confirms import CONFIRM_WITHIN
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.broker.publisher_confirms import CONFIRM_WITHIN
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from tests.support.waiting import wait_until
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -247,7 +247,7 @@ def test_a_run_without_countdown_goes_straight_to_its_quorum_queue(quorum_app):
 
 
 def run(number, task, **options):
-    return Outgoing(
+    return OutgoingRun(
         run_id=f"019e0000-0000-7000-8000-00000000000{number}",
         schedule_id=number,
         owner="user:42",

@@ -10,8 +10,9 @@ import redis
 from celery import Celery
 from kombu import Queue
 
-from celery_dynbeat import Dynbeat, Every, outages
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat.broker import outages
+from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import START, execute
 from tests.support.servers import RabbitMQServer

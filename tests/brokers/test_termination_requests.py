@@ -12,9 +12,10 @@ import redis
 from celery import Celery
 from sqlalchemy import make_url
 
-from celery_dynbeat import DispatchError, confirms, link
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat import DispatchError
+from celery_dynbeat.broker import connection, publisher_confirms
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from tests.support.proxy import Proxy
 from tests.support.servers import RabbitMQServer, RedisServer
 
@@ -54,7 +55,7 @@ def worker_mailbox(url):
 
 
 def run_to_send():
-    return Outgoing(
+    return OutgoingRun(
         run_id=RUN_ID,
         schedule_id=1,
         owner="user:42",
@@ -141,9 +142,9 @@ def test_a_missing_right_on_redis_is_named(own_server):
 @pytest.fixture
 def impatient(monkeypatch):
     """Let a publisher wait for one second for each answer."""
-    monkeypatch.setattr(link, "ANSWER_WITHIN", 1.0)
-    monkeypatch.setattr(link, "CONNECT_WITHIN", 1.0)
-    monkeypatch.setattr(confirms, "CONFIRM_WITHIN", 1.0)
+    monkeypatch.setattr(connection, "ANSWER_WITHIN", 1.0)
+    monkeypatch.setattr(connection, "CONNECT_WITHIN", 1.0)
+    monkeypatch.setattr(publisher_confirms, "CONFIRM_WITHIN", 1.0)
 
 
 def assert_given_up(made):

@@ -7,12 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from celery_dynbeat import ConfigurationError, DatabaseScheduler
-from celery_dynbeat.application import admit_beat
 from celery_dynbeat.cli import dynbeat as command
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.health import judge
-from celery_dynbeat.probes import look
+from celery_dynbeat.monitoring.health import judge
+from celery_dynbeat.monitoring.probes import look
+from celery_dynbeat.runtime.application import admit_beat
 from celery_dynbeat.store import application as store
 from tests.support.applications import MINUTELY, START, application
 

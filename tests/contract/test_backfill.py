@@ -18,7 +18,7 @@ from celery_dynbeat import (
     Once,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.states import Status
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import attempts, schedules
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute

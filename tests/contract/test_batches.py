@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import select
 
-from celery_dynbeat import ids
+from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
@@ -66,7 +66,7 @@ def test_each_row_gets_its_own_values(connection, rows):
 
 def record(schedule_id, text, **columns):
     return {
-        "id": ids.run_id(START),
+        "id": new_run_id(START),
         "schedule_id": schedule_id,
         "owner": text,
         "name": text,

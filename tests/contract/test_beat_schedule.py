@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, Once, beat_schedule
+from celery_dynbeat import Cron, Every, Once
+from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli.status import _lines, as_dict
-from celery_dynbeat.health import judge
-from celery_dynbeat.probes import look
-from celery_dynbeat.states import Status
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.monitoring.health import judge
+from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store.health import MOST_NAMED
 from tests.support.applications import MINUTELY, START, execute
 
@@ -37,7 +38,7 @@ def start(dynbeat):
 
     def with_entries(**entries):
         dynbeat.app.conf.beat_schedule = entries
-        beat_schedule.sync(dynbeat.context)
+        config_sync.sync(dynbeat.context)
 
     return with_entries
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Once
-from celery_dynbeat.claim import claim
+from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.store import due
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron, Every
-from celery_dynbeat.guard import Verdict
-from celery_dynbeat.planning import COUNT_LIMIT
+from celery_dynbeat.planning.plan import COUNT_LIMIT
 from celery_dynbeat.testing import FrozenClock, ManualBeat
+from celery_dynbeat.worker.start_decision import Verdict
 from tests.support.applications import MINUTELY, START
 from tests.support.examples import TIMES, empty, prepared
 from tests.support.fleet import Fleet

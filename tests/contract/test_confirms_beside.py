@@ -8,10 +8,10 @@ from sqlalchemy import AssertionPool, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import Every, Once
-from celery_dynbeat.beside import Beside
+from celery_dynbeat.beat.background import Beside
+from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.dispatch import Dispatcher
-from celery_dynbeat.store import agenda, runs
+from celery_dynbeat.store import pending_work, runs
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, application
 
@@ -148,8 +148,8 @@ def test_a_pass_whose_confirm_failed_is_no_sign_that_the_database_is_back(
     mine, dispatcher, late, monkeypatch
 ):
     idle(dispatcher)
-    looks, read = [], agenda.read
-    monkeypatch.setattr(agenda, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
+    looks, read = [], pending_work.read
+    monkeypatch.setattr(pending_work, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
     mine.run_now("a")
     late.away = True
     dispatcher.told_of_change()

@@ -4,12 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from celery_dynbeat import (
-    Cron,
-    InvalidScheduleError,
-    Once,
-    ScheduleExistsError,
-)
+from celery_dynbeat import Cron, InvalidScheduleError, Once, ScheduleExistsError
 from tests.support.applications import MINUTELY, START
 
 

@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from celery_dynbeat import ConfigurationError, Every, recorder
+from celery_dynbeat import ConfigurationError, Every
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.recorder import Outcome, Recorder
-from celery_dynbeat.settings import Settings
-from celery_dynbeat.states import Status
+from celery_dynbeat.worker import outcome_recorder
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers import MariaDBServer, PostgreSQLServer
 from tests.support.waiting import wait_until
@@ -107,9 +108,9 @@ def test_a_password_is_neither_shown_nor_part_of_an_error():
 def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
     own_server, monkeypatch, kind
 ):
-    monkeypatch.setattr(recorder, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(outcome_recorder, "FIRST_PAUSE", 0.05)
     # A server that is slow to start would let the pause grow to as long as the test waits.
-    monkeypatch.setattr(recorder, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(outcome_recorder, "LONGEST_PAUSE", 1.0)
     server = own_server(kind)
     with application(server.url) as dynbeat:
         mine = dynbeat.schedules.for_owner("o")
@@ -133,7 +134,7 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
 
 
 def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, caplog):
-    monkeypatch.setattr(recorder, "KEPT", 2)
+    monkeypatch.setattr(outcome_recorder, "KEPT", 2)
     # A folder that does not exist: SQLite answers like a server that is away.
     keeper = keeper_on(Database("sqlite:////nowhere/at/all.sqlite3"))
 

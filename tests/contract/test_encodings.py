@@ -6,15 +6,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import create_engine
 
-from celery_dynbeat import InvalidScheduleError, beat_schedule
+from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.beat import config_sync
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.health import Found, judge
-from celery_dynbeat.probes import look
-from celery_dynbeat.recorder import Outcome, Recorder
-from celery_dynbeat.states import Status
+from celery_dynbeat.monitoring.health import Found, judge
+from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store import due
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from tests.support.applications import MINUTELY, application
 from tests.support.databases import new_postgresql_database
 from tests.support.hands import HandWorker
@@ -153,7 +154,7 @@ def test_an_entry_that_the_database_cannot_store_is_refused_and_the_others_run(d
     entry = {"task": "t", "schedule": 60}
     conf = dynbeat.context.app.conf
     conf.beat_schedule = {"turned": entry}
-    beat_schedule.sync(dynbeat.context)
+    config_sync.sync(dynbeat.context)
 
     conf.beat_schedule = {
         "값": entry,
@@ -161,7 +162,7 @@ def test_an_entry_that_the_database_cannot_store_is_refused_and_the_others_run(d
         "turned": {**entry, "description": "값", "overlap": "값"},
         "good": entry,
     }
-    beat_schedule.sync(dynbeat.context)
+    config_sync.sync(dynbeat.context)
 
     rows = {row.name: row for row in dynbeat.schedules.list() if row.task == "t"}
     assert rows.keys() == {"good", "turned"}

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import AnyOf, Cron, Once, RRule, fairness
-from celery_dynbeat.claim import claim
+from celery_dynbeat import AnyOf, Cron, Once, RRule
+from celery_dynbeat.beat import fairness
+from celery_dynbeat.beat.claim import claim
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
 

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import insert, select, text, update
 
+from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.beat.maintenance import Rounds
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.dispatch import Dispatcher
-from celery_dynbeat.rounds import Rounds
-from celery_dynbeat.store import agenda
+from celery_dynbeat.store import pending_work
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, START
 
@@ -41,7 +41,7 @@ def late(dynbeat, mine, clock, dispatcher):
 
     def commit():
         mine.create("late", task="t", trigger=MINUTELY)
-        due_at = clock.now() - 2 * agenda.IN_FLIGHT
+        due_at = clock.now() - 2 * pending_work.IN_FLIGHT
         change = update(Schedule).values(next_fire_at=due_at, next_run_at=due_at)
         with dynbeat.context.database.engine.begin() as connection:
             connection.execute(change)
@@ -73,13 +73,13 @@ def test_passes_in_between_do_not_put_off_the_look_everywhere(dynbeat, late, clo
 def test_an_idle_beat_looks_once_in_each_poll_interval_whatever_else_it_does(
     dynbeat, clock, dispatcher, monkeypatch
 ):
-    looks, read = [], agenda.read
+    looks, read = [], pending_work.read
 
     def counted(*given, **named):
         looks.append(clock.now())
         return read(*given, **named)
 
-    monkeypatch.setattr(agenda, "read", counted)
+    monkeypatch.setattr(pending_work, "read", counted)
     start, interval = clock.now(), dynbeat.context.settings.poll_interval
     dispatcher.run_pass()
     while clock.now() < start + 12 * interval:
@@ -124,7 +124,7 @@ def test_a_beat_that_was_told_of_a_change_claims_before_it_looks(
 ):
     late()
     looks = []
-    monkeypatch.setattr(agenda, "read", lambda *_, **given: looks.append(given))
+    monkeypatch.setattr(pending_work, "read", lambda *_, **given: looks.append(given))
     dispatcher.told_of_change()
 
     assert dispatcher.run_pass() == timedelta(0)
@@ -146,7 +146,7 @@ def test_a_beat_that_slept_until_a_fire_time_claims_before_it_looks(
     clock.advance(timedelta(seconds=58))
     clock.advance(dispatcher.run_pass())
     looks = []
-    monkeypatch.setattr(agenda, "read", lambda *_, **given: looks.append(given))
+    monkeypatch.setattr(pending_work, "read", lambda *_, **given: looks.append(given))
 
     assert dispatcher.run_pass() == timedelta(0)
     assert ([run.name for run in outlet.sent], looks) == (["n"], [])
@@ -208,15 +208,15 @@ def test_a_look_costs_the_same_however_long_a_transaction_is_open(dynbeat):
             with engine.begin() as connection:
                 connection.execute(update(Schedule).values(next_run_at=at))
 
-        front = agenda.Front(due=at, overdue=at)
-        everywhere, in_part = (blocks(engine, where) for where in (agenda.EVERYWHERE, front))
+        front = pending_work.Front(due=at, overdue=at)
+        everywhere, in_part = (blocks(engine, where) for where in (pending_work.EVERYWHERE, front))
 
     assert in_part * 5 < everywhere
 
 
 def blocks(engine, front):
     """Return how many blocks the database touches for a look."""
-    statement = agenda.statement(until=START, front=front)
+    statement = pending_work.statement(until=START, front=front)
     compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
     with engine.connect() as connection:
         explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.guard import Delivery, Verdict, judge
-from celery_dynbeat.recorder import Outcome, write
-from celery_dynbeat.states import Status
 from celery_dynbeat.store import nodes
+from celery_dynbeat.worker.outcome_recorder import Outcome, write
+from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
 from tests.support.applications import MINUTELY
 
 TIMEOUT = timedelta(seconds=60)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from celery_dynbeat import recorder
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.pool_channel import PoolChannel
-from celery_dynbeat.recorder import Outcome, Recorder
-from celery_dynbeat.settings import Settings
-from celery_dynbeat.states import Status
+from celery_dynbeat.worker import outcome_recorder
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.pool_channel import PoolChannel
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
@@ -115,7 +115,7 @@ def test_what_the_main_process_does_not_take_is_dropped_by_name(keeper, caplog):
 
 
 def test_kept_text_is_bounded_and_no_outcome_is_dropped_for_it(keeper, monkeypatch):
-    monkeypatch.setattr(recorder, "KEPT_TEXT", 20_000)
+    monkeypatch.setattr(outcome_recorder, "KEPT_TEXT", 20_000)
 
     for number in range(10):
         keeper.record(ended(str(number), error="e" * 5_000, traceback="t" * 100_000))

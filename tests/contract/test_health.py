@@ -13,10 +13,10 @@ from celery import Celery
 
 from celery_dynbeat import Cron, Dynbeat, Every
 from celery_dynbeat.cli.status import as_dict
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.health import judge
-from celery_dynbeat.probes import look
-from celery_dynbeat.states import Status
+from celery_dynbeat.monitoring.health import judge
+from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MOST_COUNTED, MOST_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute

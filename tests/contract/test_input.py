@@ -18,8 +18,8 @@ from celery_dynbeat import (
     InvalidTriggerError,
     Once,
 )
-from celery_dynbeat.client.task_names import MOST_WARNED
-from celery_dynbeat.events import Event
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.runtime.task_names import MOST_WARNED
 from tests.support.applications import MINUTELY, START, application, execute
 
 MINUTE = timedelta(minutes=1)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError, Once
-from celery_dynbeat.beat_schedule import sync
+from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 

@@ -8,12 +8,13 @@ from functools import partial
 import pytest
 from sqlalchemy import func, select
 
-from celery_dynbeat import Every, Once, outages
+from celery_dynbeat import Every, Once
+from celery_dynbeat.broker import outages
+from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.health import judge
-from celery_dynbeat.probes import look
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.monitoring.health import judge
+from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.states import Status
+from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 from tests.support.hands import HandWorker
@@ -51,7 +52,7 @@ def test_allow_sends_each_run_whatever_the_others_do(mine, sent, worker, pass_mi
     pass_minutes(2)
 
     assert kept(mine) == [(1, "running"), (2, "sent"), (3, "sent")]
-    assert "dynbeat_overlap" not in sent[0].headers
+    assert "dynbeat_overlap" not in run_headers(sent[0])
 
 
 def test_skip_records_what_it_leaves_out_until_the_run_ends(mine, sent, worker, pass_minutes):

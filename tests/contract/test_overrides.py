@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from celery.app.task import Task
 
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select, text
 
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import agenda, due
+from celery_dynbeat.store import due, pending_work
 from tests.support.applications import START, application, execute
 
 ROWS = 100_000
@@ -83,10 +83,10 @@ def test_the_claim_reads_the_front_of_an_index(crowded, kind):
 
 
 def test_the_agenda_reads_the_fronts_of_indexes(crowded, kind):
-    front = agenda.Front(due=START, overdue=START)
+    front = pending_work.Front(due=START, overdue=START)
 
-    for where in (agenda.EVERYWHERE, front):
-        plan = explained(crowded, kind, agenda.statement(until=START, front=where))
+    for where in (pending_work.EVERYWHERE, front):
+        plan = explained(crowded, kind, pending_work.statement(until=START, front=where))
 
         assert [node for node in reads_all(plan) if not small(node)] == []
 

@@ -7,9 +7,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import AnyOf, Every, Once
-from celery_dynbeat.lost import MOST_ATTEMPTS
-from celery_dynbeat.planning import TOO_NEAR
-from celery_dynbeat.states import Status
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.planning.plan import TOO_NEAR
+from celery_dynbeat.runtime.dead_attempts import MOST_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.hands import HandWorker

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from celery.exceptions import Retry, TimeLimitExceeded
 
-from celery_dynbeat.admission import Admission
+from celery_dynbeat.broker.headers import HEADER_ATTEMPT
 from celery_dynbeat.db.models import Status
-from celery_dynbeat.headers import HEADER_ATTEMPT
-from celery_dynbeat.lost import MOST_ATTEMPTS
-from celery_dynbeat.outcomes import Outcomes
-from celery_dynbeat.pool_check import PoolCheck, PoolState
+from celery_dynbeat.runtime.dead_attempts import MOST_ATTEMPTS
+from celery_dynbeat.worker.pool_check import PoolCheck, PoolState
+from celery_dynbeat.worker.signal_handlers import Outcomes
+from celery_dynbeat.worker.task_guard import Admission
 from tests.support.applications import MINUTELY, execute
 from tests.support.hands import HandWorker
 

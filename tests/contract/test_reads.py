@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import ids
 from celery_dynbeat.client.views import cursor_of
-from celery_dynbeat.store import losses, runs
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.store import runs, stuck_runs
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import START, application, execute
 
@@ -179,7 +179,7 @@ def test_a_confirm_that_was_planned_without_history_reads_none_later(postgresql_
 
 
 def confirm(session):
-    batch = [ids.run_id(START) for _ in range(DUE)]
+    batch = [new_run_id(START) for _ in range(DUE)]
     runs.mark_sent(session, batch, attempt=0, now=START, overdue_at=START + DAY)
 
 
@@ -210,7 +210,7 @@ def test_a_worker_reads_its_own_runs_alone(request, kind):
             execute(dynbeat, others.format(worker, names))
         with executed(dynbeat) as statements:
             found = dynbeat.context.database.read(
-                lambda session: losses.running_at(session, worker="mine", limit=ROWS)
+                lambda session: stuck_runs.running_at(session, worker="mine", limit=ROWS)
             )
         asked = [each for each in statements if each[0].startswith("SELECT")]
 

@@ -6,11 +6,13 @@ from functools import partial
 
 import pytest
 
-from celery_dynbeat import Cron, Once, ids, prune
+from celery_dynbeat import Cron, Once
+from celery_dynbeat.beat import pruner
+from celery_dynbeat.beat.pruner import EVERY, FIRST_AFTER, PAUSE
 from celery_dynbeat.cli.prune import _prune
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Run
-from celery_dynbeat.prune import EVERY, FIRST_AFTER, PAUSE
-from celery_dynbeat.states import Status
 from celery_dynbeat.store import runs
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START, application, execute
@@ -181,7 +183,7 @@ def old_runs(dynbeat, number):
     made_at = START - 400 * DAY
     rows = [
         {
-            "id": ids.run_id(made_at + place * timedelta(milliseconds=1)),
+            "id": new_run_id(made_at + place * timedelta(milliseconds=1)),
             "schedule_id": None,
             "owner": "user:42",
             "name": "n",
@@ -203,7 +205,7 @@ def left(dynbeat):
 def test_beat_prunes_by_itself_in_small_batches_with_a_pause_behind_each(
     dynbeat, clock, beat, monkeypatch
 ):
-    monkeypatch.setattr(prune, "BATCH", 4)
+    monkeypatch.setattr(pruner, "BATCH", 4)
     old_runs(dynbeat, 10)
 
     assert beat.tick() > timedelta(0)
@@ -291,7 +293,7 @@ def server(request, clock):
 
 
 def one_batch(dynbeat, session):
-    return prune.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
+    return pruner.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
 
 
 def test_a_batch_that_is_being_deleted_does_not_hold_up_a_claim(server, clock):
@@ -340,14 +342,14 @@ def test_a_beat_passes_over_what_another_deletes(server):
 
 
 def test_what_another_deletes_is_all_that_is_passed_over(server, monkeypatch):
-    monkeypatch.setattr(prune, "BATCH", 10)
+    monkeypatch.setattr(pruner, "BATCH", 10)
     old_runs(server, 20)
     behind = []
 
     def work(session):
         first = one_batch(server, session)
         now = server.context.clock.now()
-        batch = partial(prune.prune, now=now, older_than=DAY, after=first.last_id)
+        batch = partial(pruner.prune, now=now, older_than=DAY, after=first.last_id)
         behind.append(server.context.database.run(batch).deleted)
         return first.deleted
 
@@ -356,7 +358,7 @@ def test_what_another_deletes_is_all_that_is_passed_over(server, monkeypatch):
 
 
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
-    monkeypatch.setattr(prune, "BATCH", 50)
+    monkeypatch.setattr(pruner, "BATCH", 50)
     old_runs(dynbeat, 1_000)
     start, deleted = threading.Barrier(2), []
 
@@ -379,6 +381,6 @@ def test_ten_thousand_runs_go_in_batches(dynbeat):
     old_runs(dynbeat, 10_000)
     first = dynbeat.context.database.run(partial(one_batch, dynbeat))
 
-    assert first.deleted == prune.BATCH
-    assert pruned(dynbeat) == 10_000 - prune.BATCH
+    assert first.deleted == pruner.BATCH
+    assert pruned(dynbeat) == 10_000 - pruner.BATCH
     assert left(dynbeat) == 0

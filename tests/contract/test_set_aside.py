@@ -176,7 +176,7 @@ def test_a_kind_that_this_process_cannot_load_is_no_fault_of_the_schedule(
         cached.cache_clear()
     with monkeypatch.context() as replaced:
         # As while an upgrade replaces the files of a running beat.
-        replaced.setitem(sys.modules, "celery_dynbeat.triggers.rrule", None)
+        replaced.setitem(sys.modules, "celery_dynbeat.triggers.rrule.trigger", None)
         with pytest.raises(ImportError):
             beat.tick()
 

@@ -21,11 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from celery_dynbeat import InvalidScheduleError, Once, dispatch
+from celery_dynbeat import InvalidScheduleError, Once
+from celery_dynbeat.beat import dispatcher
+from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
-from celery_dynbeat.guard import Verdict
-from celery_dynbeat.states import UNFINISHED, Status
 from celery_dynbeat.testing import FrozenClock
+from celery_dynbeat.worker.start_decision import Verdict
 from tests.contract.drawn import (
     CHANGES,
     FIELDS,
@@ -305,7 +306,7 @@ class Schedules(Watched):
 def check(url, *, examples, steps):
     clock = FrozenClock(START)
     # A run that has waited for long is sent again as soon as any other, or the end would be far.
-    soon = mock.patch.object(dispatch, "LONGEST_WAIT", timedelta(seconds=RESEND_AFTER))
+    soon = mock.patch.object(dispatcher, "LONGEST_WAIT", timedelta(seconds=RESEND_AFTER))
     with soon, prepared(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
         run_state_machine_as_test(
             lambda: Schedules(dynbeat, clock),

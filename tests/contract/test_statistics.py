@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import ScheduleNotFoundError
-from celery_dynbeat.prune import BATCH
-from celery_dynbeat.states import Status
-from celery_dynbeat.store import due, health, losses, overlaps
+from celery_dynbeat.beat.pruner import BATCH
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.store import due, health, overlaps, stuck_runs
 from celery_dynbeat.store.health import MOST_COUNTED, MOST_RUNS
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
@@ -159,7 +159,7 @@ def allowed(sql):
         return 2 * BATCH
     if "anon_1.origin" in sql:
         # The last failures in a row; MariaDB makes a table of what is looked at.
-        return 2 * losses.PASSED_OVER + FEW
+        return 2 * stuck_runs.PASSED_OVER + FEW
     # Those at the front that this version may not know.
     return 2 * due.FRONT + FEW if "anon_1.trigger_kind" in sql else FEW
 
@@ -227,10 +227,12 @@ def held_by(dynbeat, worker):
     """Do what the pool check of a worker does with its running runs."""
     database = dynbeat.context.database
     rows = database.read(
-        lambda session: losses.running_at(session, worker=worker.name, limit=2 * DUE)
+        lambda session: stuck_runs.running_at(session, worker=worker.name, limit=2 * DUE)
     )
     attempts = {row.id: row.attempt for row in rows}
-    database.run(lambda session: losses.lock_dropped(session, worker="other", attempts=attempts))
+    database.run(
+        lambda session: stuck_runs.lock_dropped(session, worker="other", attempts=attempts)
+    )
     return rows
 
 
@@ -287,10 +289,10 @@ def test_failures_in_a_row_are_looked_for_in_the_newest_part_of_a_history(dynbea
         Session(dynbeat.context.database.engine) as session,
     ):
         schedule_id = session.scalar(text(f"SELECT {first}"))
-        assert losses.latest_ends(session, schedule_id=schedule_id, limit=3) == []
+        assert stuck_runs.latest_ends(session, schedule_id=schedule_id, limit=3) == []
 
     # Twice where a part of it is a table of its own.
-    assert max(each.rows for each in statements) <= 2 * (losses.PASSED_OVER + FEW)
+    assert max(each.rows for each in statements) <= 2 * (stuck_runs.PASSED_OVER + FEW)
 
 
 def test_the_queries_of_a_caller_are_planned_as_before(postgresql_url):

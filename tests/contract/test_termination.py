@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import DispatchError, termination
-from celery_dynbeat.termination import NOT_ENDED, TRIES
+from celery_dynbeat import DispatchError
+from celery_dynbeat.beat import termination
+from celery_dynbeat.beat.termination import NOT_ENDED, TRIES
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
 from tests.support.hands import HandWorker

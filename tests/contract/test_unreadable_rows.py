@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import text
 
 from celery_dynbeat import Cron, Once
-from celery_dynbeat.claim import claim
-from celery_dynbeat.lookout import ELSEWHERE_PAUSE
+from celery_dynbeat.beat.claim import claim
+from celery_dynbeat.beat.due_poller import ELSEWHERE_PAUSE
 from celery_dynbeat.store import due
 from tests.support.applications import MINUTELY, START, execute
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 from tests.contract.conftest import beat, clock, mine  # noqa: F401 - fixtures
 from tests.support import combinations, essentials
 from tests.support.database_faults import faults_of
@@ -29,7 +29,7 @@ QUICK = {
     "dynbeat_node_timeout": 3,
 }
 #: For how long a worker puts off a run when its database is away; ten seconds in production.
-QUICK_CONSTANTS = {"celery_dynbeat.admission.DATABASE_AWAY_PAUSE": 1}
+QUICK_CONSTANTS = {"celery_dynbeat.worker.task_guard.DATABASE_AWAY_PAUSE": 1}
 
 
 def pytest_generate_tests(metafunc):

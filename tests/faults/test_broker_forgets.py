@@ -9,8 +9,8 @@ import pytest
 import redis
 from kombu import Connection
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 from tests.support.waiting import wait_until
 
 

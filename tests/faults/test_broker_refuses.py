@@ -12,8 +12,8 @@ from urllib.parse import urlparse
 import pytest
 import redis
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 from tests.support.routers import ROUTER_VARIABLE
 from tests.support.servers.machine import find_program
 from tests.support.waiting import wait_until

@@ -8,12 +8,12 @@ from celery.exceptions import Ignore
 from sqlalchemy import select
 
 from celery_dynbeat import Cron, Once
-from celery_dynbeat.admission import Admission
-from celery_dynbeat.clock import RESYNC_EVERY, DatabaseClock
+from celery_dynbeat.common.clock import RESYNC_EVERY, DatabaseClock
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.heartbeat import Heartbeat
-from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.runtime.heartbeat import Heartbeat
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.worker.signal_handlers import Outcomes
+from celery_dynbeat.worker.task_guard import Admission
 from tests.support.applications import MINUTELY, START, application
 from tests.support.hands import HandWorker
 

@@ -7,8 +7,8 @@ import psutil
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.states import Status
 from tests.support.crashing import COUNT_VARIABLE, COUNTING
 from tests.support.sites import OWNER
 from tests.support.waiting import wait_until

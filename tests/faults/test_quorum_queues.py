@@ -2,8 +2,8 @@
 
 import pytest
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.states import Status
 from tests.support.sites import POOLS
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 
 from celery_dynbeat import Cron
 from celery_dynbeat.db import schema
-from celery_dynbeat.store import agenda, due
+from celery_dynbeat.store import due, pending_work
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import parse
 from tests.support.applications import MINUTELY, START, application, execute
@@ -47,7 +47,7 @@ def next_version(monkeypatch):
         forget()
 
     def forget():
-        for cached in (parse._parse, parse._parse_whole, due._due, agenda._look):
+        for cached in (parse._parse, parse._parse_whole, due._due, pending_work._look):
             cached.cache_clear()
 
     yield learn

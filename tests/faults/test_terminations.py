@@ -3,8 +3,8 @@
 import pytest
 
 from celery_dynbeat import Every
+from celery_dynbeat.beat.termination import NOT_ENDED
 from celery_dynbeat.db.models import Run, Status
-from celery_dynbeat.termination import NOT_ENDED
 from tests.support.waiting import wait_until
 
 

@@ -148,7 +148,7 @@ def test_a_run_that_is_cancelled_as_its_worker_loses_the_broker_starts_anew(
 
 
 def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, ledger, gate):
-    fault_site.constants["celery_dynbeat.pool_check.DOUBT_SECONDS"] = 1
+    fault_site.constants["celery_dynbeat.worker.pool_check.DOUBT_SECONDS"] = 1
     fault_site.beat()
     fault_site.worker(pool="threads").wait_for_log("ready.")
     start = start_victim(fault_site, ledger, gate, "attempts.leave_first", on_lost="rerun")
@@ -189,7 +189,7 @@ def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_
 ):
     proxy = proxied(broker_server)
     direct = fault_site.config["broker_url"]
-    fault_site.constants["celery_dynbeat.pool_check.DOUBT_SECONDS"] = 1
+    fault_site.constants["celery_dynbeat.worker.pool_check.DOUBT_SECONDS"] = 1
     fault_site.beat()
     fault_site.config["broker_url"] = proxy.through(direct)
     # The events of a heartbeat would wait for the broker, and keep the rest of it from the test.

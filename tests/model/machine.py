@@ -12,8 +12,8 @@ are misfortunes and users, and each of them is paid for out of a budget.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from celery_dynbeat.guard import Verdict
-from celery_dynbeat.states import Status
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.worker.start_decision import Verdict
 from tests.model.steps import WORKERS, Message, Plan, Row, Steps
 
 

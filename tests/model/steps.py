@@ -17,16 +17,17 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat, Every
-from celery_dynbeat.claim import claim
+from celery_dynbeat.beat.claim import claim
+from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
+from celery_dynbeat.beat.sweep import take_overdue
+from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
-from celery_dynbeat.guard import Decision, Delivery, judge
-from celery_dynbeat.lost import recall, take_dropped, take_lost
-from celery_dynbeat.recorder import Outcome, write
-from celery_dynbeat.states import UNFINISHED, Status
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.losses import running_at
-from celery_dynbeat.sweep import take_overdue
+from celery_dynbeat.store.stuck_runs import running_at
 from celery_dynbeat.testing import FrozenClock
+from celery_dynbeat.worker.dropped_attempts import end_dropped
+from celery_dynbeat.worker.outcome_recorder import Outcome, write
+from celery_dynbeat.worker.start_decision import Decision, Delivery, judge
 from tests.support.applications import START
 
 MINUTE = timedelta(minutes=1)
@@ -133,13 +134,13 @@ class Steps:
         """Look whether the row's worker is gone; ``nodes`` says of whom something was heard."""
         with self._loaded(plan, row, nodes) as session:
             settings = self._context.settings
-            take_lost(session, now=NOW, silence=settings.node_timeout, settings=settings)
+            rescue_runs(session, now=NOW, silence=settings.node_timeout, settings=settings)
             return self._read(session)
 
-    def recall(self, plan: Plan, row: Row) -> Row:
+    def resend_retries(self, plan: Plan, row: Row) -> Row:
         """Look whether the row's retry was forgotten."""
         with self._loaded(plan, row) as session:
-            recall(session, now=NOW, settings=self._context.settings)
+            resend_retries(session, now=NOW, settings=self._context.settings)
             return self._read(session)
 
     def confirm(self, plan: Plan, row: Row, attempt: int) -> Row:
@@ -186,7 +187,7 @@ class Steps:
                 found.id: found.attempt for found in running_at(session, worker=worker, limit=1)
             }
             if seen == attempts:
-                take_dropped(session, worker=worker, attempts=seen, now=NOW, settings=settings)
+                end_dropped(session, worker=worker, attempts=seen, now=NOW, settings=settings)
             return self._read(session)
 
     def write(self, plan: Plan, row: Row, worker: str, attempt: int | None, status: Status) -> Row:

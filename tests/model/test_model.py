@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from celery_dynbeat.guard import Verdict
-from celery_dynbeat.states import HELD, UNFINISHED, Status
+from celery_dynbeat.common.run_states import HELD, UNFINISHED, Status
 from celery_dynbeat.testing import FrozenClock
+from celery_dynbeat.worker.start_decision import Verdict
 from tests.model.explorer import explore
 from tests.model.machine import Machine
 from tests.model.steps import WORKERS, Message, Plan, Row, Steps

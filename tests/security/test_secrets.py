@@ -10,8 +10,8 @@ from celery import Celery
 from sqlalchemy import make_url, text
 
 from celery_dynbeat import ConfigurationError, Dynbeat
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.settings import Settings
 from tests.support.applications import MINUTELY, execute
 from tests.support.databases import administration, new_name
 from tests.support.sites import site

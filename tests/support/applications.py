@@ -9,7 +9,7 @@ from celery import Celery
 from sqlalchemy import Engine, text
 
 from celery_dynbeat import Dynbeat, Every
-from celery_dynbeat.clock import Clock
+from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.testing import FrozenClock
 
 #: A Saturday morning, when the clock of each test begins.

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from celery_dynbeat.scheduler import DatabaseScheduler
+from celery_dynbeat.beat.scheduler import DatabaseScheduler
 from tests.support.waiting import wait_until
 
 POINT_VARIABLE = "DYNBEAT_TEST_CRASH_AT"

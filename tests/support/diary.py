@@ -13,7 +13,7 @@ CONFIG_VARIABLE = "DYNBEAT_TEST_CONFIG"
 BARE_VARIABLE = "DYNBEAT_TEST_BARE"
 #: The name of the application, "proj" where it is not set.
 NAME_VARIABLE = "DYNBEAT_TEST_NAME"
-#: Module constants that the processes change, as JSON: {"celery_dynbeat.worker.X": 1}.
+#: Module constants that the processes change, as JSON: {"celery_dynbeat.worker.bootsteps.X": 1}.
 CONSTANTS_VARIABLE = "DYNBEAT_TEST_CONSTANTS"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, event
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.clock import Clock
+from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.db.models import Base
 from tests.support.applications import application
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_dynbeat.planning import COUNT_LIMIT, TICK
+from celery_dynbeat.planning.plan import COUNT_LIMIT, TICK
 from celery_dynbeat.triggers import Trigger
 
 #: The settings' defaults for what a schedule leaves open.

@@ -8,12 +8,12 @@ from datetime import datetime
 from functools import partial
 
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.guard import Delivery, Verdict, judge
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.recorder import Outcome, Recorder
-from celery_dynbeat.states import Status
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.store import nodes
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Message:
     redelivered: bool = False
 
     @classmethod
-    def of(cls, run: Outgoing) -> "Message":
+    def of(cls, run: OutgoingRun) -> "Message":
         """Return the message of a run that beat has published."""
         awaited = run.overlap == "buffer_one"
         return cls(run_id=run.run_id, after=run.attempt, expires_at=run.expires_at, awaited=awaited)
@@ -52,7 +52,7 @@ class Fleet:
         self.starts: Counter[str] = Counter()
         self._attempts: dict[tuple[str, str], int | None] = {}
 
-    def accept(self, runs: Iterable[Outgoing]) -> None:
+    def accept(self, runs: Iterable[OutgoingRun]) -> None:
         """Queue what beat has published."""
         self.queue += map(Message.of, runs)
 

@@ -6,12 +6,13 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat
+from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.guard import Delivery, Verdict, judge
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.recorder import Outcome, Recorder
-from celery_dynbeat.states import Status
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.store import nodes
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
 
 
 class HandWorker:
@@ -39,7 +40,7 @@ class HandWorker:
         if not nodes.refresh(session, life=life):
             nodes.enter(session, life=life, started_at=now)
 
-    def start(self, run: Outgoing, *, redelivered: bool = False) -> bool:
+    def start(self, run: OutgoingRun, *, redelivered: bool = False) -> bool:
         """Ask the guard for the run's message; return whether it may start."""
         message = Delivery(
             run_id=run.run_id,
@@ -61,7 +62,7 @@ class HandWorker:
 
     def finish(
         self,
-        run: Outgoing,
+        run: OutgoingRun,
         status: Status = Status.SUCCEEDED,
         *,
         retry_at: datetime | None = None,
@@ -77,6 +78,6 @@ class HandWorker:
                 at=self._context.clock.now(),
                 retry_at=retry_at,
                 error="ValueError: no" if failed else None,
-                awaited="dynbeat_overlap" in run.headers,
+                awaited="dynbeat_overlap" in run_headers(run),
             )
         )

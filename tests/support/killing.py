@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 from celery import Celery, signals
 
-from celery_dynbeat import dispatch
-from celery_dynbeat.claim import Claimed
-from celery_dynbeat.scheduler import DatabaseScheduler
+from celery_dynbeat.beat import dispatcher
+from celery_dynbeat.beat.claim import Claimed
+from celery_dynbeat.beat.scheduler import DatabaseScheduler
 from tests.support.processes import CeleryProcess
 from tests.support.sites import Site
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ class KillingScheduler(DatabaseScheduler):
         if lazy:
             return
         for name in ("claim", "go_on", "take_overdue"):
-            setattr(dispatch, name, self._noting(getattr(dispatch, name)))
+            setattr(dispatcher, name, self._noting(getattr(dispatcher, name)))
         signals.after_task_publish.connect(self._count, weak=False)
 
     def _noting(self, work: Callable[..., Any]) -> Callable[..., Any]:

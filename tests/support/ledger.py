@@ -20,9 +20,9 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from celery_dynbeat import Every, Once
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.errors import InvalidScheduleError
-from celery_dynbeat.states import Status
 from celery_dynbeat.triggers import Trigger
 from tests.support.sites import OWNER, Site
 from tests.support.waiting import wait_until

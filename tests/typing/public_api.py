@@ -24,10 +24,10 @@ from celery_dynbeat import (
     Trigger,
     trigger_from_text,
 )
+from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher, override
 
 app = Celery("typed")
@@ -102,7 +102,7 @@ with Session() as session:
 
 beat = ManualBeat(dynbeat)
 assert_type(beat, ManualBeat[RecordingPublisher])
-assert_type(beat.publisher.sent, list[Outgoing])
+assert_type(beat.publisher.sent, list[OutgoingRun])
 assert_type(beat.tick(), timedelta)
 assert_type(ManualBeat(dynbeat, Publisher(app)), ManualBeat[Publisher])
 assert_type(ManualBeat(dynbeat, run_tasks=True), ManualBeat[RecordingPublisher])

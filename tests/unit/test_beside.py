@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from celery_dynbeat.beside import AtOnce, Beside
-from celery_dynbeat.events import Event
+from celery_dynbeat.beat.background import AtOnce, Beside
+from celery_dynbeat.common.events import Event
 from tests.support.waiting import wait_until
 
 
@@ -96,7 +96,7 @@ def test_the_end_waits_for_a_call_and_tells_of_its_error(caplog):
 
 
 def test_the_end_does_not_wait_for_ever(caplog, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.beside.CLOSES_WITHIN", 0.05)
+    monkeypatch.setattr("celery_dynbeat.beat.background.CLOSES_WITHIN", 0.05)
     beside, answered = Beside(), threading.Event()
     beside.begin(lambda: answered.wait(10) and None)
     beside.close()

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from celery_dynbeat import ids
-from celery_dynbeat.clock import DatabaseClock
+from celery_dynbeat.common.clock import DatabaseClock
+from celery_dynbeat.common.run_ids import is_run_id, made_at, new_run_id
 from celery_dynbeat.testing import FrozenClock
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -97,16 +97,16 @@ def test_a_frozen_clock_refuses_what_has_no_zone():
 def test_ids_are_uuids_of_version_7_that_sort_by_time():
     instants = [START + timedelta(milliseconds=number) for number in range(50)]
 
-    made = [ids.run_id(instant) for instant in instants]
+    made = [new_run_id(instant) for instant in instants]
 
     assert made == sorted(made)
     assert {UUID(run_id).version for run_id in made} == {7}
     assert UUID(made[0]).int >> 80 == START.timestamp() * 1_000
-    assert all(ids.is_run_id(run_id) for run_id in made)
+    assert all(is_run_id(run_id) for run_id in made)
 
 
 def test_ids_of_one_instant_differ():
-    assert len({ids.run_id(START) for _ in range(1_000)}) == 1_000
+    assert len({new_run_id(START) for _ in range(1_000)}) == 1_000
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_ids_of_one_instant_differ():
     ],
 )
 def test_what_a_message_claims_may_be_no_run_id(text):
-    assert not ids.is_run_id(text)
+    assert not is_run_id(text)
 
 
 def test_a_run_id_says_when_it_was_made():
-    assert ids.made_at(ids.run_id(START)) == START
+    assert made_at(new_run_id(START)) == START

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat import fairness
-from celery_dynbeat.fairness import REMEMBERED, CostlyOwners, Planning
+from celery_dynbeat.beat import fairness
+from celery_dynbeat.beat.fairness import REMEMBERED, CostlyOwners, Planning
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 MILLISECOND = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.client import fields
-from celery_dynbeat.recorder import storable
+from celery_dynbeat.worker.outcome_recorder import storable
 
 
 def columns(**given):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
-from celery_dynbeat.gaps import choose, fire_times, rest_of
-from celery_dynbeat.rules import Rule
+from celery_dynbeat.planning.backfill_planning import choose, fire_times, rest_of
+from celery_dynbeat.planning.schedule_spec import Rule
 
 HOURLY = Cron("0 * * * *", timezone="UTC")
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)

@@ -3,7 +3,7 @@
 import pytest
 from celery.app.task import Context
 
-from celery_dynbeat import headers
+from celery_dynbeat.broker import headers
 
 NAMES = sorted(value for name, value in vars(headers).items() if name.startswith("HEADER_"))
 

@@ -10,7 +10,7 @@ from celery_dynbeat import client, triggers
 
 LOAD = """
 import sys
-import celery_dynbeat.scheduler, celery_dynbeat.worker
+import celery_dynbeat.beat.scheduler, celery_dynbeat.worker.bootsteps
 from celery_dynbeat.db.engine import Database
 Database({url!r}).capabilities
 print("\\n".join(sys.modules))
@@ -50,7 +50,7 @@ def test_every_public_name_is_there_when_it_is_asked_for(package):
 
 
 def test_the_modules_of_a_package_can_be_asked_for():
-    code = "import celery_dynbeat as d; print(d.triggers.rrule.RRule, d.client.owner, d.scheduler)"
+    code = "import celery_dynbeat as d; print(d.triggers.RRule, d.client.owner, d.beat.scheduler)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -62,6 +62,6 @@ def test_the_command_line_of_celery_imports_no_database():
     assert "sqlalchemy" not in modules
 
 
-@pytest.mark.parametrize("spec", ["rrule", "solar", "any_of", "excluding"])
+@pytest.mark.parametrize("spec", ["rrule.trigger", "solar", "composite.any_of", "composite.excluding"])
 def test_beat_imports_only_the_triggers_that_somebody_has(spec):
     assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")

@@ -11,9 +11,9 @@ from celery.worker.strategy import proto1_to_proto2
 from kombu import Exchange, Queue
 from kombu.serialization import register, unregister
 
-from celery_dynbeat.headers import run_id_of
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.broker.headers import run_id_of
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 # A priority or a queue of a task is deprecated, not gone.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*task attribute is deprecated")
@@ -181,7 +181,7 @@ def application(configuration, of_task):
 
 
 def sent_by_us(app, options, *, task="probe", expires_at=None):
-    run = Outgoing(
+    run = OutgoingRun(
         run_id=RUN_ID,
         schedule_id=1,
         owner="user:42",

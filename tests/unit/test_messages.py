@@ -9,8 +9,9 @@ from celery.utils.saferepr import saferepr
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from celery_dynbeat.messages import Outgoing, shown
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.broker.task_message import shown
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 LONGEST = 1024
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -67,7 +68,7 @@ def publisher_of(application):
 
 
 def run(*, args):
-    return Outgoing(
+    return OutgoingRun(
         run_id="01a1ffea-b135-76a3-b9c5-3667a500c655",
         schedule_id=1,
         owner="user:1",

@@ -9,9 +9,9 @@ from celery.app.task import Task
 from celery.signals import after_task_publish
 from kombu.exceptions import OperationalError
 
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.overrides import is_overridden
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.broker.overrides import is_overridden
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 FIRST, SECOND, THIRD = (f"019e0000-0000-7000-8000-00000000000{n}" for n in (1, 2, 3))
@@ -320,7 +320,7 @@ def takes_one(app, **options):
 
 def run(run_id, **fields):
     given = {"task": "probe", "args": [], "kwargs": {}, "options": {}, **fields}
-    return Outgoing(
+    return OutgoingRun(
         run_id=run_id,
         schedule_id=1,
         owner="user:42",

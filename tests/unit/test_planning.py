@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once
-from celery_dynbeat.planning import (
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.planning.plan import (
     COUNT_LIMIT,
     MOST_COUNTED,
     TOO_NEAR,
@@ -20,8 +21,7 @@ from celery_dynbeat.planning import (
     plan,
     run_at,
 )
-from celery_dynbeat.rules import Rule, expires_at, rule_of
-from celery_dynbeat.settings import Settings
+from celery_dynbeat.planning.schedule_spec import Rule, expires_at, rule_of
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 MISSED = "missed: a newer fire time was sent instead"

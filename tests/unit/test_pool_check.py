@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from celery_dynbeat.pool_check import BackendResults, PoolState, Suspects, pool_state
+from celery_dynbeat.worker.pool_check import BackendResults, PoolState, Suspects, pool_state
 from tests.support.applications import application
 from tests.support.waiting import wait_until
 

@@ -6,9 +6,9 @@ import pytest
 from celery import Celery
 
 from celery_dynbeat import DispatchError
-from celery_dynbeat.headers import is_reserved
-from celery_dynbeat.messages import Outgoing
-from celery_dynbeat.publish import Publisher
+from celery_dynbeat.broker.headers import is_reserved, run_headers
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
 def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():
@@ -19,7 +19,7 @@ def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():
 
 
 def outgoing(**options):
-    return Outgoing(
+    return OutgoingRun(
         run_id="019e0000-0000-7000-8000-000000000001",
         schedule_id=1,
         owner="user:42",
@@ -36,7 +36,7 @@ def outgoing(**options):
 def test_headers_that_a_hand_typed_name_no_other_task_and_no_other_run():
     typed = {"task": "admin.drop_tables", "is_eager": True, "dynbeat_run_id": "x", "tenant": "blue"}
 
-    headers = outgoing(headers=typed).headers
+    headers = run_headers(outgoing(headers=typed))
 
     assert headers["tenant"] == "blue"
     assert headers["dynbeat_run_id"] == "019e0000-0000-7000-8000-000000000001"

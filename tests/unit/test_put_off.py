@@ -6,9 +6,9 @@ from celery.app.task import Task
 from celery.exceptions import Ignore
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.admission import Admission
-from celery_dynbeat.headers import HEADER_ATTEMPT, HEADER_RUN_ID
-from celery_dynbeat.outcomes import Outcomes
+from celery_dynbeat.broker.headers import HEADER_ATTEMPT, HEADER_RUN_ID
+from celery_dynbeat.worker.signal_handlers import Outcomes
+from celery_dynbeat.worker.task_guard import Admission
 
 RUN_ID = "019e0000-0000-7000-8000-000000000001"
 

@@ -6,7 +6,7 @@ import pytest
 from celery import Celery
 
 from celery_dynbeat import ConfigurationError
-from celery_dynbeat.settings import Settings
+from celery_dynbeat.common.settings import Settings
 
 
 def read(**values):

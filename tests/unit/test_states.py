@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.states import HELD, TRANSITIONS, UNFINISHED, Status
+from celery_dynbeat.common.run_states import HELD, TRANSITIONS, UNFINISHED, Status
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "run-states.md"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Once, Trigger
 
 START = datetime(2026, 3, 7, tzinfo=UTC)

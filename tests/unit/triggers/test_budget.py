@@ -6,17 +6,17 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.planning import plan
-from celery_dynbeat.rules import Rule, metered
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.planning.plan import plan
+from celery_dynbeat.planning.schedule_spec import Rule, metered
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, parse_trigger
-from celery_dynbeat.triggers import rrule as module
 from celery_dynbeat.triggers.budget import LOOKUP, PLAN, PREPARATION, SEARCH, Budget, SpentError
 from celery_dynbeat.triggers.metered import Metered
-from celery_dynbeat.triggers.rrule_counts import COUNTS, Counted, Counts
-from celery_dynbeat.triggers.rrule_parts import Freq
-from celery_dynbeat.triggers.rrule_parts import Rule as RRulePart
-from celery_dynbeat.triggers.rrule_walls import Walls
+from celery_dynbeat.triggers.rrule import trigger as module
+from celery_dynbeat.triggers.rrule.counts import COUNTS, Counted, Counts
+from celery_dynbeat.triggers.rrule.parts import Freq
+from celery_dynbeat.triggers.rrule.parts import Rule as RRulePart
+from celery_dynbeat.triggers.rrule.walls import Walls
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -9,7 +9,7 @@ from dateutil.relativedelta import relativedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Every
 
 NINE = datetime(2026, 1, 31, 9, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import (
     AnyOf,
     Cron,

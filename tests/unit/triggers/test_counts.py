@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron, Trigger, cron_counts
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.triggers import Cron, Trigger
+from celery_dynbeat.triggers.cron import counts
 from tests.unit.triggers import expressions, oracle
 
 ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory", "posixrules"})
@@ -185,9 +186,9 @@ def test_a_year_is_counted_without_a_search_and_month_by_month(
     monkeypatch, expression, zone, expected
 ):
     trigger, asked = Cron(expression, timezone=zone), []
-    days_in = cron_counts.days_in
+    days_in = counts.days_in
     monkeypatch.setattr(
-        cron_counts, "days_in", lambda *args, **of: asked.append(of) or days_in(*args, **of)
+        counts, "days_in", lambda *args, **of: asked.append(of) or days_in(*args, **of)
     )
     monkeypatch.setattr(Cron, "next_after", None)
 
@@ -230,7 +231,7 @@ def test_naive_instants_are_refused(field):
 def test_the_nearest_changes_of_clocks_lie_more_than_a_stride_apart(zone, year):
     changes = oracle.changes(zoneinfo.ZoneInfo(zone), year)
 
-    assert min(later - earlier for earlier, later in pairwise(changes)) > cron_counts._STRIDE
+    assert min(later - earlier for earlier, later in pairwise(changes)) > counts._STRIDE
 
 
 def test_a_limited_count_costs_no_more_than_its_limit():

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron
 
 FIRST, LAST = 2023, 2030

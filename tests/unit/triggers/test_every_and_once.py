@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import AnyOf, Every, Once
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Once, Solar, Trigger, parse_trigger
-from celery_dynbeat.triggers.excluding import Excluding
+from celery_dynbeat.triggers.composite.excluding import Excluding
 
 SEOUL = "Asia/Seoul"
 CHRISTMAS = date(2026, 12, 25)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import AnyOf, Cron, Every, parse_trigger, trigger_from_json
-from celery_dynbeat.triggers.cron_fields import parse_fields, picked_by
+from celery_dynbeat.triggers.cron.fields import parse_fields, picked_by
 from tests.unit.triggers import expressions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron
 from tests.unit.triggers import expressions, oracle
 

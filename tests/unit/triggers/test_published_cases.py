@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from croniter import croniter
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron
-from celery_dynbeat.triggers.cron_fields import parse_fields
+from celery_dynbeat.triggers.cron.fields import parse_fields
 
 MICROSECOND = timedelta(microseconds=1)
 # croniter begins to count the step again at the end of the week, and has L5 for 5L.

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import RRule
-from celery_dynbeat.triggers import rrule as module
-from celery_dynbeat.triggers.rrule_walls import Walls
+from celery_dynbeat.triggers.rrule import trigger as module
+from celery_dynbeat.triggers.rrule.walls import Walls
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 START = "DTSTART:20260101T090000Z"

@@ -11,7 +11,7 @@ from celery.schedules import solar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_dynbeat.errors import InvalidTriggerError
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Solar, parse_trigger, trigger_from_json
 from celery_dynbeat.triggers import solar as module
 

@@ -1,0 +1,266 @@
+"""Celery's own ``beat_schedule``, as schedules of the application itself (owner "").
+
+When beat starts, the rows become what the configuration says: edits of them are undone, rows of
+removed entries are deleted, and a pause stays. An invalid entry is refused: its name and the fix
+are logged, and the row of its earlier form is paused until the entry is valid again. The other
+entries are not affected.
+"""
+
+import difflib
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery import Celery
+from celery.schedules import BaseSchedule, crontab, maybe_schedule
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.celery_schedules import trigger_of
+from celery_dynbeat.client import Context, checks, edits
+from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.db.encoding import in_ascii
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.runtime import pausing
+from celery_dynbeat.store import schedules
+from celery_dynbeat.store.schedules import CONFIG, REFUSED
+from celery_dynbeat.triggers import Trigger
+
+logger = logging.getLogger(__name__)
+
+_CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
+#: Fields of the API that are keys of an entry too, each with its value where the entry has no key.
+_OWN_KEYS: Mapping[str, Any] = {
+    "start_at": None,
+    "end_at": None,
+    "max_runs": None,
+    "catch_up": None,
+    "catch_up_window": None,
+    "expires_after": None,
+    "jitter": None,
+    "overlap": None,
+    "max_run_time": None,
+    "on_lost": None,
+    "pause_after_failures": None,
+    "description": "",
+    "tags": (),
+}
+_KNOWN_KEYS = _CELERY_KEYS | _OWN_KEYS.keys()
+
+
+def sync(context: Context) -> None:
+    """Make the application's managed schedules those of its configuration, in one transaction."""
+    entries = {name: entry for name, entry in _entries(context.app).items() if entry is not None}
+    converted = {name: _converted(entry, app=context.app) for name, entry in entries.items()}
+    context.write(None, lambda session: _sync(context, session, converted))
+
+
+def _converted(entry: Any, *, app: Celery) -> dict[str, Any] | Exception:
+    """Return what the entry says, or the error that refuses it."""
+    try:
+        return fields_of(entry, app=app)
+    except (DynbeatError, ValueError, TypeError, KeyError) as error:
+        return error
+
+
+def _sync(
+    context: Context,
+    session: Session,
+    converted: Mapping[str, dict[str, Any] | Exception],
+) -> None:
+    now = context.clock.now()
+    gone = set(schedules.managed(session, managed_by=CONFIG)) - converted.keys()
+    for name in sorted(gone):
+        row = schedules.lock(session, owner="", name=name)
+        if row is not None:
+            edits.delete(session, row, now=now)
+    kept = 0
+    for name, given in converted.items():
+        error = given if isinstance(given, Exception) else _keep(context, session, name, given)
+        if error is None:
+            kept += 1
+        else:
+            _refuse(context, session, name, error, now=now)
+    logger.info(
+        "entries of beat_schedule: %s kept, %s removed",
+        kept,
+        len(gone),
+        extra={"event": Event.CONFIG_SYNCED},
+    )
+
+
+def _keep(
+    context: Context, session: Session, name: str, given: Mapping[str, Any]
+) -> DynbeatError | None:
+    """Write the row of an entry. Return the error that refuses it, None when there is none."""
+    try:
+        with context.refusing_unstorable():
+            _upsert_beside_others(context, session, name, given)
+    except DynbeatError as error:
+        return error
+    return None
+
+
+def _refuse(
+    context: Context, session: Session, name: str, error: Exception, *, now: datetime
+) -> None:
+    """Log that an entry is refused, and pause the row of its earlier form if there is one."""
+    # Neither every database nor every log takes lone surrogates and NUL.
+    text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
+    logger.error(
+        "beat_schedule[%r] is refused, the other entries run: %s",
+        name,
+        text,
+        extra={"event": Event.CONFIG_REFUSED},
+    )
+    row = _managed_row(context, session, name)
+    # A pause by the operator keeps its reason, and stays when the entry is valid again.
+    if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
+        return
+    reason = f"{REFUSED}{text}"[: checks.PROSE_LENGTH]
+    plain = in_ascii(reason)[: checks.PROSE_LENGTH]
+    if row.paused_reason in {reason, plain}:
+        return
+    try:
+        with context.refusing_unstorable(), session.begin_nested():
+            pausing.pause(session, row, reason=reason, now=now)
+    except InvalidScheduleError:
+        # The reason quotes what the database cannot store.
+        pausing.pause(session, row, reason=plain, now=now)
+
+
+def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
+    try:
+        with context.refusing_unstorable(), session.begin_nested():
+            row = schedules.lock(session, owner="", name=checks.name("name", name))
+    except InvalidScheduleError:
+        return None
+    return row if row is not None and row.managed_by == CONFIG else None
+
+
+def _is_refused(row: Schedule) -> bool:
+    """Return whether the row is paused because its entry was refused, and for nothing else."""
+    return not row.enabled and (row.paused_reason or "").startswith(REFUSED)
+
+
+def _upsert_beside_others(
+    context: Context,
+    session: Session,
+    name: str,
+    given: Mapping[str, Any],
+) -> None:
+    try:
+        with session.begin_nested():
+            _upsert(context, session, name, given)
+    except ScheduleExistsError:
+        # Another beat that started at the same moment was faster: its row is there by now.
+        with session.begin_nested():
+            _upsert(context, session, name, given)
+
+
+def _upsert(context: Context, session: Session, name: str, given: Mapping[str, Any]) -> None:
+    checks.name("name", name)
+    now = context.clock.now()
+    row = schedules.lock(session, owner="", name=name)
+    if row is None:
+        rest = {key: value for key, value in given.items() if key not in {"task", "trigger"}}
+        task, trigger = given["task"], given["trigger"]
+        new = edits.new_row(
+            context,
+            owner="",
+            name=name,
+            task=task,
+            trigger=trigger,
+            given=rest,
+            now=now,
+        )
+        new.managed_by = CONFIG
+        schedules.add(session, edits.insert_values(new))
+        return
+    if row.managed_by != CONFIG:
+        msg = "a schedule of that name was made through the API; rename one of the two"
+        raise InvalidScheduleError(msg, field="name")
+    edits.change(context, session, row, given, now=now, resume=_is_refused(row))
+
+
+def _entries(app: Celery) -> dict[str, Any]:
+    entries: dict[str, Any] = dict(app.conf.beat_schedule or {})
+    # As Celery's own scheduler does: results that do not expire by themselves are cleaned up.
+    if app.conf.result_expires and not app.backend.supports_autoexpire:
+        entries.setdefault(
+            "celery.backend_cleanup",
+            {
+                "task": "celery.backend_cleanup",
+                "schedule": crontab("0", "4", "*"),
+                "options": {"expires": 12 * 3600},
+            },
+        )
+    return entries
+
+
+def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
+    """Return what an entry says, as the API calls it. Raises InvalidScheduleError."""
+    if not isinstance(entry, Mapping):
+        raise checks.refuse("entry", entry, "must be a dict with 'task' and 'schedule'")
+    unknown = sorted(map(str, entry.keys() - _KNOWN_KEYS))
+    if unknown:
+        raise checks.refuse(unknown[0], entry.get(unknown[0]), _unknown(unknown[0]))
+    for key in ("task", "schedule"):
+        if key not in entry:
+            raise checks.refuse("entry", dict(entry), f"has no {key!r}")
+    options = checks.copied(dict, "options", entry.get("options") or {})
+    own = _own_fields(entry, options)
+    if entry.get("relative"):
+        rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
+        raise checks.refuse("relative", entry["relative"], rule)
+    return {
+        "task": entry["task"],
+        "trigger": _trigger(entry["schedule"], app=app),
+        "args": entry.get("args") or (),
+        "kwargs": entry.get("kwargs") or {},
+        "options": options,
+        **own,
+    }
+
+
+def _unknown(key: str) -> str:
+    if key in {"enabled", "paused_reason"}:
+        return "unknown key; leave the entry out, or pause its schedule: for_owner('').pause(name)"
+    near = difflib.get_close_matches(key[:40], sorted(_KNOWN_KEYS), n=1, cutoff=0.6)
+    cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN_KEYS))}"
+    return f"unknown key; {cure} (options of apply_async, such as queue, go into 'options')"
+
+
+def _own_fields(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that are keys of the entry, or of ``options``, from which they are taken.
+
+    They are found in the options of ``app.add_periodic_task(30, task.s(), overlap="skip")``.
+    """
+    own = {key: entry[key] for key in _OWN_KEYS if key in entry}
+    aside = {key: options.pop(key) for key in _OWN_KEYS if key in options}
+    expires = _expires_after(options.pop("expires", None))
+    twice = sorted(own.keys() & aside.keys())
+    if twice:
+        rule = "is given twice, as a key of the entry and in its options; remove one of them"
+        raise checks.refuse(twice[0], own[twice[0]], rule)
+    fields = {**_OWN_KEYS, **own, **aside}
+    if expires is None:
+        return fields
+    if fields["expires_after"] is not None:
+        rule = "is given twice, also as options['expires']; remove one of them"
+        raise checks.refuse("expires_after", fields["expires_after"], rule)
+    return {**fields, "expires_after": expires}
+
+
+def _trigger(given: Any, *, app: Celery) -> Trigger:
+    # Celery's beat does this too: it makes a crontab one of the application's, in its zone.
+    spoken = maybe_schedule(given, app=app) if isinstance(given, BaseSchedule) else given
+    return trigger_of(spoken, timezone=str(app.timezone))
+
+
+def _expires_after(expires: Any) -> Any:
+    if expires is None or isinstance(expires, (int, float, timedelta)):
+        return expires
+    rule = "an instant would expire all later runs; give seconds or a timedelta"
+    raise checks.refuse("options['expires']", expires, rule)

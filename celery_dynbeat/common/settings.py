@@ -1,0 +1,240 @@
+"""The ``dynbeat_*`` settings of the Celery configuration, checked once, as one value."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from celery_dynbeat.common.errors import ConfigurationError
+
+PREFIX = "dynbeat_"
+_UNSET = object()
+NOTIFIERS = ("auto", "postgresql", "broker", "polling")
+LARGEST_BATCH = 10_000
+#: Added to the present instant it gives one that every database holds.
+LONGEST = timedelta(days=36_525)
+LONGEST_NAME = 255
+CATCH_UPS = ("latest", "all", "none")
+OVERLAPS = ("allow", "skip", "buffer_one", "cancel_previous")
+ON_LOST = ("record", "rerun")
+
+
+class Configuration(Protocol):
+    """What is needed of ``app.conf``."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of ``key``, else ``default``."""
+
+    def keys(self) -> Iterable[str]:
+        """Return every key that is known or was set."""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        msg = "must be a text that is not empty"
+        raise ValueError(msg)
+    return value
+
+
+def application_name(value: object) -> str:
+    """Return the name of an application. Raises ValueError when it cannot be one."""
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= LONGEST_NAME
+        or not value.isprintable()
+        or value != value.strip()
+    ):
+        msg = (
+            f"must be a text of 1 to {LONGEST_NAME} printable characters, without white space at"
+            " its ends"
+        )
+        raise ValueError(msg)
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        msg = "must be True or False"
+        raise ValueError(msg)  # noqa: TRY004 - collected below as one kind of error
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        msg = "must be a dict of keyword arguments for sqlalchemy.create_engine"
+        raise ValueError(msg)  # noqa: TRY004
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        msg = "must be a whole number of at least 1"
+        raise ValueError(msg)
+    return value
+
+
+def _batch(value: object) -> int:
+    # The ids of a batch stand in one condition, and drivers allow some tens of thousands.
+    if _count(value) > LARGEST_BATCH:
+        msg = f"must be at most {LARGEST_BATCH}"
+        raise ValueError(msg)
+    return _count(value)
+
+
+def _duration(value: object) -> timedelta:
+    seconds = _seconds(value)
+    if seconds is None or not seconds >= timedelta.resolution.total_seconds():
+        msg = "must be a positive number of seconds or a positive timedelta"
+        raise ValueError(msg)
+    if seconds > LONGEST.total_seconds():
+        msg = f"must be at most {LONGEST.days} days (100 years): give less, or leave it unset"
+        raise ValueError(msg)
+    return timedelta(seconds=seconds)
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _delay(value: object) -> timedelta:
+    """Check a duration that may be zero."""
+    return timedelta(0) if _seconds(value) == 0 else _duration(value)
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        msg = "must be a list of task names, in which * stands for any characters"
+        raise ValueError(msg)  # noqa: TRY004
+    return tuple(_text(pattern) for pattern in value)
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if value not in choices:
+            msg = "must be one of " + ", ".join(repr(choice) for choice in choices)
+            raise ValueError(msg)
+        return str(value)
+
+    return check
+
+
+def _zone(value: object) -> str:
+    try:
+        ZoneInfo(_text(value))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        msg = "must be a zone of the tz database, such as 'Europe/Berlin'"
+        raise ValueError(msg) from None
+    return str(value)
+
+
+def _setting(default: Any, check: Callable[[object], Any]) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting with its default; the name in the configuration has ``dynbeat_`` before it.
+
+    Those of a schedule's policies serve where the schedule leaves one open. None means: no limit,
+    no expiry, never pause. ``create_tables`` None means: on an embedded database only.
+    ``timezone`` None means: the Celery application's own. ``application`` None means: it has no
+    name.
+    """
+
+    # These two hold passwords, and a traceback that shows its variables shows their repr.
+    database_url: str = field(
+        default="sqlite:///dynbeat.sqlite3", metadata={"check": _text}, repr=False
+    )
+    engine_options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"check": _mapping}, repr=False
+    )
+    create_tables: bool | None = _setting(None, _flag)
+    application: str | None = _setting(None, application_name)
+    timezone: str = _setting("UTC", _zone)
+    notifier: str = _setting("auto", _one_of(*NOTIFIERS))
+    poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
+    batch_size: int = _setting(500, _batch)
+    dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)
+    resend_after: timedelta = _setting(timedelta(hours=1), _duration)
+    node_timeout: timedelta = _setting(timedelta(seconds=60), _duration)
+    catch_up: str = _setting("latest", _one_of(*CATCH_UPS))
+    catch_up_window: timedelta | None = _setting(None, _duration)
+    overlap: str = _setting("allow", _one_of(*OVERLAPS))
+    max_run_time: timedelta = _setting(timedelta(hours=1), _duration)
+    jitter: timedelta = _setting(timedelta(0), _delay)
+    expires_after: timedelta | None = _setting(None, _duration)
+    on_lost: str = _setting("record", _one_of(*ON_LOST))
+    pause_after_failures: int | None = _setting(None, _count)
+    history_retention: timedelta = _setting(timedelta(days=30), _duration)
+    min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
+    max_schedules_per_owner: int | None = _setting(None, _count)
+    allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
+    max_payload_bytes: int = _setting(65_536, _count)
+
+    @classmethod
+    def read(
+        cls, conf: Configuration, *, timezone: str, application: str | None = None
+    ) -> "Settings":
+        """Return the settings in ``conf``; ``timezone`` and ``application`` where none is set.
+
+        Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion, for a key
+        that Celery does not read as it is written, and for a value that breaks the setting's rule.
+        """
+        known = {setting.name: setting.metadata["check"] for setting in fields(cls)}
+        _refuse_unknown(conf.keys(), known)
+        _refuse_unread(conf, known)
+        values: dict[str, Any] = {"timezone": timezone, "application": application}
+        for name, check in known.items():
+            value = conf.get(PREFIX + name)
+            if value is not None:
+                values[name] = _checked(name, value, check)
+        return cls(**values)
+
+
+def _checked(name: str, value: object, check: Callable[[object], Any]) -> Any:
+    try:
+        return check(value)
+    except ValueError as error:
+        # A database URL holds a password, engine options may.
+        shown = "..." if name in {"database_url", "engine_options"} else repr(value)
+        msg = f"{PREFIX}{name} = {shown}: {error}"
+        raise ConfigurationError(msg) from None
+
+
+def _refuse_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
+    names = list(known)
+    for key in keys:
+        # With namespace="CELERY" the same key reads CELERY_DYNBEAT_POLL_INTERVAL.
+        found = re.fullmatch(r"(?:[a-z0-9]+_)??dynbeat_(\w+)", str(key).lower())
+        if found is None or found[1] in names:
+            continue
+        near = difflib.get_close_matches(found[1], names, n=1, cutoff=0.5)
+        cure = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
+        msg = f"unknown setting {key!r}: {cure}"
+        raise ConfigurationError(msg)
+
+
+def _refuse_unread(conf: Configuration, known: Iterable[str]) -> None:
+    """Raise for a key that Celery would ignore without a word, such as a bare DYNBEAT_BATCH_SIZE.
+
+    Celery reads ``dynbeat_batch_size``, and with namespace="CELERY" also CELERY_DYNBEAT_BATCH_SIZE.
+    A key beside the one that is read may be a variable of the user's.
+    """
+    # Only Celery's own view of the configuration knows it; it ends with "_".
+    namespace = str(getattr(conf, "prefix", None) or "")
+    names = {(start + PREFIX + name).lower(): name for name in known for start in ("", namespace)}
+    for key in conf.keys():  # noqa: SIM118 - the protocol promises no more than keys()
+        name = names.get(str(key).lower())
+        if name is None or conf.get(PREFIX + name, _UNSET) is not _UNSET:
+            continue
+        # As Celery's own match_case.
+        read = namespace + PREFIX + name
+        read = read.upper() if namespace.isupper() else read.lower()
+        given = f"namespace={namespace.removesuffix('_')!r}" if namespace else "no namespace"
+        msg = f"setting {key!r} is not read: with {given} Celery reads {read}; rename it"
+        raise ConfigurationError(msg)

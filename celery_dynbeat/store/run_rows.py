@@ -1,0 +1,94 @@
+"""A schedule's row to rows of history, and to what is sent."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.models import Origin
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.plan import Skip
+from celery_dynbeat.planning.schedule_spec import expires_at
+
+
+def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) -> OutgoingRun:
+    """Return a new run of the schedule in ``row``, as it is sent."""
+    return _outgoing(
+        row,
+        settings,
+        run_id=new_run_id(now),
+        schedule_id=row.id,
+        scheduled_for=fire_at,
+        expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
+    )
+
+
+def outgoing_again(row: Any, *, settings: Settings) -> OutgoingRun:
+    """Return a run that was recorded before; ``row`` is that run, with its schedule's columns."""
+    expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
+    return _outgoing(
+        row,
+        settings,
+        run_id=row.id,
+        schedule_id=row.schedule_id,
+        scheduled_for=row.scheduled_for,
+        # A run that lost its worker has started in time.
+        expires_at=None if row.attempt else expiry,
+        attempt=row.attempt,
+        retries=row.retries,
+        waiting_since=None if row.attempt else row.sent_at,
+    )
+
+
+def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
+    return OutgoingRun(
+        owner=row.owner,
+        name=row.name,
+        version=row.version,
+        task=row.task,
+        args=row.args,
+        kwargs=row.kwargs,
+        options=row.options,
+        overlap=row.overlap or settings.overlap,
+        **of_run,
+    )
+
+
+def pending(
+    run: OutgoingRun, *, now: datetime, overdue_at: datetime, origin: Origin = Origin.SCHEDULE
+) -> dict[str, Any]:
+    """Return the record of a run that nobody has sent yet; after ``overdue_at`` the sweep does."""
+    return {
+        **_history(run.schedule_id, run.owner, run.name, run.task),
+        "id": run.run_id,
+        "scheduled_for": run.scheduled_for,
+        "status": Status.PENDING,
+        "origin": origin,
+        "created_at": now,
+        "overdue_at": overdue_at,
+        "finished_at": None,
+        "fire_count": 1,
+        "error": None,
+    }
+
+
+def skipped(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
+    """Return the record of fire times of the schedule in ``row`` that are not sent."""
+    return {
+        **_history(row.id, row.owner, row.name, row.task),
+        "id": new_run_id(now),
+        "scheduled_for": skip.newest,
+        "status": Status.SKIPPED,
+        "origin": Origin.SCHEDULE,
+        "created_at": now,
+        "overdue_at": None,
+        "finished_at": now,
+        "fire_count": skip.count,
+        "error": skip.reason,
+    }
+
+
+def _history(schedule_id: int, owner: str, name: str, task: str) -> Mapping[str, Any]:
+    return {"schedule_id": schedule_id, "owner": owner, "name": name, "task": task}

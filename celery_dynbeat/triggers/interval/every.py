@@ -1,0 +1,244 @@
+"""Every: fire times at equal distances, of elapsed time or of the calendar."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import ClassVar
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, utc
+from celery_dynbeat.triggers.interval.steps import EARLIEST, LATEST, Steps
+from celery_dynbeat.triggers.text import format_calendar, format_duration, format_instant
+from celery_dynbeat.triggers.words import describe_calendar, describe_duration
+from celery_dynbeat.triggers.zones import lookup, wall_at
+
+_LONGEST = timedelta(days=36525)
+#: The units of the calendar, and how many of each make 100 years.
+_MOST = {"days": 36525, "weeks": 5217, "months": 1200, "years": 100}
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Every(Trigger):
+    """Fire at ``anchor``, one interval later, two intervals later ..., without drift.
+
+    ``interval`` is a timedelta or a number of seconds, from a microsecond to 100 years, and means
+    elapsed time: ``timedelta(days=1)`` is 24 hours, not a day of the calendar. Without an anchor
+    fire times count from whatever instant is asked about.
+
+    Instead of it, one of ``days``, ``weeks``, ``months`` and ``years``, a whole number, keeps the
+    time of day that the clock of ``timezone`` (UTC without one) shows at the anchor. The 31st
+    becomes the last day of a shorter month, 29 February the 28th, and both come back. A time that
+    the clock skips falls on the first instant after the gap, one that it repeats on its first
+    occurrence. Such fire times lie in the years 1900 to 9900.
+
+    Raises ``InvalidTriggerError`` with field ``"interval"``, ``"anchor"`` or ``"timezone"``.
+    """
+
+    kind: ClassVar[str] = "every"
+    counts_fast: ClassVar[bool] = True
+
+    interval: timedelta | None
+    anchor: datetime | None
+    days: int | None
+    weeks: int | None
+    months: int | None
+    years: int | None
+    timezone: str | None
+
+    def __init__(
+        self,
+        interval: timedelta | float | None = None,
+        *,
+        anchor: datetime | None = None,
+        days: int | None = None,
+        weeks: int | None = None,
+        months: int | None = None,
+        years: int | None = None,
+        timezone: str | None = None,
+        **unknown: object,
+    ) -> None:
+        if unknown:
+            raise _unknown_unit(*unknown)
+        units = {"days": days, "weeks": weeks, "months": months, "years": years}
+        given = {unit: count for unit, count in units.items() if count is not None}
+        anchor = None if anchor is None else utc(anchor, field="anchor")
+        if given:
+            _check_calendar(given, interval=interval, anchor=anchor, timezone=timezone)
+        else:
+            interval = _checked(interval)
+            _refuse_zone(timezone)
+        values = {"interval": interval, "anchor": anchor, "timezone": timezone, **units}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        parts = (f"{name}={value!r}" for name, value in given if value is not None)
+        return f"Every({', '.join(parts)})"
+
+    @property
+    def spec(self) -> str:
+        """Return an ISO 8601 duration, with an anchor a repeating interval.
+
+        Elapsed time has hours at most (``PT24H``): days and longer units are those of the calendar
+        (``P1D``), as RFC 5545 reads them (3.3.6, nominal and exact durations).
+        """
+        if self.interval is None:
+            duration = format_calendar(*self._calendar())
+        else:
+            duration = format_duration(self.interval)
+        return duration if self.anchor is None else f"R/{format_instant(self.anchor)}/{duration}"
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``, None past the last year."""
+        instant = utc(instant, field="instant")
+        if self.anchor is not None and instant < self.anchor:
+            return self.anchor
+        if self.interval is None:
+            steps = self._steps(instant)
+            return steps.at(steps.index_until(instant) + 1)
+        start = instant if self.anchor is None else self.anchor
+        try:
+            return start + ((instant - start) // self.interval + 1) * self.interval
+        except OverflowError:
+            return None
+
+    def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``, or None when there is none."""
+        after, until = utc(after, field="after"), utc(until, field="until")
+        if self.interval is None:
+            steps = self._steps(after)
+            index = steps.index_until(until)
+            return steps.at(index) if index > steps.index_until(after) else None
+        first = self.next_after(after)
+        if first is None or first > until:
+            return None
+        return first + (until - first) // self.interval * self.interval
+
+    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
+        """Count the fire times in ``(after, until]``, at most up to ``limit``."""
+        after, until = utc(after, field="after"), utc(until, field="until")
+        if self.interval is None:
+            return min(self._steps(after).count(after=after, until=until), max(limit, 0))
+        first = self.next_after(after)
+        if first is None or first > until:
+            return 0
+        return min((until - first) // self.interval + 1, max(limit, 0))
+
+    def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
+        """Return the interval if it is elapsed time; else sample, as months differ in length."""
+        # By name: super() without arguments finds no class in a dataclass with slots.
+        return self.interval or Trigger.shortest_interval(self, after=after, sample=sample)
+
+    def phrase(self) -> str:
+        """Say the interval, the anchor if there is one, and the zone of a calendar."""
+        if self.interval is None:
+            words, name = describe_calendar(*self._calendar()), self.timezone or "UTC"
+            if self.anchor is None:
+                return f"{words}, {name}"
+            return f"{words} from {wall_at(lookup(name), self.anchor)}, {name}"
+        words = describe_duration(self.interval)
+        return (
+            words if self.anchor is None else f"{words} from {self.anchor.replace(tzinfo=None)} UTC"
+        )
+
+    def in_zone(self, name: str) -> Trigger:
+        """Return this trigger by the clock of ``name``, if it is of the calendar without a zone."""
+        if self.interval is not None or self.timezone is not None:
+            return self
+        return replace(self, timezone=name)
+
+    def anchored_at(self, instant: datetime) -> Trigger:
+        """Return this trigger counting from ``instant``, itself if it has an anchor already."""
+        if self.anchor is not None:
+            return self
+        anchor = utc(instant, field="anchor")
+        if self.interval is None:
+            _check_in_calendar(anchor)
+        # Beat asks for each run; what was checked need not be checked again.
+        anchored = object.__new__(Every)
+        for name in _NAMES:
+            object.__setattr__(anchored, name, getattr(self, name))
+        object.__setattr__(anchored, "anchor", anchor)
+        return anchored
+
+    def _calendar(self) -> tuple[str, int]:
+        """Return the unit of the calendar, and how many of it."""
+        return next((unit, getattr(self, unit)) for unit in _MOST if getattr(self, unit))
+
+    def _steps(self, start: datetime) -> Steps:
+        """Return the steps from the anchor, or from ``start`` without one."""
+        anchor = min(max(start, EARLIEST), LATEST) if self.anchor is None else self.anchor
+        days, months = (self.days or 0) + 7 * (self.weeks or 0), self.months or 0
+        return _steps(anchor, self.timezone or "UTC", days, months + 12 * (self.years or 0))
+
+
+_NAMES = tuple(field.name for field in fields(Every) if field.name != "anchor")
+
+
+# A plan asks for the same ones several times.
+@lru_cache(maxsize=1024)
+def _steps(anchor: datetime, timezone: str, days: int, months: int) -> Steps:
+    return Steps(anchor, lookup(timezone), days=days, months=months)
+
+
+def _check_calendar(
+    given: Mapping[str, object], *, interval: object, anchor: datetime | None, timezone: str | None
+) -> None:
+    unit, count = next(iter(given.items()))
+    said = " and ".join([*(["an interval"] if interval is not None else []), *given])
+    if interval is not None or len(given) > 1:
+        rule = "a trigger has one unit; write the longer ones in the shorter, or use a Cron"
+        raise InvalidTriggerError(f"Every is given {said}; {rule}", field="interval")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST[unit]:
+        rule = f"it must be a whole number from 1 to {_MOST[unit]} (100 years)"
+        raise InvalidTriggerError(f"{unit} is {shorten(count)}; {rule}", field="interval")
+    if anchor is not None:
+        _check_in_calendar(anchor)
+    if timezone is not None:
+        lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
+
+
+def _check_in_calendar(anchor: datetime) -> None:
+    if not EARLIEST <= anchor <= LATEST:
+        rule = "a calendar counts in the years 1900 to 9900; choose an anchor in them"
+        raise InvalidTriggerError(f"anchor {anchor}: {rule}", field="anchor")
+
+
+def _refuse_zone(timezone: object) -> None:
+    if timezone is not None:
+        rule = "elapsed time has no zone; leave it out, or count days=, weeks=, months= or years="
+        raise InvalidTriggerError(f"timezone is {shorten(timezone)}; {rule}", field="timezone")
+
+
+def _unknown_unit(unit: str, *_others: str) -> InvalidTriggerError:
+    if unit in {"seconds", "minutes", "hours", "milliseconds", "microseconds"}:
+        cure = f"elapsed time is Every(timedelta({unit}=...)), or Every(300) in seconds"
+    else:
+        cure = "the units of the calendar are days, weeks, months and years"
+    return InvalidTriggerError(f"Every has no {unit!r}: {cure}", field="interval")
+
+
+def _checked(interval: object) -> timedelta:
+    if isinstance(interval, bool) or not isinstance(interval, timedelta | int | float):
+        reason = "it must be a timedelta or a number of seconds"
+    elif isinstance(interval, float) and not math.isfinite(interval):
+        reason = "it must be finite"
+    elif not -_LONGEST <= (duration := _as_timedelta(interval)) <= _LONGEST:
+        reason = "it must not exceed 100 years"
+    elif duration <= timedelta():
+        reason = "it must be positive, a microsecond at least"
+    else:
+        return duration
+    message = f"interval is {shorten(interval)}; {reason}, e.g. timedelta(minutes=5)"
+    raise InvalidTriggerError(message, field="interval")
+
+
+def _as_timedelta(interval: timedelta | float) -> timedelta:
+    if isinstance(interval, timedelta):
+        return interval
+    seconds = max(min(interval, 2 * _LONGEST.total_seconds()), -2 * _LONGEST.total_seconds())
+    return timedelta(seconds=seconds)

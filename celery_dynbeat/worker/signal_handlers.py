@@ -1,0 +1,273 @@
+"""Celery's signals of a worker, as outcomes of runs for the recorder."""
+
+import logging
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery import signals
+from celery.app.task import Task
+from celery.exceptions import TimeLimitExceeded
+from celery.utils.time import maybe_make_aware
+
+from celery_dynbeat.broker.headers import (
+    admitted_attempt,
+    attempt_of,
+    claimed_run_id,
+    is_awaited,
+    run_id_of,
+)
+from celery_dynbeat.client import Context
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.run_ids import is_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.pool_channel import PoolChannel
+
+logger = logging.getLogger(__name__)
+
+
+class Outcomes:
+    """What one worker node says of its runs; its pool processes inherit it when they are forked.
+
+    ``forks`` says whether there will be such processes.
+    """
+
+    def __init__(self, context: Context, hostname: str, *, forks: bool = False) -> None:
+        self._context = context
+        self._hostname = hostname
+        self._recorder = self._new_recorder()
+        self._channel: PoolChannel[Outcome] | None = PoolChannel() if forks else None
+        self._is_pool_process = False
+        self._warned_of_pool = False
+        self._thread: threading.Thread | None = None
+
+    def _new_recorder(self) -> Recorder:
+        context = self._context
+        return Recorder(
+            context.database,
+            settings=context.settings,
+            # Looked up when it is used: what the notifier connects belongs to the process.
+            announce=lambda session: context.notifier.announce(session),  # noqa: PLW0108
+        )
+
+    def connect(self) -> None:
+        """Receive the signals from now on."""
+        for signal, receiver in self._receivers():
+            signal.connect(receiver, weak=False)
+
+    def disconnect(self) -> None:
+        """Receive them no more."""
+        for signal, receiver in self._receivers():
+            signal.disconnect(receiver)
+
+    def _receivers(self) -> list[tuple[Any, Any]]:
+        return [
+            (signals.task_success, self.on_success),
+            (signals.task_failure, self.on_failure),
+            (signals.task_retry, self.on_retry),
+            (signals.task_revoked, self.on_revoked),
+            (signals.task_postrun, self.on_postrun),
+            (signals.task_unknown, self.on_unknown),
+            (signals.worker_process_init, self.on_process_init),
+            (signals.worker_process_shutdown, self.on_process_shutdown),
+        ]
+
+    def start(self) -> None:
+        """Begin to receive, from a thread, what pool processes keep when they end."""
+        if self._channel is not None:
+            self._thread = threading.Thread(
+                target=self._receive, args=(self._channel,), name="dynbeat-handover", daemon=True
+            )
+            self._thread.start()
+
+    def _receive(self, channel: PoolChannel[Outcome]) -> None:
+        while channel.wait():
+            self._collect(channel)
+
+    def _collect(self, channel: PoolChannel[Outcome]) -> None:
+        for outcome in channel.receive():
+            self._recorder.keep(outcome)
+
+    def keeps(self, run_id: str) -> bool:
+        """Return whether the end of a run, which came to pass here, has yet to be written.
+
+        In the main process: also in a pool process that has ended since.
+        """
+        if self._channel is not None and not self._is_pool_process:
+            self._collect(self._channel)
+        return self._recorder.keeps(run_id)
+
+    def disown(self, run_id: str, *, began_at: datetime) -> None:
+        """Say that this process did not begin the run at that instant, though it may stand so."""
+        self._record(run_id, Status.SENT, started=False, at=began_at)
+
+    def cannot_end(self, run_id: str, pool: str) -> None:
+        """Note that a run which was to be terminated continues, because of the kind of pool."""
+        logger.log(
+            logging.INFO if self._warned_of_pool else logging.WARNING,
+            "run %s cannot be terminated by the %r pool: use -P prefork, or another overlap",
+            run_id,
+            pool,
+            extra={"event": Event.TERMINATE_FAILED, "run_id": run_id},
+        )
+        self._warned_of_pool = True
+        error = f"overlap: a newer run was sent, and the {pool!r} pool cannot end this one"
+        self._record(run_id, Status.RUNNING, error=error)
+
+    def close(self) -> None:
+        """Write what is kept, here and by the pool processes, which have ended."""
+        if self._channel is not None:
+            self._channel.stop_waiting()
+            if self._thread is not None:
+                self._thread.join()
+            self._collect(self._channel)
+            self._channel.close()
+            self._channel = None
+        self._recorder.close()
+
+    def _record(self, run_id: str, status: Status, **details: Any) -> None:
+        """Record how the attempt ended that this node ran."""
+        details.setdefault("attempt", None)
+        details.setdefault("at", self._context.present())
+        outcome = Outcome(
+            run_id=run_id,
+            worker=self._hostname,
+            pid=os.getpid(),
+            status=status,
+            **details,
+        )
+        self._recorder.record(outcome)
+
+    def on_success(self, sender: Task, **_: Any) -> None:
+        """Receive task_success, in the process that ran the body."""
+        run_id = run_id_of(sender.request)
+        if run_id is not None:
+            self._record(
+                run_id,
+                Status.SUCCEEDED,
+                attempt=admitted_attempt(sender.request),
+                awaited=is_awaited(sender.request),
+            )
+
+    def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
+        """Receive task_failure: in the process that ran the body, or for one that is gone."""
+        if not is_run_id(task_id) or _is_requeued(sender, exception):
+            return
+        here = run_id_of(sender.request) == task_id
+        self._record(
+            task_id,
+            Status.FAILED,
+            attempt=admitted_attempt(sender.request) if here else None,
+            awaited=here and is_awaited(sender.request),
+            error=f"{type(exception).__name__}: {exception}",
+            traceback=str(einfo) if einfo is not None else None,
+        )
+
+    def on_retry(
+        self, sender: Task, request: Any, reason: Any = None, einfo: Any = None, **_: Any
+    ) -> None:
+        """Receive task_retry: the attempt ended, Celery has sent the next.
+
+        That may be the main process's doing, for a pool process that died. When it cancels what
+        its lost connection to the broker leaves to others, it sends the signal and no message:
+        such an attempt was not numbered, and the broker's redelivery is its end.
+        """
+        del sender
+        run_id, attempt = claimed_run_id(request), admitted_attempt(request)
+        if run_id is not None and attempt is not None:
+            self._record(
+                run_id,
+                Status.RETRYING,
+                attempt=attempt,
+                retry_at=self._context.present() + self._delay(reason),
+                error=str(reason),
+                traceback=str(einfo) if einfo is not None else None,
+            )
+
+    def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
+        """Receive task_revoked: revoked or expired before the start, or terminated later."""
+        del sender
+        # Not run_id_of: to Celery, the request of a message that never ran is "called directly".
+        run_id = claimed_run_id(request)
+        if run_id is None:
+            return
+        if expired:
+            self._record_dropped(request, run_id, Status.EXPIRED, "not started in time")
+            return
+        if details.get("terminated"):
+            self._record(run_id, Status.REVOKED, error="terminated", awaited=is_awaited(request))
+        # Before its start, or between the two: whichever of these finds the run ends it.
+        self._record_dropped(request, run_id, Status.REVOKED, "revoked before it started")
+
+    def _record_dropped(self, request: Any, run_id: str, status: Status, error: str) -> None:
+        self._record(run_id, status, started=False, attempt=attempt_of(request), error=error)
+
+    def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
+        """Receive task_postrun, for the ends that have no signal of their own."""
+        run_id = run_id_of(sender.request)
+        # A run that the guard refused was never begun here, and finish() does not touch it.
+        attempt = admitted_attempt(sender.request)
+        if run_id is None or attempt is None:
+            return
+        if state == "IGNORED":
+            self._record(
+                run_id,
+                Status.SUCCEEDED,
+                attempt=attempt,
+                error="the task raised Ignore",
+                awaited=is_awaited(sender.request),
+            )
+        elif state == "REJECTED" and getattr(retval, "requeue", False):
+            resend_at = self._context.present() + self._context.settings.resend_after
+            self._record(run_id, Status.SENT, attempt=attempt, resend_at=resend_at)
+
+    def _delay(self, reason: Any) -> timedelta:
+        """Return how long Celery's retry means to wait; ``reason`` is its Retry."""
+        when = getattr(reason, "when", None)
+        if isinstance(when, datetime):
+            aware: datetime = maybe_make_aware(when, self._context.app.timezone)
+            return aware - datetime.now(UTC)
+        return timedelta(seconds=when or 0)
+
+    def record_stored(self, run_id: str, *, attempt: int) -> None:
+        """Record that an attempt succeeded whose process died after its result was stored."""
+        self._record(
+            run_id,
+            Status.SUCCEEDED,
+            attempt=attempt,
+            error="its pool process died after the result was stored",
+            # The header that says so died with the process.
+            awaited=True,
+        )
+
+    def on_process_init(self, **_: Any) -> None:
+        """Receive worker_process_init: what the parent keeps is the parent's to write."""
+        self._recorder = self._new_recorder()
+        self._is_pool_process = True
+        if self._channel is not None:
+            self._channel.close_receiver()
+
+    def on_process_shutdown(self, **_: Any) -> None:
+        """Receive worker_process_shutdown: the main process writes what is kept here."""
+        if self._channel is not None:
+            self._recorder.hand_over(self._channel.send)
+        self._recorder.close()
+
+    def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name
+        """Receive task_unknown: the message was dropped because no such task is registered."""
+        if is_run_id(id):
+            after = attempt_of(message)
+            error = f"NotRegistered: {name}"
+            self._record(id, Status.FAILED, started=False, attempt=after, error=error)
+
+
+def _is_requeued(task: Task, exception: Any) -> bool:
+    """Return whether Celery gives the message of a failed attempt back to the broker.
+
+    It does so at a hard time limit, but signals a failure. ``pool_check`` drops the
+    attempt once its process is gone, which the signal precedes.
+    """
+    exceeded = isinstance(exception, TimeLimitExceeded)
+    return exceeded and bool(task.acks_late) and not task.acks_on_timeout
