@@ -62,6 +62,8 @@ def test_the_command_line_of_celery_imports_no_database():
     assert "sqlalchemy" not in modules
 
 
-@pytest.mark.parametrize("spec", ["rrule.trigger", "solar", "composite.any_of", "composite.excluding"])
+@pytest.mark.parametrize(
+    "spec", ["rrule.trigger", "solar", "composite.any_of", "composite.excluding"]
+)
 def test_beat_imports_only_the_triggers_that_somebody_has(spec):
     assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")
