@@ -1,6 +1,6 @@
 """The applications of the contract tests, and the installations of the process tests."""
 
-from tests.brokers.conftest import (  # noqa: F401 - fixtures
+from tests.acceptance.conftest import (  # noqa: F401 - fixtures
     broker_file_url,
     file_site,
     site_folder,

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from celery.exceptions import Retry, TimeLimitExceeded
 
-from celery_dynbeat.broker.headers import HEADER_ATTEMPT
+from celery_dynbeat.broker.headers import HEADER_ATTEMPT, run_headers
 from celery_dynbeat.db.models import Status
 from celery_dynbeat.runtime.dead_attempts import MOST_ATTEMPTS
 from celery_dynbeat.worker.pool_check import PoolCheck, PoolState
@@ -249,7 +249,7 @@ def task(dynbeat):
 
 def request_of(task, run):
     """Return the request of a run as Celery's main process has it: it was never executed."""
-    task.push_request(id=run.run_id, headers=run.headers, retries=0, delivery_info={})
+    task.push_request(id=run.run_id, headers=run_headers(run), retries=0, delivery_info={})
     return task.request_stack.top
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat.common.run_states import HELD, TRANSITIONS, UNFINISHED, Status
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "run-states.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "run-states.md"
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)

@@ -27,7 +27,8 @@ from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.testing import FrozenClock
 from celery_dynbeat.worker.start_decision import Verdict
-from tests.contract.drawn import (
+from tests.contract.stateful.invariants import POINTS, Watched
+from tests.contract.stateful.strategies import (
     CHANGES,
     FIELDS,
     MINUTE,
@@ -36,7 +37,6 @@ from tests.contract.drawn import (
     TRIGGERS,
     too_intricate,
 )
-from tests.contract.histories import POINTS, Watched
 from tests.support.applications import START
 from tests.support.examples import TIMES, prepared
 from tests.support.expected import Expected
