@@ -6,14 +6,9 @@ from celery_dynbeat.common.lazy import lazy_exports
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.interval.every import Every
+from celery_dynbeat.triggers.kinds import KINDS, is_known
 from celery_dynbeat.triggers.once import Once
-from celery_dynbeat.triggers.parse import (
-    KINDS,
-    is_known,
-    parse_trigger,
-    trigger_from_json,
-    trigger_from_text,
-)
+from celery_dynbeat.triggers.parse import parse_trigger, trigger_from_json, trigger_from_text
 
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.composite.any_of import AnyOf

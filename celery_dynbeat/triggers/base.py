@@ -8,6 +8,8 @@ from typing import ClassVar
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.budget import LOOKUP, Budget
+from celery_dynbeat.triggers.kinds import load_class
+from celery_dynbeat.triggers.limits import MAX_SPEC
 from celery_dynbeat.triggers.search_budget import LeafWalk, Walk
 
 _Next = Callable[[datetime], datetime | None]
@@ -26,6 +28,7 @@ class Trigger(ABC):
     __slots__ = ()
 
     kind: ClassVar[str]
+    max_spec_length: ClassVar[int] = MAX_SPEC
     #: Whether counting costs little however many fire times there are.
     counts_fast: ClassVar[bool] = False
     #: Whether one question may take thousands of steps, so that beat counts them.
@@ -40,6 +43,14 @@ class Trigger(ABC):
     @abstractmethod
     def spec(self) -> str:
         """Return the rule as text, without its zone: what ``parse_trigger`` reads back."""
+
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> "Trigger":
+        """Return the trigger of this kind that ``spec`` stands for, the inverse of ``spec``.
+
+        ``timezone`` is ignored by rules without a wall clock. Raises ``InvalidTriggerError``.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def next_after(self, instant: datetime) -> datetime | None:
@@ -120,12 +131,16 @@ class Trigger(ABC):
         without one of this trigger's own zone, without that of UTC. Exclusions of one zone add up,
         those of another are refused. Raises ``InvalidTriggerError``, also when nothing is left.
         """
-        # Imported late: Excluding is itself a Trigger, so its module needs this one first.
-        from celery_dynbeat.triggers.composite.excluding import Excluding  # noqa: PLC0415
+        # By its kind: the class is itself a Trigger, so its module imports this one.
+        trigger: Trigger = load_class("excluding")(self, *what, timezone=timezone)
+        return trigger.checked()
 
-        rule = Excluding(self, *what, timezone=timezone)
-        rule.check_fires()
-        return rule
+    def checked(self) -> "Trigger":
+        """Return this trigger.
+
+        Raises ``InvalidTriggerError`` if it combines others and has no fire time.
+        """
+        return self
 
     def to_json(self) -> dict[str, str | None]:
         """Return what JSON can carry; ``trigger_from_json`` reads it back."""

@@ -7,7 +7,12 @@ from typing import ClassVar, Self
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import SAMPLE, Trigger, utc
-from celery_dynbeat.triggers.text import format_duration, format_instant
+from celery_dynbeat.triggers.text import (
+    format_duration,
+    format_instant,
+    parse_duration,
+    parse_instant,
+)
 from celery_dynbeat.triggers.words import say_duration
 
 _LONGEST = timedelta(days=36525)
@@ -44,6 +49,18 @@ class Once(Trigger):
         object.__setattr__(pending, "_at", None)
         object.__setattr__(pending, "delay", _checked(delay))
         return pending
+
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for an instant, or for a delay such as ``PT40H``."""
+        del timezone
+        if not spec.lstrip().upper().startswith("P"):
+            return cls(parse_instant(spec, field="at"))
+        delay = parse_duration(spec)
+        if isinstance(delay, timedelta):
+            return cls.after(delay)
+        message = f"{shorten(spec)} is of the calendar; a delay is elapsed time, such as PT24H"
+        raise InvalidTriggerError(message, field="at")
 
     def __repr__(self) -> str:
         return f"Once({self._at!r})" if self.delay is None else f"Once.after({self.delay!r})"

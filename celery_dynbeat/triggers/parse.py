@@ -1,35 +1,21 @@
-"""Triggers from text and from JSON.
-
-The kinds that most applications have none of are imported with the first trigger of theirs.
-"""
+"""Triggers from text and from JSON."""
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Mapping
 from functools import lru_cache
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import Trigger, require_text
-from celery_dynbeat.triggers.cron.trigger import DAY_AND, Cron
-from celery_dynbeat.triggers.interval.every import Every
-from celery_dynbeat.triggers.limits import MAX_COMPOSITE, MAX_RRULE, MAX_SPEC
-from celery_dynbeat.triggers.once import Once
-from celery_dynbeat.triggers.text import parse_duration, parse_instant
+from celery_dynbeat.triggers.kinds import KINDS, load_class
+from celery_dynbeat.triggers.limits import MAX_SPEC
 
-#: The kinds that hold other triggers.
-_COMPOSITE = ("any_of", "excluding")
-_MAX_LENGTHS = {**dict.fromkeys(_COMPOSITE, MAX_COMPOSITE), "rrule": MAX_RRULE}
-_REPEATING = re.compile(
-    r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
-)
 _KEYS = ("kind", "spec", "timezone")
 #: How a text begins that is no cron expression.
 _BEGINNINGS = (
-    (Every.kind, re.compile(r"\s*(P|R\d*/)", re.IGNORECASE)),
-    (Once.kind, re.compile(r"\s*\d{4}-\d", re.ASCII)),
+    ("every", re.compile(r"\s*(P|R\d*/)", re.IGNORECASE)),
+    ("once", re.compile(r"\s*\d{4}-\d", re.ASCII)),
     (
         "rrule",
         re.compile(r"\s*(RRULE|DTSTART|RDATE|EXDATE|EXRULE|[A-Z;=,+\d-]*FREQ=)", re.IGNORECASE),
@@ -73,7 +59,7 @@ def trigger_from_text(text: str) -> Trigger:
         return _parse_whole(kind, text, None)
     except InvalidTriggerError as error:
         # A field, or a name such as @daily, shows that a cron expression was meant.
-        if kind != Cron.kind or error.field is not None or text.lstrip().startswith("@"):
+        if kind != "cron" or error.field is not None or text.lstrip().startswith("@"):
             raise
         message = (
             f"{error}; or write a duration ('PT5M'), an instant ('2026-11-21T09:00:00Z') or a"
@@ -83,7 +69,7 @@ def trigger_from_text(text: str) -> Trigger:
 
 
 def _kind_of(beginning: str) -> str:
-    return next((kind for kind, pattern in _BEGINNINGS if pattern.match(beginning)), Cron.kind)
+    return next((kind for kind, pattern in _BEGINNINGS if pattern.match(beginning)), "cron")
 
 
 def _texts(data: object) -> tuple[str, str, str | None]:
@@ -100,7 +86,7 @@ def _texts(data: object) -> tuple[str, str, str | None]:
 
 
 def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, str | None]:
-    kind = require_text(kind, field="kind", example=Cron.kind)
+    kind = require_text(kind, field="kind", example="cron")
     spec = require_text(spec, field="spec", example="0 9 * * mon-fri")
     if timezone is not None:
         timezone = require_text(timezone, field="timezone", example="Asia/Seoul")
@@ -109,124 +95,25 @@ def _required(kind: object, spec: object, timezone: object) -> tuple[str, str, s
 
 @lru_cache(maxsize=8192)
 def _parse_whole(kind: str, spec: str, timezone: str | None) -> Trigger:
-    trigger = _parse(kind, spec, timezone)
-    # Of the whole, not of each part that is read: together they have one effort.
-    if trigger.kind in _COMPOSITE:
-        _check_fires(trigger)
-    return trigger
+    # Parts are not checked one by one: all searches of the check share one budget.
+    return _parse(kind, spec, timezone).checked()
 
 
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Let what keeps a module from being read be an ImportError: it says nothing about a text."""
-    try:
-        yield
-    except OSError as error:
-        raise ImportError(f"a kind of trigger cannot be loaded: {error}") from error
-
-
-def _check_fires(trigger: Trigger) -> None:
-    with _importing():
-        from celery_dynbeat.triggers.composite.members import Composite  # noqa: PLC0415 - as said above
-
-    if isinstance(trigger, Composite):
-        trigger.check_fires()
-
-
-def _read_part(data: Mapping[str, object]) -> Trigger:
+def parse_part(data: Mapping[str, object]) -> Trigger:
+    """Return a part of a combined trigger from its JSON, not checked for having fire times."""
     return _parse(*_texts(data))
 
 
 @lru_cache(maxsize=8192)
 def _parse(kind: str, spec: str, timezone: str | None) -> Trigger:
     name = kind.strip().lower()
-    if name not in _PARSERS:
-        near = difflib.get_close_matches(name[:40], _PARSERS, n=1)
-        cure = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_PARSERS)}"
-        raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {cure}", field="kind")
-    most = _MAX_LENGTHS.get(name, MAX_SPEC)
+    if name not in KINDS:
+        near = difflib.get_close_matches(name[:40], KINDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(KINDS)}"
+        raise InvalidTriggerError(f"unknown kind of trigger {shorten(kind)}: {hint}", field="kind")
+    trigger_class: type[Trigger] = load_class(name)
+    most = trigger_class.max_spec_length
     if len(spec) > most:
         message = f"{shorten(spec)} has {len(spec)} characters; at most {most} are allowed"
         raise InvalidTriggerError(message, field="spec")
-    return _PARSERS[name](spec, timezone)
-
-
-def _parse_cron(spec: str, timezone: str | None) -> Trigger:
-    words = spec.split()
-    day_or = not (words and words[-1].lower() == DAY_AND)
-    expression = " ".join(words if day_or else words[:-1])
-    return Cron(expression, timezone=timezone, day_or=day_or)
-
-
-def _parse_every(spec: str, timezone: str | None) -> Trigger:
-    match = _REPEATING.fullmatch(spec)
-    if match is not None and match["times"].strip():
-        message = f"{shorten(spec)} counts its repetitions; write R/ and set max_runs instead"
-        raise InvalidTriggerError(message, field="interval")
-    anchor = None if match is None else parse_instant(match["anchor"], field="anchor")
-    duration = parse_duration(spec if match is None else match["duration"])
-    if isinstance(duration, timedelta):
-        return Every(duration, anchor=anchor)
-    return Every(anchor=anchor, timezone=timezone, **duration)
-
-
-def _parse_once(spec: str, _timezone: str | None) -> Trigger:
-    if not spec.lstrip().upper().startswith("P"):
-        return Once(parse_instant(spec, field="at"))
-    delay = parse_duration(spec)
-    if isinstance(delay, timedelta):
-        return Once.after(delay)
-    message = f"{shorten(spec)} is of the calendar; a delay is elapsed time, such as PT24H"
-    raise InvalidTriggerError(message, field="at")
-
-
-def _parse_any_of(spec: str, timezone: str | None) -> Trigger:
-    with _importing():
-        from celery_dynbeat.triggers.composite.any_of import parse_any_of  # noqa: PLC0415
-
-    return parse_any_of(spec, timezone, read=_read_part)
-
-
-def _parse_excluding(spec: str, timezone: str | None) -> Trigger:
-    with _importing():
-        from celery_dynbeat.triggers.composite.excluding import parse_excluding  # noqa: PLC0415
-
-    return parse_excluding(spec, timezone, read=_read_part)
-
-
-def _parse_rrule(spec: str, timezone: str | None) -> Trigger:
-    with _importing():
-        from celery_dynbeat.triggers.rrule.trigger import RRule  # noqa: PLC0415
-
-    return RRule(spec, timezone=timezone)
-
-
-def _parse_solar(spec: str, _timezone: str | None) -> Trigger:
-    with _importing():
-        from celery_dynbeat.triggers.solar import Solar  # noqa: PLC0415
-
-    words = spec.split()
-    try:
-        event, latitude, longitude = words[0], *map(float, words[1:])
-    except (IndexError, ValueError) as error:
-        message = f"{shorten(spec)} must look like 'sunrise 37.5665 126.978'"
-        raise InvalidTriggerError(message, field="spec") from error
-    return Solar(event, latitude=latitude, longitude=longitude)
-
-
-_PARSERS: dict[str, Callable[[str, str | None], Trigger]] = {
-    Cron.kind: _parse_cron,
-    Every.kind: _parse_every,
-    Once.kind: _parse_once,
-    "rrule": _parse_rrule,
-    "solar": _parse_solar,
-    "any_of": _parse_any_of,
-    "excluding": _parse_excluding,
-}
-#: What this version can read. A row of another kind belongs to a newer one, or holds a typo.
-KINDS = tuple(_PARSERS)
-
-
-def is_known(kind: str) -> bool:
-    """Return whether this version has a trigger of that kind."""
-    return kind.strip().lower() in _PARSERS
+    return trigger_class.from_spec(spec, timezone)

@@ -90,6 +90,18 @@ class Solar(Trigger):
         object.__setattr__(self, "longitude", _degrees(longitude, field="longitude", limit=180))
         _load_ephem()
 
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for an event, a latitude and a longitude."""
+        del timezone
+        words = spec.split()
+        try:
+            event, latitude, longitude = words[0], *map(float, words[1:])
+        except (IndexError, ValueError) as error:
+            message = f"{shorten(spec)} must look like 'sunrise 37.5665 126.978'"
+            raise InvalidTriggerError(message, field="spec") from error
+        return cls(event, latitude=latitude, longitude=longitude)
+
     @property
     def spec(self) -> str:
         """Return the event, the latitude and the longitude: ``sunrise 37.5665 126.978``."""

@@ -12,7 +12,6 @@ from celery_dynbeat.triggers.base import SAMPLE, Trigger, utc
 from celery_dynbeat.triggers.budget import SEARCH, Budget
 from celery_dynbeat.triggers.composite.members import (
     Composite,
-    ReadPart,
     distinct,
     dump,
     load,
@@ -58,6 +57,11 @@ class AnyOf(Composite):
         object.__setattr__(self, "triggers", different)
         self.check_size()
         self.check_preparation()
+
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for a JSON list; parts that name no zone are in ``timezone``."""
+        return cls(*read_parts(load(spec, example=_EXAMPLE), timezone=timezone))
 
     def __repr__(self) -> str:
         return f"AnyOf({', '.join(map(repr, self.triggers))})"
@@ -109,11 +113,6 @@ class AnyOf(Composite):
             return self
         different = _flat(changed)
         return rebuilt(self, triggers=different) if len(different) > 1 else different[0]
-
-
-def parse_any_of(spec: str, timezone: str | None, *, read: ReadPart) -> Trigger:
-    """Read the text of an ``AnyOf``; parts that name no zone are in ``timezone``."""
-    return AnyOf(*read_parts(load(spec, example=_EXAMPLE), read=read, timezone=timezone))
 
 
 def _check(triggers: Iterable[object]) -> None:

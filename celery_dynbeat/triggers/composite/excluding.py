@@ -13,7 +13,6 @@ from celery_dynbeat.triggers.budget import Budget
 from celery_dynbeat.triggers.composite.any_of import AnyOf
 from celery_dynbeat.triggers.composite.members import (
     Composite,
-    ReadPart,
     distinct,
     dump,
     load,
@@ -83,6 +82,17 @@ class Excluding(Composite):
         self.check_size()
         self.check_preparation()
 
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for a JSON object; parts that name no zone are in ``timezone``."""
+        data = load(spec, example=_EXAMPLE)
+        if not isinstance(data, dict) or "trigger" not in data or data.keys() - set(_KEYS):
+            rule = f"it must be an object with the keys {', '.join(_KEYS)}, such as {_EXAMPLE}"
+            raise InvalidTriggerError(f"{shorten(spec)}: {rule}", field="spec")
+        trigger = read_part(data["trigger"], timezone=timezone)
+        triggers = read_parts(data.get("triggers", []), timezone=timezone)
+        return cls(trigger, *_read_dates(data.get("dates", [])), *triggers, timezone=timezone)
+
     def __repr__(self) -> str:
         what = ", ".join(map(repr, (*self.dates, *self.triggers)))
         return f"{self.trigger!r}.excluding({what}, timezone={self.timezone!r})"
@@ -145,17 +155,6 @@ class Excluding(Composite):
         if len(self.dates) > _MOST_LISTED:
             said = f"{len(self.dates)} dates"
         return said if self.timezone == self.trigger.timezone else f"{said} in {self.timezone}"
-
-
-def parse_excluding(spec: str, timezone: str | None, *, read: ReadPart) -> Trigger:
-    """Read the text of an ``Excluding``; parts that name no zone are in ``timezone``."""
-    data = load(spec, example=_EXAMPLE)
-    if not isinstance(data, dict) or "trigger" not in data or data.keys() - set(_KEYS):
-        rule = f"it must be an object with the keys {', '.join(_KEYS)}, such as {_EXAMPLE}"
-        raise InvalidTriggerError(f"{shorten(spec)}: {rule}", field="spec")
-    trigger = read_part(data["trigger"], read=read, timezone=timezone)
-    triggers = read_parts(data.get("triggers", []), read=read, timezone=timezone)
-    return Excluding(trigger, *_read_dates(data.get("dates", [])), *triggers, timezone=timezone)
 
 
 def _read_dates(texts: object) -> list[date]:

@@ -6,7 +6,7 @@ there as JSON, not as a quoted string, so that people can read and type it.
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import ClassVar, TypeVar
@@ -17,6 +17,7 @@ from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.budget import SEARCH, Budget, SpentError
 from celery_dynbeat.triggers.limits import MAX_COMPOSITE
 from celery_dynbeat.triggers.metered import Metered, check_preparation, too_costly
+from celery_dynbeat.triggers.parse import parse_part
 from celery_dynbeat.triggers.search_budget import Walk
 
 #: How many are nested at most: AnyOf of exclusions from AnyOf.
@@ -27,7 +28,6 @@ _PROBE = datetime(1901, 1, 1, tzinfo=UTC)
 _MAX_NESTING = 3 * MAX_DEPTH + 1
 
 C = TypeVar("C", bound="Composite")
-ReadPart = Callable[[Mapping[str, object]], Trigger]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Composite(Trigger):
 
     __slots__ = ()
 
+    max_spec_length: ClassVar[int] = MAX_COMPOSITE
     metered: ClassVar[bool] = True
 
     @property
@@ -85,14 +86,15 @@ class Composite(Trigger):
         metered = Metered(self, Budget(4 * SEARCH))
         return metered.count_until(after=after, until=until, limit=limit)
 
-    def check_fires(self) -> None:
-        """Raise ``InvalidTriggerError`` if this, or an exclusion in it, has no fire time at all.
+    def checked(self) -> Trigger:
+        """Return this trigger.
 
-        With an ``H`` in it that depends on the key, and with a ``Once.after`` on the instant at
-        which a schedule is stored. Neither is known yet.
+        Raises ``InvalidTriggerError`` if this trigger, or an exclusion in it, has no fire time.
+        Without a check: a trigger with an ``H``, whose fire times depend on the key of the
+        schedule, and one with a ``Once.after``, which has no instant yet.
         """
         if self.hashed_by("") is not self or self.resolved_at(_PROBE) is not self:
-            return
+            return self
         budget = Budget(SEARCH)
         try:
             for part in (self, *self.parts):
@@ -102,6 +104,7 @@ class Composite(Trigger):
                     raise InvalidTriggerError(message, field="excluded")
         except SpentError:
             raise too_costly(self, budget, what="to find its first fire time") from None
+        return self
 
     def anchored_at(self, instant: datetime) -> Trigger:
         """Return this trigger with parts that count from ``instant`` where they need an anchor."""
@@ -185,7 +188,7 @@ def load(spec: str, *, example: str) -> object:
     return value
 
 
-def read_parts(value: object, *, read: ReadPart, timezone: str | None) -> tuple[Trigger, ...]:
+def read_parts(value: object, *, timezone: str | None) -> tuple[Trigger, ...]:
     """Read a list of parts; those that say nothing of a zone are in ``timezone``.
 
     Reading ends with the part that takes too many steps to prepare, those before it included.
@@ -195,21 +198,21 @@ def read_parts(value: object, *, read: ReadPart, timezone: str | None) -> tuple[
         raise InvalidTriggerError(message, field="spec")
     parts, steps = list[Trigger](), 0
     for item in value:
-        part = read_part(item, read=read, timezone=timezone)
+        part = read_part(item, timezone=timezone)
         steps += part.preparation
         check_preparation(part, steps)
         parts.append(part)
     return tuple(parts)
 
 
-def read_part(value: object, *, read: ReadPart, timezone: str | None) -> Trigger:
+def read_part(value: object, *, timezone: str | None) -> Trigger:
     """Read one part."""
     if not isinstance(value, dict):
         message = f"{shorten(value)} must be a trigger, with the keys kind, spec and timezone"
         raise InvalidTriggerError(message, field="spec")
     spec = value.get("spec")
     text = dump(spec) if isinstance(spec, list | dict) else spec
-    return read({"timezone": timezone, **value, "spec": text})
+    return parse_part({"timezone": timezone, **value, "spec": text})
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

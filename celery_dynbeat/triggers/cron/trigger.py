@@ -66,6 +66,14 @@ class Cron(Trigger):
         object.__setattr__(self, "key", None)
         object.__setattr__(self, "_picked", None)
 
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for an expression, which the word ``day_and`` may follow."""
+        words = spec.split()
+        day_or = not (words and words[-1].lower() == DAY_AND)
+        expression = " ".join(words if day_or else words[:-1])
+        return cls(expression, timezone=timezone, day_or=day_or)
+
     def __repr__(self) -> str:
         said = f"expression={self.expression!r}, timezone={self.timezone!r}, day_or={self.day_or!r}"
         return f"Cron({said})" if self.key is None else f"Cron({said}).bound_to({self.key!r})"

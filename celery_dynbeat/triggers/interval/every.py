@@ -1,6 +1,7 @@
 """Every: fire times at equal distances, of elapsed time or of the calendar."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -11,10 +12,19 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, utc
 from celery_dynbeat.triggers.interval.steps import EARLIEST, LATEST, Steps
-from celery_dynbeat.triggers.text import format_calendar, format_duration, format_instant
+from celery_dynbeat.triggers.text import (
+    format_calendar,
+    format_duration,
+    format_instant,
+    parse_duration,
+    parse_instant,
+)
 from celery_dynbeat.triggers.words import describe_calendar, describe_duration
 from celery_dynbeat.triggers.zones import lookup, wall_at
 
+_REPEATING = re.compile(
+    r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
+)
 _LONGEST = timedelta(days=36525)
 #: The units of the calendar, and how many of each make 100 years.
 _MOST = {"days": 36525, "weeks": 5217, "months": 1200, "years": 100}
@@ -73,6 +83,19 @@ class Every(Trigger):
         values = {"interval": interval, "anchor": anchor, "timezone": timezone, **units}
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for a duration or a repeating interval (``R/<instant>/P1M``)."""
+        match = _REPEATING.fullmatch(spec)
+        if match is not None and match["times"].strip():
+            message = f"{shorten(spec)} counts its repetitions; write R/ and set max_runs instead"
+            raise InvalidTriggerError(message, field="interval")
+        anchor = None if match is None else parse_instant(match["anchor"], field="anchor")
+        duration = parse_duration(spec if match is None else match["duration"])
+        if isinstance(duration, timedelta):
+            return cls(duration, anchor=anchor)
+        return cls(anchor=anchor, timezone=timezone, **duration)
 
     def __repr__(self) -> str:
         given = ((field.name, getattr(self, field.name)) for field in fields(self))

@@ -69,6 +69,7 @@ class RRule(Trigger):
     """
 
     kind: ClassVar[str] = "rrule"
+    max_spec_length: ClassVar[int] = MAX_RRULE
     metered: ClassVar[bool] = True
 
     text: str
@@ -82,6 +83,11 @@ class RRule(Trigger):
         _schedule(normal, zone).check()
         object.__setattr__(self, "text", normal)
         object.__setattr__(self, "timezone", zone)
+
+    @classmethod
+    def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
+        """Return the trigger for recurrence text."""
+        return cls(spec, timezone=timezone)
 
     @property
     def spec(self) -> str:

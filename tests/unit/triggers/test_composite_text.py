@@ -98,7 +98,7 @@ def test_a_row_keeps_what_was_meant_when_zones_and_anchors_are_given(trigger):
     except InvalidTriggerError as refusal:
         # In that zone too little is left of it: the trigger itself says the same, word for word.
         with pytest.raises(InvalidTriggerError, match=f"^{re.escape(str(refusal))}$"):
-            placed.check_fires()
+            placed.checked()
         reject()
 
     assert read == placed

@@ -55,7 +55,7 @@ MINUTE = Cron("* * * * *")
         lambda trigger: trigger.latest_until(after=at(1990, 1, 1), until=at(2026, 12, 31)),
         lambda trigger: trigger.count_until(after=at(1990, 1, 1), until=at(2026, 1, 1), limit=1000),
         lambda trigger: trigger.shortest_interval(after=at(2026, 1, 1)),
-        lambda trigger: trigger.check_fires(),
+        lambda trigger: trigger.checked(),
     ],
     ids=["next", "latest", "count", "shortest", "check"],
 )
