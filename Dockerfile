@@ -1,4 +1,4 @@
-# The example application of examples/quickstart, as one image for all of its programs.
+# One image with the application of examples/quickstart, for all services of docker-compose.yml.
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./

@@ -1,4 +1,4 @@
-"""Real Celery programs for the examples: started as on a server, watched by their logs."""
+"""Start real Celery processes for the examples, and wait for lines in their logs."""
 
 import os
 import signal
@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 TAIL_LINES = 25
-STARTS_WITHIN = 20.0
-ENDS_WITHIN = 10.0
+START_TIMEOUT = 20.0
+STOP_TIMEOUT = 10.0
 
 
 class ProgramError(RuntimeError):
-    """A program ended too early or said nothing; the end of its log is in the message."""
+    """A program ended early or did not log the expected text; the message has its last lines."""
 
 
 class Program:
-    """One ``celery -A tasks ...`` command, run in the folder where ``tasks.py`` is."""
+    """One ``celery -A tasks ...`` command, started in the folder of ``tasks.py``."""
 
     def __init__(self, name: str, *arguments: str, folder: Path, logs: Path) -> None:
         self.name = name
@@ -29,43 +29,43 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C is for the example, which then ends its programs in good order.
+                # Keeps Ctrl-C from the program: the example gets it, and stops each program.
                 start_new_session=True,
             )
 
     def wait_for(self, text: str) -> None:
-        """Return when ``text`` stands in the log. Raises ProgramError."""
-        deadline = time.monotonic() + STARTS_WITHIN
+        """Return when the log contains ``text``. Raise ProgramError if it does not in time."""
+        deadline = time.monotonic() + START_TIMEOUT
         while text not in self.log.read_text(errors="replace"):
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise ProgramError(f"{self.name} did not say {text!r}\n{self.tail()}")
+                raise ProgramError(f"{self.name} did not log {text!r}\n{self.tail()}")
             time.sleep(0.05)
 
     def wait(self) -> None:
-        """Return when the program ended well. Raises ProgramError."""
-        if self._process.wait(STARTS_WITHIN):
+        """Return when the program has ended with status 0. Raise ProgramError otherwise."""
+        if self._process.wait(START_TIMEOUT):
             raise ProgramError(f"{self.name} failed\n{self.tail()}")
 
-    def ask_to_stop(self) -> None:
-        """Send SIGTERM to the main process only: a worker's pool must outlive the order."""
+    def terminate(self) -> None:
+        """Send SIGTERM to the main process only, so that a worker can still use its pool."""
         if self._process.poll() is None:
             self._process.terminate()
 
     def stop(self) -> None:
-        """Ask the program to stop and wait for it; kill it when it does not."""
-        self.ask_to_stop()
+        """Terminate the program and wait for it. Kill it after ``STOP_TIMEOUT`` seconds."""
+        self.terminate()
         try:
-            self._process.wait(ENDS_WITHIN)
+            self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def tail(self) -> str:
-        """Return the end of the log."""
+        """Return the last lines of the log."""
         lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         return "\n".join([f"--- the end of {self.log.name} ---", *lines])
 
 
 def exit_on_sigterm() -> None:
-    """Make SIGTERM end this program like Ctrl-C does: with its cleaning up."""
+    """Make SIGTERM raise SystemExit, so that this program cleans up as after Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

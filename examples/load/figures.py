@@ -1,4 +1,4 @@
-"""What the load run looks at, and how it cleans up: a few questions to the tables."""
+"""Read the figures of a load run from the tables, and delete its rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ mine = Run.owner.startswith(OWNER_PREFIX)
 
 @dataclass
 class Figures:
-    """The figures so far; ``read`` brings them up to date, reading new runs only."""
+    """The figures of a load run. ``read`` updates them and reads only lags of new runs."""
 
     dynbeat: Dynbeat
     since: datetime
@@ -27,7 +27,7 @@ class Figures:
     lags: list[float] = field(default_factory=list)
 
     def read(self) -> None:
-        """Count the runs by status and the schedules that are due, and collect new lags."""
+        """Count the runs by status and the due schedules, and collect new lags."""
         self.dynbeat.context.database.read(self._read)
 
     def _read(self, session: Session) -> None:
@@ -36,9 +36,9 @@ class Figures:
         self.statuses = dict(session.execute(counted).tuples().all())
         due = select(func.count()).where(Schedule.next_run_at <= now)
         self.due = session.scalar(due) or 0
-        # What was confirmed in the last second may not be visible yet: leave it for the next look.
+        # Transactions of the last second may not be visible yet. The next call reads their runs.
         until = now - timedelta(seconds=1)
-        # A worker may start a run before beat has noted that it was sent: then that is its time.
+        # A worker may start a run before beat has marked it sent. Then its start counts.
         sent_at = func.coalesce(Run.sent_at, Run.started_at)
         sent = select(Run.sent_at, Run.started_at, Run.scheduled_for).where(
             mine, sent_at > self.since, sent_at <= until
@@ -49,27 +49,27 @@ class Figures:
 
     @property
     def dispatched(self) -> int:
-        """How many runs there are that were not skipped."""
+        """The number of runs that were not skipped."""
         return sum(self.statuses.values()) - self.statuses.get("skipped", 0)
 
     @property
     def succeeded(self) -> int:
-        """How many runs ended well."""
+        """The number of runs that succeeded."""
         return self.statuses.get("succeeded", 0)
 
     @property
     def unfinished(self) -> int:
-        """How many runs have not ended."""
+        """The number of runs that have not ended."""
         return sum(self.statuses.get(status, 0) for status in UNFINISHED)
 
     def lag(self, quantile: float) -> float:
-        """Return a quantile of the lag in milliseconds; 0.0 as long as nothing was sent."""
+        """Return a quantile of the lag in milliseconds, or 0.0 before the first run is sent."""
         ordered = sorted(self.lags)
         return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] * 1000 if ordered else 0
 
 
 def erase(dynbeat: Dynbeat) -> None:
-    """Delete the schedules and the history of every owner of a load run."""
+    """Delete the schedules and the history of all owners of a load run."""
 
     def work(session: Session) -> None:
         session.execute(delete(Run).where(mine))

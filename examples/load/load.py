@@ -1,10 +1,10 @@
-"""Put the schedules of many users under load, and watch: throughput, lag, backlog, statuses.
+"""Run the schedules of many users, and print throughput, lag, backlog and statuses.
 
     python examples/load/load.py                                (SQLite, 500 users, no servers)
     DYNBEAT_DEMO_DATABASE_URL=postgresql+psycopg://... DYNBEAT_DEMO_BROKER_URL=redis://... \
         python examples/load/load.py --users 10000 --seconds 60 --beats 2 --workers 1
 
-Each user has five schedules; everything that it made is deleted at the end.
+Each user has five schedules. All schedules and runs are deleted at the end.
 """
 
 import argparse
@@ -32,14 +32,14 @@ from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
 
 ZONES = ("UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "America/Sao_Paulo")
 PER_USER = 5
-BATCH = 2_500
-#: The workers are given up when none of the runs that are left ended for so many seconds.
-STALLED_AFTER = 30.0
+CREATE_BATCH_SIZE = 2_500
+#: Stop waiting for the workers when no run has ended for this many seconds.
+STALL_TIMEOUT = 30.0
 
 
 def schedules_of(number: int, *, base: datetime, seconds: int) -> Iterator[dict[str, object]]:
-    """Yield the five schedules of one user; none of them fires before ``base``."""
-    # Multiples of primes spread the users over the time as evenly as chance does, but repeatably.
+    """Yield the five schedules of one user. None of them fires before ``base``."""
+    # Multiples of primes distribute the users evenly and reproducibly.
     offset = number * 7919 % (seconds * 1000) / 1000
     zone, minute = ZONES[number % len(ZONES)], number * 31 % 60
     triggers = {
@@ -64,19 +64,19 @@ def schedules_of(number: int, *, base: datetime, seconds: int) -> Iterator[dict[
 
 
 def create(dynbeat: Dynbeat, bar: Progress, options: argparse.Namespace, base: datetime) -> None:
-    """Create the schedules of all users, a few thousand in each call."""
-    every = (
+    """Create the schedules of all users, ``CREATE_BATCH_SIZE`` in each call."""
+    schedules = (
         schedule
         for number in range(options.users)
         for schedule in schedules_of(number, base=base, seconds=options.seconds)
     )
     task = bar.add_task("creating", total=options.users * PER_USER, figures="")
-    while batch := list(islice(every, BATCH)):
+    while batch := list(islice(schedules, CREATE_BATCH_SIZE)):
         bar.advance(task, dynbeat.schedules.create_many(batch))
 
 
 def start(stack: ExitStack, options: argparse.Namespace, logs: Path) -> Sequence[Program]:
-    """Start workers and beats, and return the beats when all are up."""
+    """Start workers and beats, and return the beats when all are ready."""
     common = {"folder": HERE, "logs": logs}
     quick = ("-l", "WARNING", "--without-gossip", "--without-mingle", "-c", str(options.processes))
     workers = [
@@ -95,27 +95,28 @@ def start(stack: ExitStack, options: argparse.Namespace, logs: Path) -> Sequence
 
 
 def stop_together(stack: ExitStack, programs: Sequence[Program]) -> None:
-    """Stop the programs at the end: all are asked before the first is waited for."""
+    """Stop the programs at the end: terminate all of them, then wait for each."""
     for program in programs:
         stack.callback(program.stop)
-    stack.callback(lambda: [program.ask_to_stop() for program in programs])
+    stack.callback(lambda: [program.terminate() for program in programs])
 
 
 def watch(bar: Progress, figures: Figures, *, base: datetime, seconds: int) -> None:
-    """Show the figures once a second until the time is over."""
+    """Show the figures once a second for ``seconds``."""
     task = bar.add_task("running", total=seconds, figures="")
     elapsed = 0.0
     while elapsed < seconds:
         time.sleep(1)
         elapsed = max((datetime.now(UTC) - base).total_seconds(), 0)
         figures.read()
-        bar.update(task, completed=min(elapsed, seconds), figures=in_short(figures, elapsed))
+        line = format_figures(figures, elapsed)
+        bar.update(task, completed=min(elapsed, seconds), figures=line)
         if bar.disable and elapsed and int(elapsed) % 10 == 0:
-            bar.console.print(f"{elapsed:4.0f} s  {in_short(figures, elapsed)}", soft_wrap=True)
+            bar.console.print(f"{elapsed:4.0f} s  {line}", soft_wrap=True)
 
 
-def in_short(figures: Figures, elapsed: float) -> str:
-    """Return one line of figures."""
+def format_figures(figures: Figures, elapsed: float) -> str:
+    """Return the figures as one line."""
     statuses = "  ".join(f"{status} {count}" for status, count in sorted(figures.statuses.items()))
     rate = figures.dispatched / elapsed if elapsed else 0
     return (
@@ -125,19 +126,19 @@ def in_short(figures: Figures, elapsed: float) -> str:
 
 
 def finish(bar: Progress, figures: Figures) -> float:
-    """Wait for the runs that were sent, and return how many seconds that took."""
-    began = moved = time.monotonic()
+    """Wait for the sent runs to end, and return the seconds that this took."""
+    began = progressed = time.monotonic()
     task = bar.add_task("finishing", total=figures.dispatched, figures="")
     figures.read()
-    while figures.unfinished and time.monotonic() - moved < STALLED_AFTER:
+    while figures.unfinished and time.monotonic() - progressed < STALL_TIMEOUT:
         left = figures.unfinished
         bar.update(task, completed=figures.succeeded, total=figures.dispatched)
         time.sleep(0.5)
         figures.read()
         if figures.unfinished < left:
-            moved = time.monotonic()
+            progressed = time.monotonic()
     seconds = time.monotonic() - began
-    # The newest second of lags is read a second late.
+    # ``Figures.read`` leaves out the last second.
     time.sleep(1.1)
     figures.read()
     bar.update(task, completed=figures.succeeded, total=figures.dispatched)
@@ -166,7 +167,7 @@ def summary(
 
 
 def perform(console: Console, stack: ExitStack, options: argparse.Namespace) -> int:
-    """Create, run, finish, report, clean up."""
+    """Create the schedules, run them, wait for the runs, print the summary, clean up."""
     logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynbeat-load-")))
     os.environ.setdefault("DYNBEAT_DEMO_DATABASE_URL", f"sqlite:///{logs}/schedules.sqlite3")
     os.environ.setdefault("DYNBEAT_DEMO_BROKER_URL", f"sqla+sqlite:///{logs}/broker.sqlite3")
@@ -176,7 +177,7 @@ def perform(console: Console, stack: ExitStack, options: argparse.Namespace) -> 
     stack.callback(dynbeat.context.database.dispose)
     erase(dynbeat)
     stack.callback(erase, dynbeat)
-    # Also makes the tables of the SQLite broker, which two programs must not make at once.
+    # This also creates the tables of the SQLite broker. Two processes must not do that at once.
     app.control.purge()
     stack.callback(app.control.purge)
     base = datetime.now(UTC) + timedelta(seconds=options.lead or 10 + options.users / 200)
@@ -189,7 +190,7 @@ def perform(console: Console, stack: ExitStack, options: argparse.Namespace) -> 
         watch(bar, figures, base=base, seconds=options.seconds)
         backlog = figures.due
         for beat in beats:
-            beat.ask_to_stop()
+            beat.terminate()
         for beat in beats:
             beat.stop()
         tail = finish(bar, figures)
@@ -198,7 +199,7 @@ def perform(console: Console, stack: ExitStack, options: argparse.Namespace) -> 
 
 
 def progress(console: Console) -> Progress:
-    """Return the bars, with a line of figures beside them."""
+    """Return the progress bars, each with a line of figures."""
     columns = (TextColumn("{task.description:<9}"), BarColumn(), TimeRemainingColumn())
     return Progress(
         *columns,
@@ -209,20 +210,20 @@ def progress(console: Console) -> Progress:
 
 
 def parse() -> argparse.Namespace:
-    """Return the options; the default is small without a server, and full with one."""
+    """Return the options. The default number of users is larger with a server."""
     on_server = "DYNBEAT_DEMO_DATABASE_URL" in os.environ
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--users", type=int, default=10_000 if on_server else 500)
-    parser.add_argument("--seconds", type=int, default=60, help="how long they fire")
+    parser.add_argument("--seconds", type=int, default=60, help="duration of the run")
     parser.add_argument("--beats", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=2, help="of each worker")
-    parser.add_argument("--lead", type=float, help="seconds to create in before the first fires")
+    parser.add_argument("--processes", type=int, default=2, help="pool processes of each worker")
+    parser.add_argument("--lead", type=float, help="seconds from the start to the first fire time")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Run under load and return the exit status."""
+    """Execute the load run and return the exit status."""
     exit_on_sigterm()
     options, console = parse(), Console(highlight=False)
     try:
@@ -232,7 +233,7 @@ def main() -> int:
         console.print(str(error), style="bold red", markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print("stopped; everything was deleted")
+        console.print("stopped; all schedules and runs are deleted")
         return 130
 
 

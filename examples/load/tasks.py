@@ -1,4 +1,4 @@
-"""The application of the load run: one task that does nothing, so that what is measured is beat."""
+"""The application of the load run. Its task does nothing, so that only beat is measured."""
 
 import os
 
@@ -10,7 +10,7 @@ app = Celery("load")
 app.conf.update(
     broker_url=os.environ.get("DYNBEAT_DEMO_BROKER_URL", "sqla+sqlite:///broker.sqlite3"),
     broker_connection_retry_on_startup=True,
-    # A queue of its own, which can be emptied without harm.
+    # A separate queue, because the load run purges it.
     task_default_queue="dynbeat-load",
     task_ignore_result=True,
     worker_prefetch_multiplier=16,

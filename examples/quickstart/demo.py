@@ -1,9 +1,9 @@
-"""Show a user's schedules at work: a real beat and a real worker, for half a minute at most.
+"""Show schedules of three users with a real beat and a real worker, in at most half a minute.
 
     python examples/quickstart/demo.py
 
-Nothing has to be installed or started before. With DYNBEAT_DEMO_DATABASE_URL and
-DYNBEAT_DEMO_BROKER_URL it plays on servers of yours. Exit status 0: everything came true.
+It needs no server. DYNBEAT_DEMO_DATABASE_URL and DYNBEAT_DEMO_BROKER_URL select other servers.
+The exit status is 0 if all checks of the summary pass.
 """
 
 import os
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 MINA, OMAR, LENA = OWNERS = "demo:mina", "demo:omar", "demo:lena"
 ENDED = {"succeeded", "failed", "revoked", "expired", "lost", "skipped"}
-STORY_LASTS = 14.0
-LAST_RUNS_WITHIN = 5.0
+STEPS_SECONDS = 14.0
+LAST_RUNS_TIMEOUT = 5.0
 
 
 class Demo:
-    """The story: three users make schedules, change their minds, and get what they asked for."""
+    """Three users create, change, cancel and pause schedules."""
 
     def __init__(self, dynbeat: "Dynbeat", screen: Screen) -> None:
         self.screen = screen
@@ -47,12 +47,12 @@ class Demo:
         self._shown: set[str] = set()
 
     def clear(self) -> None:
-        """Delete the three users, and what an earlier demo may have left."""
+        """Delete the schedules of the three users, also those of an earlier demo."""
         for owner in OWNERS:
             self.all.delete_owner(owner)
 
     def create(self) -> None:
-        """Make the schedules that users make; the sixth field of a cron rule is seconds."""
+        """Create the seven schedules. The sixth field of a cron expression is the seconds."""
         digest, remind = "tasks.send_digest", "tasks.remind"
         mina, omar = {"user": MINA}, {"user": OMAR}
         seconds = timedelta(seconds=1)
@@ -68,42 +68,42 @@ class Demo:
         url = "https://feed.example"
         self.lena.create("feed", task="tasks.fetch_feed", args=[url], trigger=Every(4 * seconds))
 
-    def quicken(self) -> str:
-        """Change an interval while beat runs: it counts from the commit on."""
+    def shorten_interval(self) -> str:
+        """Change an interval while beat runs. It is in force when the transaction commits."""
         self.mina.update("pulse", trigger=Every(timedelta(seconds=1)))
         self.changed_at = datetime.now(UTC)
-        return "mina wants her pulse every second instead of every three"
+        return "mina changes her pulse from every three seconds to every second"
 
     def cancel(self) -> str:
-        """Cancel a one-off before its time."""
+        """Delete a one-off before its fire time."""
         self.omar.delete("cool-down")
-        return "omar cancels the cool-down, four seconds before its time"
+        return "omar deletes the cool-down, four seconds before its fire time"
 
     def run_now(self) -> str:
-        """Run out of turn; the schedule's own times stay as they are."""
+        """Create a manual run. The fire times of the schedule do not change."""
         self.omar.run_now("weekdays-at-9")
-        return "omar does not wait for nine o'clock: run_now"
+        return "omar runs weekdays-at-9 now: run_now"
 
     def pause(self) -> str:
-        """Pause: what has not started never starts."""
+        """Pause a schedule. Its unstarted runs are revoked."""
         self.lena.pause("report", reason="on holiday")
         self.paused_at = datetime.now(UTC)
-        return "lena pauses her report: on holiday"
+        return "lena pauses her report"
 
-    def play(self) -> None:
-        """Play the story, showing each run as it ends."""
-        story: list[tuple[float, Callable[[], str]]] = [
-            (5, self.quicken),
+    def run_steps(self) -> None:
+        """Execute the steps at their times, and print each run when it ends."""
+        steps: list[tuple[float, Callable[[], str]]] = [
+            (5, self.shorten_interval),
             (6, self.cancel),
             (7, self.run_now),
             (9, self.pause),
         ]
         began = time.monotonic()
         with self.screen.live():
-            for seconds, step in story:
+            for seconds, step in steps:
                 self._watch_until(began + seconds)
-                self.screen.say(step())
-            self._watch_until(began + STORY_LASTS)
+                self.screen.print_step(step())
+            self._watch_until(began + STEPS_SECONDS)
 
     def _watch_until(self, deadline: float) -> None:
         while time.monotonic() < deadline:
@@ -113,7 +113,7 @@ class Demo:
             time.sleep(0.25)
 
     def show_schedules(self) -> None:
-        """Show each schedule with its next fire times."""
+        """Show each schedule with its next three fire times."""
         shown = [
             (schedule, self.all.for_owner(owner).upcoming(schedule.name, count=3))
             for owner in OWNERS
@@ -122,31 +122,31 @@ class Demo:
         self.screen.show_schedules(shown)
 
     def runs(self) -> Sequence[RunInfo]:
-        """Return the runs of this demo, the oldest first."""
+        """Return the runs of this demo, oldest fire time first."""
         owners = (self.mina, self.omar, self.lena)
-        found = [run for mine in owners for run in mine.runs(since=self.started_at, limit=500)]
-        return sorted(found, key=lambda run: run.scheduled_for)
+        runs = [run for mine in owners for run in mine.runs(since=self.started_at, limit=500)]
+        return sorted(runs, key=lambda run: run.scheduled_for)
 
     def show_runs(self) -> None:
-        """Print the runs that ended since the last look."""
+        """Print the runs that ended since the last call."""
         for run in self.runs():
             if run.status in ENDED and run.id not in self._shown:
                 self._shown.add(run.id)
                 self.screen.show_run(run)
 
     def wait_for_last_runs(self) -> None:
-        """Let the worker finish what the stopped beat has sent."""
-        deadline = time.monotonic() + LAST_RUNS_WITHIN
-        while time.monotonic() < deadline and self.leftovers():
+        """Wait until the worker has finished the runs that beat sent before it stopped."""
+        deadline = time.monotonic() + LAST_RUNS_TIMEOUT
+        while time.monotonic() < deadline and self.unfinished():
             time.sleep(0.25)
         self.show_runs()
 
-    def leftovers(self) -> Sequence[RunInfo]:
+    def unfinished(self) -> Sequence[RunInfo]:
         """Return the runs that have not ended."""
         return [run for run in self.runs() if run.status not in ENDED]
 
     def checks(self) -> dict[str, bool]:
-        """Return each promise, and whether it came true."""
+        """Return each expected result, and whether it holds."""
         by_name: defaultdict[str, list[RunInfo]] = defaultdict(list)
         for run in self.runs():
             by_name[run.name].append(run)
@@ -154,16 +154,16 @@ class Demo:
         late = [run for run in by_name["report"] if run.scheduled_for > self.paused_at]
         ticks = [run.scheduled_for.second % 5 for run in by_name["seoul-clock"]]
         return {
-            "the pulse quickened at once": len(quick) >= STORY_LASTS - 7,
-            "the clock struck every five seconds": ticks in ([0, 0], [0, 0, 0]),
+            "the new interval took effect at once": len(quick) >= STEPS_SECONDS - 7,
+            "seoul-clock ran every five seconds": ticks in ([0, 0], [0, 0, 0]),
             "the one-off ran once": _statuses(by_name["welcome"]) == ["succeeded"],
             "the cancelled one-off never ran": not any(
                 run.started_at for run in by_name["cool-down"]
             ),
-            "the paused report stayed silent": bool(by_name["report"]) and not late,
+            "the paused report did not run": bool(by_name["report"]) and not late,
             "run_now ran at once": _statuses(by_name["weekdays-at-9"]) == ["succeeded"],
             "the error is in the history": "failed" in _statuses(by_name["feed"]),
-            "leftovers 0": not self.leftovers(),
+            "unfinished runs: 0": not self.unfinished(),
         }
 
 
@@ -172,28 +172,28 @@ def _statuses(runs: Sequence[RunInfo]) -> list[str]:
 
 
 def main() -> int:
-    """Play the demo and return the exit status."""
+    """Run the demo and return the exit status."""
     exit_on_sigterm()
     screen = Screen()
     try:
         with ExitStack() as stack:
             return perform(screen, stack)
     except ProgramError as error:
-        screen.fail(str(error))
+        screen.print_error(str(error))
         return 1
     except KeyboardInterrupt:
-        screen.say("stopped; nothing is left behind")
+        screen.print_step("stopped; all demo schedules are deleted")
         return 130
 
 
 def perform(screen: Screen, stack: ExitStack) -> int:
-    """Start the programs, play, stop them, and judge."""
+    """Start beat and worker, execute the steps, stop both, and print the results."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynbeat-demo-")))
     os.environ.setdefault("DYNBEAT_DEMO_DATABASE_URL", f"sqlite:///{folder}/schedules.sqlite3")
     os.environ.setdefault("DYNBEAT_DEMO_BROKER_URL", f"sqla+sqlite:///{folder}/broker.sqlite3")
     from tasks import dynbeat  # noqa: PLC0415 - it reads the environment
 
-    screen.say("making the tables, starting a worker and a beat")
+    screen.print_step("creating the tables, starting a worker and a beat")
     Program("schema", "dynbeat", "schema", "upgrade", folder=HERE, logs=folder).wait()
     stack.callback(dynbeat.context.database.dispose)
     demo = Demo(dynbeat, screen)
@@ -201,24 +201,24 @@ def perform(screen: Screen, stack: ExitStack) -> int:
     stack.callback(demo.clear)
     worker, beat = start(stack, folder)
     demo.create()
-    screen.say("three users made seven schedules")
+    screen.print_step("three users created seven schedules")
     demo.show_schedules()
-    demo.play()
-    screen.say("stopping beat; the worker finishes what was sent")
+    demo.run_steps()
+    screen.print_step("stopping beat; the worker finishes the sent runs")
     beat.stop()
     demo.wait_for_last_runs()
     checks = demo.checks()
     screen.show_summary(demo.runs(), checks)
     if all(checks.values()):
         return 0
-    screen.fail("\n".join(program.tail() for program in (beat, worker)))
+    screen.print_error("\n".join(program.tail() for program in (beat, worker)))
     return 1
 
 
 def start(stack: ExitStack, logs: Path) -> tuple[Program, Program]:
-    """Start a worker and a beat, and return them when both are up."""
+    """Start a worker and a beat, and return both when they are ready."""
     quick = ("--without-gossip", "--without-mingle")
-    # Threads: a pool of processes takes some seconds to end where the broker is polled.
+    # Threads, because a prefork pool takes some seconds to stop with a broker that polls.
     worker = Program(
         "worker",
         "worker",

@@ -1,4 +1,4 @@
-"""What the demo shows: a line for each event, and the schedules below while they run."""
+"""Print the events of the demo, with a live table of the schedules below them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ PLAIN_WIDTH = 130
 
 
 class Screen:
-    """Prints with colours and a live table to a terminal, and plain lines to anything else."""
+    """Print colours and a live table to a terminal, and plain lines to other outputs."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -30,23 +30,23 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
-        """Whether the table of schedules stays below the lines."""
+        """Whether the live table is shown."""
         return self._live.is_started
 
     def live(self) -> AbstractContextManager[Any]:
-        """Keep a table below the lines while the context lasts."""
+        """Return a context that shows the live table below the lines."""
         return self._live if self._console.is_terminal else nullcontext()
 
-    def say(self, text: str) -> None:
-        """Print a step of the story."""
+    def print_step(self, text: str) -> None:
+        """Print a step of the demo."""
         self._console.print(Text(f"* {text}", style="bold cyan"))
 
-    def fail(self, text: str) -> None:
-        """Print what went wrong."""
+    def print_error(self, text: str) -> None:
+        """Print the error ``text``."""
         self._console.print(Text(text, style="bold red"))
 
     def show_run(self, run: RunInfo) -> None:
-        """Print one line of history."""
+        """Print one run of the history."""
         self._console.print(
             Text.assemble(
                 f"  {run.scheduled_for:%H:%M:%S}  {run.owner + '/' + run.name:<24}",
@@ -59,25 +59,25 @@ class Screen:
         )
 
     def show_schedules(self, upcoming: Sequence[tuple[ScheduleInfo, Sequence[datetime]]]) -> None:
-        """Show when each schedule fires next: below the lines, or printed once."""
-        table = Table("owner", "schedule", "rule", "next fire times, in its own zone")
+        """Show the next fire times of each schedule: in the live table, or printed once."""
+        table = Table("owner", "schedule", "trigger", "next fire times, in its own zone")
         for schedule, instants in upcoming:
-            rule = schedule.trigger.describe() if schedule.trigger else "?"
-            table.add_row(schedule.owner, schedule.name, rule, _when(schedule, instants))
+            trigger = schedule.trigger.describe() if schedule.trigger else "?"
+            table.add_row(schedule.owner, schedule.name, trigger, _when(schedule, instants))
         if self.is_live:
             self._live.update(table, refresh=True)
         else:
             self._console.print(table)
 
     def show_summary(self, runs: Sequence[RunInfo], checks: Mapping[str, bool]) -> None:
-        """Print the runs by status, the median lag, and what was promised and came true."""
+        """Print the number of runs by status, the median lag, and the checks."""
         table = Table("what", "result", title="Summary")
         for status, count in sorted(Counter(run.status for run in runs).items()):
             table.add_row(f"runs {status}", Text(str(count), style=COLOURS.get(status, "")))
         table.add_row("median lag (sent - scheduled for)", _milliseconds(_median_lag(runs)))
-        for promise, kept in checks.items():
-            result = Text("yes", style="green") if kept else Text("NO", style="bold red")
-            table.add_row(promise, result)
+        for check, holds in checks.items():
+            result = Text("yes", style="green") if holds else Text("NO", style="bold red")
+            table.add_row(check, result)
         self._console.print(table)
 
 

@@ -1,8 +1,8 @@
-"""A Celery application whose schedules live in a database. This file is all that it takes.
+"""A Celery application with its schedules in a database. This file is the whole application.
 
-    celery -A tasks dynbeat schema upgrade     (SQLite makes its tables by itself)
+    celery -A tasks dynbeat schema upgrade     (on SQLite, at the first use)
     celery -A tasks worker
-    celery -A tasks beat                       (as many as you like)
+    celery -A tasks beat                       (any number)
 
 The defaults need no server. For PostgreSQL and Redis set
 DYNBEAT_DEMO_DATABASE_URL=postgresql+psycopg://... and DYNBEAT_DEMO_BROKER_URL=redis://...
@@ -20,7 +20,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     beat_scheduler="celery_dynbeat:DatabaseScheduler",
     dynbeat_database_url=os.environ.get("DYNBEAT_DEMO_DATABASE_URL", "sqlite:///schedules.sqlite3"),
-    # SQLite and its broker cannot wake beat when a schedule changes: it looks twice a second.
+    # SQLite and its broker cannot notify beat of a change, so beat polls twice a second.
     dynbeat_poll_interval=0.5,
 )
 dynbeat = Dynbeat(app)
@@ -34,11 +34,11 @@ def send_digest(user: str) -> str:
 
 @app.task
 def remind(user: str, text: str) -> str:
-    """Pretend to remind somebody of something."""
+    """Pretend to send a reminder to ``user``."""
     return f"{user}: {text}"
 
 
 @app.task
 def fetch_feed(url: str) -> None:
-    """Fail, as things on the network do."""
+    """Fail like an unreachable host."""
     raise ConnectionError(f"{url} does not answer")

@@ -30,7 +30,7 @@ def test_the_demo_keeps_its_promises_and_says_so():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Summary" in ended.stdout
     assert "the cancelled one-off never ran" in ended.stdout
-    assert "leftovers 0" in ended.stdout
+    assert "unfinished runs: 0" in ended.stdout
 
 
 @pytest.mark.slow
