@@ -4,14 +4,18 @@ from collections.abc import Sequence
 
 from benchmarks.figures import Figure, shown
 
-HEAD = """# What was measured last
+HEAD = """# Benchmark results
 
-Written by `make bench`; [results.json](results.json) holds the same with the points of the plots.
-A part that is measured alone replaces its own figures and no others. *Compared* is what the bounds
-are about: the ratio to the floor of the same run, or the figure itself where the bound is a time or
-a rate. *Others took* is the share of the processors' time that the host of a virtual machine gave
-to its other guests meanwhile. What the figures mean:
-[cost and scale](../explanation/cost-and-scale.md).
+`make bench` writes this page. [results.json](results.json) holds the same figures and the points of
+the plots. Measuring one part replaces only the figures of that part.
+
+- *Floor*: what the same machine does in the same run with only the unavoidable work.
+- *Compared*: the ratio to the floor. If the bound is a time or a rate, it is the figure itself.
+- *Must* and *aim*: the bounds of *compared*.
+- *Others took*: the share of processor time that the host of the virtual machine gave to its other
+  guests meanwhile.
+
+For the meaning of the figures see [cost and scale](../explanation/cost-and-scale.md).
 """
 COLUMNS = """| what | ours | floor | compared | must | aim | others took | note |
 |---|---|---|---|---|---|---|---|

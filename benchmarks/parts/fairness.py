@@ -55,7 +55,7 @@ def _measure_planning(bench: Bench) -> None:
         ours, floor = percentile(fair, share), percentile(without, share)
         bench.report(
             "fairness",
-            f"lag of the others beside costly rules, {what}",
+            f"lag of the others with costly triggers, {what}",
             ours=ours,
             unit="s",
             floor=floor,

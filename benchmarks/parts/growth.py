@@ -47,7 +47,7 @@ def _grow(bench: Bench) -> None:
     )
     bench.report(
         "growth",
-        f"burst beside {rows:,} old runs",
+        f"burst with {rows:,} old runs",
         ours=ours,
         unit="messages/s",
         floor=floor,
@@ -114,7 +114,7 @@ def _prune(bench: Bench) -> None:
         compared=ours / floor,
         must=at_most(2.0),
         aim=at_most(1.1),
-        note=f"{len(pruned.busy):,} fires meanwhile, {len(pruned.quiet):,} besides",
+        note=f"{len(pruned.busy):,} fires meanwhile, {len(pruned.quiet):,} before and after",
     )
     bench.report(
         "growth",

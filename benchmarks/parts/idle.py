@@ -171,13 +171,13 @@ def _report_queries(bench: Bench, least: Idle, most: Idle, *, seconds: float) ->
         # A span of so many intervals has one end more.
         compared=most.polls.calls / (intervals + 1),
         must=at_most(1),
-        note="the rounds and the heartbeat are counted below",
+        note="maintenance and heartbeat are counted below",
     )
     pages = (most.polls.pages / most.polls.calls, least.polls.pages / least.polls.calls)
     _report(bench, "pages that this query touches", most, least, pages, unit="pages")
     rest = [each for each in most.statements if not each.is_frame and not is_poll(each)]
     a_minute = sum(each.calls for each in rest) / seconds * 60
-    what = "other statements in a minute: rounds, heartbeat, clock, pings"
+    what = "other statements in a minute: maintenance, heartbeat, clock, pings"
     bench.report("idle", what, ours=a_minute, unit="", note=f"{len(rest)} different ones")
 
 
