@@ -131,7 +131,7 @@ def write(dynbeat: Dynbeat, rows: Sequence[Row]) -> None:
     def work(session: Session) -> None:
         for start in range(0, len(rows), _CHUNK):
             session.connection().execute(insert(Schedule), list(rows[start : start + _CHUNK]))
-        context.notifier.announce(session)
+        context.notifier.notify(session)
 
     context.write(None, work)
     engine = context.database.engine
@@ -145,6 +145,6 @@ def make_due(dynbeat: Dynbeat, due_at: datetime) -> None:
 
     def work(session: Session) -> None:
         session.execute(ours.values(next_fire_at=due_at, next_run_at=due_at))
-        dynbeat.context.notifier.announce(session)
+        dynbeat.context.notifier.notify(session)
 
     dynbeat.context.write(None, work)

@@ -29,9 +29,9 @@ from celery_dynbeat.db.models import Backfill, Origin, Schedule
 from celery_dynbeat.planning.backfill_planning import Rest, choose, fire_times, rest_of
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import TICK, Skip
-from celery_dynbeat.planning.schedule_spec import Rule, rule_of
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row
 from celery_dynbeat.store import backfills, due, run_rows, runs
-from celery_dynbeat.store.rows import said
+from celery_dynbeat.store.rows import format_error
 from celery_dynbeat.triggers import is_known
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def _go_on(
     settings: Settings,
 ) -> list[OutgoingRun]:
     task_allowlist.check(settings, owner=schedule.owner, task=schedule.task)
-    rule = rule_of(schedule, settings)
+    rule = spec_from_row(schedule, settings)
     room = _room(session, backfill, rule, now)
     if room <= 0:
         # Not PAUSE: hundreds that wait for their runs would keep beat at nothing else.
@@ -105,7 +105,7 @@ def _go_on(
     return outgoing
 
 
-def _room(session: Session, backfill: Backfill, rule: Rule, now: datetime) -> int:
+def _room(session: Session, backfill: Backfill, rule: ScheduleSpec, now: datetime) -> int:
     """Return how many runs may be made now."""
     alone = rule.overlap != "allow"
     most = 1 if alone else backfill.batch_size
@@ -119,7 +119,7 @@ def _room(session: Session, backfill: Backfill, rule: Rule, now: datetime) -> in
     return most - unfinished
 
 
-def _window(backfill: Backfill, schedule: Schedule, rule: Rule) -> list[datetime]:
+def _window(backfill: Backfill, schedule: Schedule, rule: ScheduleSpec) -> list[datetime]:
     """Return the fire times to look at now; never more in all than were counted at the start."""
     if backfill.next_fire_at is None:
         return []
@@ -132,7 +132,7 @@ def _window(backfill: Backfill, schedule: Schedule, rule: Rule) -> list[datetime
 
 
 def _rests(
-    session: Session, schedule: Schedule, rule: Rule, wanted: Sequence[datetime]
+    session: Session, schedule: Schedule, rule: ScheduleSpec, wanted: Sequence[datetime]
 ) -> dict[str, Rest]:
     """Return what is left, by id, of the skipped rows that stand for ``wanted``.
 
@@ -182,7 +182,7 @@ def _keep(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> No
 
 
 def _advance(
-    backfill: Backfill, rule: Rule, reached: datetime, *, now: datetime, made: bool
+    backfill: Backfill, rule: ScheduleSpec, reached: datetime, *, now: datetime, made: bool
 ) -> None:
     following = fire_times(rule, start=reached + TICK, end=backfill.end_at, limit=1)
     if not following or backfill.made + backfill.present >= backfill.total:
@@ -193,7 +193,7 @@ def _advance(
     backfill.next_run_at = now + PAUSE if made else now
 
 
-def _wait_or_end(backfill: Backfill, schedule: Schedule, rule: Rule, now: datetime) -> None:
+def _wait_or_end(backfill: Backfill, schedule: Schedule, rule: ScheduleSpec, now: datetime) -> None:
     start = backfill.next_fire_at
     if start is None or not fire_times(rule, start=start, end=backfill.end_at, limit=1):
         _end(backfill, now)
@@ -214,10 +214,10 @@ def _set_aside(schedule: Schedule, error: Exception) -> None:
         schedule.owner,
         error,
         exc_info=error,
-        extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": schedule.id},
+        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": schedule.id},
     )
     schedule.next_run_at = None
-    schedule.error = said(error)
+    schedule.error = format_error(error)
 
 
 def _pass_over(
@@ -229,7 +229,7 @@ def _pass_over(
             "schedule %s is set aside: %s",
             found.schedule.id,
             found.schedule,
-            extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": found.schedule.id},
+            extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": found.schedule.id},
         )
         due.set_damaged_aside(session, [found.schedule])
     if found.backfill is None:
@@ -240,6 +240,6 @@ def _pass_over(
         "backfill %s is cancelled: %s",
         found.backfill_id,
         found.backfill,
-        extra={"event": Event.SCHEDULE_SET_ASIDE, "backfill_id": found.backfill_id},
+        extra={"event": Event.SCHEDULE_QUARANTINED, "backfill_id": found.backfill_id},
     )
     backfills.give_up(session, backfill_id=found.backfill_id, now=now)

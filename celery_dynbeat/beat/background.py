@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 Call = Callable[[], None]
 #: At the end, what does not answer within so many seconds is left to itself.
-CLOSES_WITHIN = 5.0
+CLOSE_TIMEOUT = 5.0
 
 
 class Calls(Protocol):
@@ -117,7 +117,7 @@ class Beside:
         if begun is None:
             return
         try:
-            begun.wait(CLOSES_WITHIN)
+            begun.wait(CLOSE_TIMEOUT)
         # The end goes on; what was not confirmed is sent once more, and starts once.
         except Exception as error:  # noqa: BLE001
             logger.warning(

@@ -32,9 +32,15 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import Plan, first_fire, passed, plan, run_at
-from celery_dynbeat.planning.schedule_spec import Rule, RuleColumns, max_run_time, metered, rule_of
+from celery_dynbeat.planning.schedule_spec import (
+    ScheduleSpec,
+    SpecColumns,
+    max_run_time,
+    metered,
+    spec_from_row,
+)
 from celery_dynbeat.store import due, overlaps, run_rows, runs
-from celery_dynbeat.store.rows import Damage, Found, Row, said
+from celery_dynbeat.store.rows import LockedRows, Row, UnreadableRow, format_error
 from celery_dynbeat.triggers import KINDS
 
 logger = logging.getLogger(__name__)
@@ -107,7 +113,7 @@ def _decided(
     limit = settings.batch_size
     rows, damaged = _lock_due(session, now=now, limit=limit, second=heavy | costly, since=since)
     claimed.rows += _set_damaged_aside(session, damaged)
-    busy = _Busy(session, rows, now=now, settings=settings)
+    busy = _OverlapState(session, rows, now=now, settings=settings)
     planning = Planning(batch_size=settings.batch_size, costly=costly)
     taken: list[Row] = []
     for row in rows:
@@ -135,7 +141,7 @@ def _decided(
     claimed.costly = planning.costly_owners()
     if max(len(rows) + len(damaged), len(claimed.outgoing)) >= settings.batch_size:
         claimed.full = True
-        claimed.heavy = _heavy(taken, claimed.outgoing, settings.batch_size)
+        claimed.heavy = _deprioritised_owners(taken, claimed.outgoing, settings.batch_size)
     return claimed
 
 
@@ -148,7 +154,9 @@ def _is_held(claimed: Claimed, row: Row, hold: Hold, *, now: datetime, settings:
     return until is not None
 
 
-def _heavy(rows: Sequence[Row], outgoing: Sequence[OutgoingRun], batch_size: int) -> frozenset[str]:
+def _deprioritised_owners(
+    rows: Sequence[Row], outgoing: Sequence[OutgoingRun], batch_size: int
+) -> frozenset[str]:
     """Return the owners who had more than their share of a full batch, in rows or in runs."""
     shares = Counter(row.owner for row in rows) | Counter(run.owner for run in outgoing)
     return frozenset(owner for owner in shares if shares[owner] > batch_size / fairness.HEAVY_SHARE)
@@ -166,7 +174,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
         try:
             _check_payload(row)
             task_allowlist.check(settings, owner=row.owner, task=row.task)
-            stated = rule_of(cast("RuleColumns", row), settings)
+            stated = spec_from_row(cast("SpecColumns", row), settings)
             rule = metered(stated)
             _tell_passed(claimed, row, rule, now)
             fire_at = first_fire(rule, now=now, last_run_at=row.last_run_at)
@@ -197,7 +205,7 @@ def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -
                 row.owner,
                 row.trigger_kind,
                 ", ".join(KINDS),
-                extra={"event": Event.SCHEDULE_PASSED_OVER, "schedule_id": row.id},
+                extra={"event": Event.TRIGGER_UNSUPPORTED, "schedule_id": row.id},
             )
     return frozenset(row.id for row in rows)
 
@@ -209,17 +217,17 @@ def _lock_due(
     limit: int,
     second: frozenset[str],
     since: datetime | None,
-) -> Found:
+) -> LockedRows:
     lock = partial(due.lock_due, session, now=now, since=since)
     if not second:
         return lock(limit=limit)
     others = lock(limit=limit - limit // 2, without=second)
     left = limit - len(others.rows) - len(others.damaged)
     theirs = lock(limit=left, only=second)
-    return Found([*others.rows, *theirs.rows], [*others.damaged, *theirs.damaged])
+    return LockedRows([*others.rows, *theirs.rows], [*others.damaged, *theirs.damaged])
 
 
-class _Busy:
+class _OverlapState:
     """The runs of each schedule that overlap with its next, where its policy asks for it."""
 
     def __init__(
@@ -258,12 +266,12 @@ def _decide(
     now: datetime,
     settings: Settings,
     limit: int,
-    busy: "_Busy",
+    busy: "_OverlapState",
 ) -> None:
     _check_payload(row)
     task_allowlist.check(settings, owner=row.owner, task=row.task)
     # A Row has each selected column as an attribute, which its type cannot say.
-    rule = metered(rule_of(cast("RuleColumns", row), settings))
+    rule = metered(spec_from_row(cast("SpecColumns", row), settings))
     planned = plan(
         rule,
         fire_at=row.next_fire_at,
@@ -285,7 +293,7 @@ def _decide(
         claimed.replaced.append(row.id)
 
 
-def _tell_passed(claimed: Claimed, row: Row, rule: Rule, now: datetime) -> None:
+def _tell_passed(claimed: Claimed, row: Row, rule: ScheduleSpec, now: datetime) -> None:
     """Record what passed while a row was out of the index, before a hand put it back."""
     if row.next_fire_at is None:
         return
@@ -341,7 +349,7 @@ def _check_payload(row: Row) -> None:
             raise TypeError(msg)
 
 
-def _moved(row: Row, rule: Rule, planned: Plan, now: datetime) -> dict[str, Any]:
+def _moved(row: Row, rule: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
     fire_at = planned.next_fire_at
     change = {
         "id": row.id,
@@ -360,12 +368,12 @@ def _set_aside(claimed: Claimed, row: Row, error: Exception) -> None:
         row.owner,
         error,
         exc_info=error,
-        extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": row.id},
+        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
     )
-    claimed.changes.append({"id": row.id, "next_run_at": None, "error": said(error)})
+    claimed.changes.append({"id": row.id, "next_run_at": None, "error": format_error(error)})
 
 
-def _set_damaged_aside(session: Session, damaged: Sequence[Damage]) -> int:
+def _set_damaged_aside(session: Session, damaged: Sequence[UnreadableRow]) -> int:
     """Set schedules aside that nobody can read; return how many."""
     for damage in damaged:
         # Not exc_info: it may quote what cannot be read.
@@ -373,7 +381,7 @@ def _set_damaged_aside(session: Session, damaged: Sequence[Damage]) -> int:
             "schedule %s is set aside: %s",
             damage.id,
             damage,
-            extra={"event": Event.SCHEDULE_SET_ASIDE, "schedule_id": damage.id},
+            extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": damage.id},
         )
     due.set_damaged_aside(session, damaged)
     return len(damaged)

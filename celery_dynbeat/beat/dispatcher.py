@@ -35,12 +35,12 @@ from celery_dynbeat.beat.backfill import go_on
 from celery_dynbeat.beat.background import AtOnce, Calls
 from celery_dynbeat.beat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.beat.declined_runs import decide
-from celery_dynbeat.beat.due_poller import Lookout, is_due
+from celery_dynbeat.beat.due_poller import DuePoller, is_due
 from celery_dynbeat.beat.fairness import REMEMBERED, CostlyOwners
-from celery_dynbeat.beat.maintenance import Rounds
+from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
-from celery_dynbeat.broker.base import Outlet
+from celery_dynbeat.broker.base import RunPublisher
 from celery_dynbeat.broker.publisher import Published
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
@@ -72,7 +72,7 @@ class Dispatcher:
         self,
         *,
         database: Database,
-        publisher: Outlet,
+        publisher: RunPublisher,
         clock: Clock,
         settings: Settings,
         reached: Callable[[str], None] = _nothing,
@@ -85,12 +85,14 @@ class Dispatcher:
         self._settings = settings
         self._reached = reached
         self._beside = beside or AtOnce()
-        self._heavy: frozenset[str] = frozenset()
+        self._deprioritised_owners: frozenset[str] = frozenset()
         self._costly = CostlyOwners()
         self._backlog = False
-        self._lookout = Lookout(database=database, interval=poll_interval or settings.poll_interval)
+        self._lookout = DuePoller(
+            database=database, interval=poll_interval or settings.poll_interval
+        )
         self._termination = Termination(publisher)
-        self._rounds = Rounds(
+        self._rounds = Maintenance(
             database=database, termination=self._termination, clock=clock, settings=settings
         )
 
@@ -104,24 +106,24 @@ class Dispatcher:
         try:
             return self._run_pass()
         except SQLAlchemyError:
-            self.cut_off()
+            self.note_outage()
             raise
 
     def look_everywhere(self) -> None:
         """Let the next pass look where nothing was due, as one each dynbeat_poll_interval does."""
         self._lookout.everywhere()
 
-    def told_of_change(self) -> None:
+    def on_change(self) -> None:
         """Let the next pass claim what is due by now, and the one behind it look everywhere."""
-        self._lookout.told_of_change()
+        self._lookout.on_change()
 
     def close(self) -> None:
         """Wait for what is being confirmed."""
         self._beside.close()
 
-    def cut_off(self) -> None:
+    def note_outage(self) -> None:
         """Note that the database was away."""
-        self._rounds.cut_off()
+        self._rounds.note_outage()
 
     def _run_pass(self) -> timedelta:
         # Behind a confirm that has failed nothing new is claimed: the database may be away.
@@ -161,7 +163,7 @@ class Dispatcher:
                 session,
                 now=now,
                 settings=self._settings,
-                heavy=self._heavy,
+                heavy=self._deprioritised_owners,
                 costly=self._costly.at(now),
                 since=self._lookout.front.due,
                 hold=hold,
@@ -174,7 +176,7 @@ class Dispatcher:
         claimed = self._database.run(work)
         if claimed.rows:
             self._reached("committed")
-        self._heavy, self._backlog = claimed.heavy, claimed.full
+        self._deprioritised_owners, self._backlog = claimed.heavy, claimed.full
         self._remember_costly(claimed.costly, now)
         self._termination.ask(claimed.terminate)
         self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
@@ -186,7 +188,7 @@ class Dispatcher:
                 "schedules of owner %r take long to plan: other owners come first for %d s",
                 owner,
                 REMEMBERED.total_seconds(),
-                extra={"event": Event.OWNER_COSTLY, "owner": owner},
+                extra={"event": Event.OWNER_DEPRIORITISED, "owner": owner},
             )
 
     def _republish_overdue(self, now: datetime) -> int:
@@ -222,7 +224,7 @@ class Dispatcher:
             self._set_aside(run, published.refused[run.run_id])
         _log_unsent(published)
         confirm = self._confirm_of(outgoing, published)
-        self._beside.begin(partial(self._database.run_alone, confirm))
+        self._beside.begin(partial(self._database.run_autocommit, confirm))
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
             # The next look finds when a delayed run is overdue. A claim takes a run without sent_at
             # for one that waits behind another.

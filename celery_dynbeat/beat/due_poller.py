@@ -11,7 +11,7 @@ ELSEWHERE_PAUSE = timedelta(milliseconds=50)
 ALREADY = datetime.min.replace(tzinfo=UTC)
 
 
-class Lookout:
+class DuePoller:
     """Asks the database what there is to do: everywhere once in ``interval``, else from its front.
 
     A pass that is made for something else, when nothing was due and nobody told of a change, asks
@@ -21,21 +21,21 @@ class Lookout:
     def __init__(self, *, database: Database, interval: timedelta) -> None:
         self._database = database
         self._interval = interval
-        self._front = pending_work.EVERYWHERE
+        self._front = pending_work.NO_WATERMARK
         self._everywhere_at: datetime | None = None
         self._due_at: datetime | None = None
-        self._idle: pending_work.Agenda | None = None
+        self._idle: pending_work.PendingWork | None = None
 
     @property
-    def front(self) -> pending_work.Front:
+    def front(self) -> pending_work.Watermark:
         """Where the last look found that nothing was due before."""
         return self._front
 
     def everywhere(self) -> None:
         """Let the next look be one everywhere: what was committed late may be due since long."""
-        self._front, self._everywhere_at, self._idle = pending_work.EVERYWHERE, None, None
+        self._front, self._everywhere_at, self._idle = pending_work.NO_WATERMARK, None, None
 
-    def told_of_change(self) -> None:
+    def on_change(self) -> None:
         """Let the next pass look everywhere, behind a claim: what changed may be due by now."""
         self.everywhere()
         self._due_at = ALREADY
@@ -45,11 +45,11 @@ class Lookout:
         due_at, self._due_at = self._due_at, None
         return is_due(due_at, now)
 
-    def look(self, now: datetime) -> pending_work.Agenda:
+    def look(self, now: datetime) -> pending_work.PendingWork:
         """Return what there is to do."""
         idle, self._idle = self._idle, None
         if not self._is_fresh(now):
-            self._front, self._everywhere_at = pending_work.EVERYWHERE, now
+            self._front, self._everywhere_at = pending_work.NO_WATERMARK, now
         elif idle is not None and not is_due(idle.earliest(), now):
             return idle
         look = partial(pending_work.read, now=now, until=now + self._interval, front=self._front)
@@ -62,7 +62,7 @@ class Lookout:
         # Before it: the clock was set back.
         return at is not None and at <= now < at + self._interval
 
-    def rest(self, todo: pending_work.Agenda, now: datetime) -> timedelta:
+    def rest(self, todo: pending_work.PendingWork, now: datetime) -> timedelta:
         """Note that a pass found nothing to do but ``todo``, and return how long that may wait."""
         earliest = todo.earliest()
         if is_due(earliest, now):

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 LOOKS = 4
 
 
-class Rounds:
+class Maintenance:
     """The rounds of one beat."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Rounds:
         self._back_at: datetime | None = None
         self._walk = Walk()
 
-    def cut_off(self) -> None:
+    def note_outage(self) -> None:
         """Note that the database was away: what kept beat from it kept the nodes from it, too."""
         self._cut_off = True
 

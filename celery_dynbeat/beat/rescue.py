@@ -33,6 +33,6 @@ def resend_retries(session: Session, *, now: datetime, settings: Settings) -> in
             "%s retries were not begun within %s and are sent once more",
             recalled,
             settings.resend_after,
-            extra={"event": Event.RETRIES_RECALLED},
+            extra={"event": Event.RETRIES_RESENT},
         )
     return recalled

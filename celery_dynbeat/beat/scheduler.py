@@ -107,7 +107,7 @@ class DatabaseScheduler(Scheduler):
             return
         self._wake.clear()
         if self._parts is not None:
-            self._parts.told_of_change()
+            self._parts.on_change()
 
     def _pass(self) -> timedelta:
         try:
@@ -119,7 +119,7 @@ class DatabaseScheduler(Scheduler):
                     poll_interval=timedelta(seconds=self.max_interval),
                 )
                 if self._failures:
-                    self._parts.cut_off()
+                    self._parts.note_outage()
             pause = self._parts.run()
         except (ConfigurationError, SchemaError):
             # Retrying cannot fix these errors. Raise, so that the supervisor reports them.
@@ -212,11 +212,11 @@ class _Parts:
         self._is_loaded = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
-    def cut_off(self) -> None:
-        self._dispatcher.cut_off()
+    def note_outage(self) -> None:
+        self._dispatcher.note_outage()
 
-    def told_of_change(self) -> None:
-        self._dispatcher.told_of_change()
+    def on_change(self) -> None:
+        self._dispatcher.on_change()
 
     def run(self) -> timedelta:
         try:
@@ -246,5 +246,5 @@ class _Parts:
         self._listener.stop()
         self._publisher.close()
         self._dispatcher.close()
-        self._heartbeat.leave()
+        self._heartbeat.deregister()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})

@@ -28,7 +28,7 @@ from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.store import due, overlaps, run_rows, runs
-from celery_dynbeat.store.rows import Damage, Row, said
+from celery_dynbeat.store.rows import Row, UnreadableRow, format_error
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +92,12 @@ def _give_up(session: Session, row: Row, error: Exception, *, now: datetime) -> 
         extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
     )
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
-    due.set_aside(session, schedule_id=row.schedule_id, version=row.version, error=said(error))
+    due.set_aside(
+        session, schedule_id=row.schedule_id, version=row.version, error=format_error(error)
+    )
 
 
-def _fail_damaged(session: Session, damaged: Sequence[Damage], *, now: datetime) -> None:
+def _fail_damaged(session: Session, damaged: Sequence[UnreadableRow], *, now: datetime) -> None:
     """Fail runs that cannot be read, themselves or their schedules, which are set aside then."""
     if not damaged:
         return

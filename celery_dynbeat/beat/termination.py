@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from celery_dynbeat.broker.base import Outlet
+from celery_dynbeat.broker.base import RunPublisher
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.events import Event
 
@@ -40,7 +40,7 @@ class _Answer(Enum):
 class Termination:
     """Asks workers to end runs, for one beat, and knows when that has no use."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: RunPublisher) -> None:
         self._outlet = outlet
         self._tries: Mapping[str, int] = {}
         self._refusal = ""

@@ -8,7 +8,7 @@ from celery_dynbeat.broker.publisher import Published
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
-class Outlet(Protocol):
+class RunPublisher(Protocol):
     """What beat needs of a broker."""
 
     def connect(self) -> None:

@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
     from kombu import Connection
 
-CONNECT_WITHIN = 5.0
+CONNECT_TIMEOUT = 5.0
 #: For an answer to one command; an option of the transport comes first.
-ANSWER_WITHIN = 10.0
+RESPONSE_TIMEOUT = 10.0
 #: For the answer to a farewell, which nobody needs.
-FAREWELL_WITHIN = 1.0
+CLOSE_TIMEOUT = 1.0
 #: Not shorter: between two of them beat may have to wait for its database.
 HEARTBEAT = 30.0
 # Not 0: with that, the driver would spin in the middle of a frame.
 AT_ONCE = 0.001
 
 
-def bound_answers(connection: "Connection", *, within: float | None = None) -> None:
+def set_read_timeout(connection: "Connection", *, within: float | None = None) -> None:
     """Let a connection to Redis that is not open yet wait for its answers for a limited time."""
     if connection.transport.driver_type == "redis":
-        answer = ANSWER_WITHIN if within is None else within
-        limits = {"socket_timeout": answer, "socket_connect_timeout": min(answer, CONNECT_WITHIN)}
+        answer = RESPONSE_TIMEOUT if within is None else within
+        limits = {"socket_timeout": answer, "socket_connect_timeout": min(answer, CONNECT_TIMEOUT)}
         connection.transport_options = {**limits, **(connection.transport_options or {})}
 
 
-def ask_for_life(connection: "Connection") -> None:
+def ping(connection: "Connection") -> None:
     """Raise when the broker does not answer; AMQP has heartbeats for that."""
     if connection.transport.driver_type == "redis":
         channel: Any = connection.default_channel
         channel.client.ping()
 
 
-class Link:
+class BrokerConnection:
     """A connection to the broker, for one thread, that waits for no answer without end."""
 
     def __init__(self, app: Celery) -> None:
@@ -57,12 +57,12 @@ class Link:
         connection: Connection = self._app.connection_for_write(heartbeat=heartbeat)
         options = connection.transport_options or {}
         self.is_amqp = bool(connection.transport.driver_type == "amqp")
-        self._answer_within = options.get("read_timeout", ANSWER_WITHIN)
+        self._answer_within = options.get("read_timeout", RESPONSE_TIMEOUT)
         if self.is_amqp:
             # A confirm awaited for each message costs most of the rate; ours are pipelined.
             options = {**options, "confirm_publish": False, **self._notices()}
             connection.transport_options = options
-        bound_answers(connection)
+        set_read_timeout(connection)
         return connection
 
     def connect(self) -> None:
@@ -72,7 +72,7 @@ class Link:
         self.check_blocked()
         if self.connection.connected:
             return
-        self.connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_WITHIN)
+        self.connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_TIMEOUT)
         self._limit(self._answer_within)
 
     def check_blocked(self) -> None:
@@ -92,7 +92,7 @@ class Link:
         """Close the connection in good order, if the broker listens."""
         if self.blocked:
             self.abandon()
-        self._limit(FAREWELL_WITHIN)
+        self._limit(CLOSE_TIMEOUT)
         self.connection.release()
 
     def _catch_up(self) -> None:
@@ -101,7 +101,7 @@ class Link:
             if self.is_amqp:
                 self._read_notices()
                 self.connection.heartbeat_check()
-            ask_for_life(self.connection)
+            ping(self.connection)
         except (*self.connection.connection_errors, OSError):
             self.abandon()
 

@@ -161,7 +161,7 @@ class Outages:
             scope,
             outage.error,
             LONGEST.seconds,
-            extra={"event": Event.OUTAGE_BEGAN, "scope": str(scope)},
+            extra={"event": Event.OUTAGE_STARTED, "scope": str(scope)},
         )
         return outage
 

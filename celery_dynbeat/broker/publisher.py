@@ -32,7 +32,7 @@ from kombu import Producer
 from kombu.exceptions import BatchPublishError, ChannelError, OperationalError
 
 from celery_dynbeat.broker import outages, refusals
-from celery_dynbeat.broker.connection import Link
+from celery_dynbeat.broker.connection import BrokerConnection
 from celery_dynbeat.broker.outages import Kind, Outages, Scope
 from celery_dynbeat.broker.overrides import NotPublishedError
 from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
@@ -96,8 +96,8 @@ class Publisher:
         self._messages: Messages
 
     @cached_property
-    def _link(self) -> Link:
-        return Link(self._app)
+    def _link(self) -> BrokerConnection:
+        return BrokerConnection(self._app)
 
     @property
     def broker_errors(self) -> tuple[type[BaseException], ...]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kombu.exceptions import ChannelError, OperationalError
 
-from celery_dynbeat.broker.connection import AT_ONCE, Link
+from celery_dynbeat.broker.connection import AT_ONCE, BrokerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONFIRM_WITHIN = 30.0
+CONFIRM_TIMEOUT = 30.0
 
 
 class ConfirmingChannel:
@@ -25,7 +25,7 @@ class ConfirmingChannel:
     event) count when all of them are confirmed.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: BrokerConnection) -> None:
         link.connect()
         self._link = link
         self.channel = link.connection.channel()
@@ -75,7 +75,7 @@ class ConfirmingChannel:
         ChannelError when it has closed the channel.
         """
         self.check_open()
-        deadline = time.monotonic() + CONFIRM_WITHIN
+        deadline = time.monotonic() + CONFIRM_TIMEOUT
         while self._open:
             self._link.check_blocked()
             try:
@@ -84,7 +84,7 @@ class ConfirmingChannel:
             except TimeoutError as error:
                 if self.taken:
                     return
-                message = f"no message was confirmed within {CONFIRM_WITHIN:g} s"
+                message = f"no message was confirmed within {CONFIRM_TIMEOUT:g} s"
                 raise OperationalError(message) from error
 
     def check_open(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import Celery
 
-from celery_dynbeat.broker.connection import Link
+from celery_dynbeat.broker.connection import BrokerConnection
 from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
 
 _ACCESS_REFUSED, _NOT_FOUND = 403, 404
@@ -31,7 +31,7 @@ class _OneTry:
         return self._producer.publish(*args, **options)
 
 
-def terminate_tasks(app: Celery, link: Link, task_ids: Sequence[str]) -> str | None:
+def terminate_tasks(app: Celery, link: BrokerConnection, task_ids: Sequence[str]) -> str | None:
     """Ask all workers to terminate the tasks; return why the broker does not carry the request.
 
     Raises what kombu raises when the broker is away. A worker may miss a broadcast.
@@ -54,17 +54,17 @@ def terminate_tasks(app: Celery, link: Link, task_ids: Sequence[str]) -> str | N
     return None
 
 
-def _broadcast(app: Celery, link: Link, arguments: dict[str, Any]) -> None:
+def _broadcast(app: Celery, link: BrokerConnection, arguments: dict[str, Any]) -> None:
     _publish(app, link, link.connection.default_channel, arguments)
 
 
-def _broadcast_confirmed(app: Celery, link: Link, arguments: dict[str, Any]) -> None:
+def _broadcast_confirmed(app: Celery, link: BrokerConnection, arguments: dict[str, Any]) -> None:
     with ConfirmingChannel(link) as confirming:
         _publish(app, link, confirming.channel, arguments)
         confirming.drain()
 
 
-def _publish(app: Celery, link: Link, channel: Any, arguments: dict[str, Any]) -> None:
+def _publish(app: Celery, link: BrokerConnection, channel: Any, arguments: dict[str, Any]) -> None:
     producer = _OneTry(app.amqp.Producer(channel, auto_declare=False), declares=not link.is_amqp)
     # Celery's own broadcast takes no producer.
     mailbox: Any = app.control.mailbox(link.connection)

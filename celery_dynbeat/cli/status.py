@@ -11,7 +11,14 @@ import click
 from celery_dynbeat.broker import outages
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.db.schema import head
-from celery_dynbeat.monitoring.health import DatabaseFound, Found, Problem, Verdict, judge, state_of
+from celery_dynbeat.monitoring.health import (
+    DatabaseFound,
+    HealthReport,
+    Problem,
+    Verdict,
+    judge,
+    state_of,
+)
 from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store.health import Tables
 
@@ -41,7 +48,7 @@ def status(context: click.Context, *, as_json: bool, max_lag: float | None) -> N
     context.exit(0 if verdict.healthy else 1)
 
 
-def as_dict(found: Found, verdict: Verdict) -> dict[str, Any]:
+def as_dict(found: HealthReport, verdict: Verdict) -> dict[str, Any]:
     """Return what ``--json`` prints; docs/how-to/health.md says what each key means."""
     database, broker, tables = found.database, found.broker, found.tables
     return {
@@ -78,7 +85,7 @@ def _database(database: DatabaseFound) -> dict[str, Any]:
     }
 
 
-def _node(found: Found, node: Node) -> dict[str, Any]:
+def _node(found: HealthReport, node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
         "pid": node.pid,
@@ -93,19 +100,19 @@ def _node(found: Found, node: Node) -> dict[str, Any]:
     }
 
 
-def _schedules(found: Found, tables: Tables) -> dict[str, Any]:
+def _schedules(found: HealthReport, tables: Tables) -> dict[str, Any]:
     return {
         "due": asdict(tables.due),
         "oldest_due_at": _iso(tables.oldest_due_at),
         "lag_seconds": _in(_ago(found, tables.oldest_due_at), timedelta(seconds=1)),
-        "broken": asdict(tables.broken),
-        "broken_first": [
+        "quarantined": asdict(tables.quarantined),
+        "quarantined_first": [
             {"owner": owner, "name": name, "error": error}
-            for owner, name, error in tables.broken_first
+            for owner, name, error in tables.quarantined_first
         ],
-        "passed_over": [
+        "unsupported_trigger": [
             {"owner": owner, "name": name, "trigger_kind": kind}
-            for owner, name, kind in tables.passed_over
+            for owner, name, kind in tables.unsupported_trigger
         ],
         "refused": asdict(tables.refused),
         "refused_first": [
@@ -122,7 +129,7 @@ def _runs(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _lines(found: Found, verdict: Verdict) -> Iterator[str]:
+def _lines(found: HealthReport, verdict: Verdict) -> Iterator[str]:
     yield "healthy" if verdict.healthy else "UNHEALTHY"
     for title, problems in (("problem", verdict.problems), ("warning", verdict.warnings)):
         for problem in problems:
@@ -138,7 +145,7 @@ def _lines(found: Found, verdict: Verdict) -> Iterator[str]:
 
 def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
     yield _line(title, problem.text)
-    yield _line("", f"cure: {problem.cure}")
+    yield _line("", f"hint: {problem.hint}")
 
 
 def _database_words(database: DatabaseFound) -> Iterator[str]:
@@ -153,7 +160,7 @@ def _database_words(database: DatabaseFound) -> Iterator[str]:
         yield f"this clock {database.clock_offset.total_seconds():+.3f} s"
 
 
-def _table_lines(found: Found, tables: Tables) -> Iterator[str]:
+def _table_lines(found: HealthReport, tables: Tables) -> Iterator[str]:
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
         yield from _aligned(kind, [_node_words(found, node) for node in _nodes(tables, kind)])
@@ -162,13 +169,13 @@ def _table_lines(found: Found, tables: Tables) -> Iterator[str]:
     yield _line(
         "schedules",
         f"due {tables.due}" + (f" (the oldest {_words(late)} late)" if late else ""),
-        f"broken {tables.broken}",
-        f"passed over {len(tables.passed_over)}",
+        f"quarantined {tables.quarantined}",
+        f"unsupported trigger {len(tables.unsupported_trigger)}",
         *([f"entries refused {tables.refused}"] if tables.refused.count else []),
     )
     for name, reason in tables.refused_first:
         yield _line("", f"beat_schedule[{name!r}]: {reason.partition(chr(10))[0]}")
-    for owner, name, trouble in (*tables.broken_first, *tables.passed_over):
+    for owner, name, trouble in (*tables.quarantined_first, *tables.unsupported_trigger):
         yield _line("", f"{owner}/{name}: {trouble.partition(chr(10))[0]}")
     yield _line(
         "runs",
@@ -178,7 +185,7 @@ def _table_lines(found: Found, tables: Tables) -> Iterator[str]:
     yield _line("backfills", f"{tables.backfills} going on")
 
 
-def _node_words(found: Found, node: Node) -> list[str]:
+def _node_words(found: HealthReport, node: Node) -> list[str]:
     words = [
         node.name,
         _state(found, node).replace("_", " "),
@@ -212,13 +219,13 @@ def _nodes(tables: Tables | None, kind: NodeKind) -> list[Node]:
     return [] if tables is None else [node for node in tables.nodes if node.kind == kind]
 
 
-def _state(found: Found, node: Node) -> str:
+def _state(found: HealthReport, node: Node) -> str:
     assert found.now is not None  # noqa: S101 - nodes are read at an instant
     assert found.limits is not None  # noqa: S101
     return state_of(node, now=found.now, timeout=found.limits.node_timeout)
 
 
-def _ago(found: Found, instant: datetime | None) -> timedelta | None:
+def _ago(found: HealthReport, instant: datetime | None) -> timedelta | None:
     return None if instant is None or found.now is None else found.now - instant
 
 

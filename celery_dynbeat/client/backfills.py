@@ -60,7 +60,7 @@ class Backfilling:
             made = _new(self._context, session, row, (start, end), now=now)
             made.batch_size = batch_size
             backfills.add(session, made)
-            self._context.notifier.announce(session)
+            self._context.notifier.notify(session)
             return BackfillInfo.of(made, row)
 
         return self._context.write(session, work)

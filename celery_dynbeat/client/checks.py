@@ -152,7 +152,7 @@ def version(field: str, value: Any) -> int:
     return value
 
 
-def prose(field: str, value: Any) -> str:
+def check_text(field: str, value: Any) -> str:
     """Return a text of at most PROSE_LENGTH characters that every database takes."""
     if not isinstance(value, str) or len(value) > PROSE_LENGTH:
         raise refuse(field, value, f"must be a text of at most {PROSE_LENGTH} characters")

@@ -15,8 +15,8 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import limits, timing
+from celery_dynbeat.client.checks import check_text, refuse, version
 from celery_dynbeat.client.checks import name as checked_name
-from celery_dynbeat.client.checks import prose, refuse, version
 from celery_dynbeat.client.conversion import trigger_of
 from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
 from celery_dynbeat.common import task_allowlist
@@ -228,7 +228,7 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
     row.version += 1
     row.updated_at = now
     session.flush()
-    context.announce(session, next_run_at=row.next_run_at, now=now)
+    context.notify(session, next_run_at=row.next_run_at, now=now)
 
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
@@ -254,7 +254,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
             break
         # The microsecond is taken: by a fire time, or by another call.
         scheduled_for += TICK
-    context.notifier.announce(session)
+    context.notifier.notify(session)
     run = runs.get(session, run_id=run_id)
     assert run is not None  # noqa: S101 - inserted above
     return run
@@ -290,7 +290,7 @@ def _pause_of(given: Mapping[str, Any]) -> str | None:
         raise refuse("enabled", enabled, "must be True or False")
     reason = given.get("paused_reason")
     if reason is not None:
-        prose("paused_reason", reason)
+        check_text("paused_reason", reason)
         if enabled:
             raise refuse("paused_reason", reason, "needs enabled=False")
     return None if enabled else reason or ""

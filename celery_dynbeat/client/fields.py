@@ -13,12 +13,12 @@ from typing import Any, TypedDict
 from celery_dynbeat.client import options
 from celery_dynbeat.client.checks import (
     LONGEST,
+    check_text,
     copied,
     instant,
     name,
     number,
     plain_json,
-    prose,
     refuse,
     too_large,
 )
@@ -245,6 +245,6 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_run_time": _seconds,
     "on_lost": _one_of(*ON_LOST),
     "pause_after_failures": _failures,
-    "description": prose,
+    "description": check_text,
     "tags": _tags,
 }

@@ -20,7 +20,7 @@ from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.schedule_spec import Rule, RuleColumns, metered
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, metered
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
@@ -53,8 +53,8 @@ def check(
     keeps = _keeps(trigger, context.settings.min_interval)
     if keeps and not trigger.metered:
         return
-    seen = {name: values.get(name, getattr(row, name)) for name in RuleColumns.__annotations__}
-    rule = context.rule(cast("RuleColumns", SimpleNamespace(**seen)))
+    seen = {name: values.get(name, getattr(row, name)) for name in SpecColumns.__annotations__}
+    rule = context.rule(cast("SpecColumns", SimpleNamespace(**seen)))
     after = now if rule.start_at is None else max(now, rule.start_at)
     if trigger.metered:
         _check_cost(rule, given=trigger, after=after)
@@ -62,7 +62,7 @@ def check(
         _check_interval(context.settings, rule.trigger, given=trigger, after=after)
 
 
-def _check_cost(rule: Rule, *, given: Trigger, after: datetime) -> None:
+def _check_cost(rule: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
     """Raise InvalidScheduleError when planning ``rule`` takes too many steps.
 
     The two searches of a plan, for the fire time and for the one behind it, may take half of what
@@ -79,13 +79,13 @@ def _check_cost(rule: Rule, *, given: Trigger, after: datetime) -> None:
         raise refuse("trigger", given, str(error)) from error
 
 
-def take_turn(context: Context, session: Session, owner: str) -> None:
+def lock_owner(context: Context, session: Session, owner: str) -> None:
     """Make others wait who would create a schedule of ``owner``, if their number is limited."""
     if context.settings.max_schedules_per_owner is not None and owner:
         owners.lock(session, [owner])
 
 
-def make_room(context: Context, session: Session, wanted: Mapping[str, int]) -> None:
+def check_quota(context: Context, session: Session, wanted: Mapping[str, int]) -> None:
     """Raise OwnerLimitError when an owner has no room for as many new schedules as are wanted.
 
     To be called within the transaction that inserts them. Paused and finished schedules count. The

@@ -121,7 +121,7 @@ class OwnerSchedules(Backfilling):
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
-            limits.take_turn(self._context, session, self.owner)
+            limits.lock_owner(self._context, session, self.owner)
             row = schedules.lock(session, owner=self.owner, name=name)
             if row is None:
                 try:
@@ -146,7 +146,7 @@ class OwnerSchedules(Backfilling):
 
         Raises ScheduleNotFoundError, StaleScheduleError.
         """
-        checks.prose("reason", reason)
+        checks.check_text("reason", reason)
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
             edits.pause(session, row, reason=reason, now=now)
@@ -284,9 +284,9 @@ class OwnerSchedules(Backfilling):
             given=given,
             now=now,
         )
-        limits.make_room(self._context, session, {self.owner: 1})
+        limits.check_quota(self._context, session, {self.owner: 1})
         row.id = schedules.add(session, edits.insert_values(row))
-        self._context.announce(session, next_run_at=row.next_run_at, now=now)
+        self._context.notify(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)
 
     def _edit(

@@ -11,7 +11,7 @@ from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning.plan import following
-from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.runtime.context import Context, naming
 from celery_dynbeat.store import runs, schedules
 
@@ -87,7 +87,7 @@ def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
         return _upcoming(context.rule(row), row, count=count)
 
 
-def _upcoming(rule: Rule, row: Schedule, *, count: int) -> list[datetime]:
+def _upcoming(rule: ScheduleSpec, row: Schedule, *, count: int) -> list[datetime]:
     if row.max_runs is not None:
         count = min(count, row.max_runs - row.run_count)
     instants: list[datetime] = []

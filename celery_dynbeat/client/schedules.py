@@ -63,9 +63,9 @@ class Schedules:
         earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
 
         def work(session: Session) -> int:
-            limits.make_room(self._context, session, Counter(row.owner for row in rows))
+            limits.check_quota(self._context, session, Counter(row.owner for row in rows))
             schedules.add_many(session, [edits.insert_values(row) for row in rows])
-            self._context.announce(session, next_run_at=earliest, now=now)
+            self._context.notify(session, next_run_at=earliest, now=now)
             return len(rows)
 
         return self._context.write(session, work)

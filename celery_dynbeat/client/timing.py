@@ -8,7 +8,7 @@ from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import TICK, Skip, first_fire, passed, run_at
-from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.runtime.context import Context, naming
 from celery_dynbeat.store import runs
 from celery_dynbeat.triggers import Once, Trigger
@@ -83,7 +83,7 @@ def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
 
 
 def never_fires(
-    rule: Rule, row: Schedule, *, trigger: Trigger, now: datetime
+    rule: ScheduleSpec, row: Schedule, *, trigger: Trigger, now: datetime
 ) -> InvalidScheduleError:
     """Return the error for a row that has no fire time after ``now``, with the first reason.
 
@@ -98,7 +98,7 @@ def never_fires(
     return refuse("trigger", trigger, f"would never fire: {_reason(rule, row, now)}")
 
 
-def _reason(rule: Rule, row: Schedule, now: datetime) -> str:
+def _reason(rule: ScheduleSpec, row: Schedule, now: datetime) -> str:
     """Return why the trigger itself has no fire time after ``now`` within the span of the row."""
     if row.start_at is not None and rule.trigger.next_after(row.start_at - TICK) is None:
         return f"all of its fire times lie before start_at = {row.start_at}; give an earlier one"
@@ -121,7 +121,7 @@ def _reason(rule: Rule, row: Schedule, now: datetime) -> str:
     )
 
 
-def _plan(row: Schedule, rule: Rule, fire_at: datetime | None, *, now: datetime) -> None:
+def _plan(row: Schedule, rule: ScheduleSpec, fire_at: datetime | None, *, now: datetime) -> None:
     row.next_fire_at = fire_at
     # Not in the past: beat reads the index from where it has been.
     row.next_run_at = None if fire_at is None else max(run_at(rule, fire_at), now)
@@ -129,7 +129,7 @@ def _plan(row: Schedule, rule: Rule, fire_at: datetime | None, *, now: datetime)
 
 
 def _first_fire(
-    row: Schedule, rule: Rule, *, now: datetime, written: bool = False
+    row: Schedule, rule: ScheduleSpec, *, now: datetime, written: bool = False
 ) -> datetime | None:
     if _is_spent(row):
         return None
@@ -153,7 +153,7 @@ def _is_spent(row: Schedule) -> bool:
     return row.max_runs is not None and row.run_count >= row.max_runs
 
 
-def _late(rule: Rule, *, now: datetime) -> datetime | None:
+def _late(rule: ScheduleSpec, *, now: datetime) -> datetime | None:
     """Return the instant of a one-off that passed so recently that it fires at once, else None."""
     if not isinstance(rule.trigger, Once):
         return None

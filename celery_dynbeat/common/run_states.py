@@ -31,9 +31,9 @@ UNSTARTED = (Status.PENDING, Status.SENT)
 #: A run in one of these may still change, and has no ``finished_at``.
 UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
 #: In these, nobody has a run in hand: what takes it back finds it here.
-UNHELD = (*UNSTARTED, Status.RETRYING)
+UNOWNED = (*UNSTARTED, Status.RETRYING)
 #: A worker has a run of these in hand, or is believed to have lost it.
-HELD = (Status.RUNNING, Status.LOST)
+OWNED = (Status.RUNNING, Status.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ GIVE_UP = _way(UNSTARTED, Status.FAILED)
 #: No worker began it within expires_after.
 EXPIRE = _way(UNSTARTED, Status.EXPIRED)
 #: A pause, a delete, a moved one-off, a newer run: a cancel wins until the very start.
-REVOKE = _way(UNHELD, Status.REVOKED)
+REVOKE = _way(UNOWNED, Status.REVOKED)
 #: A worker begins the attempt that a message stands for.
 START = _way(UNSTARTED, Status.RUNNING)
 #: A worker begins the attempt that Celery's retry asked for; its predecessor ended with it, even
 #: where that was not recorded yet, or was taken for lost.
-START_RETRY = _way((Status.RETRYING, *HELD), Status.RUNNING)
+START_RETRY = _way((Status.RETRYING, *OWNED), Status.RUNNING)
 #: The broker delivers a message again, and the worker that had the attempt is gone.
-RESTART = _way(HELD, Status.RUNNING)
+RESTART = _way(OWNED, Status.RUNNING)
 #: The broker delivers a message again, and the node that has the attempt lives: the row notes it. A
 #: run that was taken for lost is that node's again, which knows whether it still executes it.
-REDELIVER = _way(HELD, Status.RUNNING)
+REDELIVER = _way(OWNED, Status.RUNNING)
 #: A worker drops a message without beginning it.
-REFUSE = _way(UNHELD, Status.REVOKED, Status.EXPIRED, Status.FAILED)
+REFUSE = _way(UNOWNED, Status.REVOKED, Status.EXPIRED, Status.FAILED)
 #: A task rejects its message, for the broker to deliver it again; or a worker did not begin what it
 #: was marked to run.
-GIVE_BACK = _way((Status.RUNNING,), Status.SENT)
+REQUEUE = _way((Status.RUNNING,), Status.SENT)
 #: An attempt ends. One that was taken for lost ends too: its worker was only slow.
 FINISH = _way(
-    HELD,
+    OWNED,
     *(Status.SUCCEEDED, Status.FAILED, Status.RETRYING, Status.REVOKED),
 )
 #: The same, where the run is to be sent once more already and nobody has begun it.
@@ -83,7 +83,7 @@ LOSE = _way((Status.RUNNING,), Status.LOST, Status.REVOKED)
 #: The worker is gone, and the schedule asks for another attempt.
 RERUN = _way((Status.RUNNING,), Status.PENDING)
 #: The broker has forgotten the message of Celery's retry.
-RECALL = _way((Status.RETRYING,), Status.PENDING)
+RESEND_RETRY = _way((Status.RETRYING,), Status.PENDING)
 
 TRANSITIONS = {
     name: value for name, value in list(globals().items()) if isinstance(value, Transition)

@@ -147,7 +147,7 @@ class Database:
         with self.engine.connect() as connection:
             return self.capabilities.takes_isolation(connection)
 
-    def run_alone(self, work: Callable[[Session], T]) -> T:
+    def run_autocommit(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, all of whose statements may stand alone, each committed.
 
         Where a statement that is its own transaction costs one round trip instead of three or four,
@@ -250,7 +250,7 @@ class Database:
         event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
         if "prepare_threshold" not in self._options.get("connect_args", {}):
             prepared_statements.disable_behind_poolers(engine, capabilities)
-        timeouts.bound_answers(engine)
+        timeouts.set_read_timeout(engine)
         if not is_embedded(engine.dialect.name):
             pool_ping.replace_dead(engine)
         return engine

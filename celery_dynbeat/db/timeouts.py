@@ -70,7 +70,7 @@ def unbounded(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **kept}
 
 
-def bound_answers(engine: Engine) -> None:
+def set_read_timeout(engine: Engine) -> None:
     """Make the engine's connections obey ``read_timeout`` where the driver knows none."""
     if engine.dialect.driver != "psycopg":
         return

@@ -6,7 +6,7 @@ a schedule is due and nobody takes it up    unhealthy, after max_lag
 a run is overdue and nobody publishes it    unhealthy, after twice dynbeat_dispatch_timeout
 a beat cannot publish to a queue            unhealthy, until it can
 no worker lives                             unhealthy when runs wait for one, after max_lag
-one beat of several makes no progress, no worker and nothing to do, schedules that are broken
+one beat of several makes no progress, no worker and nothing to do, quarantined schedules
 or that only a newer version can plan, entries of beat_schedule that are refused, tables that
 belong to another application, a database
 whose encoding is not UTF-8                 a warning
@@ -72,7 +72,7 @@ class Problem:
 
     code: str
     text: str
-    cure: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class BrokerFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class HealthReport:
     """What was found of an installation at the database's instant ``now``.
 
     ``tables`` is None where they could not be read, ``misconfigured`` what kept from looking.
@@ -142,7 +142,7 @@ def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
     return NodeState.STARTING if node.progressed_at is None else NodeState.WORKING
 
 
-def judge(found: Found) -> Verdict:
+def judge(found: HealthReport) -> Verdict:
     """Return the problems and warnings of an installation."""
     problems = [*_services(found)]
     warnings: list[Problem] = []
@@ -161,22 +161,24 @@ def _encoding_limited(encoding: str) -> Problem:
     return Problem("encoding_limited", text, "move to a database whose encoding is UTF8")
 
 
-def _services(found: Found) -> Iterator[Problem]:
+def _services(found: HealthReport) -> Iterator[Problem]:
     if found.misconfigured is not None:
         yield Problem("configuration", found.misconfigured, "mend the Celery configuration")
     database, broker = found.database, found.broker
     if database is not None and database.error is not None:
-        cure = (
+        hint = (
             "see that its server runs, that dynbeat_database_url is right, and that the account"
             " may use the tables"
         )
-        yield Problem("database_away", f"the database does not serve us: {database.error}", cure)
+        yield Problem(
+            "database_unreachable", f"the database does not serve us: {database.error}", hint
+        )
     if database is not None and database.behind is not None:
-        cure = "run `celery -A your_app dynbeat schema upgrade`"
-        yield Problem("schema_behind", database.behind.partition(": run `")[0], cure)
+        hint = "run `celery -A your_app dynbeat schema upgrade`"
+        yield Problem("schema_outdated", database.behind.partition(": run `")[0], hint)
     if broker is not None and broker.error is not None:
-        cure = "see that its server runs, and that broker_url and its account are right"
-        yield Problem("broker_away", f"the broker is away: {broker.error}", cure)
+        hint = "see that its server runs, and that broker_url and its account are right"
+        yield Problem("broker_unreachable", f"the broker is away: {broker.error}", hint)
 
 
 class _Look:
@@ -206,13 +208,15 @@ class _Look:
         yield from map(_deaf, self._on_fallback())
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
-        if self._tables.broken.count:
-            text = f"schedules are set aside with an error: {self._tables.broken}"
-            yield Problem("schedules_broken", text, "mend or delete them; an edit plans them anew")
-        if self._tables.passed_over:
-            text = "schedules are passed over: this version does not know their kind of trigger"
+        if self._tables.quarantined.count:
+            text = f"schedules are quarantined with an error: {self._tables.quarantined}"
             yield Problem(
-                "schedules_passed_over", text, "finish the upgrade of all beats, or mend the rows"
+                "schedules_quarantined", text, "mend or delete them; an edit plans them anew"
+            )
+        if self._tables.unsupported_trigger:
+            text = "schedules wait: this version does not support their kind of trigger"
+            yield Problem(
+                "unsupported_triggers", text, "finish the upgrade of all beats, or mend the rows"
             )
 
     def _outages(self) -> Iterator[Problem]:
@@ -234,21 +238,21 @@ class _Look:
         for node, state in self._beats:
             if state in _LIVING:
                 return _hindered(node)
-        cure = "start one: `celery -A your_app beat`; its log says why it ended"
-        return Problem("no_beat", "no beat is alive: nothing is sent", cure)
+        hint = "start one: `celery -A your_app beat`; its log says why it ended"
+        return Problem("no_beat", "no beat is alive: nothing is sent", hint)
 
     def _late(self) -> Iterator[Problem]:
         lag = _since(self._tables.oldest_due_at, self._now)
         if lag > self._limits.lag:
             text = f"{self._tables.due} schedules are due, the oldest is {_seconds(lag)} late"
-            cure = "look at beat's log; if beats only cannot keep up, start another"
-            yield Problem("schedules_late", f"{text} (limit {_seconds(self._limits.lag)})", cure)
+            hint = "look at beat's log; if beats only cannot keep up, start another"
+            yield Problem("schedules_late", f"{text} (limit {_seconds(self._limits.lag)})", hint)
         overdue = _since(self._tables.overdue_since, self._now)
         if overdue > self._limits.overdue:
             limit = _seconds(self._limits.overdue)
             text = f"{self._tables.overdue} runs are overdue, one for {_seconds(overdue)}"
-            cure = "look at beat's log: nobody publishes them again"
-            yield Problem("runs_overdue", f"{text} (limit {limit})", cure)
+            hint = "look at beat's log: nobody publishes them again"
+            yield Problem("runs_overdue", f"{text} (limit {limit})", hint)
 
     def _a_worker_lives(self) -> bool:
         return any(state in _LIVING for _, state in self._workers)
@@ -267,29 +271,29 @@ class _Look:
             f"; waiting for one: {self._tables.runs[Status.SENT]}" if self._runs_wait() else ""
         )
         text = f"no worker is alive{waiting}"
-        cure = "start one with the same application: `celery -A your_app worker`"
-        return Problem("no_worker", text, cure)
+        hint = "start one with the same application: `celery -A your_app worker`"
+        return Problem("no_worker", text, hint)
 
 
 def _configured(tables: Tables, *, application: str | None) -> Iterator[Problem]:
     """Yield warnings about what beats take from the configuration of their application."""
     if tables.refused.count:
         text = f"entries of beat_schedule are refused, their schedules paused: {tables.refused}"
-        cure = "correct them as their reasons say, then restart beat; see also config_refused"
-        yield Problem("entries_refused", text, f"{cure} in its log")
+        hint = "correct them as their reasons say, then restart beat; see also config_refused"
+        yield Problem("entries_refused", text, f"{hint} in its log")
     if None not in {application, tables.application} and application != tables.application:
         text = f"the tables belong to application {tables.application!r}, this is {application!r}"
-        cure = (
+        hint = (
             f"give {application!r} a database or a schema of its own, or set dynbeat_application ="
             f" {tables.application!r}: a beat of {application!r} refuses to start"
         )
-        yield Problem("application_differs", text, cure)
+        yield Problem("application_differs", text, hint)
 
 
 def _hindered(node: Node) -> Problem:
     text = f"beat {node.name} is alive and makes no progress"
     return Problem(
-        "beat_hindered",
+        "beat_failing",
         text if node.error is None else f"{text}: {node.error}",
         "mend what the error and its log say; without either, restart it",
     )
@@ -311,18 +315,18 @@ def _outage(reported: outages.Reported) -> Problem:
     )
     then = "the runs are sent by themselves then"
     if reported.kind == outages.Kind.TASK:
-        cure = (
+        hint = (
             "correct task_routes, the receivers of before_task_publish, the task's own apply_async"
             " or the schedule's options"
         )
-        return Problem("publish_failed", text, f"{cure}; {then}")
-    cures = (cure for code, cure in _CURES.items() if f"({code})" in reported.error)
-    cure = next(cures, "see in the text why it is refused, and correct that")
-    return Problem("queue_refused", text, f"{cure}; {then}")
+        return Problem("publish_failed", text, f"{hint}; {then}")
+    hints = (hint for code, hint in _HINTS.items() if f"({code})" in reported.error)
+    hint = next(hints, "see in the text why it is refused, and correct that")
+    return Problem("queue_refused", text, f"{hint}; {then}")
 
 
 #: By AMQP's reply code, as the driver writes it.
-_CURES = {
+_HINTS = {
     403: "give the broker account its rights (rabbitmqctl set_permissions)",
     404: "declare the exchange or queue, or start the node that holds it",
     406: "let task_queues and the queue of the broker agree in type, durability and arguments",

@@ -22,18 +22,24 @@ from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.errors import DynbeatError, SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.monitoring.health import SHOWN_FOR, BrokerFound, DatabaseFound, Found, Limits
+from celery_dynbeat.monitoring.health import (
+    SHOWN_FOR,
+    BrokerFound,
+    DatabaseFound,
+    HealthReport,
+    Limits,
+)
 from celery_dynbeat.store import health as tables
 
 T = TypeVar("T")
 
-DATABASE_WITHIN = 8.0
-BROKER_WITHIN = 5.0
+DATABASE_TIMEOUT = 8.0
+BROKER_TIMEOUT = 5.0
 #: Their words may be shown. A URL that cannot be understood is quoted by others, password and all.
 _SPEAKING = (DynbeatError, SQLAlchemyError, KombuError, OSError)
 
 
-def look(app: Celery, *, max_lag: timedelta | None = None) -> Found:
+def look(app: Celery, *, max_lag: timedelta | None = None) -> HealthReport:
     """Return what is found of the installation of ``app``, within about ten seconds.
 
     Raises nothing: what cannot be reached is found to be away.
@@ -45,11 +51,11 @@ def look(app: Celery, *, max_lag: timedelta | None = None) -> Found:
         shown_url = context.database.shown_url
         notifier = _notifier(context)
     except DynbeatError as error:
-        return Found(misconfigured=str(error), broker=_broker_found(app, broker))
+        return HealthReport(misconfigured=str(error), broker=_broker_found(app, broker))
     database = _Look(lambda: _database(context, limits))
     found = database.result(
-        DATABASE_WITHIN,
-        lambda error: Found(database=DatabaseFound(url=shown_url, error=error)),
+        DATABASE_TIMEOUT,
+        lambda error: HealthReport(database=DatabaseFound(url=shown_url, error=error)),
     )
     return replace(
         found,
@@ -76,7 +82,7 @@ class _Look(Generic[T]):
             self._results.append(self._work())
         # Whatever a driver raises is the finding.
         except Exception as error:  # noqa: BLE001
-            self._error = _told(error)
+            self._error = _error_text(error)
 
     def result(self, within: float, otherwise: Callable[[str], T]) -> T:
         """Return the result, else ``otherwise(error)``; ``within`` seconds of the beginning."""
@@ -86,7 +92,7 @@ class _Look(Generic[T]):
         return otherwise(self._error or f"TimeoutError: no answer within {within:g} s")
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     # SQLAlchemy wraps the driver's words into its own.
     cause = getattr(error, "orig", None) or error
     name = type(cause).__name__
@@ -94,9 +100,9 @@ def _told(error: Exception) -> str:
     return f"{name}: {text[: tables.MOST_TEXT]}" if text else name
 
 
-def _database(context: Context, limits: Limits) -> Found:
+def _database(context: Context, limits: Limits) -> HealthReport:
     database = _reached(context.database)
-    found = Found(database=database)
+    found = HealthReport(database=database)
     try:
         revision = schema.check(context.database)
         encoding = _encoding(context.database)
@@ -141,7 +147,7 @@ def _reached(database: Database) -> DatabaseFound:
 def _broker(app: Celery) -> BrokerFound:
     connection: Connection = app.connection_for_write()
     try:
-        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_WITHIN)
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT)
         return BrokerFound(url=_shown(connection))
     finally:
         connection.release()
@@ -152,7 +158,7 @@ def _broker_found(app: Celery, broker: "_Look[BrokerFound]") -> BrokerFound:
         url = _Look(lambda: _shown(app.connection_for_write())).result(1.0, lambda _: "?")
         return BrokerFound(url=url, error=error)
 
-    return broker.result(BROKER_WITHIN, away)
+    return broker.result(BROKER_TIMEOUT, away)
 
 
 def _shown(connection: Connection) -> str:

@@ -53,7 +53,7 @@ class BackOff:
 class Notifier(Protocol):
     """One way to tell beat of a change."""
 
-    def announce(self, session: Session) -> None:
+    def notify(self, session: Session) -> None:
         """Wake the beats when the transaction of ``session`` commits; not when it rolls back."""
 
     def listener(self, wake: Callable[[], None]) -> Listener:

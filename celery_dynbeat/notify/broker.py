@@ -20,7 +20,7 @@ from kombu.utils.uuid import uuid
 from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from celery_dynbeat.broker.connection import ask_for_life, bound_answers
+from celery_dynbeat.broker.connection import ping, set_read_timeout
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.notify.base import BackOff, Transport
 
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mode="transient")
 #: For the broker to take a notice; whoever made the change waits so long, twice at most.
-TAKEN_WITHIN = 2.0
-STOP_WITHIN = 5.0
+PUBLISH_TIMEOUT = 2.0
+STOP_TIMEOUT = 5.0
 ASK_EVERY = 10.0
 _PENDING = "dynbeat_announce"
 
@@ -40,7 +40,7 @@ class BrokerNotifier:
     def __init__(self, app: Celery) -> None:
         self._app = app
 
-    def announce(self, session: Session) -> None:
+    def notify(self, session: Session) -> None:
         """Publish one notice after the commit, however many changes the transaction holds."""
         if _PENDING not in session.info:
             event.listen(session, "after_commit", self._after_commit)
@@ -72,15 +72,15 @@ class BrokerNotifier:
         # an answer without end.
         connection: Connection = self._app.connection_for_write()
         if connection.transport.driver_type == "amqp":
-            limits = {"read_timeout": TAKEN_WITHIN, "write_timeout": TAKEN_WITHIN}
+            limits = {"read_timeout": PUBLISH_TIMEOUT, "write_timeout": PUBLISH_TIMEOUT}
             given = connection.transport_options or {}
             connection.transport_options = {**limits, **given, "confirm_publish": False}
-        bound_answers(connection, within=TAKEN_WITHIN)
+        set_read_timeout(connection, within=PUBLISH_TIMEOUT)
         return connection
 
     def _publish(self) -> None:
         producers = pools.producers[self._to_broker]
-        with producers.acquire(block=True, timeout=TAKEN_WITHIN) as producer:
+        with producers.acquire(block=True, timeout=PUBLISH_TIMEOUT) as producer:
             connection = producer.connection
             try:
                 producer.publish(
@@ -120,12 +120,12 @@ class BrokerListener:
         """End the thread."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_WITHIN)
+            self._thread.join(STOP_TIMEOUT)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             connection = self._app.connection_for_read(heartbeat=10)
-            bound_answers(connection)
+            set_read_timeout(connection)
             try:
                 self._consume(connection)
             # Each transport has its own errors, and a listener that dies is a beat that is late.
@@ -164,7 +164,7 @@ class BrokerListener:
                 if connection.supports_heartbeats:
                     connection.heartbeat_check()
                 if time.monotonic() - asked_at > ASK_EVERY:
-                    ask_for_life(connection)
+                    ping(connection)
                     asked_at = time.monotonic()
 
     def _on_notice(self, body: Any, message: Any) -> None:

@@ -7,7 +7,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.notify.base import Transport
 
 
-class _Deaf:
+class NullListener:
+    """A listener that receives nothing."""
+
     transport = Transport.POLLING
 
     def start(self) -> None:
@@ -20,11 +22,11 @@ class _Deaf:
 class PollingNotifier:
     """Tells nobody."""
 
-    def announce(self, session: Session) -> None:
+    def notify(self, session: Session) -> None:
         """Do nothing."""
         del session
 
-    def listener(self, wake: Callable[[], None]) -> _Deaf:
+    def listener(self, wake: Callable[[], None]) -> NullListener:
         """Return a listener that never wakes."""
         del wake
-        return _Deaf()
+        return NullListener()

@@ -49,7 +49,7 @@ PING_INTERVAL = 10.0
 ANSWER_TIMEOUT = 5.0
 STOP_TIMEOUT = 5.0
 #: Between two proofs of a listener that hears nothing.
-DEAF_PAUSE = 60.0
+UNUSABLE_PAUSE = 60.0
 #: Payload of a proof; a token follows.
 PROOF = "proof "
 
@@ -68,11 +68,11 @@ class PostgresNotifier:
     def _fallback(self) -> Notifier:
         return self._make_fallback()
 
-    def announce(self, session: Session) -> None:
+    def notify(self, session: Session) -> None:
         """Queue the notification in the transaction of ``session``."""
         statement = select(notify(), beat_listens_to_broker())
         if session.execute(statement).one()[1]:
-            self._fallback.announce(session)
+            self._fallback.notify(session)
 
     def listener(self, wake: Callable[[], None]) -> "PostgresListener":
         """Return the thread that LISTENs."""
@@ -128,9 +128,9 @@ class PostgresListener:
         while not self._stopping.is_set():
             try:
                 await self._listen()
-            except _DeafError:
+            except _ListenerUnusableError:
                 self._start_fallback()
-                await asyncio.sleep(DEAF_PAUSE)
+                await asyncio.sleep(UNUSABLE_PAUSE)
             except (psycopg.Error, DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
                 pause = self._back_off.failed()
                 logger.warning(
@@ -178,7 +178,7 @@ class PostgresListener:
             if notification.payload == payload:
                 await heard.aclose()
                 return
-        raise _DeafError
+        raise _ListenerUnusableError
 
     def _start_fallback(self) -> None:
         if self._fallback is not None:
@@ -189,7 +189,7 @@ class PostgresListener:
             " instead; set dynbeat_notifier to 'broker', or give beat a URL of the server itself",
             self._database.shown_url,
             fallback.transport,
-            extra={"event": Event.LISTENER_DEAF},
+            extra={"event": Event.LISTENER_UNUSABLE},
         )
         fallback.start()
         self._fallback = fallback
@@ -200,7 +200,7 @@ class PostgresListener:
             fallback.stop()
 
 
-class _DeafError(Exception):
+class _ListenerUnusableError(Exception):
     """The connection that LISTENs hears nothing."""
 
 

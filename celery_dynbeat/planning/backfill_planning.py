@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from celery_dynbeat.planning.plan import COUNT_LIMIT, TICK, Skip, following
-from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers import Trigger
 
 #: How far back the fire time before another one is looked for.
@@ -43,7 +43,7 @@ class Rest:
     older: Skip | None
 
 
-def fire_times(rule: Rule, *, start: datetime, end: datetime, limit: int) -> list[datetime]:
+def fire_times(rule: ScheduleSpec, *, start: datetime, end: datetime, limit: int) -> list[datetime]:
     """Return up to ``limit`` fire times in [start, end] within the rule's span, oldest first."""
     until = end if rule.end_at is None else min(end, rule.end_at)
     first = start if rule.start_at is None else max(start, rule.start_at)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The smallest step between two instants that the databases can tell apart.
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 def first_fire(
-    rule: Rule, *, now: datetime, last_run_at: datetime | None = None
+    rule: ScheduleSpec, *, now: datetime, last_run_at: datetime | None = None
 ) -> datetime | None:
     """Return the first fire time after ``now``, or None when there is none.
 
@@ -68,7 +68,7 @@ def first_fire(
     return _next(rule, after)
 
 
-def run_at(rule: Rule, fire_at: datetime) -> datetime:
+def run_at(rule: ScheduleSpec, fire_at: datetime) -> datetime:
     """Return when beat takes up ``fire_at``: delayed by the jitter, before the next fire time.
 
     The delay is picked by hash, so it is the same whoever asks, and however often.
@@ -81,12 +81,12 @@ def run_at(rule: Rule, fire_at: datetime) -> datetime:
     return fire_at + (room // TICK * int.from_bytes(digest) >> 64) * TICK
 
 
-def following(rule: Rule, fire_at: datetime) -> datetime | None:
+def following(rule: ScheduleSpec, fire_at: datetime) -> datetime | None:
     """Return the fire time after ``fire_at`` that is not nearer to it than the rule allows."""
     return rule.trigger.next_after(fire_at + max(rule.min_interval - TICK, timedelta(0)))
 
 
-def passed(rule: Rule, *, fire_at: datetime, now: datetime, reason: str) -> Skip | None:
+def passed(rule: ScheduleSpec, *, fire_at: datetime, now: datetime, reason: str) -> Skip | None:
     """Return the Skip for what nobody sends any more: the fire times from ``fire_at`` to ``now``.
 
     For a schedule that was paused, broken or edited meanwhile; None when nothing has passed.
@@ -95,7 +95,7 @@ def passed(rule: Rule, *, fire_at: datetime, now: datetime, reason: str) -> Skip
 
 
 def plan(
-    rule: Rule,
+    rule: ScheduleSpec,
     *,
     fire_at: datetime,
     run_count: int,
@@ -136,7 +136,7 @@ def plan(
     )
 
 
-def _due_until(rule: Rule, fire_at: datetime, now: datetime) -> datetime:
+def _due_until(rule: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime:
     """Return up to when fire times are due: those delayed beyond ``now`` by jitter are not."""
     until = now if rule.end_at is None else min(now, rule.end_at)
     if not rule.jitter:
@@ -167,7 +167,7 @@ _Decision = tuple[_Instants, Skip | None, datetime]
 
 
 def _newest_only(
-    rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: int
+    rule: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
 ) -> _Decision:
     del limit
     following_at = rule.trigger.next_after(fire_at)
@@ -182,7 +182,9 @@ def _newest_only(
     return (newest,), skip, until
 
 
-def _all(rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: int) -> _Decision:
+def _all(
+    rule: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
+) -> _Decision:
     oldest = _oldest_allowed(rule, now)
     first: datetime | None = fire_at
     skip = None
@@ -195,7 +197,7 @@ def _all(rule: Rule, fire_at: datetime, until: datetime, now: datetime, limit: i
 
 
 def _fire_times(
-    rule: Rule,
+    rule: ScheduleSpec,
     first: datetime | None,
     until: datetime,
     limit: int,
@@ -212,7 +214,7 @@ def _fire_times(
 
 
 def _too_near(
-    rule: Rule, fire_at: datetime, wanted: _Instants, last_run_at: datetime | None
+    rule: ScheduleSpec, fire_at: datetime, wanted: _Instants, last_run_at: datetime | None
 ) -> Skip | None:
     """Return the Skip for what lay between these fire times, too near to the one before.
 
@@ -230,7 +232,7 @@ def _too_near(
     return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
 
 
-def _oldest_allowed(rule: Rule, now: datetime) -> datetime | None:
+def _oldest_allowed(rule: ScheduleSpec, now: datetime) -> datetime | None:
     limits = [rule.catch_up_window] if rule.catch_up_window is not None else []
     if rule.catch_up == "none":
         limits.append(rule.grace)
@@ -238,13 +240,13 @@ def _oldest_allowed(rule: Rule, now: datetime) -> datetime | None:
     return now - min(limits) - rule.jitter if limits else None
 
 
-def _too_old(rule: Rule) -> str:
+def _too_old(rule: ScheduleSpec) -> str:
     if rule.catch_up == "none":
         return "missed: no beat could send it in time, and catch_up is 'none'"
     return "missed: older than catch_up_window when a beat could send it"
 
 
-def _skip(rule: Rule, fire_at: datetime, until: datetime, reason: str) -> Skip | None:
+def _skip(rule: ScheduleSpec, fire_at: datetime, until: datetime, reason: str) -> Skip | None:
     """Return the Skip for the fire times in [fire_at, until], or None when there are none."""
     if fire_at > until:
         return None
@@ -254,7 +256,7 @@ def _skip(rule: Rule, fire_at: datetime, until: datetime, reason: str) -> Skip |
     return Skip(newest, 1 + others, reason)
 
 
-def _next(rule: Rule, after: datetime) -> datetime | None:
+def _next(rule: ScheduleSpec, after: datetime) -> datetime | None:
     fire_at = rule.trigger.next_after(after)
     if fire_at is None or (rule.end_at is not None and fire_at > rule.end_at):
         return None

@@ -9,7 +9,7 @@ from celery_dynbeat.triggers.budget import PLAN, Budget
 from celery_dynbeat.triggers.metered import Metered
 
 
-class Rule(NamedTuple):
+class ScheduleSpec(NamedTuple):
     """What a schedule asks for, apart from what it has done so far.
 
     ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     min_interval: timedelta = timedelta(0)
 
 
-class RuleColumns(Protocol):
+class SpecColumns(Protocol):
     """The columns of a schedule that make up its rule; durations in seconds."""
 
     owner: str
@@ -55,7 +55,7 @@ class RuleColumns(Protocol):
     created_at: datetime
 
 
-def rule_of(columns: RuleColumns, settings: Settings) -> Rule:
+def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
     """Return the rule that a row states.
 
     Raises InvalidTriggerError when the trigger's text or zone is damaged.
@@ -64,7 +64,7 @@ def rule_of(columns: RuleColumns, settings: Settings) -> Rule:
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
     anchor = columns.start_at or columns.anchor_at or columns.created_at
     window = columns.catch_up_window
-    return Rule(
+    return ScheduleSpec(
         trigger=trigger.hashed_by(key).anchored_at(anchor),
         key=key,
         start_at=columns.start_at,
@@ -87,7 +87,7 @@ def key_for(owner: str, name: str) -> str:
     return f"{owner}\n{name}"
 
 
-def metered(rule: Rule, *, steps: int = PLAN) -> Rule:
+def metered(rule: ScheduleSpec, *, steps: int = PLAN) -> ScheduleSpec:
     """Return ``rule`` with one budget for all that is asked about its trigger from here on.
 
     Raises InvalidTriggerError, at a question, when the budget is spent. Triggers whose questions

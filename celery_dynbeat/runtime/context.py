@@ -20,7 +20,7 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.schedule_spec import Rule, RuleColumns, rule_of
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.sessions import joined
 
@@ -150,14 +150,14 @@ class Context:
         self.prepare(session)
         return self.database.read_in_transaction(work) if session is None else work(session)
 
-    def announce(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
+    def notify(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
         """Wake beat after the commit, if it could sleep past ``next_run_at`` otherwise."""
         if next_run_at is not None and next_run_at <= now + self.settings.poll_interval:
-            self.notifier.announce(session)
+            self.notifier.notify(session)
 
-    def rule(self, columns: RuleColumns) -> Rule:
+    def rule(self, columns: SpecColumns) -> ScheduleSpec:
         """Return the rule that a row states, with the settings' defaults."""
-        return rule_of(columns, self.settings)
+        return spec_from_row(columns, self.settings)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.overlaps import REPLACED
-from celery_dynbeat.store.rows import Found
+from celery_dynbeat.store.rows import LockedRows
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class EndedAttempts:
 
 
 def end_attempts(
-    session: Session, found: Found, *, now: datetime, settings: Settings, reason: str
+    session: Session, found: LockedRows, *, now: datetime, settings: Settings, reason: str
 ) -> EndedAttempts:
     """Record what becomes of locked runs whose attempt is dead; ``reason`` says why it is."""
     for damage in found.damaged:

@@ -82,12 +82,12 @@ class Heartbeat:
         self._written = time.monotonic()
         return known
 
-    def leave(self) -> None:
+    def deregister(self) -> None:
         """Say that the process ends in good order."""
         try:
             now = self._clock.now()
             self._database.run(
-                lambda session: nodes.leave(
+                lambda session: nodes.deregister(
                     session,
                     kind=self._kind,
                     name=self._name,
@@ -105,7 +105,7 @@ class Heartbeat:
 
     def _write(self) -> bool:
         now = self._clock.now()
-        life = nodes.Life(
+        life = nodes.NodeHeartbeat(
             kind=self._kind,
             name=self._name,
             pid=self._pid,
@@ -122,7 +122,7 @@ class Heartbeat:
                 self._started_at = _ago(now, self._born)
             # Not computed anew: after a step of the clock, what this node runs would seem to have
             # begun before it.
-            self._database.run(partial(nodes.enter, life=life, started_at=self._started_at))
+            self._database.run(partial(nodes.register, life=life, started_at=self._started_at))
             self._entered = True
         return known
 

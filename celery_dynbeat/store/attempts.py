@@ -25,10 +25,10 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_states import (
     FINISH,
     FINISH_BEFORE_RERUN,
-    GIVE_BACK,
-    HELD,
+    OWNED,
     REDELIVER,
     REFUSE,
+    REQUEUE,
     RESTART,
     START,
     START_RETRY,
@@ -223,7 +223,7 @@ def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: dateti
         update(Run)
         .where(
             Run.id == run_id,
-            Run.status.in_(GIVE_BACK.sources),
+            Run.status.in_(REQUEUE.sources),
             Run.attempt == attempt,
         )
         .values(status=Status.SENT, overdue_at=case((has_come, Run.started_at), else_=overdue_at))
@@ -231,7 +231,7 @@ def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: dateti
     return affected(session, statement) == 1
 
 
-def disown(
+def undo_start(
     session: Session, *, run_id: str, worker: str, pid: int | None, before: datetime
 ) -> bool:
     """Move a run back to sent that a process was marked to have begun ``before`` an instant.
@@ -243,7 +243,7 @@ def disown(
         update(Run)
         .where(
             Run.id == run_id,
-            Run.status.in_(GIVE_BACK.sources),
+            Run.status.in_(REQUEUE.sources),
             Run.worker == worker,
             Run.worker_pid == pid,
             Run.started_at <= before,
@@ -256,6 +256,6 @@ def disown(
 def begun_by(session: Session, *, run_id: str, worker: str) -> Row[int, int | None] | None:
     """Return attempt and worker_pid of a run that ``worker`` began last, or None."""
     statement = select(Run.attempt, Run.worker_pid).where(
-        Run.id == run_id, Run.worker == worker, Run.status.in_(HELD)
+        Run.id == run_id, Run.worker == worker, Run.status.in_(OWNED)
     )
     return session.execute(statement).one_or_none()

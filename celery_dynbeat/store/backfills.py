@@ -57,8 +57,8 @@ class Unreadable:
     """
 
     backfill_id: int
-    backfill: rows.Damage | None
-    schedule: rows.Damage | None
+    backfill: rows.UnreadableRow | None
+    schedule: rows.UnreadableRow | None
 
 
 @in_index_order

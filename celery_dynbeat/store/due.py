@@ -13,7 +13,7 @@ from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.rows import Damage, Found, read
+from celery_dynbeat.store.rows import LockedRows, UnreadableRow, read
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
@@ -71,7 +71,7 @@ def lock_due(
     since: datetime | None = None,
     only: Collection[str] = (),
     without: Collection[str] = (),
-) -> Found:
+) -> LockedRows:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
     Rows that another beat has locked are skipped, and those of a kind that only a newer version
@@ -108,7 +108,7 @@ def _due(in_part: bool) -> Select[Any]:  # noqa: FBT001
 
 
 @in_index_order
-def lock_unplanned(session: Session, *, limit: int) -> Found:
+def lock_unplanned(session: Session, *, limit: int) -> LockedRows:
     """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
     return read(session, unplanned_statement(limit=limit), key=_COLUMNS.id)
 
@@ -120,7 +120,7 @@ def unplanned_statement(*, limit: int) -> Select[Any]:
 
 
 @in_index_order
-def lock_damaged(session: Session, *, schedule_ids: Collection[int]) -> Sequence[Damage]:
+def lock_damaged(session: Session, *, schedule_ids: Collection[int]) -> Sequence[UnreadableRow]:
     """Return what is wrong with those of the schedules that cannot be read; all are locked.
 
     Those that another transaction has locked are passed over.
@@ -204,6 +204,6 @@ def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -
     return bool(result.rowcount == 1)  # type: ignore[attr-defined]
 
 
-def set_damaged_aside(session: Session, damaged: Iterable[Damage]) -> None:
+def set_damaged_aside(session: Session, damaged: Iterable[UnreadableRow]) -> None:
     """Take schedules that are locked and cannot be read out of the index."""
     advance(session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in damaged])

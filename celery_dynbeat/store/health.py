@@ -1,8 +1,8 @@
 """What the tables tell of an installation's health.
 
-Each question reads the front of an index and stops at a limit, so a million rows cost no more than
-a thousand; save ``broken``, which on PostgreSQL and SQLite no index serves, and the nodes, of which
-there are as many as processes within nodes.FORGET_AFTER.
+Each query reads the start of an index and stops at a limit, so a million rows cost no more than a
+thousand. Two queries differ: ``quarantined`` has no index on PostgreSQL and SQLite, and the nodes
+are as many as the processes within nodes.FORGET_AFTER.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,16 +46,17 @@ class Count:
 class Tables:
     """The answers of one moment. Instants are None where there is nothing of the kind.
 
-    ``runs`` counts those that have not ended, by status. ``broken`` and ``passed_over`` hold owner
-    and name of MOST_NAMED schedules at most, and the error or the kind of trigger of each.
+    ``runs`` counts the unfinished runs by status. ``quarantined_first`` and
+    ``unsupported_trigger`` hold the owner and name of MOST_NAMED schedules at most, and the error
+    or the kind of trigger of each.
     """
 
     nodes: Sequence[Node]
     due: Count
     oldest_due_at: datetime | None
-    broken: Count
-    broken_first: Sequence[tuple[str, str, str]]
-    passed_over: Sequence[tuple[str, str, str]]
+    quarantined: Count
+    quarantined_first: Sequence[tuple[str, str, str]]
+    unsupported_trigger: Sequence[tuple[str, str, str]]
     overdue: Count
     overdue_since: datetime | None
     runs: Mapping[str, Count]
@@ -70,7 +71,7 @@ class Tables:
 @in_index_order
 def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     """Return what the tables say at ``now``; of nodes those with a sign of life since then."""
-    broken = session.execute(broken_statement()).all()
+    quarantined = session.execute(quarantined_statement()).all()
     unknown = due.unreadable(session, now=now, limit=MOST_NAMED)
     due_at = session.scalars(due_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
@@ -83,9 +84,11 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         ],
         due=_counted(due_at),
         oldest_due_at=due_at[0] if due_at else None,
-        broken=_counted(broken),
-        broken_first=[(row.owner, row.name, row.error) for row in sorted(broken)[:MOST_NAMED]],
-        passed_over=[(row.owner, row.name, row.trigger_kind) for row in unknown],
+        quarantined=_counted(quarantined),
+        quarantined_first=[
+            (row.owner, row.name, row.error) for row in sorted(quarantined)[:MOST_NAMED]
+        ],
+        unsupported_trigger=[(row.owner, row.name, row.trigger_kind) for row in unknown],
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
         runs=_by_status(session.execute(runs_statement()).all()),
@@ -143,10 +146,10 @@ def runs_statement() -> Select[Any]:
     return select(status, func.count().label("number")).group_by(status)
 
 
-def broken_statement() -> Select[Any]:
-    """Return the statement for the schedules that beat has set aside, in any order."""
-    # A paused one stays broken. Three conditions that "broken" implies: MySQL's index of the
-    # unplanned leads there by them.
+def quarantined_statement() -> Select[Any]:
+    """Return the statement for the schedules that are quarantined, in any order."""
+    # A paused schedule stays quarantined. The quarantine implies the first three conditions. They
+    # let MySQL use the index of the unplanned schedules.
     return (
         select(
             Schedule.id,

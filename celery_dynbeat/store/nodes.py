@@ -20,7 +20,7 @@ NOTIFIER_FRESH_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class NodeHeartbeat:
     """What a node says of itself: that it lives, when it last made progress, and what hinders it.
 
     Instants are those of the database's clock. ``notifier`` is how a beat receives notifications,
@@ -38,7 +38,7 @@ class Life:
 
 
 @in_index_order
-def enter(session: Session, *, life: Life, started_at: datetime) -> None:
+def register(session: Session, *, life: NodeHeartbeat, started_at: datetime) -> None:
     """Register a node; another process of the same name is taken to have ended.
 
     Nodes that have been silent for FORGET_AFTER are forgotten: they count as dead anyway.
@@ -60,7 +60,7 @@ def _started_after(now: datetime, *, worker: str) -> Any:
     )
 
 
-def refresh(session: Session, *, life: Life) -> bool:
+def refresh(session: Session, *, life: NodeHeartbeat) -> bool:
     """Say that the node is alive; False when its row is gone or is another process's by now."""
     statement = (
         update(Node)
@@ -77,7 +77,7 @@ def refresh(session: Session, *, life: Life) -> bool:
     return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 
 
-def leave(session: Session, *, kind: NodeKind, name: str, pid: int, now: datetime) -> None:
+def deregister(session: Session, *, kind: NodeKind, name: str, pid: int, now: datetime) -> None:
     """Say that the node has ended in good order."""
     session.execute(
         update(Node)

@@ -16,7 +16,7 @@ IN_FLIGHT = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class Watermark:
     """Instants before which a look found nothing due, and nothing overdue.
 
     What lies before them in the indexes is dead, and while somebody's transaction is open for long
@@ -28,11 +28,11 @@ class Front:
     overdue: datetime | None = None
 
 
-EVERYWHERE = Front()
+NO_WATERMARK = Watermark()
 
 
 @dataclass(frozen=True, slots=True)
-class Agenda:
+class PendingWork:
     """The earliest of each kind of work; None where there is none.
 
     ``front`` is where the next look may begin.
@@ -42,7 +42,7 @@ class Agenda:
     overdue_at: datetime | None
     unplanned: bool
     backfill_at: datetime | None
-    front: Front = EVERYWHERE
+    front: Watermark = NO_WATERMARK
 
     def earliest(self) -> datetime | None:
         """Return when there is something to do, or None."""
@@ -50,26 +50,28 @@ class Agenda:
         return min((at for at in instants if at is not None), default=None)
 
 
-def read(session: Session, *, now: datetime, until: datetime, front: Front = EVERYWHERE) -> Agenda:
+def read(
+    session: Session, *, now: datetime, until: datetime, front: Watermark = NO_WATERMARK
+) -> PendingWork:
     """Return the agenda as it stands at ``now``; of what is overdue, up to ``until``.
 
     When one of its instants cannot be read, what is due counts from ``now``, and what is not due is
     left out: those who take up what is due deal with such a row, and until then it is asleep.
     """
-    answer = session.execute(_look(front != EVERYWHERE), _values(until, front))
+    answer = session.execute(_look(front != NO_WATERMARK), _values(until, front))
     try:
         next_run_at, overdue_at, unplanned, backfill_at = answer.one()
     except rows.UNREADABLE:
         return _what_is_due(session, now)
-    found = Front(_front(next_run_at, now), _front(overdue_at, now))
-    return Agenda(next_run_at, overdue_at, unplanned is not None, backfill_at, found)
+    found = Watermark(_front(next_run_at, now), _front(overdue_at, now))
+    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, found)
 
 
 def _front(instant: datetime | None, now: datetime) -> datetime:
     return (now if instant is None else min(instant, now)) - IN_FLIGHT
 
 
-def _what_is_due(session: Session, now: datetime) -> Agenda:
+def _what_is_due(session: Session, now: datetime) -> PendingWork:
     # Ids alone, for no instant is to be read.
     ids = select(
         due.is_due(now=now),
@@ -79,15 +81,15 @@ def _what_is_due(session: Session, now: datetime) -> Agenda:
     )
     found = [now if each is not None else None for each in session.execute(ids).one()]
     next_run_at, overdue_at, unplanned, backfill_at = found
-    return Agenda(next_run_at, overdue_at, unplanned is not None, backfill_at)
+    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at)
 
 
-def statement(*, until: datetime, front: Front = EVERYWHERE) -> Select[Any]:
+def statement(*, until: datetime, front: Watermark = NO_WATERMARK) -> Select[Any]:
     """Return the statement of ``read``, for those who want to see its plan."""
-    return _look(front != EVERYWHERE).params(_values(until, front))
+    return _look(front != NO_WATERMARK).params(_values(until, front))
 
 
-def _values(until: datetime, front: Front) -> dict[str, datetime | None]:
+def _values(until: datetime, front: Watermark) -> dict[str, datetime | None]:
     return {"until": until, "due": front.due, "overdue": front.overdue}
 
 

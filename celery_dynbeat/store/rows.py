@@ -36,7 +36,7 @@ LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class UnreadableRow:
     """Why the row ``id`` cannot be read: its ``column``, and what reading that raised."""
 
     id: Any
@@ -44,7 +44,7 @@ class Damage:
     error: Exception
 
     def __str__(self) -> str:
-        return said(self.error, of=f"column {self.column}: ")
+        return format_error(self.error, of=f"column {self.column}: ")
 
 
 #: A named tuple of the columns that were asked for. SQLAlchemy's own rows take ten times as long to
@@ -52,14 +52,14 @@ class Damage:
 Row = Any
 
 
-class Found(NamedTuple):
+class LockedRows(NamedTuple):
     """The rows of an answer, in its order, and what is wrong with those that are missing."""
 
     rows: Sequence[Row]
-    damaged: Sequence[Damage]
+    damaged: Sequence[UnreadableRow]
 
 
-def said(error: Exception, *, of: str = "") -> str:
+def format_error(error: Exception, *, of: str = "") -> str:
     """Return ``error`` as it is shown on the row that it concerns: its type and what it says."""
     # Not SQLAlchemy's text: it appends the statement.
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
@@ -73,7 +73,7 @@ def read(
     *,
     key: Any,
     values: Mapping[str, Any] | None = None,
-) -> Found:
+) -> LockedRows:
     """Return what ``statement`` finds; ``key`` is the column that tells its rows apart.
 
     ``values`` are those of its parameters. Locks are those of the statement. Where all rows can be
@@ -82,7 +82,7 @@ def read(
     # Not within the try: what this raises is the server's.
     answer = session.execute(statement, values)
     try:
-        return Found(_named(answer), [])
+        return LockedRows(_named(answer), [])
     except UNREADABLE:
         statement = statement.params(values or {})
         ids = session.scalars(statement.with_only_columns(key, maintain_column_froms=True)).all()
@@ -103,31 +103,31 @@ def _row_of(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
     return make
 
 
-def _apart(session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]) -> Found:
+def _apart(session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]) -> LockedRows:
     """Read the rows by halves, until those that cannot be read stand alone."""
     answer = session.execute(statement.where(key.in_(ids)))
     try:
-        return Found(_named(answer), [])
+        return LockedRows(_named(answer), [])
     except UNREADABLE as error:
         if len(ids) == 1:
-            return Found([], [_damage(session, statement, key, ids[0], error)])
+            return LockedRows([], [_damage(session, statement, key, ids[0], error)])
     middle = len(ids) // 2
     older = _apart(session, statement, key, ids[:middle])
     newer = _apart(session, statement, key, ids[middle:])
-    return Found([*older.rows, *newer.rows], [*older.damaged, *newer.damaged])
+    return LockedRows([*older.rows, *newer.rows], [*older.damaged, *newer.damaged])
 
 
 def _damage(
     session: Session, statement: Select[Any], key: Any, row_id: Any, error: Exception
-) -> Damage:
+) -> UnreadableRow:
     for column in statement.selected_columns:
         single = statement.with_only_columns(column, maintain_column_froms=True)
         answer = session.execute(single.where(key == row_id))
         try:
             answer.all()
         except UNREADABLE as its_own:
-            return Damage(row_id, str(column), its_own)
-    return Damage(row_id, "?", error)
+            return UnreadableRow(row_id, str(column), its_own)
+    return UnreadableRow(row_id, "?", error)
 
 
 def whole(
@@ -167,12 +167,12 @@ def _patched(
     return row
 
 
-def _damages(session: Session, schedule_id: int) -> dict[str, Damage]:
-    found: dict[str, Damage] = {}
+def _damages(session: Session, schedule_id: int) -> dict[str, UnreadableRow]:
+    found: dict[str, UnreadableRow] = {}
     for column in Schedule.__table__.columns:
         answer = session.execute(select(column).where(Schedule.id == schedule_id))
         try:
             answer.all()
         except UNREADABLE as error:
-            found[column.name] = Damage(schedule_id, str(column), error)
+            found[column.name] = UnreadableRow(schedule_id, str(column), error)
     return found

@@ -29,7 +29,7 @@ from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.rows import Found, read
+from celery_dynbeat.store.rows import LockedRows, read
 
 #: The longest list of values in one condition; drivers allow some tens of thousands.
 IN_LIST = 1_000
@@ -158,7 +158,7 @@ def is_overdue(*, now: datetime) -> Any:
 @in_index_order
 def lock_overdue(
     session: Session, *, now: datetime, limit: int, since: datetime | None = None
-) -> Found:
+) -> LockedRows:
     """Return up to ``limit`` overdue runs, oldest first, with what it takes to publish them.
 
     Only what is overdue ``since`` is looked at. The rows are locked, also those that cannot be

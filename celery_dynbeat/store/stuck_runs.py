@@ -8,10 +8,10 @@ from sqlalchemy import Row, and_, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
-from celery_dynbeat.common.run_states import LOSE, RECALL, RERUN, Status
+from celery_dynbeat.common.run_states import LOSE, RERUN, RESEND_RETRY, Status
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
-from celery_dynbeat.store.rows import Found, read
+from celery_dynbeat.store.rows import LockedRows, read
 from celery_dynbeat.store.runs import UNFINISHED_ORDER, affected
 
 #: Rows between the last runs that were tried: skipped, revoked, manual ones, those under way.
@@ -19,7 +19,7 @@ PASSED_OVER = 500
 
 
 @in_index_order
-def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
+def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> LockedRows:
     """Return up to ``limit`` running runs whose worker is gone, with what decides their fate.
 
     Gone is a node whose name another process took since, or one of which nothing was heard after
@@ -30,7 +30,7 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Found:
     candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since))
     found = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
     if not found:
-        return Found([], [])
+        return LockedRows([], [])
     return _lock(session, found, _lost_runs(), _is_lost(silent_since))
 
 
@@ -46,7 +46,7 @@ def running_at(session: Session, *, worker: str, limit: int) -> Sequence[Row[str
     return session.execute(statement).all()
 
 
-def lock_dropped(session: Session, *, worker: str, attempts: Mapping[str, int]) -> Found:
+def lock_dropped(session: Session, *, worker: str, attempts: Mapping[str, int]) -> LockedRows:
     """Return the runs that still are in these attempts of ``worker``, with what decides their fate.
 
     ``attempts`` holds an attempt for each run id. The runs are locked; those that another
@@ -60,7 +60,7 @@ def lock_dropped(session: Session, *, worker: str, attempts: Mapping[str, int]) 
     return _lock(session, list(attempts), Run, unchanged)
 
 
-def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> Found:
+def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> LockedRows:
     lock = select(Run.id).where(Run.id.in_(ids)).with_for_update(skip_locked=True)
     locked = session.scalars(lock).all()
     statement: Any = (
@@ -133,7 +133,7 @@ def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> 
         return 0
     statement = (
         update(Run)
-        .where(Run.id.in_(ids), Run.status.in_(RECALL.sources), Run.retry_at <= before)
+        .where(Run.id.in_(ids), Run.status.in_(RESEND_RETRY.sources), Run.retry_at <= before)
         .values(
             status=Status.PENDING,
             overdue_at=now,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 from celery_dynbeat.beat.dispatcher import Dispatcher
-from celery_dynbeat.broker.base import Outlet
+from celery_dynbeat.broker.base import RunPublisher
 from celery_dynbeat.client import Dynbeat
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db.dialects import is_embedded
@@ -19,7 +19,7 @@ from celery_dynbeat.testing.worker import TaskRunner
 #: More passes than this without a pause are taken for a beat that never becomes idle.
 PASSES = 10_000
 
-P = TypeVar("P", bound=Outlet)
+P = TypeVar("P", bound=RunPublisher)
 
 
 class ManualBeat(Generic[P]):
@@ -65,7 +65,7 @@ class ManualBeat(Generic[P]):
     def __init__(
         self,
         dynbeat: Dynbeat,
-        publisher: Outlet | None = None,
+        publisher: RunPublisher | None = None,
         *,
         run_tasks: bool = False,
         any_database: bool = False,

@@ -60,7 +60,7 @@ class TaskRunner(RecordingPublisher):
         self._recorder = Recorder(
             context.database,
             settings=context.settings,
-            announce=lambda session: context.notifier.announce(session),  # noqa: PLW0108 - at use
+            notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108 - at use
         )
 
     def publish(self, batch: Sequence[OutgoingRun]) -> Published:

@@ -21,7 +21,7 @@ from celery_dynbeat.worker.task_guard import Admission
 
 logger = logging.getLogger(__name__)
 
-STOP_WITHIN = 5.0
+STOP_TIMEOUT = 5.0
 
 
 class DynbeatStep(bootsteps.StartStopStep):
@@ -89,7 +89,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             return
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(STOP_WITHIN)
+            self._thread.join(STOP_TIMEOUT)
         self._outcomes.disconnect()
         signals.worker_shutdown.disconnect(self._end)
         self._outcomes.close()
@@ -98,7 +98,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         while not self._stopping.wait(self.heartbeat.every.total_seconds()):
             if self.heartbeat.beat():
                 self._pool_check.look()
-        self.heartbeat.leave()
+        self.heartbeat.deregister()
 
 
 def _forks(worker: Any) -> bool:

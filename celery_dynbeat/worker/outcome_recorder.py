@@ -72,11 +72,11 @@ class Recorder:
         database: Database,
         *,
         settings: Settings,
-        announce: Callable[[Session], None],
+        notify: Callable[[Session], None],
     ) -> None:
         self._database = database
         self._settings = settings
-        self._announce = announce
+        self._announce = notify
         self._kept: deque[Outcome] = deque()
         self._kept_text = 0
         # Of whoever writes what is kept; of whoever changes what is kept, for a moment.
@@ -95,11 +95,11 @@ class Recorder:
             return
         self._keep(outcome, None)
 
-    def keep(self, outcome: Outcome) -> None:
+    def buffer(self, outcome: Outcome) -> None:
         """Have the thread write ``outcome``, which another process could not write."""
         self._keep(outcome, None)
 
-    def keeps(self, run_id: str) -> bool:
+    def has_buffered(self, run_id: str) -> bool:
         """Return whether an outcome of the run has yet to be written."""
         return any(outcome.run_id == run_id for outcome in self._kept.copy())
 
@@ -111,7 +111,7 @@ class Recorder:
                 try:
                     self._write(outcome)
                 except Exception as error:  # noqa: BLE001
-                    if not _is_hopeless(error):
+                    if not _is_permanent(error):
                         return False
                     self._report_dropped([outcome], error)
                 with self._changing:
@@ -158,11 +158,11 @@ class Recorder:
     def _is_unstorable(self, error: Exception) -> bool:
         if isinstance(error, DBAPIError) and self._database.capabilities.is_unstorable(error):
             return True
-        return _is_hopeless(error)
+        return _is_permanent(error)
 
     def _write_as_it_is(self, outcome: Outcome) -> None:
         # The end of a run that another waits for, and what becomes of that one, are one decision.
-        run = self._database.run if outcome.awaited else self._database.run_alone
+        run = self._database.run if outcome.awaited else self._database.run_autocommit
         written = run(lambda session: self._write_within(session, outcome))
         if written and outcome.status == Status.FAILED:
             # In a transaction of its own: schedules are locked before their runs.
@@ -187,7 +187,7 @@ class Recorder:
                 "outcome of run %s kept until the database is back: %s",
                 outcome.run_id,
                 type(error).__name__,
-                extra={"event": Event.OUTCOME_KEPT, "run_id": outcome.run_id},
+                extra={"event": Event.OUTCOME_BUFFERED, "run_id": outcome.run_id},
             )
         with self._changing:
             if len(self._kept) >= KEPT:
@@ -241,7 +241,7 @@ def _plain(outcome: Outcome) -> Outcome:
     return replace(outcome, error=error, traceback=traceback)
 
 
-def _is_hopeless(error: Exception) -> bool:
+def _is_permanent(error: Exception) -> bool:
     """Return whether an outcome will never be written, however long the others behind it wait."""
     if isinstance(error, DBAPIError):
         return isinstance(error, (DataError, IntegrityError))
@@ -279,7 +279,7 @@ def write(session: Session, outcome: Outcome) -> bool:
 
 def _write_unstarted(session: Session, outcome: Outcome) -> bool:
     if outcome.status == Status.SENT:
-        return attempts.disown(
+        return attempts.undo_start(
             session,
             run_id=outcome.run_id,
             worker=outcome.worker,

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 #: For room in the buffer: the main process reads all the time, unless it is stopped.
-SEND_WITHIN = 5.0
+SEND_TIMEOUT = 5.0
 #: In bytes. One item must fit in; macOS takes 2 KiB unless told otherwise.
 BUFFER = 262_144
 # Not on macOS, whose datagrams do for a few processes.
@@ -26,7 +26,7 @@ class PoolChannel(Generic[T]):
         self._receiver, self._sender = self._pair()
         self._receiving = threading.Lock()
         # The main process keeps this end open, for the children that it forks later.
-        self._sender.settimeout(SEND_WITHIN)
+        self._sender.settimeout(SEND_TIMEOUT)
 
     def _pair(self) -> tuple[socket.socket, socket.socket]:
         try:

@@ -283,7 +283,7 @@ class PoolCheck:
         self._drop([run_id for run_id in dead if self._is_answered(run_id, at)][:BATCH])
 
     def _is_executing(self, run_id: str) -> bool:
-        return self._executes(run_id) or self._outcomes.keeps(run_id)
+        return self._executes(run_id) or self._outcomes.has_buffered(run_id)
 
     def _is_answered(self, run_id: str, at: float) -> bool:
         waited = at - self._suspects.seen[run_id].since
@@ -306,5 +306,5 @@ class PoolCheck:
             session, worker=self._worker, attempts=attempts, now=now, settings=settings
         )
         if lost.rerun:
-            self._context.notifier.announce(session)
+            self._context.notifier.notify(session)
         return lost

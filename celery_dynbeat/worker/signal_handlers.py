@@ -49,7 +49,7 @@ class Outcomes:
             context.database,
             settings=context.settings,
             # Looked up when it is used: what the notifier connects belongs to the process.
-            announce=lambda session: context.notifier.announce(session),  # noqa: PLW0108
+            notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108
         )
 
     def connect(self) -> None:
@@ -88,18 +88,18 @@ class Outcomes:
 
     def _collect(self, channel: PoolChannel[Outcome]) -> None:
         for outcome in channel.receive():
-            self._recorder.keep(outcome)
+            self._recorder.buffer(outcome)
 
-    def keeps(self, run_id: str) -> bool:
+    def has_buffered(self, run_id: str) -> bool:
         """Return whether the end of a run, which came to pass here, has yet to be written.
 
         In the main process: also in a pool process that has ended since.
         """
         if self._channel is not None and not self._is_pool_process:
             self._collect(self._channel)
-        return self._recorder.keeps(run_id)
+        return self._recorder.has_buffered(run_id)
 
-    def disown(self, run_id: str, *, began_at: datetime) -> None:
+    def undo_start(self, run_id: str, *, began_at: datetime) -> None:
         """Say that this process did not begin the run at that instant, though it may stand so."""
         self._record(run_id, Status.SENT, started=False, at=began_at)
 

@@ -39,7 +39,7 @@ from celery_dynbeat.store import attempts
 from celery_dynbeat.worker.pool_slots import PoolSlots
 from celery_dynbeat.worker.signal_handlers import Outcomes
 from celery_dynbeat.worker.start_decision import Decision, Delivery, Verdict, is_process, judge
-from celery_dynbeat.worker.task_request import RunPutOff, RunRefused, guarded_request
+from celery_dynbeat.worker.task_request import RunDeferred, RunRefused, guarded_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +158,7 @@ class Admission:
 
     def _is_elsewhere(self, run_id: str) -> bool:
         """Return whether this process has the run in hand beside the message that it looks at."""
-        return self._held[run_id] > 1 or self._outcomes.keeps(run_id)
+        return self._held[run_id] > 1 or self._outcomes.has_buffered(run_id)
 
     def _admit(self, task: Task, run_id: str) -> None:
         """Return when the run may start. Raises Ignore when it may not, or not yet."""
@@ -170,7 +170,7 @@ class Admission:
         except Exception as error:  # noqa: BLE001
             if began_at is not None and self._held[run_id] == 1:
                 # Perhaps it was, and only the answer was lost.
-                self._outcomes.disown(run_id, began_at=began_at)
+                self._outcomes.undo_start(run_id, began_at=began_at)
             self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
         if decision.verdict is Verdict.NOTED:
             self._drop_noted(run_id)
@@ -201,7 +201,7 @@ class Admission:
         )
         timeout = longest_silence(self._context.clock, self._context.settings)
         # Each transition is one conditional UPDATE, and no lock is held between two of them.
-        return self._context.database.run_alone(
+        return self._context.database.run_autocommit(
             lambda session: judge(session, delivery, now=now, timeout=timeout),
         )
 
@@ -217,7 +217,7 @@ class Admission:
             request.id,
             seconds,
             reason,
-            extra={"event": Event.RUN_PUT_OFF, "run_id": request.id},
+            extra={"event": Event.RUN_DEFERRED, "run_id": request.id},
         )
         headers = {
             **(request.headers or {}),
@@ -237,4 +237,4 @@ class Admission:
             # The broker is away too. With acks_late it delivers again; else the sweep does.
             raise Reject(error, requeue=True) from error
         msg = f"run {request.id} put off: {reason}"
-        raise RunPutOff(msg)
+        raise RunDeferred(msg)

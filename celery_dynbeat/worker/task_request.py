@@ -25,7 +25,7 @@ class RunRefused(Ignore):
     """The run of this message has ended, or was cancelled: the message is dropped."""
 
 
-class RunPutOff(Ignore):
+class RunDeferred(Ignore):
     """A copy of this message comes later."""
 
 
@@ -64,5 +64,5 @@ def _send_event(request: Any, exception: Any) -> None:
         exception = exception.exc
     if isinstance(exception, RunRefused):
         request.send_event("task-revoked", terminated=False, signum=None, expired=False)
-    elif isinstance(exception, RunPutOff):
+    elif isinstance(exception, RunDeferred):
         request.send_event("task-retried", exception=str(exception), traceback=None)

@@ -226,7 +226,7 @@ def mute_url():
 def test_a_broker_that_hangs_holds_up_no_change(
     site_folder, sqlite_url, mute_url, monkeypatch, caplog
 ):
-    monkeypatch.setattr(broker, "TAKEN_WITHIN", 0.2)
+    monkeypatch.setattr(broker, "PUBLISH_TIMEOUT", 0.2)
     with site(
         site_folder, database_url=sqlite_url, broker_url=mute_url, dynbeat_notifier="broker"
     ) as made:

@@ -70,7 +70,7 @@ def test_people_read_the_same_without_passwords(site_folder, postgresql_url, red
         for words in (
             "UNHEALTHY",
             "problem     no beat is alive: nothing is sent\n",
-            "cure: start one: `celery -A your_app beat`",
+            "hint: start one: `celery -A your_app beat`",
             "postgresql+psycopg://postgres:***@127.0.0.1",
             "redis://:**@127.0.0.1",
             "notifier    postgresql",
@@ -92,7 +92,7 @@ def test_a_database_that_is_away_is_named_within_seconds(
 
         exit_status, report = status(made)
 
-        assert (exit_status, codes(report)) == (1, ["database_away"])
+        assert (exit_status, codes(report)) == (1, ["database_unreachable"])
         assert not report["database"]["reachable"]
         assert report["broker"]["reachable"]
 
@@ -109,7 +109,7 @@ def test_a_broker_that_is_away_is_named_within_seconds(
 
         exit_status, report = status(made)
 
-        assert (exit_status, codes(report)) == (1, ["broker_away", "no_beat"])
+        assert (exit_status, codes(report)) == (1, ["broker_unreachable", "no_beat"])
         assert report["broker"]["url"] == f"redis://:**@127.0.0.1:{broker.port}/0"
         broker.thaw()
 
@@ -149,11 +149,11 @@ def test_a_beat_without_its_broker_is_alive_and_says_why_it_makes_no_progress(
         reports = []
 
         wait_until(
-            lambda: reports.append(status(made)) or "beat_hindered" in codes(reports[-1][1]),
+            lambda: reports.append(status(made)) or "beat_failing" in codes(reports[-1][1]),
             within=40,
         )
 
-        assert codes(reports[-1][1]) == ["broker_away", "beat_hindered"]
+        assert codes(reports[-1][1]) == ["broker_unreachable", "beat_failing"]
         (beat,) = reports[-1][1]["beats"]
         assert beat["state"] == "no_progress"
         assert "OperationalError" in beat["error"]
@@ -186,14 +186,14 @@ def test_status_writes_nothing(redis_site, postgresql_url):
 
     full = status(redis_site)
 
-    assert (empty[0], codes(empty[1])) == (1, ["schema_behind"])
+    assert (empty[0], codes(empty[1])) == (1, ["schema_outdated"])
     assert (full[0], codes(full[1])) == (1, ["no_beat"])
 
 
 def test_a_file_that_is_not_there_is_not_made(file_site):
     exit_status, report = status(file_site)
 
-    assert (exit_status, codes(report)) == (1, ["database_away"])
+    assert (exit_status, codes(report)) == (1, ["database_unreachable"])
     assert not list(file_site.folder.glob("**/*.sqlite3"))
     assert not list(file_site.folder.parent.glob("dynbeat.sqlite3*"))
 

@@ -142,9 +142,9 @@ def test_a_missing_right_on_redis_is_named(own_server):
 @pytest.fixture
 def impatient(monkeypatch):
     """Let a publisher wait for one second for each answer."""
-    monkeypatch.setattr(connection, "ANSWER_WITHIN", 1.0)
-    monkeypatch.setattr(connection, "CONNECT_WITHIN", 1.0)
-    monkeypatch.setattr(publisher_confirms, "CONFIRM_WITHIN", 1.0)
+    monkeypatch.setattr(connection, "RESPONSE_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr(publisher_confirms, "CONFIRM_TIMEOUT", 1.0)
 
 
 def assert_given_up(made):

@@ -11,7 +11,7 @@ from tests.support.killing import stopped
 from tests.support.waiting import wait_until
 
 BATCH = 20
-HELD = 4
+OWNED = 4
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_a_beat_that_wakes_up_after_all_timeouts_doubles_nothing(
     fault_site, ledger, held_beat, point
 ):
     task_gate = fault_site.gate("tasks")
-    worker = fault_site.worker("-c", str(HELD + 2), pool="threads").wait_for_log("ready.")
+    worker = fault_site.worker("-c", str(OWNED + 2), pool="threads").wait_for_log("ready.")
     sleeper, gate = held_beat(point)
     hold = {"task": "probe.hold", "kwargs": {"gate": str(task_gate)}}
-    ledger.once(HELD, first_in=1.5, **hold)
+    ledger.once(OWNED, first_in=1.5, **hold)
     wait_until(held_at(gate).exists, within=20)
     # It has the first in hand; these are the other's.
     ledger.once(BATCH, first_in=1.5)
@@ -86,23 +86,23 @@ def test_a_beat_that_wakes_up_after_all_timeouts_doubles_nothing(
         wait_until_all_are_under_way(fault_site)
         wait_until_silent(fault_site, sleeper)
     with ledger.fault():
-        sleeper.wait_for_log(f"runs dispatched {HELD} of {HELD}")
+        sleeper.wait_for_log(f"runs dispatched {OWNED} of {OWNED}")
     # Nothing went back: what runs still runs, and what ended has ended.
-    assert fault_site.count_runs(Run.status == Status.RUNNING, Run.attempt == 1) == HELD
+    assert fault_site.count_runs(Run.status == Status.RUNNING, Run.attempt == 1) == OWNED
     assert fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
     task_gate.touch()
 
     ledger.settle(f"beat stopped at {point!r} for longer than all timeouts, then woken")
     # At 'published' its messages had gone out before, and nobody sent them again.
     refused = worker.text.count("refused: cancelled, or started before")
-    assert refused == (HELD if point == "committed" else 0)
+    assert refused == (OWNED if point == "committed" else 0)
 
 
 def wait_until_all_are_under_way(fault_site):
     """Return when the held runs run, and all others have ended."""
     wait_until(
         lambda: (
-            fault_site.count_runs(Run.status == Status.RUNNING) == HELD
+            fault_site.count_runs(Run.status == Status.RUNNING) == OWNED
             and fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
         ),
         within=30,

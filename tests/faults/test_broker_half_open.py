@@ -8,9 +8,9 @@ from tests.support.changes import latency
 from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
 from tests.support.waiting import wait_until
 
-ANSWER_WITHIN = 2
+RESPONSE_TIMEOUT = 2
 #: What is found out before a pass fails: that the answer does not come, on a noisy machine.
-FELT_WITHIN = ANSWER_WITHIN + 8
+FELT_WITHIN = RESPONSE_TIMEOUT + 8
 POLL_INTERVAL = 15
 #: RabbitMQ's heartbeats are 10 s apart, and three may be missed.
 GIVEN_UP_WITHIN = 40
@@ -19,8 +19,8 @@ GIVEN_UP_WITHIN = 40
 @pytest.fixture
 def proxy(fault_site, fault_services, proxied):
     """Give the proxy between beat and its broker; the worker, started before, goes past it."""
-    fault_site.constants["celery_dynbeat.broker.connection.ANSWER_WITHIN"] = ANSWER_WITHIN
-    fault_site.constants["celery_dynbeat.broker.connection.CONNECT_WITHIN"] = ANSWER_WITHIN
+    fault_site.constants["celery_dynbeat.broker.connection.ANSWER_WITHIN"] = RESPONSE_TIMEOUT
+    fault_site.constants["celery_dynbeat.broker.connection.CONNECT_WITHIN"] = RESPONSE_TIMEOUT
     fault_site.worker(pool="threads").wait_for_log("ready.")
     made = proxied(fault_services.broker_server)
     fault_site.config["broker_url"] = made.through(fault_services.broker_url)

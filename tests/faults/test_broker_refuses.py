@@ -110,7 +110,7 @@ def codes(report):
 
 def no_schedule_is_quarantined(site):
     _, report = status(site)
-    return report["schedules"]["broken"]["count"] == 0
+    return report["schedules"]["quarantined"]["count"] == 0
 
 
 @pytest.mark.combination(broker="rabbitmq")

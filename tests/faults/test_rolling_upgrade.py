@@ -139,7 +139,7 @@ def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat,
         beat.run_until_idle()
 
     told = [record for record in caplog.records if "next_kind" in record.getMessage()]
-    assert [record.event for record in told] == ["schedule_passed_over"]
+    assert [record.event for record in told] == ["trigger_unsupported"]
 
 
 def test_a_row_of_an_unknown_kind_can_be_seen_paused_mended_and_deleted(dynbeat, mine, clock, beat):

@@ -8,7 +8,7 @@ from tests.model.machine import Beat, BrokenPromiseError, Machine, World
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HealthReport:
     """How many worlds there are and how many moves between them; those from which none goes on."""
 
     worlds: int
@@ -16,7 +16,7 @@ class Found:
     stuck: list[list[str]]
 
 
-def explore(machine: Machine, first: World) -> Found:
+def explore(machine: Machine, first: World) -> HealthReport:
     """Look at every world. Raises BrokenPromiseError with the history that led to it."""
     known: dict[World, int] = {canonical(first): 0}
     origin: list[tuple[int, str]] = [(-1, "")]
@@ -45,7 +45,7 @@ def explore(machine: Machine, first: World) -> Found:
             error.add_note("\n".join(history(origin, here)))
             raise
     stuck = _unreached(backwards, settled)
-    return Found(len(origin), moves, [history(origin, index) for index in stuck[:3]])
+    return HealthReport(len(origin), moves, [history(origin, index) for index in stuck[:3]])
 
 
 def canonical(world: World) -> World:

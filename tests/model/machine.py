@@ -322,7 +322,7 @@ class Machine:
         row = world.rows[fire]
         if row is not None and row.attempt == attempt:
             # What it began later is its own.
-            row = self.steps.disown(world.plan, row, WORKERS[index])
+            row = self.steps.undo_start(world.plan, row, WORKERS[index])
             world = self._row(world, fire, row)
         return self._set(world, index, worker._replace(debt=None))
 

@@ -204,7 +204,7 @@ class Steps:
             write(session, outcome)
             return self._read(session)
 
-    def disown(self, plan: Plan, row: Row, worker: str) -> Row:
+    def undo_start(self, plan: Plan, row: Row, worker: str) -> Row:
         """Say that ``worker`` has not begun the attempt that it is marked to run."""
         outcome = Outcome(
             run_id=RUN_IDS[0],

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from celery_dynbeat.common.run_states import HELD, UNFINISHED, Status
+from celery_dynbeat.common.run_states import OWNED, UNFINISHED, Status
 from celery_dynbeat.testing import FrozenClock
 from celery_dynbeat.worker.start_decision import Verdict
 from tests.model.explorer import explore
@@ -75,7 +75,7 @@ def test_a_pause_a_resume_and_a_delete(check, sqlite_url):
 
 def test_no_message_starts_a_run_that_has_ended(sqlite_url):
     clock = FrozenClock(START)
-    ended = [status for status in Status if status not in {*UNFINISHED, *HELD}]
+    ended = [status for status in Status if status not in {*UNFINISHED, *OWNED}]
     again = [True, False]
     with application(sqlite_url, clock=clock) as dynbeat:
         steps = Steps(dynbeat, clock)

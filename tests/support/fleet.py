@@ -45,7 +45,7 @@ class Fleet:
         self._recorder = Recorder(
             dynbeat.context.database,
             settings=dynbeat.context.settings,
-            announce=dynbeat.context.notifier.announce,
+            notify=dynbeat.context.notifier.notify,
         )
         self.queue: list[Message] = []
         self.workers: dict[str, dict[str, Message]] = {}
@@ -60,11 +60,11 @@ class Fleet:
         """Let a worker begin, in place of one of the same name that has died."""
         self.workers[worker] = {}
         life = self._life(worker)
-        self._context.database.run(partial(nodes.enter, life=life, started_at=life.seen_at))
+        self._context.database.run(partial(nodes.register, life=life, started_at=life.seen_at))
 
-    def _life(self, worker: str) -> nodes.Life:
+    def _life(self, worker: str) -> nodes.NodeHeartbeat:
         now, pid = self._context.clock.now(), os.getpid()
-        return nodes.Life(kind=NodeKind.WORKER, name=worker, pid=pid, seen_at=now)
+        return nodes.NodeHeartbeat(kind=NodeKind.WORKER, name=worker, pid=pid, seen_at=now)
 
     def heartbeat(self) -> None:
         """Let the living workers say that they are."""

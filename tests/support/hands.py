@@ -25,7 +25,7 @@ class HandWorker:
         self._recorder = Recorder(
             dynbeat.context.database,
             settings=dynbeat.context.settings,
-            announce=dynbeat.context.notifier.announce,
+            notify=dynbeat.context.notifier.notify,
         )
         self._context.prepare()
         self.live()
@@ -36,9 +36,11 @@ class HandWorker:
 
     def _live(self, session: Session) -> None:
         now = self._context.clock.now()
-        life = nodes.Life(kind=NodeKind.WORKER, name=self.name, pid=os.getpid(), seen_at=now)
+        life = nodes.NodeHeartbeat(
+            kind=NodeKind.WORKER, name=self.name, pid=os.getpid(), seen_at=now
+        )
         if not nodes.refresh(session, life=life):
-            nodes.enter(session, life=life, started_at=now)
+            nodes.register(session, life=life, started_at=now)
 
     def start(self, run: OutgoingRun, *, redelivered: bool = False) -> bool:
         """Ask the guard for the run's message; return whether it may start."""

@@ -32,7 +32,7 @@ _FOLDED = re.compile(
     r"\r?\n[ \t](?![ \t]*(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE|FREQ)\b)", re.IGNORECASE
 )
 _TIME = re.compile(r"(\d{8})(?:T(\d{6})(Z?))?", re.ASCII)
-_CURES = {
+_HINTS = {
     "EXRULE": "RFC 5545 dropped it; list the dates with EXDATE",
     "DURATION": "a trigger has no duration; leave it out",
     "DTEND": "a trigger has no end of its own; leave it out, or use UNTIL",
@@ -137,8 +137,8 @@ def _line(word: str) -> _Line:
             reason = "names of the tz database have no spaces, such as Asia/Seoul"
             raise refused("timezone", word, reason)
     if name not in _NAMES:
-        field = name.lower() if name in _CURES else "rrule"
-        raise refused(field, word, _CURES.get(name, _LIMITED))
+        field = name.lower() if name in _HINTS else "rrule"
+        raise refused(field, word, _HINTS.get(name, _LIMITED))
     tzid, is_date = None, False
     for parameter in parameters:
         key, _, content = parameter.partition("=")

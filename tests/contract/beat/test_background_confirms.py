@@ -152,7 +152,7 @@ def test_a_pass_whose_confirm_failed_is_no_sign_that_the_database_is_back(
     monkeypatch.setattr(pending_work, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
     mine.run_now("a")
     late.away = True
-    dispatcher.told_of_change()
+    dispatcher.on_change()
     with pytest.raises(OperationalError):
         idle(dispatcher)
     late.away, before = False, len(looks)

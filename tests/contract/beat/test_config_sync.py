@@ -274,6 +274,6 @@ def test_status_shows_what_is_refused_with_the_reason_and_the_fix(start, own, dy
     assert [each["name"] for each in report["schedules"]["refused_first"]] == names[:MOST_NAMED]
     assert report["schedules"]["refused_first"][0]["reason"].startswith("relative = True: ")
     (warning,) = [each for each in report["warnings"] if each["code"] == "entries_refused"]
-    assert "restart beat" in warning["cure"]
+    assert "restart beat" in warning["hint"]
     assert "beat_schedule['n0']: relative = True: " in text
     assert f"entries refused {len(names)}" in text

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert, select, text, update
 
 from celery_dynbeat.beat.dispatcher import Dispatcher
-from celery_dynbeat.beat.maintenance import Rounds
+from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import pending_work
 from celery_dynbeat.testing import RecordingPublisher
@@ -103,7 +103,7 @@ def test_a_pass_that_was_broken_off_believes_nothing_of_the_look_before(
         raise OSError("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Rounds, "look_after_running", away)
+        broken.setattr(Maintenance, "look_after_running", away)
         with pytest.raises(OSError, match="away"):
             dispatcher.run_pass()
     dispatcher.run_pass()
@@ -125,7 +125,7 @@ def test_a_beat_that_was_told_of_a_change_claims_before_it_looks(
     late()
     looks = []
     monkeypatch.setattr(pending_work, "read", lambda *_, **given: looks.append(given))
-    dispatcher.told_of_change()
+    dispatcher.on_change()
 
     assert dispatcher.run_pass() == timedelta(0)
     assert ([run.name for run in outlet.sent], looks) == (["late"], [])
@@ -133,7 +133,7 @@ def test_a_beat_that_was_told_of_a_change_claims_before_it_looks(
 
 def test_a_change_that_is_due_later_is_looked_for_all_the_same(dynbeat, mine, dispatcher, outlet):
     mine.create("later", task="t", trigger=MINUTELY)
-    dispatcher.told_of_change()
+    dispatcher.on_change()
 
     assert dispatcher.run_pass() <= dynbeat.context.settings.poll_interval
     assert not outlet.sent
@@ -156,7 +156,7 @@ def test_a_manual_run_does_not_wait_behind_a_stream_of_changes(mine, dispatcher,
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")
     for _ in range(2):
-        dispatcher.told_of_change()
+        dispatcher.on_change()
         dispatcher.run_pass()
 
     assert [run.name for run in outlet.sent] == ["n"]
@@ -208,8 +208,10 @@ def test_a_look_costs_the_same_however_long_a_transaction_is_open(dynbeat):
             with engine.begin() as connection:
                 connection.execute(update(Schedule).values(next_run_at=at))
 
-        front = pending_work.Front(due=at, overdue=at)
-        everywhere, in_part = (blocks(engine, where) for where in (pending_work.EVERYWHERE, front))
+        front = pending_work.Watermark(due=at, overdue=at)
+        everywhere, in_part = (
+            blocks(engine, where) for where in (pending_work.NO_WATERMARK, front)
+        )
 
     assert in_part * 5 < everywhere
 

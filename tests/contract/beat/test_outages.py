@@ -182,7 +182,7 @@ def test_an_outage_is_logged_at_its_beginning_and_at_its_end(mine, router, after
             after(30 * SECOND)
 
     events = [record.event for record in caplog.records if hasattr(record, "event")]
-    assert (events.count("outage_began"), events.count("outage_ended")) == (1, 1)
+    assert (events.count("outage_started"), events.count("outage_ended")) == (1, 1)
 
 
 def test_a_serializer_that_the_row_names_and_that_is_missing_is_the_fault_of_the_row(
@@ -290,7 +290,7 @@ def reported(dynbeat, publisher):
             (NodeKind.BEAT, publisher.outages.report()),
             (NodeKind.WORKER, None),
         ):
-            life = nodes.Life(
+            life = nodes.NodeHeartbeat(
                 kind=kind,
                 name="n1",
                 pid=os.getpid(),
@@ -298,7 +298,7 @@ def reported(dynbeat, publisher):
                 progressed_at=now,
                 outages=report,
             )
-            work = partial(nodes.enter, life=life, started_at=now)
+            work = partial(nodes.register, life=life, started_at=now)
             dynbeat.context.database.run(work)
         found = look(dynbeat.app)
         return json.loads(json.dumps(as_dict(found, judge(found))))
@@ -317,7 +317,7 @@ def test_status_names_the_outage_and_the_fix_until_it_has_ended(mine, router, af
     assert not sick["healthy"]
     assert problem["code"] == "publish_failed"
     assert "task 'mail.send': ValueError: no region" in problem["text"]
-    assert "task_routes" in problem["cure"]
+    assert "task_routes" in problem["hint"]
     (outage,) = sick["beats"][0]["outages"]
     assert (outage["kind"], outage["name"]) == ("task", "mail.send")
     assert outage["since"] == "2026-11-21T09:01:00+00:00"

@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 
 def keeper_on(database):
-    return Recorder(database, settings=Settings(), announce=lambda _session: None)
+    return Recorder(database, settings=Settings(), notify=lambda _session: None)
 
 
 def test_an_instant_keeps_its_microseconds_and_comes_back_in_utc(mine):

@@ -11,7 +11,7 @@ from celery_dynbeat.beat import config_sync
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.monitoring.health import Found, judge
+from celery_dynbeat.monitoring.health import HealthReport, judge
 from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store import due
 from celery_dynbeat.testing import ManualBeat
@@ -56,7 +56,7 @@ def failed_run(dynbeat, error):
     Recorder(
         dynbeat.context.database,
         settings=dynbeat.context.settings,
-        announce=dynbeat.context.notifier.announce,
+        notify=dynbeat.context.notifier.notify,
     ).record(
         Outcome(
             run_id=run.run_id,
@@ -145,7 +145,7 @@ def test_a_process_warns_of_the_encoding_once_and_status_each_time(dynbeat, warn
         assert "LATIN1" in said[0].message
         assert "UTF8" in said[0].message
     found = look(dynbeat.context.app).database
-    codes = [problem.code for problem in judge(Found(database=found)).warnings]
+    codes = [problem.code for problem in judge(HealthReport(database=found)).warnings]
     assert codes == (["encoding_limited"] if warned else [])
 
 

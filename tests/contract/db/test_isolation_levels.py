@@ -28,7 +28,7 @@ def serializable_url(postgresql_server, postgresql_url):
 
 
 @pytest.mark.parametrize("whose", ["ours", "shared"])
-@pytest.mark.parametrize("how", ["run", "run_alone", "read", "read_in_transaction"])
+@pytest.mark.parametrize("how", ["run", "run_autocommit", "read", "read_in_transaction"])
 def test_postgresql_at_serializable(serializable_url, whose, how):
     shared = create_engine(serializable_url) if whose == "shared" else None
     database = Database(serializable_url, engine=shared)
@@ -50,7 +50,7 @@ def connection_session(connection):
     return Session
 
 
-@pytest.mark.parametrize("how", ["run", "run_alone", "read", "read_in_transaction"])
+@pytest.mark.parametrize("how", ["run", "run_autocommit", "read", "read_in_transaction"])
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_at_the_default_of_the_server(request, kind, how):
     database = Database(request.getfixturevalue(f"{kind}_url"))

@@ -42,7 +42,7 @@ def codes(report, kind="problems"):
 def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
     """Let a node say that it is alive."""
     now = dynbeat.context.clock.now()
-    life = nodes.Life(
+    life = nodes.NodeHeartbeat(
         kind=kind,
         name=name,
         pid=os.getpid(),
@@ -50,7 +50,7 @@ def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None)
         progressed_at=now if progressed else None,
         error=error,
     )
-    work = partial(nodes.enter, life=life, started_at=now)
+    work = partial(nodes.register, life=life, started_at=now)
     dynbeat.context.database.run(work)
 
 
@@ -58,7 +58,7 @@ def pulse(dynbeat, *, name, progressed_at=None):
     """Let a beat that has begun say that it is alive, and no more."""
     now = dynbeat.context.clock.now()
     beat = {"kind": NodeKind.BEAT, "name": name, "pid": os.getpid()}
-    life = nodes.Life(**beat, seen_at=now, progressed_at=progressed_at)
+    life = nodes.NodeHeartbeat(**beat, seen_at=now, progressed_at=progressed_at)
     assert dynbeat.context.database.run(partial(nodes.refresh, life=life))
 
 
@@ -87,9 +87,9 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
         "due": {"count": 0, "more": False},
         "oldest_due_at": None,
         "lag_seconds": None,
-        "broken": {"count": 0, "more": False},
-        "broken_first": [],
-        "passed_over": [],
+        "quarantined": {"count": 0, "more": False},
+        "quarantined_first": [],
+        "unsupported_trigger": [],
         "refused": {"count": 0, "more": False},
         "refused_first": [],
     }
@@ -128,7 +128,7 @@ def test_a_beat_that_makes_no_progress_is_no_beat(dynbeat):
 
     report = found(dynbeat)
 
-    assert codes(report) == ["beat_hindered"]
+    assert codes(report) == ["beat_failing"]
     assert "no route to the broker" in report["problems"][0]["text"]
     assert report["beats"][0]["state"] == "starting"
 
@@ -145,8 +145,8 @@ def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
 
     assert one_starts["healthy"]
     assert one_hangs["healthy"]
-    assert "beat_hindered" not in codes(one_starts, "warnings")
-    assert "beat_hindered" in codes(one_hangs, "warnings")
+    assert "beat_failing" not in codes(one_starts, "warnings")
+    assert "beat_failing" in codes(one_hangs, "warnings")
     assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
 
 
@@ -156,14 +156,14 @@ def test_progress_ages_like_a_sign_of_life(dynbeat, clock):
     clock.advance(TIMEOUT + SECOND)
     pulse(dynbeat, name="b1", progressed_at=progressed_at)
 
-    assert codes(found(dynbeat)) == ["beat_hindered"]
+    assert codes(found(dynbeat)) == ["beat_failing"]
 
 
 @pytest.mark.usefixtures("crew")
 def test_a_node_that_has_gone_is_shown_for_an_hour(dynbeat, clock):
     name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
     live(dynbeat, name="b2")
-    dynbeat.context.database.run(partial(nodes.leave, now=clock.now(), **name))
+    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **name))
 
     clock.advance(timedelta(hours=1))
     shown = {node["name"]: node["state"] for node in found(dynbeat)["beats"]}
@@ -248,7 +248,7 @@ def test_no_worker_is_a_problem_only_when_runs_wait_for_one(dynbeat, mine, beat)
 def test_a_worker_that_is_started_again_is_not_missed(dynbeat, mine, clock, beat):
     clock.advance(10 * MINUTE)
     worker = {"kind": NodeKind.WORKER, "name": "w1@test", "pid": os.getpid()}
-    dynbeat.context.database.run(partial(nodes.leave, now=clock.now(), **worker))
+    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **worker))
     mine.create("n", task="t", trigger=Every(timedelta(days=1)))
     mine.run_now("n")
     beat.run_until_idle()
@@ -327,9 +327,9 @@ def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine)
     report = found(dynbeat)
 
     assert report["healthy"]
-    assert codes(report, "warnings") == ["schedules_broken"]
-    assert report["schedules"]["broken"] == {"count": MOST_COUNTED, "more": True}
-    first = report["schedules"]["broken_first"]
+    assert codes(report, "warnings") == ["schedules_quarantined"]
+    assert report["schedules"]["quarantined"] == {"count": MOST_COUNTED, "more": True}
+    first = report["schedules"]["quarantined_first"]
     assert len(first) == MOST_NAMED
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
 
@@ -342,8 +342,8 @@ def test_a_broken_schedule_that_is_paused_stays_in_sight(dynbeat, mine):
 
     report = found(dynbeat)
 
-    assert codes(report, "warnings") == ["schedules_broken"]
-    assert [each["name"] for each in report["schedules"]["broken_first"]] == ["n"]
+    assert codes(report, "warnings") == ["schedules_quarantined"]
+    assert [each["name"] for each in report["schedules"]["quarantined_first"]] == ["n"]
 
 
 @pytest.mark.usefixtures("crew")
@@ -355,9 +355,9 @@ def test_a_schedule_that_only_a_newer_version_can_plan_is_named_and_not_late(dyn
     report = found(dynbeat)
 
     assert report["healthy"]
-    assert codes(report, "warnings") == ["schedules_passed_over"]
+    assert codes(report, "warnings") == ["unsupported_triggers"]
     named = [{"owner": "user:42", "name": "n", "trigger_kind": "moon"}]
-    assert report["schedules"]["passed_over"] == named
+    assert report["schedules"]["unsupported_trigger"] == named
 
 
 @pytest.mark.usefixtures("crew")
@@ -375,11 +375,11 @@ def test_tables_that_are_not_there_are_not_made(database_url, clock):
 
         report = found(dynbeat)
 
-        assert codes(report) == ["schema_behind"]
-        assert "dynbeat schema upgrade" in report["problems"][0]["cure"]
+        assert codes(report) == ["schema_outdated"]
+        assert "dynbeat schema upgrade" in report["problems"][0]["hint"]
         assert not report["database"]["schema_ok"]
         assert report["schedules"] is None
-        assert codes(found(dynbeat)) == ["schema_behind"]
+        assert codes(found(dynbeat)) == ["schema_outdated"]
 
 
 @pytest.mark.usefixtures("crew")
@@ -388,7 +388,7 @@ def test_tables_of_an_older_version_are_behind(dynbeat):
 
     report = found(dynbeat)
 
-    assert codes(report) == ["schema_behind"]
+    assert codes(report) == ["schema_outdated"]
     assert "at revision 0001, this version needs" in report["problems"][0]["text"]
 
 
@@ -397,7 +397,7 @@ def test_a_database_that_refuses_is_away(driver):
     with application(f"{driver}://u:s3cret@127.0.0.1:{free_port()}/d") as dynbeat:
         report = found(dynbeat)
 
-    assert codes(report) == ["database_away"]
+    assert codes(report) == ["database_unreachable"]
     assert "OperationalError" in report["database"]["error"]
     assert "s3cret" not in json.dumps(report)
 
@@ -411,7 +411,7 @@ def test_a_broker_that_cannot_be_had_is_away_without_its_password(sqlite_url, br
 
     report = found(dynbeat)
 
-    assert "broker_away" in codes(report)
+    assert "broker_unreachable" in codes(report)
     assert not report["broker"]["reachable"]
     assert "s3c" not in json.dumps(report)
     dynbeat.context.database.dispose()
@@ -427,7 +427,7 @@ def test_a_server_that_takes_connections_and_says_nothing_is_away():
         report = found(dynbeat)
         took = time.monotonic() - began
 
-    assert codes(report) == ["database_away"]
+    assert codes(report) == ["database_unreachable"]
     assert "no answer within 8 s" in report["database"]["error"]
     assert took < 10
     # Its thread ends with the connection.

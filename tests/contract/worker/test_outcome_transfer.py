@@ -30,7 +30,7 @@ def keeper():
     made = Recorder(
         Database("sqlite:////nowhere/at/all.sqlite3"),
         settings=Settings(),
-        announce=lambda _session: None,
+        notify=lambda _session: None,
     )
     yield made
     made.close()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.common.run_states import HELD, TRANSITIONS, UNFINISHED, Status
+from celery_dynbeat.common.run_states import OWNED, TRANSITIONS, UNFINISHED, Status
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "run-states.md"
 
@@ -17,7 +17,7 @@ def test_the_page_tells_of_each_transition(name):
 def test_what_has_ended_never_changes_again():
     sources = {source for way in TRANSITIONS.values() for source in way.sources}
 
-    assert sources == {*UNFINISHED, *HELD}
+    assert sources == {*UNFINISHED, *OWNED}
 
 
 def test_each_state_that_is_not_recorded_at_once_is_reached():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
 from celery_dynbeat.planning.backfill_planning import choose, fire_times, rest_of
-from celery_dynbeat.planning.schedule_spec import Rule
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 
 HOURLY = Cron("0 * * * *", timezone="UTC")
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -66,7 +66,7 @@ def test_the_oldest_part_is_kept_where_the_rule_has_no_fire_time_before_it():
 
 
 def test_fire_times_lie_in_the_range_and_in_the_span_of_the_rule():
-    rule = Rule(trigger=HOURLY, start_at=START, end_at=START + 3 * HOUR)
+    rule = ScheduleSpec(trigger=HOURLY, start_at=START, end_at=START + 3 * HOUR)
 
     found = fire_times(rule, start=START - 5 * HOUR, end=START + 9 * HOUR, limit=100)
 

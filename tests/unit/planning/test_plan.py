@@ -21,7 +21,7 @@ from celery_dynbeat.planning.plan import (
     plan,
     run_at,
 )
-from celery_dynbeat.planning.schedule_spec import Rule, expires_at, rule_of
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, expires_at, spec_from_row
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 MISSED = "missed: a newer fire time was sent instead"
@@ -32,7 +32,7 @@ def minute(number):
 
 
 def rule(**fields):
-    return Rule(trigger=Every(60, anchor=START), **fields)
+    return ScheduleSpec(trigger=Every(60, anchor=START), **fields)
 
 
 def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, waiting=0, **fields):
@@ -97,13 +97,15 @@ def test_a_skip_says_why():
 def test_the_count_of_what_was_missed_is_bounded_and_higher_where_it_costs_little(
     trigger, now, count
 ):
-    made = plan(Rule(trigger=trigger), fire_at=minute(1), run_count=0, now=minute(now), limit=1)
+    made = plan(
+        ScheduleSpec(trigger=trigger), fire_at=minute(1), run_count=0, now=minute(now), limit=1
+    )
 
     assert made.skips == (Skip(minute(now - 1), count, MISSED),)
 
 
 def test_a_one_off_is_sent_and_has_no_next():
-    once = Rule(trigger=Once(minute(1)))
+    once = ScheduleSpec(trigger=Once(minute(1)))
 
     made = plan(once, fire_at=minute(1), run_count=0, now=minute(500), limit=100)
 
@@ -145,7 +147,7 @@ class Columns:
     ],
 )
 def test_an_interval_counts_from_its_own_anchor_the_start_the_edit_or_the_creation(values, anchor):
-    assert rule_of(Columns(**values), Settings()).trigger.anchor == anchor
+    assert spec_from_row(Columns(**values), Settings()).trigger.anchor == anchor
 
 
 def test_a_row_that_leaves_its_policies_open_follows_the_settings():
@@ -158,7 +160,7 @@ def test_a_row_that_leaves_its_policies_open_follows_the_settings():
     )
     policies = ("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter")
 
-    made = rule_of(Columns(), settings)
+    made = spec_from_row(Columns(), settings)
 
     assert {name: getattr(made, name) for name in policies} == {
         name: getattr(settings, name) for name in policies
@@ -170,7 +172,7 @@ def test_what_a_row_states_comes_before_the_settings():
     seconds = {"catch_up_window": 90.0, "max_run_time": 60.0, "jitter": 0.0}
     settings = Settings(catch_up="all", overlap="skip", jitter=timedelta(seconds=9))
 
-    made = rule_of(Columns(**stated, **seconds), settings)
+    made = spec_from_row(Columns(**stated, **seconds), settings)
 
     assert {name: getattr(made, name) for name in stated} == stated
     assert {name: getattr(made, name).total_seconds() for name in seconds} == seconds
@@ -186,7 +188,7 @@ def test_a_run_expires_by_its_schedule_else_by_the_setting():
 
 def test_damaged_text_is_refused():
     with pytest.raises(InvalidTriggerError):
-        rule_of(Columns(trigger_spec="often"), Settings())
+        spec_from_row(Columns(trigger_spec="often"), Settings())
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_what_overlap_skips_does_not_use_up_max_runs():
 
 def test_a_fire_time_too_near_to_the_one_before_is_skipped_and_counted():
     dense = AnyOf(Every(60, anchor=START), Every(1, anchor=minute(2)))
-    thinned = Rule(trigger=dense, min_interval=timedelta(seconds=30), catch_up="all")
+    thinned = ScheduleSpec(trigger=dense, min_interval=timedelta(seconds=30), catch_up="all")
 
     made = plan(thinned, fire_at=minute(1), run_count=0, now=minute(3), limit=9)
 
@@ -285,7 +287,11 @@ def test_jitter_delays_by_hash_and_never_past_the_next_fire_time(number, seconds
 def test_jitter_spreads_the_schedules_of_one_instant_evenly():
     hour = rule(jitter=timedelta(seconds=10))
     delays = [
-        (run_at(Rule(trigger=hour.trigger, jitter=hour.jitter, key=f"user:{n}/x"), minute(1)))
+        (
+            run_at(
+                ScheduleSpec(trigger=hour.trigger, jitter=hour.jitter, key=f"user:{n}/x"), minute(1)
+            )
+        )
         for n in range(5_000)
     ]
 

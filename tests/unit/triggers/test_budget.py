@@ -8,14 +8,14 @@ import pytest
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.plan import plan
-from celery_dynbeat.planning.schedule_spec import Rule, metered
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, metered
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, parse_trigger
 from celery_dynbeat.triggers.budget import LOOKUP, PLAN, PREPARATION, SEARCH, Budget, SpentError
 from celery_dynbeat.triggers.metered import Metered
 from celery_dynbeat.triggers.rrule import trigger as module
 from celery_dynbeat.triggers.rrule.counts import COUNTS, Counted, Counts
 from celery_dynbeat.triggers.rrule.parts import Freq
-from celery_dynbeat.triggers.rrule.parts import Rule as RRulePart
+from celery_dynbeat.triggers.rrule.parts import ScheduleSpec as RRulePart
 from celery_dynbeat.triggers.rrule.walls import Walls
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -145,7 +145,7 @@ def test_counts_forget_the_one_that_was_asked_longest_ago():
 
 def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
     trigger = AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20)))
-    rule = metered(Rule(trigger), steps=20 * LOOKUP)
+    rule = metered(ScheduleSpec(trigger), steps=20 * LOOKUP)
     assert rule.trigger.next_after(NOW) == NOW + 60 * SECOND
 
     with pytest.raises(InvalidTriggerError) as refusal:
@@ -182,7 +182,7 @@ def test_a_search_that_is_paid_for_is_not_paid_for_again_in_the_same_plan():
 )
 @pytest.mark.parametrize("catch_up", ["latest", "all", "none"])
 def test_a_plan_is_the_same_with_a_budget_and_without_one(trigger, catch_up):
-    rule = Rule(trigger, catch_up=catch_up)
+    rule = ScheduleSpec(trigger, catch_up=catch_up)
     given = {"run_count": 0, "now": NOW + timedelta(days=3), "limit": 100}
     fire_at = trigger.next_after(NOW)
 
@@ -195,10 +195,10 @@ def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
     now = NOW + timedelta(minutes=30)
     given = {"run_count": 0, "now": now, "limit": 100}
     sent, fire_at, plans = [], trigger.next_after(NOW), 0
-    whole = plan(Rule(trigger, catch_up="all"), fire_at=fire_at, **given)
+    whole = plan(ScheduleSpec(trigger, catch_up="all"), fire_at=fire_at, **given)
 
     while fire_at <= now:
-        rule = metered(Rule(trigger, catch_up="all"), steps=100 * LOOKUP)
+        rule = metered(ScheduleSpec(trigger, catch_up="all"), steps=100 * LOOKUP)
         made = plan(rule, fire_at=fire_at, **given)
         sent += made.send
         fire_at, plans = made.next_fire_at, plans + 1
@@ -220,7 +220,7 @@ def test_a_count_takes_half_of_what_is_left_and_the_plan_goes_on():
 
 @pytest.mark.parametrize("plain", [Cron("* * * * *"), Every(60), Once(NOW)])
 def test_a_rule_whose_questions_cost_the_same_is_left_as_it_is(plain):
-    rule = Rule(plain)
+    rule = ScheduleSpec(plain)
 
     assert metered(rule) is rule
 
