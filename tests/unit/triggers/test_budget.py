@@ -59,6 +59,7 @@ def test_excluded_rules_are_paid_for_from_the_same_budget():
         Cron("0 9 * * *").excluding(*(RRule(counted(number)) for number in range(10)))
 
 
+@pytest.mark.no_cover
 def test_text_is_read_no_further_than_to_the_part_that_is_too_much(monkeypatch):
     count, rules = Walls._counted, []
 
@@ -234,6 +235,7 @@ def test_one_rule_alone_is_always_answered():
     assert budget.spent < SEARCH
 
 
+@pytest.mark.no_cover
 def test_many_rare_rules_are_measured_or_refused_soon():
     parts = [
         "\n".join(

@@ -234,6 +234,7 @@ def test_the_nearest_changes_of_clocks_lie_more_than_a_stride_apart(zone, year):
     assert min(later - earlier for earlier, later in pairwise(changes)) > counts._STRIDE
 
 
+@pytest.mark.no_cover
 def test_a_limited_count_costs_no_more_than_its_limit():
     trigger, started = Cron("0 9 * * *"), thread_time()
     ages = {"after": datetime(1900, 1, 1, tzinfo=UTC), "until": datetime(9900, 1, 1, tzinfo=UTC)}

@@ -58,6 +58,7 @@ def _warm() -> None:
     Cron("0 0 1 1 *", timezone="Asia/Seoul").next_after(NOW)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=400)
 @given(expression=anything, day_or=st.booleans())
 @example(expression="h h h(1-31) h h", day_or=False)

@@ -29,6 +29,7 @@ YEARLY = (Cron("0 0 2-31 * *"), Cron("0 0 1 2-12 *"))
 MINUTE = Cron("* * * * *")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "trigger",
     [
@@ -103,6 +104,7 @@ def test_text_of_which_a_part_has_nothing_left_is_refused():
         parse_trigger("any_of", text)
 
 
+@pytest.mark.no_cover
 def test_many_costly_parts_are_read_at_the_effort_of_one():
     # From the year 1901 on each looks at a year to find its first fire time.
     parts = [Excluding(cron, date(1901, 1, 1), *YEARLY) for cron in CRONS]
@@ -138,6 +140,7 @@ def test_days_that_are_left_out_bring_no_fire_times_closer():
     assert trigger.shortest_interval(after=at(2026, 1, 1)) == HOUR
 
 
+@pytest.mark.no_cover
 def test_a_rule_of_few_days_beside_a_frequent_one_is_not_searched_each_time():
     seldom = Cron("0 9 * * *").excluding(*YEARLY)
     trigger = AnyOf(seldom, Every(60, anchor=at(2026, 1, 1)))

@@ -260,6 +260,7 @@ def test_bad_text_is_refused_with_the_part_and_the_cure(text, field, reason):
     assert refusal.value.field == field
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "rule",
     [
@@ -288,6 +289,7 @@ def test_a_rule_that_never_fires_is_refused_at_once(rule):
     assert time.process_time() - started < BUDGET_SECONDS
 
 
+@pytest.mark.no_cover
 def test_a_rule_that_began_long_ago_costs_what_a_new_one_does():
     trigger = RRule("DTSTART:19010101T000000Z\nRRULE:FREQ=SECONDLY;INTERVAL=7;BYDAY=MO")
     started = time.process_time()
@@ -319,6 +321,7 @@ def texts(draw):
     return "\n".join([*lines, *(f"{name}:{date}Z" for date in dates)])
 
 
+@pytest.mark.no_cover
 @settings(max_examples=60)
 @given(text=texts(), instant=st.datetimes(timezones=st.just(UTC)))
 def test_any_rule_is_refused_or_goes_to_text_and_back_and_fires_in_order_soon(text, instant):
@@ -339,6 +342,7 @@ def test_any_rule_is_refused_or_goes_to_text_and_back_and_fires_in_order_soon(te
     assert trigger.phrase()
 
 
+@pytest.mark.no_cover
 @settings(max_examples=150)
 @given(
     text=texts(),

@@ -44,6 +44,7 @@ def rules(number, pattern):
 
 
 # Typical is a tenth of each limit.
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -133,6 +134,7 @@ LONG = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rule", LONG)
 def test_a_question_about_a_rare_rule_costs_little(rule):
     trigger = RRule(f"{START}\nRRULE:{rule}")
@@ -146,6 +148,7 @@ def test_a_question_about_a_rare_rule_costs_little(rule):
     assert second.seconds < 0.1
 
 
+@pytest.mark.no_cover
 def test_a_question_about_twenty_rare_rules_costs_little():
     rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
     trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))

@@ -276,6 +276,7 @@ noise = st.one_of(
 )
 
 
+@pytest.mark.no_cover
 @settings(max_examples=400)
 @given(
     kind=st.one_of(st.sampled_from(["cron", "every", "once"]), st.text(max_size=300)),
