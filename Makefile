@@ -1,5 +1,6 @@
-# A fresh machine needs Python >= 3.11 (with its venv module) and make; everything else goes to .venv.
-# Another interpreter: make test PYTHON=python3.13. More of pytest: make test ARGS="-k postgresql".
+# Needs Python >= 3.11 with the venv module, and make. Everything else is installed into .venv.
+# Use another interpreter: make test PYTHON=python3.13
+# Pass arguments to pytest: make test ARGS="-k postgresql"
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -8,6 +9,7 @@ FAULTS ?= all
 
 VENV := .venv
 BIN := $(VENV)/bin
+XDIST := -n $(WORKERS) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 MAKEFLAGS += --no-print-directory
@@ -16,30 +18,30 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help demo test faults check bench venv clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-7s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.demo ## Show a user's schedules at work, in a terminal, with SQLite and nothing else
+demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no server
 	@$(BIN)/python examples/quickstart/demo.py
 
-test: $(VENV)/.dev ## Run the suite (servers that are not installed are skipped)
-	@$(BIN)/pytest -m "not long" -n $(WORKERS) --dist worksteal --session-timeout 1800 $(ARGS)
+test: $(VENV)/.dev ## Run all tests but the long ones; tests of a server that is not installed are skipped
+	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 1800 $(ARGS)
 
-faults: $(VENV)/.dev ## Run the long tests: the fault suite on every database and broker, the model, the soak
-	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long -n $(WORKERS) --dist worksteal $(ARGS)
+faults: $(VENV)/.dev ## Run the long tests (faults on every database and broker, the model, the soak test)
+	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
 
-check: $(VENV)/.dev ## Check style, types and floors, and run the unit tests
+check: $(VENV)/.dev ## Check style, types and imports, and run the unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/pytest tests/unit -n $(WORKERS) $(ARGS)
 
-bench: $(VENV)/.bench ## Run the benchmarks: all, to docs/benchmarks, or some, ARGS="lag --scale 0.1"
+bench: $(VENV)/.bench ## Run all benchmarks and write docs/benchmarks, or run some with ARGS="lag --scale 0.1"
 	@$(BIN)/python -m benchmarks $(or $(ARGS),--out docs/benchmarks)
 
-venv: $(VENV)/.dev ## Make .venv with everything for development
+venv: $(VENV)/.dev ## Create .venv with all development tools
 
-clean: ## Remove .venv, caches and build products
+clean: ## Remove .venv, caches and build output
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -47,11 +49,11 @@ clean: ## Remove .venv, caches and build products
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "celery_dynbeat needs Python 3.11 or newer; this is " + sys.version.split()[0] + \
-	  ". Name another one: make PYTHON=python3.13 ...")'
-	@echo "Making $(VENV) ..."
+	  ". Choose another one: make PYTHON=python3.13 ...")'
+	@echo "Creating $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 
-# The interpreter is an order-only prerequisite: its date is that of the system's Python.
+# Order-only prerequisite: .venv/bin/python is a link, and make compares the date of its target.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat into $(VENV) ..."
 	@$(PIP) install --editable '.[examples]'
@@ -63,6 +65,6 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $(VENV)/.demo $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	@echo "Installing celery_dynbeat and what its benchmarks need into $(VENV) ..."
+	@echo "Installing celery_dynbeat and its benchmark tools into $(VENV) ..."
 	@$(PIP) install --editable '.[bench]'
 	@touch $(VENV)/.demo $(VENV)/.dev $@
