@@ -29,9 +29,10 @@ test: $(VENV)/.dev ## Run all tests but the long ones; tests of a server that is
 faults: $(VENV)/.dev ## Run the long tests (faults on every database and broker, the model, the soak test)
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
 
-check: $(VENV)/.dev ## Check style, types and imports, and run the unit tests
+check: $(VENV)/.dev ## Check style, spelling, types and imports, and run the unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/pytest tests/unit -n $(WORKERS) $(ARGS)
