@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test faults check bench venv clean
+.PHONY: help demo test coverage faults check bench venv clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -25,6 +25,10 @@ demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no 
 
 test: $(VENV)/.dev ## Run all tests but the long ones; tests of a server that is not installed are skipped
 	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 1800 $(ARGS)
+
+coverage: $(VENV)/.dev ## Run the tests of `make test` and measure branch coverage; fails below fail_under
+	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 3600 \
+	  --cov --cov-report=term:skip-covered $(ARGS)
 
 faults: $(VENV)/.dev ## Run the long tests (faults on every database and broker, the model, the soak test)
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
