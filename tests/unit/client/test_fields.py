@@ -132,7 +132,7 @@ def test_an_error_is_stored_in_characters_that_every_database_takes(text, length
 
 
 @pytest.mark.parametrize(
-    ("field", "cure"),
+    ("field", "hint"),
     [
         ("kwags", "did you mean kwargs"),
         ("timezone", "belongs to the trigger"),

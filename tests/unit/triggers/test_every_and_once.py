@@ -211,7 +211,7 @@ def test_a_trigger_says_itself_in_words(trigger, words):
 
 
 @pytest.mark.parametrize(
-    ("unit", "cure"), [("seconds", "Every\\(300\\) in seconds"), ("month", "days, weeks, months")]
+    ("unit", "hint"), [("seconds", "Every\\(300\\) in seconds"), ("month", "days, weeks, months")]
 )
 def test_a_unit_that_is_none_is_refused_with_the_cure(unit, cure):
     with pytest.raises(InvalidTriggerError, match=cure):
