@@ -141,6 +141,6 @@ def test_an_error_is_stored_in_characters_that_every_database_takes(text, length
         ("xyzzy", "known are args"),
     ],
 )
-def test_an_unknown_field_is_refused_with_where_it_is(field, cure):
-    with pytest.raises(InvalidScheduleError, match=cure):
+def test_an_unknown_field_is_refused_with_where_it_is(field, hint):
+    with pytest.raises(InvalidScheduleError, match=hint):
         columns(**{field: 1})

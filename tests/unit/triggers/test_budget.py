@@ -15,7 +15,7 @@ from celery_dynbeat.triggers.metered import Metered
 from celery_dynbeat.triggers.rrule import trigger as module
 from celery_dynbeat.triggers.rrule.counts import COUNTS, Counted, Counts
 from celery_dynbeat.triggers.rrule.parts import Freq
-from celery_dynbeat.triggers.rrule.parts import ScheduleSpec as RRulePart
+from celery_dynbeat.triggers.rrule.parts import Rule as RRulePart
 from celery_dynbeat.triggers.rrule.walls import Walls
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)

@@ -213,6 +213,6 @@ def test_a_trigger_says_itself_in_words(trigger, words):
 @pytest.mark.parametrize(
     ("unit", "hint"), [("seconds", "Every\\(300\\) in seconds"), ("month", "days, weeks, months")]
 )
-def test_a_unit_that_is_none_is_refused_with_the_cure(unit, cure):
-    with pytest.raises(InvalidTriggerError, match=cure):
+def test_a_unit_that_is_none_is_refused_with_the_hint(unit, hint):
+    with pytest.raises(InvalidTriggerError, match=hint):
         Every(**{unit: 1})
