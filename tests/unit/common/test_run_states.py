@@ -1,26 +1,35 @@
-"""The state machine as a table, and the page that draws it."""
+"""The transitions of a run, and the page that draws them."""
 
 from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.common.run_states import OWNED, TRANSITIONS, UNFINISHED, Status
+from celery_dynbeat.common import run_states
+from celery_dynbeat.common.run_states import OWNED, TRANSITIONS, UNFINISHED, Status, Transition
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "run-states.md"
 
 
+def test_the_table_holds_each_transition_under_its_own_name():
+    defined = {
+        name: value for name, value in vars(run_states).items() if isinstance(value, Transition)
+    }
+
+    assert defined == TRANSITIONS
+
+
 @pytest.mark.parametrize("name", TRANSITIONS)
-def test_the_page_tells_of_each_transition(name):
+def test_the_page_names_each_transition(name):
     assert f"`{name}`" in PAGE.read_text()
 
 
-def test_what_has_ended_never_changes_again():
-    sources = {source for way in TRANSITIONS.values() for source in way.sources}
+def test_a_run_that_has_ended_never_changes_again():
+    sources = {source for transition in TRANSITIONS.values() for source in transition.sources}
 
     assert sources == {*UNFINISHED, *OWNED}
 
 
-def test_each_state_that_is_not_recorded_at_once_is_reached():
-    targets = {target for way in TRANSITIONS.values() for target in way.targets}
+def test_a_transition_leads_to_each_status_but_skipped():
+    targets = {target for transition in TRANSITIONS.values() for target in transition.targets}
 
     assert targets == set(Status) - {Status.SKIPPED}
