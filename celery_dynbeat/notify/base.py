@@ -1,11 +1,12 @@
 """What wakes beat when a schedule changes. Late or lost is allowed: beat polls all the same."""
 
-import random
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
 from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.back_off import BackOff
 
 
 class Transport(StrEnum):
@@ -30,24 +31,9 @@ class Listener(Protocol):
         """Stop listening, within a few seconds. May be called twice."""
 
 
-class BackOff:
-    """How long a listener waits before it connects again: each time twice as long, to a limit."""
-
-    def __init__(self, *, first: float = 1.0, longest: float = 30.0) -> None:
-        self._first, self._longest = first, longest
-        self._failures = 0
-
-    def succeeded(self) -> None:
-        """Begin anew: the listener was connected."""
-        self._failures = 0
-
-    def failed(self) -> float:
-        """Return how many seconds to wait now."""
-        # No further than any limit needs: the power has to stay a float.
-        longest: float = min(self._first * 2 ** min(self._failures, 16), self._longest)
-        self._failures += 1
-        # Several beats that lost the same server should not come back as one.
-        return longest * random.uniform(0.75, 1)  # noqa: S311 - not a secret
+def reconnect_back_off(*, first: float = 1.0) -> BackOff:
+    """Return the delays between the attempts of one listener to connect, in seconds."""
+    return BackOff(first=first, maximum=30.0, jitter=0.25)
 
 
 class Notifier(Protocol):

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.broker.connection import ping, set_read_timeout
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.notify.base import BackOff, Transport
+from celery_dynbeat.notify.base import Transport, reconnect_back_off
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class BrokerListener:
         self._app = app
         self._wake = wake
         self._stopping = threading.Event()
-        self._back_off = BackOff()
+        self._back_off = reconnect_back_off()
         self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class BrokerListener:
                 self._consume(connection)
             # Each transport has its own errors, and a listener that dies is a beat that is late.
             except Exception as error:  # noqa: BLE001
-                pause = self._back_off.failed()
+                pause = self._back_off.next_delay()
                 logger.warning(
                     "listener lost the broker (%s), again in %.1f s; beat polls meanwhile",
                     type(error).__name__,
@@ -160,7 +160,7 @@ class BrokerListener:
                 with suppress(TimeoutError):
                     connection.drain_events(timeout=1)
                 # Not before: Redis refuses a channel in its answer, which is read here.
-                self._back_off.succeeded()
+                self._back_off.reset()
                 if connection.supports_heartbeats:
                     connection.heartbeat_check()
                 if time.monotonic() - asked_at > ASK_EVERY:

@@ -40,7 +40,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.dialects.postgresql import CHANNEL, notify
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.timeouts import OF_STATEMENTS
-from celery_dynbeat.notify.base import BackOff, Listener, Notifier, Transport
+from celery_dynbeat.notify.base import Listener, Notifier, Transport, reconnect_back_off
 from celery_dynbeat.store.nodes import beat_listens_to_broker
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class PostgresListener:
         self._fallback: Listener | None = None
         self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
         self._stopping = threading.Event()
-        self._back_off = BackOff()
+        self._back_off = reconnect_back_off()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -132,7 +132,7 @@ class PostgresListener:
                 self._start_fallback()
                 await asyncio.sleep(UNUSABLE_PAUSE)
             except (psycopg.Error, DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
-                pause = self._back_off.failed()
+                pause = self._back_off.next_delay()
                 logger.warning(
                     "listener lost its connection (%s), again in %.1f s; beat polls meanwhile",
                     type(error).__name__,
@@ -146,7 +146,7 @@ class PostgresListener:
         try:
             await _answer(connection, f"LISTEN {CHANNEL}")
             await self._prove(connection)
-            self._back_off.succeeded()
+            self._back_off.reset()
             self._stop_fallback()
             # No notification came for what changed before the LISTEN.
             self._wake()

@@ -17,6 +17,7 @@ from datetime import datetime
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.common.settings import Settings
@@ -35,7 +36,8 @@ BRIEF_ERROR_LENGTH = 100
 NAMED = 10
 ERROR_LENGTH = 1_000
 TRACEBACK_LENGTH = 8_000
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+#: In seconds, between two attempts to write the buffered outcomes.
+FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,14 +214,13 @@ class Recorder:
         return outcome
 
     def _flush_until_empty(self) -> None:
-        pause = FIRST_PAUSE
-        while not self._closing.wait(pause):
+        back_off = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY)
+        while not self._closing.wait(back_off.next_delay()):
             self.flush()
             with self._changing:
                 if not self._kept:
                     self._thread = None
                     return
-            pause = min(pause * 2, LONGEST_PAUSE)
 
     def _report_dropped(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
         ids = [outcome.run_id for outcome in outcomes]

@@ -47,7 +47,7 @@ from celery_dynbeat.runtime.dead_attempts import EndedAttempts
 from celery_dynbeat.runtime.pausing import pause_failing
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.worker.dropped_attempts import end_dropped
-from celery_dynbeat.worker.outcome_recorder import LONGEST_PAUSE
+from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
 from celery_dynbeat.worker.pool_slots import PoolSlots
 from celery_dynbeat.worker.signal_handlers import Outcomes
 
@@ -59,7 +59,7 @@ RunningRow = Row[str, int, int | None]
 #: Suspects that one check drops, and asks the result backend about.
 BATCH = 100
 #: Added to dynbeat_node_timeout. A recorder that keeps outcomes tries twice in this time.
-DOUBT_SECONDS = 2 * LONGEST_PAUSE
+DOUBT_SECONDS = 2 * MAX_DELAY
 
 
 @dataclass(frozen=True, slots=True)

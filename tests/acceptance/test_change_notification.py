@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, Once
 from celery_dynbeat.notify import broker
-from celery_dynbeat.notify.base import BackOff
+from celery_dynbeat.notify.base import reconnect_back_off
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
@@ -254,7 +254,7 @@ def test_a_listener_that_may_not_subscribe_asks_less_and_less_often(
         site_folder, database_url=sqlite_url, broker_url=deaf_url, dynbeat_notifier="broker"
     ) as made:
         listener = made.dynbeat.context.notifier.listener(lambda: None)
-        listener._back_off = BackOff(first=0.01)
+        listener._back_off = reconnect_back_off(first=0.01)
         listener.start()
 
         wait_until(lambda: len(caplog.records) == 4, within=10)

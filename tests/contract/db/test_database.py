@@ -108,9 +108,9 @@ def test_a_password_is_neither_shown_nor_part_of_an_error():
 def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
     own_server, monkeypatch, kind
 ):
-    monkeypatch.setattr(outcome_recorder, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(outcome_recorder, "FIRST_DELAY", 0.05)
     # A server that is slow to start would let the pause grow to as long as the test waits.
-    monkeypatch.setattr(outcome_recorder, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(outcome_recorder, "MAX_DELAY", 1.0)
     server = own_server(kind)
     with application(server.url) as dynbeat:
         mine = dynbeat.schedules.for_owner("o")

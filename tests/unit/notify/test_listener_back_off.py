@@ -1,4 +1,4 @@
-"""A listener that cannot connect asks less and less often, in every way of being told."""
+"""A listener that cannot connect doubles its delay, up to 30 seconds."""
 
 import asyncio
 
@@ -8,7 +8,6 @@ from celery import Celery
 
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.notify import postgresql
-from celery_dynbeat.notify.base import BackOff
 from celery_dynbeat.notify.broker import BrokerListener
 
 LIMITS = [1, 2, 4, 8, 16, 30, 30, 30]
@@ -20,30 +19,6 @@ class Enough(Exception):  # noqa: N818 - the end of a test, no error
 
 def within(pauses, limits):
     return all(0.75 * limit <= pause <= limit for pause, limit in zip(pauses, limits, strict=True))
-
-
-def test_each_pause_is_twice_the_last_up_to_half_a_minute():
-    back_off = BackOff()
-
-    assert within([back_off.failed() for _ in LIMITS], LIMITS)
-
-
-def test_after_a_success_the_pauses_begin_anew():
-    back_off = BackOff()
-    for _ in LIMITS:
-        back_off.failed()
-
-    back_off.succeeded()
-
-    assert within([back_off.failed()], [1])
-
-
-def test_a_thousand_failures_are_no_overflow():
-    back_off = BackOff()
-    for _ in range(5_000):
-        pause = back_off.failed()
-
-    assert pause <= 30
 
 
 def test_the_listener_of_postgresql_backs_off(monkeypatch, caplog):

@@ -1,0 +1,50 @@
+"""Each delay of a back-off is twice the last one, up to a maximum."""
+
+import pytest
+
+from celery_dynbeat.common.back_off import BackOff
+from celery_dynbeat.notify.base import reconnect_back_off
+
+LISTENER_DELAYS = [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def within(pauses, limits):
+    return all(0.75 * limit <= pause <= limit for pause, limit in zip(pauses, limits, strict=True))
+
+
+def test_each_delay_of_a_listener_is_twice_the_last_up_to_half_a_minute():
+    back_off = reconnect_back_off()
+
+    assert within([back_off.next_delay() for _ in LISTENER_DELAYS], LISTENER_DELAYS)
+
+
+def test_after_a_success_the_delays_start_again():
+    back_off = reconnect_back_off()
+    for _ in LISTENER_DELAYS:
+        back_off.next_delay()
+
+    back_off.reset()
+
+    assert within([back_off.next_delay()], [1])
+
+
+def test_thousands_of_failures_do_not_overflow():
+    back_off = reconnect_back_off()
+    for _ in range(5_000):
+        delay = back_off.next_delay()
+
+    assert delay <= 30
+    assert back_off.failures == 5_000
+
+
+def test_without_jitter_the_delays_are_exact():
+    back_off = BackOff(first=0.5, maximum=3.0)
+
+    assert [back_off.next_delay() for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("jitter", [0.25, 0.5])
+def test_jitter_only_shortens_a_delay(jitter):
+    delays = [BackOff(first=1.0, maximum=1.0, jitter=jitter).next_delay() for _ in range(1_000)]
+
+    assert 1 - jitter <= min(delays) < max(delays) <= 1
