@@ -137,7 +137,7 @@ class Steps:
             rescue_runs(session, now=NOW, silence=settings.node_timeout, settings=settings)
             return self._read(session)
 
-    def resend_retries(self, plan: Plan, row: Row) -> Row:
+    def recall(self, plan: Plan, row: Row) -> Row:
         """Look whether the row's retry was forgotten."""
         with self._loaded(plan, row) as session:
             resend_retries(session, now=NOW, settings=self._context.settings)
