@@ -11,6 +11,10 @@ import pytest
 from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
 from hypothesis import settings
 
+# PyMySQL loads the certificates of the machine for each connection, which takes 40 ms, and offers
+# TLS. No server of the tests accepts it.
+os.environ["SSL_CERT_FILE"] = os.devnull
+
 pytest_plugins = ["tests.support.fixtures", "tests.support.figures"]
 
 # Two workers on two cores: an example that took long says nothing about the code.

@@ -12,6 +12,8 @@ from tests.support.servers import RedisServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.empty_database
+
 
 def test_the_banner_names_the_database_without_its_password(site_folder, postgresql_url, redis_url):
     with_password = postgresql_url.replace("postgres@", "postgres:s3cret@")

@@ -2,8 +2,12 @@
 
 from datetime import timedelta
 
+import pytest
+
 from celery_dynbeat import Cron, Every, Once
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.empty_database
 
 
 def test_every_kind_of_trigger_runs_and_its_history_is_complete(any_site):

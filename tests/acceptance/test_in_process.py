@@ -11,6 +11,8 @@ from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.empty_database
+
 
 @pytest.fixture(scope="session")
 def celery_config():

@@ -17,7 +17,7 @@ from tests.support.sites import site
 from tests.support.waiting import wait_until
 
 # Each starts a beat and a worker, and several commands that take seconds to start.
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.empty_database]
 
 #: A server that is away is told of within about ten seconds, behind the start of the process.
 TOLD_WITHIN = 40

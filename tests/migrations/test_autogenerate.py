@@ -1,5 +1,6 @@
 """An application's own ``alembic revision --autogenerate`` beside our tables."""
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine
@@ -8,6 +9,8 @@ from celery_dynbeat.alembic import include_name
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.schema import VERSION_TABLE
+
+pytestmark = pytest.mark.empty_database
 
 
 def proposed(url, **options):

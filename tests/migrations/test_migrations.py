@@ -12,6 +12,8 @@ from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
 
+pytestmark = pytest.mark.empty_database
+
 
 @pytest.fixture
 def database(database_url):

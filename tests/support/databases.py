@@ -1,16 +1,18 @@
-"""A new, empty database for one test, removed afterwards.
+"""A new database for one test, empty or a copy of a template, removed afterwards.
 
 Each of them looks, when the test is over, for a transaction that nobody ended: a connection that a
 test or the code under test took out of its pool and did not give back.
 """
 
 import contextlib
+import functools
+import shutil
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
 
 from tests.support.waiting import wait_until
 
@@ -46,12 +48,19 @@ def new_postgresql_database(server_url: str, options: str = "") -> Iterator[str]
 
 
 @contextlib.contextmanager
-def new_mariadb_database(server_url: str) -> Iterator[str]:
-    """Yield the URL of a new utf8mb4 database on the server; it also serves MySQL."""
+def new_mariadb_database(
+    server_url: str, fill: Callable[[Connection, str], None] | None = None
+) -> Iterator[str]:
+    """Yield the URL of a new utf8mb4 database on the server; it also serves MySQL.
+
+    ``fill`` makes the tables in the database of a name.
+    """
     with administration(server_url) as connection:
         name = new_name()
         connection.execute(text(f"CREATE DATABASE {name} CHARACTER SET utf8mb4"))
         try:
+            if fill:
+                fill(connection, name)
             yield f"{database_url(server_url, name)}?charset=utf8mb4"
             no_transaction_is_left(connection, MARIADB_TRANSACTIONS, name=name)
         finally:
@@ -60,9 +69,14 @@ def new_mariadb_database(server_url: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def new_sqlite_database(folder: Path) -> Iterator[str]:
-    """Yield the URL of a database file in ``folder``; it is made by the first connection."""
+def new_sqlite_database(folder: Path, template: Path | None = None) -> Iterator[str]:
+    """Yield the URL of a database file in ``folder``: a copy of ``template``.
+
+    Without a template the first connection makes the file.
+    """
     file = folder / "dynbeat.sqlite3"
+    if template:
+        shutil.copyfile(template, file)
     yield f"sqlite:///{file}"
     if file.exists():
         wait_until(
@@ -75,9 +89,14 @@ def new_sqlite_database(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def administration(server_url: str) -> Iterator[Connection]:
     """Yield a connection that commits each statement, as CREATE DATABASE wants it."""
-    engine = create_engine(server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with administration_engine(server_url).connect() as connection:
         yield connection
+
+
+@functools.cache
+def administration_engine(server_url: str) -> Engine:
+    """Return the engine of ``administration``. The first connection of a new one takes longer."""
+    return create_engine(server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
 
 
 def new_name() -> str:

@@ -3,6 +3,8 @@
 A server is started when the first test asks for it, once for each process of pytest-xdist. When its
 variable is set, the server that it names is used instead. Shared servers are never killed; a fault
 test takes its own from ``own_server``.
+
+A new database has the tables of this version, unless its test is marked ``empty_database``.
 """
 
 import os
@@ -10,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import kombu
 import pytest
 import redis
 
+from tests.support import templates
 from tests.support.databases import (
     new_mariadb_database,
     new_name,
@@ -30,6 +33,7 @@ from tests.support.servers import (
     Server,
     ServerMissingError,
 )
+from tests.support.templates import MariaDBTemplate
 
 S = TypeVar("S", bound=Server)
 
@@ -98,25 +102,61 @@ def own_server() -> Iterator[Callable[[type[S]], S]]:
         yield lambda kind: started(stack, kind)
 
 
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_server: GivenServer | PostgreSQLServer) -> Iterator[str]:
+    """Yield the name of a PostgreSQL database that has the tables."""
+    with templates.postgresql_template(postgresql_server.url) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def mariadb_template(mariadb_server: GivenServer | MariaDBServer) -> Iterator[MariaDBTemplate]:
+    """Yield a MariaDB database that has the tables."""
+    with templates.mariadb_template(mariadb_server.url) as template:
+        yield template
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield a SQLite file that has the tables."""
+    with templates.sqlite_template(tmp_path_factory.mktemp("template")) as file:
+        yield file
+
+
 @pytest.fixture
-def postgresql_url(postgresql_server: GivenServer | PostgreSQLServer) -> Iterator[str]:
+def postgresql_url(
+    request: pytest.FixtureRequest, postgresql_server: GivenServer | PostgreSQLServer
+) -> Iterator[str]:
     """Yield the SQLAlchemy URL of a new PostgreSQL database."""
-    with new_postgresql_database(postgresql_server.url) as url:
+    template = template_for(request, "postgresql")
+    options = f"TEMPLATE {template}" if template else ""
+    with new_postgresql_database(postgresql_server.url, options) as url:
         yield url
 
 
 @pytest.fixture
-def mariadb_url(mariadb_server: GivenServer | MariaDBServer) -> Iterator[str]:
+def mariadb_url(
+    request: pytest.FixtureRequest, mariadb_server: GivenServer | MariaDBServer
+) -> Iterator[str]:
     """Yield the SQLAlchemy URL of a new MariaDB database."""
-    with new_mariadb_database(mariadb_server.url) as url:
+    template = template_for(request, "mariadb")
+    fill = template.fill if template else None
+    with new_mariadb_database(mariadb_server.url, fill) as url:
         yield url
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> Iterator[str]:
-    """Yield the SQLAlchemy URL of a SQLite file that does not exist yet."""
-    with new_sqlite_database(tmp_path) as url:
+def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield the SQLAlchemy URL of a SQLite file; one without tables does not exist yet."""
+    with new_sqlite_database(tmp_path, template_for(request, "sqlite")) as url:
         yield url
+
+
+def template_for(request: pytest.FixtureRequest, kind: str) -> Any:
+    """Return the template of the database; None for a test that is marked ``empty_database``."""
+    if request.node.get_closest_marker("empty_database"):
+        return None
+    return request.getfixturevalue(f"{kind}_template")
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])

@@ -40,6 +40,7 @@ def test_the_first_call_of_a_process_may_come_behind_a_write_of_the_caller(engin
             assert customers(session) == 1
 
 
+@pytest.mark.empty_database
 def test_within_a_transaction_missing_tables_are_an_error_and_are_not_made(engine, database_url):
     with application(database_url, engine=engine) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")

@@ -84,6 +84,7 @@ def test_an_outcome_is_stored_in_whatever_encoding(dynbeat, stored):
 
 
 @pytest.mark.parametrize("shared", ["postgresql", "mariadb"])
+@pytest.mark.empty_database
 def test_an_outcome_is_stored_over_a_connection_of_another_encoding(request, clock, shared):
     url, encoding = {
         "postgresql": ("postgresql_url", "client_encoding=LATIN1"),

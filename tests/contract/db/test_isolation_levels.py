@@ -6,6 +6,8 @@ from sqlalchemy import create_engine, make_url, text
 from celery_dynbeat.db.engine import Database
 from tests.support.databases import administration
 
+pytestmark = pytest.mark.empty_database
+
 SHOWN = {
     "postgresql": "SELECT current_setting('transaction_isolation')",
     "mariadb": "SELECT @@tx_isolation",

@@ -368,6 +368,7 @@ def test_a_backfill_that_goes_on_is_counted(dynbeat, mine):
     assert found(dynbeat)["backfills"] == {"count": 1, "more": False}
 
 
+@pytest.mark.empty_database
 def test_tables_that_are_not_there_are_not_made(database_url, clock):
     with application(database_url, clock=clock) as dynbeat:
         if dynbeat.context.database.capabilities.embedded:

@@ -3,6 +3,7 @@
 import threading
 
 import psycopg
+import pytest
 from sqlalchemy import create_engine, event, make_url, select
 from sqlalchemy.pool import NullPool
 
@@ -12,6 +13,8 @@ from celery_dynbeat.notify.polling import PollingNotifier
 from celery_dynbeat.notify.postgresql import PostgresNotifier
 from tests.support.servers.machine import free_port
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.empty_database
 
 
 class Wakes:

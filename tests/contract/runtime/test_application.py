@@ -165,6 +165,7 @@ def test_applications_that_share_their_tasks_say_so_by_one_name(database_url):
             assert recorded(dynbeat.context.database) == "suite"
 
 
+@pytest.mark.empty_database
 def test_a_schema_of_its_own_keeps_two_applications_apart(postgresql_url):
     for main in ("shop", "billing"):
         with application(postgresql_url) as made, made.context.database.engine.begin() as session:
@@ -257,6 +258,7 @@ def test_a_name_that_no_setting_could_have_is_not_recorded(dynbeat, tables, name
     assert recorded(tables) is None
 
 
+@pytest.mark.empty_database
 def test_without_tables_the_command_names_the_fix(database_url):
     with application(database_url) as dynbeat:
         exit_status, output = shown(dynbeat, "shop")
