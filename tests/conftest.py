@@ -15,7 +15,7 @@ from hypothesis import settings
 # TLS. No server of the tests accepts it.
 os.environ["SSL_CERT_FILE"] = os.devnull
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.figures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.fault_summary"]
 
 # Two workers on two cores: an example that took long says nothing about the code.
 settings.register_profile(

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import DatabaseScheduler, Once
-from tests.support.diary import BARE_VARIABLE, NAME_VARIABLE
+from tests.support.event_log import BARE_VARIABLE, NAME_VARIABLE
 from tests.support.servers import RedisServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until

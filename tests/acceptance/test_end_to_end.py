@@ -27,7 +27,7 @@ def test_every_kind_of_trigger_runs_and_its_history_is_complete(any_site):
         run = any_site.wait_for_run(name, "succeeded", where=lambda run: run.sent_at is not None)
         assert run.scheduled_for <= run.started_at <= run.finished_at
         assert (run.worker, run.attempt, run.error) == ("w1@test", 1, None)
-        assert len(any_site.diary.starts(run.id)) == 1
+        assert len(any_site.event_log.starts(run.id)) == 1
     assert any_site.mine.get("once").finished_at is not None
 
 
@@ -43,7 +43,7 @@ def test_the_task_finds_its_run_in_the_headers(any_site):
     any_site.worker()
 
     run = any_site.wait_for_run("digest", "succeeded")
-    (start,) = any_site.diary.starts(run.id)
+    (start,) = any_site.event_log.starts(run.id)
     assert start["headers"] == {
         "tenant": "blue",
         "dynbeat_run_id": run.id,
@@ -77,7 +77,7 @@ def test_a_cancelled_one_off_never_starts(any_site):
     any_site.mine.delete("later")
 
     any_site.wait_for_run("witness", "succeeded")
-    assert len(any_site.diary.starts()) == 1
+    assert len(any_site.event_log.starts()) == 1
     assert not any_site.runs("later")
 
 
@@ -93,5 +93,5 @@ def test_a_cancel_reaches_the_message_that_lies_in_the_queue(any_site):
 
     witness = any_site.wait_for_run("witness", "succeeded")
     worker.wait_for_log("refused: cancelled")
-    assert [start["run_id"] for start in any_site.diary.starts()] == [witness.id]
+    assert [start["run_id"] for start in any_site.event_log.starts()] == [witness.id]
     wait_until(lambda: any_site.runs("queued")[0].status == "revoked", within=5)

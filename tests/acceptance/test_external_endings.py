@@ -36,7 +36,7 @@ def test_a_lost_child_is_a_failure(running, task):
     run = running.wait_for_run(task, "failed")
 
     assert "WorkerLostError" in run.error
-    assert len(running.diary.starts(run.id)) == 1
+    assert len(running.event_log.starts(run.id)) == 1
 
 
 def test_a_lost_child_with_late_acknowledgement_is_a_new_attempt(running):
@@ -45,4 +45,4 @@ def test_a_lost_child_with_late_acknowledgement_is_a_new_attempt(running):
     run = running.wait_for_run("crash_late", "succeeded")
 
     assert run.attempt == 2
-    assert len(running.diary.starts(run.id)) == 2
+    assert len(running.event_log.starts(run.id)) == 2

@@ -53,9 +53,9 @@ def test_a_full_redis_delays_runs_and_fails_none(patient_site, own_redis):
 
     runs = [patient_site.wait_for_run(name, "succeeded") for name in NAMES]
     witness = patient_site.app.send_task("probe.record")
-    wait_until(lambda: patient_site.diary.starts(witness.id), within=10)
+    wait_until(lambda: patient_site.event_log.starts(witness.id), within=10)
     assert len(patient_site.runs()) == len(NAMES)
-    assert [len(patient_site.diary.starts(run.id)) for run in runs] == [1] * len(NAMES)
+    assert [len(patient_site.event_log.starts(run.id)) for run in runs] == [1] * len(NAMES)
     assert {run.attempt for run in runs} == {1}
     assert errors_of_schedules(patient_site) == {None}
     assert (beat.exit_status, worker.exit_status) == (None, None)

@@ -51,7 +51,7 @@ def test_a_run_that_was_refused_has_ended(redis_site):
 
         wait_until(lambda: state_of(run.id) == "REVOKED", within=20)
 
-    assert redis_site.diary.starts(run.id) == []
+    assert redis_site.event_log.starts(run.id) == []
 
 
 def test_without_events_nothing_is_sent(redis_site):

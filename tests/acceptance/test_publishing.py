@@ -84,7 +84,7 @@ def test_the_signals_and_events_of_publishing_are_sent(telling_site):
     ids = {run.id for run in runs}
     assert {event["uuid"] for event in events} == ids
     for signal in ("before_publish", "after_publish"):
-        assert {entry["run_id"] for entry in telling_site.diary.read(signal)} == ids
+        assert {entry["run_id"] for entry in telling_site.event_log.read(signal)} == ids
 
 
 def collected(connection, events, count):

@@ -25,7 +25,7 @@ def create_burst(site, count, *, at):
 def each_started_once(site, count, *, within):
     finished = Run.status == "succeeded"
     wait_until(lambda: site.count_runs(finished) == count, within=within)
-    starts = Counter(start["run_id"] for start in site.diary.starts())
+    starts = Counter(start["run_id"] for start in site.event_log.starts())
     assert len(starts) == count
     assert set(starts.values()) == {1}
     assert site.count_runs() == count

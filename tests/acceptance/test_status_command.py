@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from celery_dynbeat import Every, Once
 from celery_dynbeat.db.schema import head
-from tests.support.diary import BARE_VARIABLE
+from tests.support.event_log import BARE_VARIABLE
 from tests.support.proxy import Proxy
 from tests.support.servers import PostgreSQLServer, RedisServer
 from tests.support.sites import site

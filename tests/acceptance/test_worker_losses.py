@@ -34,7 +34,7 @@ def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
     gate.touch()
     after = rabbitmq_site.wait_for_run("held", "succeeded")
     assert (after.id, after.attempt, after.worker) == (run.id, 2, run.worker)
-    assert len(rabbitmq_site.diary.starts(run.id)) == 2
+    assert len(rabbitmq_site.event_log.starts(run.id)) == 2
     assert "put off" not in heir.text
 
 

@@ -39,7 +39,7 @@ def test_a_retry_is_seen_and_counts_as_a_second_attempt(running):
     assert (between.attempt, between.finished_at) == (1, None)
     assert "not yet" in between.error
     assert (after.attempt, after.error) == (2, None)
-    assert [start["retries"] for start in running.diary.starts(after.id)] == [0, 1]
+    assert [start["retries"] for start in running.event_log.starts(after.id)] == [0, 1]
 
 
 def test_ignore_ends_the_run(running):
@@ -60,7 +60,7 @@ def test_reject_with_requeue_starts_anew(running):
     run = running.wait_for_run("requeued", "succeeded")
 
     assert run.attempt == 2
-    assert len(running.diary.starts(run.id)) == 2
+    assert len(running.event_log.starts(run.id)) == 2
 
 
 def test_expired_before_the_start(running):
@@ -69,7 +69,7 @@ def test_expired_before_the_start(running):
     run = running.wait_for_run("expired", "expired")
 
     assert run.started_at is None
-    assert not running.diary.starts(run.id)
+    assert not running.event_log.starts(run.id)
 
 
 def test_revoked_by_remote_control_before_the_start(running):
@@ -79,7 +79,7 @@ def test_revoked_by_remote_control_before_the_start(running):
     running.app.control.revoke(run.id)
 
     assert running.wait_for_run("revoked", "revoked").started_at is None
-    assert not running.diary.starts(run.id)
+    assert not running.event_log.starts(run.id)
 
 
 def test_a_task_that_no_worker_knows_has_failed(running):
@@ -91,13 +91,13 @@ def test_a_task_that_no_worker_knows_has_failed(running):
 def test_a_second_message_of_the_same_run_is_ignored(running):
     running.create_once("twice", task="probe.record")
     run = running.wait_for_run("twice", "succeeded")
-    (start,) = running.diary.starts(run.id)
+    (start,) = running.event_log.starts(run.id)
 
     running.app.send_task("probe.record", task_id=run.id, headers=start["headers"])
     witness = running.app.send_task("probe.record")
 
-    wait_until(lambda: running.diary.starts(witness.id), within=10)
-    assert len(running.diary.starts(run.id)) == 1
+    wait_until(lambda: running.event_log.starts(witness.id), within=10)
+    assert len(running.event_log.starts(run.id)) == 1
     assert running.wait_for_run("twice", "succeeded").attempt == 1
 
 
@@ -106,5 +106,5 @@ def test_a_task_that_no_schedule_sent_leaves_no_trace(running):
 
     plain = running.app.send_task("probe.record")
 
-    wait_until(lambda: running.diary.starts(plain.id), within=10)
+    wait_until(lambda: running.event_log.starts(plain.id), within=10)
     assert running.count_runs() == before

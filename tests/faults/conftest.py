@@ -1,6 +1,6 @@
-"""Servers to be hurt, an installation on them, and the ledger that counts at the end.
+"""Servers to be hurt, an installation on them, and the workload that counts at the end.
 
-A fault test takes ``fault_site`` and ``ledger``, and runs on one combination of database and
+A fault test takes ``fault_site`` and ``workload``, and runs on one combination of database and
 broker, or with DYNBEAT_FAULTS=all on each. One that is about a certain server says so:
 ``@pytest.mark.combination(broker="rabbitmq")``.
 """
@@ -12,14 +12,14 @@ import pytest
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 from tests.contract.conftest import beat, clock, mine  # noqa: F401 - fixtures
-from tests.support import combinations, essentials
+from tests.support import combinations, essential_faults
 from tests.support.database_faults import faults_of
 from tests.support.fault_servers import FaultServers, services
-from tests.support.figures import PROPERTY
-from tests.support.ledger import Ledger
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.proxy import Proxy
 from tests.support.sites import POOLS, site
 from tests.support.waiting import wait_until
+from tests.support.workload import Workload
 
 #: What takes minutes in production takes seconds here.
 QUICK = {
@@ -35,15 +35,15 @@ QUICK_CONSTANTS = {"celery_dynbeat.worker.task_guard.DATABASE_AWAY_PAUSE": 1}
 def pytest_generate_tests(metafunc):
     if "combination" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("combination")
-        wanted = combinations.chosen(**marker.kwargs if marker else {})
+        wanted = combinations.select_combinations(**marker.kwargs if marker else {})
         metafunc.parametrize("combination", wanted, ids=str)
 
 
 def pytest_collection_modifyitems(config, items):
     """Mark what takes its time; leave most of it out where only the essential is asked for."""
-    for item in filter(essentials.is_long, items):
+    for item in filter(essential_faults.is_slow, items):
         item.add_marker(pytest.mark.long)
-    left_out = essentials.others(items)
+    left_out = essential_faults.nonessential(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
@@ -97,10 +97,12 @@ def fault_site(fault_services, tmp_path):
 
 
 @pytest.fixture
-def ledger(fault_site, combination, record_property):
-    """Give the ledger of ``fault_site``; its line is shown at the end of the run."""
-    return Ledger(
-        fault_site, label=str(combination), publish=lambda line: record_property(PROPERTY, line)
+def workload(fault_site, combination, record_property):
+    """Give the workload of ``fault_site``; its line is shown at the end of the run."""
+    return Workload(
+        fault_site,
+        label=str(combination),
+        publish=lambda line: record_property(SUMMARY_PROPERTY, line),
     )
 
 
@@ -113,7 +115,7 @@ def database_faults(fault_services):
 class Busy:
     """Two beats and a worker under way: runs in progress, messages that wait, fire times ahead."""
 
-    def __init__(self, fault_site, ledger, *, pool):
+    def __init__(self, fault_site, workload, *, pool):
         self._pool = pool
         self._gate = fault_site.gate("held")
         self._site = fault_site
@@ -123,9 +125,11 @@ class Busy:
         for process in self.processes:
             process.wait_for_log("ready." if process is self.worker else "beat started")
         size = POOLS[pool]
-        ledger.once(size, first_in=0.5, task="probe.hold", kwargs={"gate": str(self._gate)})
-        ledger.wait_for_starts(size)
-        ledger.repeat(20, seconds=5, first_in=0.5)
+        workload.create_one_offs(
+            size, first_in=0.5, task="probe.hold", kwargs={"gate": str(self._gate)}
+        )
+        workload.wait_for_starts(size)
+        workload.create_repeating(20, seconds=5, first_in=0.5)
         wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) >= 20, within=15)
 
     def open(self):
@@ -151,9 +155,9 @@ class Busy:
 
 
 @pytest.fixture
-def busy(request, fault_site, ledger):
-    """Give an installation that works at full tilt, on an account of its own in the ledger.
+def busy(request, fault_site, workload):
+    """Give an installation that works at full tilt, on an account of its own in the workload.
 
     Its worker has a pool of threads, save where a test is parametrised with another.
     """
-    return Busy(fault_site, ledger, pool=getattr(request, "param", "threads"))
+    return Busy(fault_site, workload, pool=getattr(request, "param", "threads"))

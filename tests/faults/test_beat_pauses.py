@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from celery_dynbeat.db.models import Run, Status
-from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
-from tests.support.killing import stopped
+from tests.support.failpoints import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_marker
+from tests.support.killed_beats import suspended
 from tests.support.waiting import wait_until
 
 BATCH = 20
@@ -35,64 +35,64 @@ def node_of(fault_site, beat):
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
 def test_a_beat_asked_to_end_in_its_pass_ends_well_and_loses_nothing(
-    fault_site, ledger, held_beat, point
+    fault_site, workload, held_beat, point
 ):
     fault_site.worker(pool="threads").wait_for_log("ready.")
     beat, gate = held_beat(point)
-    ledger.once(BATCH, first_in=1.5)
-    wait_until(held_at(gate).exists, within=20)
+    workload.create_one_offs(BATCH, first_in=1.5)
+    wait_until(held_marker(gate).exists, within=20)
 
-    with ledger.fault():
+    with workload.fault():
         os.kill(beat.pid, signal.SIGTERM)
         assert beat.wait() == 0
         fault_site.beat()
 
-    ledger.settle(f"SIGTERM of beat at {point!r}")
+    workload.verify(f"SIGTERM of beat at {point!r}")
     assert node_of(fault_site, beat).stopped_at is not None
 
 
-def test_a_beat_asked_to_end_under_load_leaves_the_rest_to_another(fault_site, ledger):
+def test_a_beat_asked_to_end_under_load_leaves_the_rest_to_another(fault_site, workload):
     fault_site.worker(pool="threads").wait_for_log("ready.")
     beats = [fault_site.beat() for _ in range(2)]
     for beat in beats:
         beat.wait_for_log("beat started")
-    ledger.repeat(BATCH, seconds=5, first_in=1.5)
-    ledger.wait_for_starts(BATCH)
+    workload.create_repeating(BATCH, seconds=5, first_in=1.5)
+    workload.wait_for_starts(BATCH)
 
-    with ledger.fault():
+    with workload.fault():
         os.kill(beats[0].pid, signal.SIGTERM)
         assert beats[0].wait() == 0
 
-    ledger.settle("SIGTERM of one of two beats under load")
+    workload.verify("SIGTERM of one of two beats under load")
     assert node_of(fault_site, beats[0]).stopped_at is not None
 
 
 @pytest.mark.parametrize("point", ["committed", "published"])
 def test_a_beat_that_wakes_up_after_all_timeouts_doubles_nothing(
-    fault_site, ledger, held_beat, point
+    fault_site, workload, held_beat, point
 ):
     task_gate = fault_site.gate("tasks")
     worker = fault_site.worker("-c", str(OWNED + 2), pool="threads").wait_for_log("ready.")
     sleeper, gate = held_beat(point)
     hold = {"task": "probe.hold", "kwargs": {"gate": str(task_gate)}}
-    ledger.once(OWNED, first_in=1.5, **hold)
-    wait_until(held_at(gate).exists, within=20)
+    workload.create_one_offs(OWNED, first_in=1.5, **hold)
+    wait_until(held_marker(gate).exists, within=20)
     # It has the first in hand; these are the other's.
-    ledger.once(BATCH, first_in=1.5)
+    workload.create_one_offs(BATCH, first_in=1.5)
 
-    with stopped(sleeper):
+    with suspended(sleeper):
         gate.touch()
         fault_site.beat()
         wait_until_all_are_under_way(fault_site)
         wait_until_silent(fault_site, sleeper)
-    with ledger.fault():
+    with workload.fault():
         sleeper.wait_for_log(f"runs dispatched {OWNED} of {OWNED}")
     # Nothing went back: what runs still runs, and what ended has ended.
     assert fault_site.count_runs(Run.status == Status.RUNNING, Run.attempt == 1) == OWNED
     assert fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
     task_gate.touch()
 
-    ledger.settle(f"beat stopped at {point!r} for longer than all timeouts, then woken")
+    workload.verify(f"beat stopped at {point!r} for longer than all timeouts, then woken")
     # At 'published' its messages had gone out before, and nobody sent them again.
     refused = worker.text.count("refused: cancelled, or started before")
     assert refused == (OWNED if point == "committed" else 0)

@@ -41,25 +41,25 @@ def queue_length(fault_services):
     return length
 
 
-def test_what_was_sent_and_forgotten_starts_once(fault_site, ledger, forget, queue_length):
+def test_what_was_sent_and_forgotten_starts_once(fault_site, workload, forget, queue_length):
     fault_site.config["dynbeat_resend_after"] = 3
     beat = fault_site.beat().wait_for_log("beat started")
-    ledger.once(50, first_in=0.5)
+    workload.create_one_offs(50, first_in=0.5)
     wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) == 50, within=15)
 
-    with ledger.fault():
+    with workload.fault():
         assert queue_length() == 50
         forget()
         fault_site.worker(pool="threads").wait_for_log("ready.")
 
-    ledger.settle("the broker forgets between publish and start")
+    workload.verify("the broker forgets between publish and start")
     assert beat.exit_status is None
 
 
-def test_a_queue_that_nobody_serves_gets_ever_fewer_copies(fault_site, ledger, queue_length):
+def test_a_queue_that_nobody_serves_gets_ever_fewer_copies(fault_site, workload, queue_length):
     fault_site.config["dynbeat_resend_after"] = 1
     fault_site.beat().wait_for_log("beat started")
-    ledger.once(1, first_in=0.5)
+    workload.create_one_offs(1, first_in=0.5)
 
     published = wait_until(lambda: publishes(fault_site, 5), within=30)
 
@@ -70,22 +70,22 @@ def test_a_queue_that_nobody_serves_gets_ever_fewer_copies(fault_site, ledger, q
     assert queue_length() == 5
     fault_site.worker(pool="threads")
     times = ", ".join(f"{at:.1f}" for at in waited)
-    ledger.settle(f"no worker: resend_after 1 s, published at {times} s")
+    workload.verify(f"no worker: resend_after 1 s, published at {times} s")
 
 
-def test_a_retry_that_the_broker_forgot_is_sent_again(fault_site, ledger, forget):
+def test_a_retry_that_the_broker_forgot_is_sent_again(fault_site, workload, forget):
     fault_site.config["dynbeat_resend_after"] = 2
     beat = fault_site.beat().wait_for_log("beat started")
     worker = fault_site.worker(pool="threads").wait_for_log("ready.")
-    ledger.once(5, first_in=0.5, task="probe.retry", kwargs={"countdown": 4})
+    workload.create_one_offs(5, first_in=0.5, task="probe.retry", kwargs={"countdown": 4})
     wait_until(lambda: fault_site.count_runs(Run.status == Status.RETRYING) == 5, within=20)
 
-    with ledger.fault():
+    with workload.fault():
         worker.kill()
         forget()
         fault_site.worker(pool="threads").wait_for_log("ready.")
 
-    ledger.settle("the broker forgets between two attempts, worker killed", second_starts=5)
+    workload.verify("the broker forgets between two attempts, worker killed", extra_starts=5)
     retries = sorted((start["run_id"], start["retries"]) for start in ledger_starts(fault_site))
     assert retries == sorted((run.id, n) for run in fault_site.all_runs() for n in (0, 1))
     assert beat.exit_status is None
@@ -93,10 +93,10 @@ def test_a_retry_that_the_broker_forgot_is_sent_again(fault_site, ledger, forget
 
 def ledger_starts(site):
     """Return the starts of scheduled tasks."""
-    return [one for one in site.diary.starts() if "dynbeat_schedule" in (one["headers"] or {})]
+    return [one for one in site.event_log.starts() if "dynbeat_schedule" in (one["headers"] or {})]
 
 
 def publishes(site, number):
     """Return when the first messages were published, as soon as there are so many."""
-    instants = [entry["at"] for entry in site.diary.read("before_publish")]
+    instants = [entry["at"] for entry in site.event_log.read("before_publish")]
     return instants[:number] if len(instants) >= number else None

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.support.changes import latency
-from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
+from tests.support.change_latency import change_latency
+from tests.support.failpoints import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_marker
 from tests.support.waiting import wait_until
 
 RESPONSE_TIMEOUT = 2
@@ -36,48 +36,48 @@ def give_up_in_silence(beat, began):
     return felt
 
 
-def falls_silent_while_idle(fault_site, ledger, proxy):
+def falls_silent_while_idle(fault_site, workload, proxy):
     beat = fault_site.beat().wait_for_log("beat started")
-    ledger.once(5, first_in=0.5)
-    ledger.wait_for_starts(5)
+    workload.create_one_offs(5, first_in=0.5)
+    workload.wait_for_starts(5)
 
-    with ledger.fault():
+    with workload.fault():
         proxy.drop_silently()
-        ledger.once(50, first_in=0.5)
+        workload.create_one_offs(50, first_in=0.5)
         felt = give_up_in_silence(beat, time.monotonic())
         proxy.pass_on()
 
-    ledger.settle(f"broker half-open while beat is idle (felt in {felt:.1f} s)")
+    workload.verify(f"broker half-open while beat is idle (felt in {felt:.1f} s)")
     assert beat.exit_status is None
 
 
-def falls_silent_in_a_pass(fault_site, ledger, proxy):
+def falls_silent_in_a_pass(fault_site, workload, proxy):
     gate = fault_site.gate("pass")
     holding = {HOLD_VARIABLE: "committed", GATE_VARIABLE: str(gate)}
     beat = fault_site.beat(scheduler=HOLDING, **holding).wait_for_log("beat started")
-    ledger.once(50, first_in=0.5)
-    wait_until(held_at(gate).exists, within=15)
+    workload.create_one_offs(50, first_in=0.5)
+    wait_until(held_marker(gate).exists, within=15)
 
-    with ledger.fault():
+    with workload.fault():
         proxy.drop_silently()
         gate.touch()
         felt = give_up_in_silence(beat, time.monotonic())
         proxy.pass_on()
 
-    ledger.settle(f"broker half-open between commit and publish (felt in {felt:.1f} s)")
+    workload.verify(f"broker half-open between commit and publish (felt in {felt:.1f} s)")
     assert beat.exit_status is None
 
 
-def hangs(fault_site, ledger, proxy, broker_server):
+def hangs(fault_site, workload, proxy, broker_server):
     """Freeze the server, with the worker's connections too, and end beat by SIGTERM meanwhile."""
     del proxy
     beat = fault_site.beat().wait_for_log("beat started")
-    ledger.once(5, first_in=0.5)
-    ledger.wait_for_starts(5)
+    workload.create_one_offs(5, first_in=0.5)
+    workload.wait_for_starts(5)
 
-    with ledger.fault():
+    with workload.fault():
         broker_server.freeze()
-        ledger.once(50, first_in=0.5)
+        workload.create_one_offs(50, first_in=0.5)
         # Ten seconds for an answer, as long for that of a new connection, and the same once more.
         beat.wait_for_log("pass failed", times=2, within=60)
         asked_at = time.monotonic()
@@ -87,7 +87,7 @@ def hangs(fault_site, ledger, proxy, broker_server):
         broker_server.thaw()
         fault_site.beat()
 
-    ledger.settle(f"broker frozen (a beat ended {ended_in:.1f} s after SIGTERM)")
+    workload.verify(f"broker frozen (a beat ended {ended_in:.1f} s after SIGTERM)")
 
 
 def loses_the_notices(fault_site, proxy, record_property):
@@ -97,15 +97,15 @@ def loses_the_notices(fault_site, proxy, record_property):
     fault_site.app.conf.update(notices)
     fault_site.constants["celery_dynbeat.notify.broker.ASK_EVERY"] = 1.0
     beat = fault_site.beat().wait_for_log("beat started")
-    wait_until(lambda: latency(fault_site, "warm-up") < 1, within=60)
+    wait_until(lambda: change_latency(fault_site, "warm-up") < 1, within=60)
 
-    before = latency(fault_site, "before")
+    before = change_latency(fault_site, "before")
     began = time.monotonic()
     proxy.drop_silently()
     beat.wait_for_log("listener lost the broker", within=GIVEN_UP_WITHIN)
     felt = time.monotonic() - began
     proxy.pass_on()
-    wait_until(lambda: latency(fault_site, "after") < 1, within=60)
+    wait_until(lambda: change_latency(fault_site, "after") < 1, within=60)
 
     assert before < 1
     record_property("figures", f"fanout half-open: felt in {felt:.1f} s, then heard again")
@@ -124,30 +124,30 @@ def test_a_rabbitmq_that_falls_silent_is_given_up_by_the_listener(
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_redis_that_falls_silent_is_given_up_while_idle(fault_site, ledger, proxy):
-    falls_silent_while_idle(fault_site, ledger, proxy)
+def test_a_redis_that_falls_silent_is_given_up_while_idle(fault_site, workload, proxy):
+    falls_silent_while_idle(fault_site, workload, proxy)
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_rabbitmq_that_falls_silent_is_given_up_while_idle(fault_site, ledger, proxy):
-    falls_silent_while_idle(fault_site, ledger, proxy)
+def test_a_rabbitmq_that_falls_silent_is_given_up_while_idle(fault_site, workload, proxy):
+    falls_silent_while_idle(fault_site, workload, proxy)
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_redis_that_falls_silent_is_given_up_in_a_pass(fault_site, ledger, proxy):
-    falls_silent_in_a_pass(fault_site, ledger, proxy)
+def test_a_redis_that_falls_silent_is_given_up_in_a_pass(fault_site, workload, proxy):
+    falls_silent_in_a_pass(fault_site, workload, proxy)
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_rabbitmq_that_falls_silent_is_given_up_in_a_pass(fault_site, ledger, proxy):
-    falls_silent_in_a_pass(fault_site, ledger, proxy)
+def test_a_rabbitmq_that_falls_silent_is_given_up_in_a_pass(fault_site, workload, proxy):
+    falls_silent_in_a_pass(fault_site, workload, proxy)
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_redis_that_hangs_is_outlived(fault_site, ledger, proxy, broker_server):
-    hangs(fault_site, ledger, proxy, broker_server)
+def test_a_redis_that_hangs_is_outlived(fault_site, workload, proxy, broker_server):
+    hangs(fault_site, workload, proxy, broker_server)
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_rabbitmq_that_hangs_is_outlived(fault_site, ledger, proxy, broker_server):
-    hangs(fault_site, ledger, proxy, broker_server)
+def test_a_rabbitmq_that_hangs_is_outlived(fault_site, workload, proxy, broker_server):
+    hangs(fault_site, workload, proxy, broker_server)

@@ -14,7 +14,7 @@ import redis
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
-from tests.support.routers import ROUTER_VARIABLE
+from tests.support.failing_router import ROUTER_VARIABLE
 from tests.support.servers.machine import find_program
 from tests.support.waiting import wait_until
 
@@ -51,19 +51,19 @@ def error_of_beat(site, beat):
 # Some 15 s: rabbitmqctl starts an Erlang machine of its own, twice.
 @pytest.mark.combination(broker="rabbitmq")
 def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
-    fault_site, ledger, alarm, record_property
+    fault_site, workload, alarm, record_property
 ):
     first = fault_site.beat().wait_for_log("beat started")
     fault_site.worker(pool="threads").wait_for_log("ready.")
-    ledger.once(5, first_in=0.5)
-    ledger.wait_for_starts(5)
+    workload.create_one_offs(5, first_in=0.5)
+    workload.wait_for_starts(5)
 
-    with ledger.fault(), alarm():
-        ledger.once(500, first_in=0.5)
+    with workload.fault(), alarm():
+        workload.create_one_offs(500, first_in=0.5)
         first.wait_for_log("has blocked the connection")
         assert "has blocked the connection" in error_of_beat(fault_site, first)
         claimed = fault_site.count_runs()
-        ledger.once(20, first_in=0.5)
+        workload.create_one_offs(20, first_in=0.5)
         first.wait_for_log("has blocked the connection", times=6)
         assert fault_site.count_runs() == claimed
         asked_at = time.monotonic()
@@ -73,19 +73,19 @@ def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
         second = fault_site.beat().wait_for_log("has blocked the connection")
 
     second.wait_for_log("beat works again")
-    ledger.settle("memory alarm of RabbitMQ, SIGTERM meanwhile")
+    workload.verify("memory alarm of RabbitMQ, SIGTERM meanwhile")
     record_property("figures", f"a beat that is blocked ended {ended_in:.1f} s after SIGTERM")
 
 
 # Without a worker meanwhile: Celery's own ends when a full Redis does not take its acknowledgement.
 @pytest.mark.combination(broker="redis")
-def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, ledger, fault_services):
+def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, workload, fault_services):
     beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
-    with redis.Redis.from_url(fault_services.broker_url) as client, ledger.fault():
+    with redis.Redis.from_url(fault_services.broker_url) as client, workload.fault():
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", "1mb")
         try:
-            ledger.repeat(20, seconds=3, first_in=0.5)
+            workload.create_repeating(20, seconds=3, first_in=0.5)
             wait_until(lambda: any("pass failed" in beat.text for beat in beats), within=20)
             wait_until(lambda: fault_site.count_runs(Run.status == Status.PENDING), within=10)
             assert not fault_site.count_runs(Run.status == Status.SENT)
@@ -93,7 +93,7 @@ def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, ledger, fau
             client.config_set("maxmemory", 0)
 
     fault_site.worker(pool="threads")
-    ledger.settle("Redis full (maxmemory, noeviction)")
+    workload.verify("Redis full (maxmemory, noeviction)")
     assert [beat.exit_status for beat in beats] == [None, None]
 
 
@@ -115,15 +115,15 @@ def no_schedule_is_quarantined(site):
 
 @pytest.mark.combination(broker="rabbitmq")
 def test_a_right_of_rabbitmq_that_is_missing_for_seconds_delays_runs_and_loses_none(
-    fault_site, ledger, broker_server, fault_services
+    fault_site, workload, broker_server, fault_services
 ):
     vhost = urlparse(fault_services.broker_url).path[1:]
     beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
     fault_site.worker(pool="threads").wait_for_log("ready.")
-    ledger.repeat(9, seconds=12, first_in=0.5)
-    ledger.wait_for_starts(9)
+    workload.create_repeating(9, seconds=12, first_in=0.5)
+    workload.wait_for_starts(9)
 
-    with ledger.fault():
+    with workload.fault():
         # A worker that may not send its heartbeat events ends.
         broker_server.grant(vhost, write="^celeryev")
         try:
@@ -134,28 +134,28 @@ def test_a_right_of_rabbitmq_that_is_missing_for_seconds_delays_runs_and_loses_n
         finally:
             broker_server.grant(vhost)
 
-    ledger.settle("RabbitMQ's write right missing")
+    workload.verify("RabbitMQ's write right missing")
     assert no_schedule_is_quarantined(fault_site)
     beats[0].wait_for_log("publishing works again for queue 'celery'")
     # Once for each outage: the runs of one batch, and the tries after it, are not logged.
     assert beats[0].text.count("publishing fails for") == 1
 
 
-def test_a_router_that_raises_for_seconds_delays_runs_and_loses_none(fault_site, ledger):
-    fault_site.config["task_routes"] = "tests.support.routers.raising"
+def test_a_router_that_raises_for_seconds_delays_runs_and_loses_none(fault_site, workload):
+    fault_site.config["task_routes"] = "tests.support.failing_router.raising"
     gate = fault_site.gate("router")
     variables = {ROUTER_VARIABLE: str(gate)}
     beat = fault_site.beat(**variables).wait_for_log("beat started")
     fault_site.worker(pool="threads", **variables).wait_for_log("ready.")
-    ledger.repeat(9, seconds=12, first_in=0.5)
-    ledger.wait_for_starts(9)
+    workload.create_repeating(9, seconds=12, first_in=0.5)
+    workload.wait_for_starts(9)
 
-    with ledger.fault():
+    with workload.fault():
         gate.touch()
         beat.wait_for_log("publishing fails for task 'probe.record': LookupError")
         _, report = status(fault_site)
         assert "publish_failed" in codes(report)
         gate.unlink()
 
-    ledger.settle("a router that raises")
+    workload.verify("a router that raises")
     assert no_schedule_is_quarantined(fault_site)

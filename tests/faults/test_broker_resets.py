@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
+from tests.support.failpoints import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_marker
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
@@ -61,49 +61,49 @@ def cutting(fault_site, fault_services):
         yield made
 
 
-def hold_with_a_batch(fault_site, ledger):
+def hold_with_a_batch(fault_site, workload):
     """Start a beat and hold it when a batch is committed, and not yet published."""
     gate = fault_site.gate("pass")
     holding = {HOLD_VARIABLE: "committed", GATE_VARIABLE: str(gate)}
     # All are due at one instant, so they are one batch.
-    ledger.once(BATCH, first_in=1)
+    workload.create_one_offs(BATCH, first_in=1)
     beat = fault_site.beat(scheduler=HOLDING, **holding)
-    wait_until(held_at(gate).exists, within=30)
+    wait_until(held_marker(gate).exists, within=30)
     return beat, gate
 
 
-def cut_in_a_batch(fault_site, ledger, cutting):
-    beat, gate = hold_with_a_batch(fault_site, ledger)
-    with ledger.fault():
+def cut_in_a_batch(fault_site, workload, cutting):
+    beat, gate = hold_with_a_batch(fault_site, workload)
+    with workload.fault():
         cutting.allowance = PART_OF_A_BATCH
         gate.touch()
         beat.wait_for_log("pass failed")
-    arrived = {start["run_id"] for start in fault_site.diary.starts()}
+    arrived = {start["run_id"] for start in fault_site.event_log.starts()}
     assert len(arrived) < BATCH
 
-    ledger.settle(f"connection cut {PART_OF_A_BATCH} bytes into a batch of {BATCH}")
-    published = Counter(entry["run_id"] for entry in fault_site.diary.read("before_publish"))
+    workload.verify(f"connection cut {PART_OF_A_BATCH} bytes into a batch of {BATCH}")
+    published = Counter(entry["run_id"] for entry in fault_site.event_log.read("before_publish"))
     assert max(published.values()) == 2
     assert beat.exit_status is None
 
 
-def reset_before_the_batch(fault_site, ledger, cutting):
-    beat, gate = hold_with_a_batch(fault_site, ledger)
-    with ledger.fault():
+def reset_before_the_batch(fault_site, workload, cutting):
+    beat, gate = hold_with_a_batch(fault_site, workload)
+    with workload.fault():
         cutting.reset_all()
         gate.touch()
 
-    ledger.settle(f"connection reset between commit and publish of a batch of {BATCH}")
+    workload.verify(f"connection reset between commit and publish of a batch of {BATCH}")
     assert beat.exit_status is None
 
 
 @pytest.mark.combination(broker="redis")
 @pytest.mark.parametrize("fault", [cut_in_a_batch, reset_before_the_batch])
-def test_a_reset_connection_to_redis_loses_nothing(fault_site, ledger, cutting, fault):
-    fault(fault_site, ledger, cutting)
+def test_a_reset_connection_to_redis_loses_nothing(fault_site, workload, cutting, fault):
+    fault(fault_site, workload, cutting)
 
 
 @pytest.mark.combination(broker="rabbitmq")
 @pytest.mark.parametrize("fault", [cut_in_a_batch, reset_before_the_batch])
-def test_a_reset_connection_to_rabbitmq_loses_nothing(fault_site, ledger, cutting, fault):
-    fault(fault_site, ledger, cutting)
+def test_a_reset_connection_to_rabbitmq_loses_nothing(fault_site, workload, cutting, fault):
+    fault(fault_site, workload, cutting)

@@ -33,20 +33,20 @@ def restart_under_load(busy, broker_server, end):
     broker_server.start()
 
 
-def settle_supervised(busy, ledger, fault):
+def settle_supervised(busy, workload, fault):
     """Settle, with a supervisor: Celery's worker may end when its broker dies under it."""
     wait_until(
-        lambda: busy.supervise() and ledger.starts().total() >= len(ledger.expected),
+        lambda: busy.supervise() and workload.starts().total() >= len(workload.expected),
         within=60,
         message="not all were started",
     )
-    ledger.settle(fault)
+    workload.verify(fault)
     assert [beat.exit_status for beat in busy.beats] == [None, None]
 
 
 def sent_twice(site):
     """Return how many runs were handed to the broker more than once."""
-    published = Counter(entry["run_id"] for entry in site.diary.read("before_publish"))
+    published = Counter(entry["run_id"] for entry in site.event_log.read("before_publish"))
     return sum(number > 1 for number in published.values())
 
 
@@ -54,12 +54,14 @@ def sent_twice(site):
 @pytest.mark.combination(broker="redis")
 @pytest.mark.parametrize("end", ["kill", "stop"])
 @pytest.mark.usefixtures("_forgetful")
-def test_what_a_restarted_redis_forgot_is_sent_again(busy, ledger, fault_site, broker_server, end):
-    with ledger.fault():
+def test_what_a_restarted_redis_forgot_is_sent_again(
+    busy, workload, fault_site, broker_server, end
+):
+    with workload.fault():
         restart_under_load(busy, broker_server, end)
 
     wait_until(lambda: sent_twice(fault_site), within=20)
-    settle_supervised(busy, ledger, f"Redis ended by {end}, and started, empty")
+    settle_supervised(busy, workload, f"Redis ended by {end}, and started, empty")
 
 
 # Some 20 s: RabbitMQ takes six of them to start.
@@ -67,29 +69,29 @@ def test_what_a_restarted_redis_forgot_is_sent_again(busy, ledger, fault_site, b
 @pytest.mark.parametrize("busy", ["prefork"], indirect=True)
 @pytest.mark.parametrize("end", ["kill", "stop"])
 @pytest.mark.usefixtures("_trusting")
-def test_what_rabbitmq_has_confirmed_outlives_its_restart(busy, ledger, broker_server, end):
-    with ledger.fault():
+def test_what_rabbitmq_has_confirmed_outlives_its_restart(busy, workload, broker_server, end):
+    with workload.fault():
         restart_under_load(busy, broker_server, end)
 
-    settle_supervised(busy, ledger, f"RabbitMQ ended by {end}, and started")
+    settle_supervised(busy, workload, f"RabbitMQ ended by {end}, and started")
 
 
 def all_have_passed(instants):
     return datetime.now(UTC) > max(instants)
 
 
-def test_without_a_broker_at_the_start_nothing_is_claimed(fault_site, ledger, broker_server):
+def test_without_a_broker_at_the_start_nothing_is_claimed(fault_site, workload, broker_server):
     broker_server.stop()
-    with ledger.fault():
+    with workload.fault():
         beat = fault_site.beat().wait_for_log("pass failed")
         worker = fault_site.worker(pool="threads").wait_for_log("Cannot connect")
-        ledger.repeat(10, seconds=3, first_in=0.5)
-        wait_until(lambda: all_have_passed(at for _, at in ledger.expected), within=15)
+        workload.create_repeating(10, seconds=3, first_in=0.5)
+        wait_until(lambda: all_have_passed(at for _, at in workload.expected), within=15)
         beat.wait_for_log("pass failed", times=beat.text.count("pass failed") + 1)
         assert fault_site.count_runs() == 0
         broker_server.start()
 
-    ledger.settle("no broker while beat and worker start")
+    workload.verify("no broker while beat and worker start")
     assert (beat.exit_status, worker.exit_status) == (None, None)
 
 
@@ -136,5 +138,5 @@ def accounted(site):
 
 def starts(site):
     """Return how often each fire time of each schedule was started."""
-    headers = [start["headers"] for start in site.diary.starts()]
+    headers = [start["headers"] for start in site.event_log.starts()]
     return Counter((one["dynbeat_schedule"], one["dynbeat_scheduled_for"]) for one in headers)

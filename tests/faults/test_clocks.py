@@ -15,7 +15,7 @@ from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import Outcomes
 from celery_dynbeat.worker.task_guard import Admission
 from tests.support.applications import MINUTELY, START, application
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(seconds=n) for n in (1, 60, 3_600, 86_400))
 #: After this, each process has read the database's clock anew.
@@ -110,7 +110,7 @@ def test_a_clock_that_is_set_loses_and_doubles_no_fire_time(
 def test_a_clock_that_is_set_makes_no_run_of_a_living_worker_lost(
     stepping, owned, wall, stepped_beat, step
 ):
-    worker = HandWorker(stepping)
+    worker = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE), on_lost="rerun")
     minutes(wall, stepped_beat, 2, alive=worker.live)
     assert worker.start(stepped_beat.publisher.sent[0])
@@ -130,7 +130,7 @@ def test_a_clock_that_is_set_makes_no_run_of_a_living_worker_lost(
 def test_a_worker_that_died_as_the_clock_was_set_on_is_found_all_the_same(
     stepping, owned, wall, stepped_beat, step
 ):
-    worker = HandWorker(stepping)
+    worker = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE))
     minutes(wall, stepped_beat, 2, alive=worker.live)
     assert worker.start(stepped_beat.publisher.sent[0])
@@ -144,7 +144,7 @@ def test_a_worker_that_died_as_the_clock_was_set_on_is_found_all_the_same(
 def test_a_worker_that_is_replaced_after_the_clock_was_set_back_leaves_no_run_behind(
     stepping, owned, wall, stepped_beat
 ):
-    first = HandWorker(stepping)
+    first = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE))
     minutes(wall, stepped_beat, 2, alive=first.live)
     assert first.start(stepped_beat.publisher.sent[0])
@@ -174,7 +174,7 @@ def test_a_living_worker_that_was_forgotten_as_the_clock_was_set_on_keeps_its_ru
 ):
     heart = heartbeat(stepping, "w1")
     heart.beat()
-    worker = HandWorker(stepping, name="w1")
+    worker = WorkerStub(stepping, name="w1")
     owned.create("long", task="t", trigger=Once(START + MINUTE))
     minutes(wall, stepped_beat, 2, alive=heart.beat)
     assert worker.start(stepped_beat.publisher.sent[0])
@@ -191,7 +191,7 @@ def test_a_living_worker_that_was_forgotten_as_the_clock_was_set_on_keeps_its_ru
 def test_a_message_that_comes_again_as_the_clock_is_set_on_starts_no_second_time(
     stepping, owned, wall, stepped_beat, step
 ):
-    worker = HandWorker(stepping)
+    worker = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE))
     minutes(wall, stepped_beat, 2, alive=worker.live)
     assert worker.start(stepped_beat.publisher.sent[0])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.changes import change, lag, latency
+from tests.support.change_latency import change_latency, create_one_off, lag_of
 from tests.support.waiting import wait_until
 
 READ_TIMEOUT = 2
@@ -26,43 +26,43 @@ def proxy(fault_site, fault_services, proxied):
     return made
 
 
-def test_a_network_that_swallows_everything_is_waited_for(proxy, busy, ledger):
+def test_a_network_that_swallows_everything_is_waited_for(proxy, busy, workload):
     began = time.monotonic()
-    with ledger.fault():
+    with workload.fault():
         proxy.drop_silently()
         busy.meet_the_fault()
         felt = time.monotonic() - began
         proxy.pass_on()
 
-    ledger.settle(
+    workload.verify(
         f"database half-open (read_timeout {READ_TIMEOUT} s, all felt it in {felt:.1f} s)"
     )
     assert busy.is_unharmed()
 
 
-def test_a_server_that_hangs_is_waited_for(busy, ledger, database_server):
-    with ledger.fault():
+def test_a_server_that_hangs_is_waited_for(busy, workload, database_server):
+    with workload.fault():
         database_server.freeze()
         busy.meet_the_fault()
         database_server.thaw()
 
-    ledger.settle("database server frozen")
+    workload.verify("database server frozen")
     assert busy.is_unharmed()
 
 
-def test_an_idle_beat_notices_the_silence_and_recovers(proxy, fault_site, ledger):
+def test_an_idle_beat_notices_the_silence_and_recovers(proxy, fault_site, workload):
     beat = fault_site.beat().wait_for_log("beat started")
     fault_site.worker(pool="threads").wait_for_log("ready.")
     began = time.monotonic()
 
-    with ledger.fault():
+    with workload.fault():
         proxy.drop_silently()
         beat.wait_for_log("pass failed", within=15)
         noticed = time.monotonic() - began
         proxy.pass_on()
-    ledger.once(20, first_in=0.5)
+    workload.create_one_offs(20, first_in=0.5)
 
-    ledger.settle(f"database half-open while beat is idle (noticed in {noticed:.1f} s)")
+    workload.verify(f"database half-open while beat is idle (noticed in {noticed:.1f} s)")
     assert beat.exit_status is None
 
 
@@ -75,15 +75,15 @@ def test_a_silent_listen_connection_is_replaced_within_its_heartbeat(
     for name, seconds in constants.items():
         fault_site.constants[f"celery_dynbeat.notify.postgresql.{name}"] = seconds
     beat = fault_site.beat().wait_for_log("beat started")
-    wait_until(lambda: latency(fault_site, "warm-up") < 1, within=60)
+    wait_until(lambda: change_latency(fault_site, "warm-up") < 1, within=60)
 
-    before = latency(fault_site, "before")
+    before = change_latency(fault_site, "before")
     proxy.drop_silently()
-    change(fault_site, "during")
+    create_one_off(fault_site, "during")
     beat.wait_for_log("listener lost its connection", within=10)
     proxy.pass_on()
-    during = lag(fault_site, "during")
-    after = latency(fault_site, "after")
+    during = lag_of(fault_site, "during")
+    after = change_latency(fault_site, "after")
 
     assert before < 1
     assert during < POLL_INTERVAL / 2

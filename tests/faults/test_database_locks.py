@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run, Schedule
-from tests.support.crashing import COUNT_VARIABLE, COUNTING
+from tests.support.failpoints import COUNT_VARIABLE, COUNTING
 from tests.support.sites import OWNER
 from tests.support.waiting import wait_until
 
@@ -25,15 +25,15 @@ def lock_some(session):
 
 
 def test_rows_that_are_locked_delay_no_others_and_make_no_beat_spin(
-    fault_site, ledger, record_property
+    fault_site, workload, record_property
 ):
     counted = fault_site.folder / "passes"
     beat = fault_site.beat(scheduler=COUNTING, **{COUNT_VARIABLE: str(counted)})
     beat.wait_for_log("beat started")
     fault_site.worker(pool="threads").wait_for_log("ready.")
-    ledger.once(100, first_in=1.5)
+    workload.create_one_offs(100, first_in=1.5)
 
-    with ledger.fault(), Session(fault_site.dynbeat.context.database.engine) as holder:
+    with workload.fault(), Session(fault_site.dynbeat.context.database.engine) as holder:
         locked = lock_some(holder)
         wait_until(lambda: ended(fault_site) == 100 - LOCKED, within=20)
         passes, seconds, busy = watch(beat, counted)
@@ -41,7 +41,7 @@ def test_rows_that_are_locked_delay_no_others_and_make_no_beat_spin(
         assert not {run.name for run in fault_site.runs()} & locked
         holder.rollback()
 
-    ledger.settle(f"{LOCKED} of 100 due rows locked by another transaction")
+    workload.verify(f"{LOCKED} of 100 due rows locked by another transaction")
     assert max(late) < timedelta(seconds=1.5)
     assert passes / seconds < PASSES_A_SECOND
     assert busy < 0.5

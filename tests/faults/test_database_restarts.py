@@ -2,63 +2,65 @@
 
 import pytest
 
-from tests.support.crashing import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_at
+from tests.support.failpoints import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_marker
 from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_a_restarted_database_loses_and_doubles_nothing(busy, ledger, database_server, end):
-    with ledger.fault():
+def test_a_restarted_database_loses_and_doubles_nothing(busy, workload, database_server, end):
+    with workload.fault():
         getattr(database_server, end)()
         busy.meet_the_fault()
         database_server.start()
 
-    ledger.settle(f"database server ended by {end}, and started")
+    workload.verify(f"database server ended by {end}, and started")
     assert busy.is_unharmed()
 
 
-def test_terminated_sessions_lose_and_double_nothing(busy, ledger, database_faults):
+def test_terminated_sessions_lose_and_double_nothing(busy, workload, database_faults):
     terminated = 0
-    with ledger.fault():
+    with workload.fault():
         busy.open()
         for stroke in range(5):
             terminated += database_faults.terminate_sessions()
-            ledger.wait_for_starts(4 + 20 * stroke + 10)
+            workload.wait_for_starts(4 + 20 * stroke + 10)
 
-    ledger.settle(f"{terminated} database sessions terminated, in 5 strokes")
+    workload.verify(f"{terminated} database sessions terminated, in 5 strokes")
     assert busy.is_unharmed()
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
 def test_a_session_terminated_in_a_pass_loses_and_doubles_nothing(
-    fault_site, ledger, database_faults, point
+    fault_site, workload, database_faults, point
 ):
     gate = fault_site.gate("pass")
     beat = fault_site.beat(scheduler=HOLDING, **{HOLD_VARIABLE: point, GATE_VARIABLE: str(gate)})
     fault_site.worker(pool="threads").wait_for_log("ready.")
     beat.wait_for_log("beat started")
-    ledger.once(50, first_in=1)
-    wait_until(held_at(gate).exists, within=15)
+    workload.create_one_offs(50, first_in=1)
+    wait_until(held_marker(gate).exists, within=15)
 
-    with ledger.fault():
+    with workload.fault():
         assert database_faults.terminate_sessions()
         gate.touch()
 
-    ledger.settle(f"sessions terminated while beat is at {point!r}")
+    workload.verify(f"sessions terminated while beat is at {point!r}")
     assert beat.exit_status is None
 
 
-def test_a_database_without_a_free_connection_is_waited_for(busy, ledger, database_faults):
-    with ledger.fault(), database_faults.exhausted():
+def test_a_database_without_a_free_connection_is_waited_for(busy, workload, database_faults):
+    with workload.fault(), database_faults.exhausted():
         busy.meet_the_fault()
 
-    ledger.settle("no connection free")
+    workload.verify("no connection free")
     assert busy.is_unharmed()
 
 
-def test_a_failover_to_a_read_only_server_loses_and_doubles_nothing(busy, ledger, database_faults):
-    with ledger.fault(), database_faults.read_only():
+def test_a_failover_to_a_read_only_server_loses_and_doubles_nothing(
+    busy, workload, database_faults
+):
+    with workload.fault(), database_faults.read_only():
         busy.meet_the_fault()
 
-    ledger.settle("failover to a read-only server, and back")
+    workload.verify("failover to a read-only server, and back")
     assert busy.is_unharmed()

@@ -40,7 +40,9 @@ def believes(process):
     return datetime.fromisoformat(found[-1]) - datetime.now()  # noqa: DTZ005 - as the log has it
 
 
-def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(fault_site, ledger, shifted):
+def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(
+    fault_site, workload, shifted
+):
     beats = {seconds: fault_site.beat(**shifted(seconds)) for seconds in (AHEAD, BEHIND)}
     workers = {
         seconds: fault_site.worker(name=f"w{seconds}@test", pool="threads", **shifted(seconds))
@@ -52,8 +54,8 @@ def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(fault_sit
         for process in (beats[seconds], workers[seconds]):
             assert abs(believes(process) - timedelta(seconds=seconds)) < TOLERANCE
 
-    ledger.repeat(20, seconds=5)
-    ledger.settle("clocks of hosts 90 s ahead and 90 s behind")
+    workload.create_repeating(20, seconds=5)
+    workload.verify("clocks of hosts 90 s ahead and 90 s behind")
 
     wait_until(lambda: not fault_site.count_runs(Run.sent_at.is_(None)), within=10)
     runs = fault_site.all_runs()
@@ -105,4 +107,4 @@ def test_a_worker_that_is_behind_starts_nothing_that_has_expired(fault_site, shi
 
     fault_site.wait_for_run("record", "succeeded", "expired")
     assert fault_site.count_runs(Run.status == "expired") == 1
-    assert fault_site.diary.starts() == []
+    assert fault_site.event_log.starts() == []

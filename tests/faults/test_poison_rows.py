@@ -8,7 +8,7 @@ from celery_dynbeat import Once
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.figures import PROPERTY
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.sites import OWNER
 from tests.support.waiting import wait_until
 
@@ -191,7 +191,7 @@ def test_a_thousand_good_rows_are_on_time_beside_the_bad_ones(
             assert beat.text.count(bad) <= MOST_LINES
     assert (beat.exit_status, worker.exit_status) == (None, None)
     record_property(
-        PROPERTY,
+        SUMMARY_PROPERTY,
         f"{len(damages) * POISON_EVERY} poison rows among {GOOD} [{combination}]:"
         f" lag p99 {alone:.2f} s without, {beside:.2f} s with;"
         f" {len(beat.text.splitlines())} lines of log",

@@ -20,41 +20,41 @@ def _quorum(fault_site):
     fault_site.app.conf.update(quorum)
 
 
-def test_a_killed_worker_of_a_quorum_queue_loses_and_doubles_nothing(fault_site, ledger):
+def test_a_killed_worker_of_a_quorum_queue_loses_and_doubles_nothing(fault_site, workload):
     number = POOLS["prefork"]
     fault_site.beat()
     killed = fault_site.worker(name="killed@test")
     gate = fault_site.gate("hold")
-    ledger.once(number, task="probe.hold_late", kwargs={"gate": str(gate)})
-    ledger.wait_for_starts(number)
+    workload.create_one_offs(number, task="probe.hold_late", kwargs={"gate": str(gate)})
+    workload.wait_for_starts(number)
     fault_site.worker(name="other@test").wait_for_log("ready.")
-    ledger.once(BYSTANDERS)
+    workload.create_one_offs(BYSTANDERS)
 
-    with ledger.fault():
+    with workload.fault():
         killed.kill()
         gate.touch()
 
-    ledger.settle("kill -9 of worker, quorum queue, acks_late", second_starts=number)
+    workload.verify("kill -9 of worker, quorum queue, acks_late", extra_starts=number)
 
 
 # Some 20 s: RabbitMQ takes six of them to start.
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_what_a_quorum_queue_has_confirmed_survives_a_restart(
-    fault_site, ledger, broker_server, end
+    fault_site, workload, broker_server, end
 ):
     # Nothing is sent again that the broker has confirmed: it must keep it itself.
     fault_site.config["dynbeat_resend_after"] = LATER_THAN_ANY_TEST
     beat = fault_site.beat().wait_for_log("beat started")
-    ledger.repeat(20, seconds=5, first_in=0.5)
+    workload.create_repeating(20, seconds=5, first_in=0.5)
     # Not at the first: RabbitMQ 3.10 loses the leader of a quorum queue when it is killed within a
     # moment of the queue's declaration.
     wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) >= 60, within=15)
 
-    with ledger.fault():
+    with workload.fault():
         getattr(broker_server, end)()
         beat.wait_for_log("pass failed")
         broker_server.start()
         fault_site.worker()
 
-    ledger.settle(f"RabbitMQ ended by {end}, and started, quorum queue")
+    workload.verify(f"RabbitMQ ended by {end}, and started, quorum queue")
     assert beat.exit_status is None

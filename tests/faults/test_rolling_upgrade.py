@@ -14,7 +14,7 @@ from celery_dynbeat.store import due, pending_work
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers import parse
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 TO_THE_NEXT_KIND = "UPDATE dynbeat_schedule SET trigger_kind = 'next_kind' WHERE name LIKE 'next%'"
@@ -187,7 +187,7 @@ def test_tables_that_the_next_version_has_migrated_serve_this_one(dynbeat, datab
         mine.create("next", task="t", trigger=MINUTELY)
         execute(dynbeat, "UPDATE dynbeat_schedule SET later_number = 8")
         mine.update("next", args=[1])
-        HandWorker(older).live()
+        WorkerStub(older).heartbeat()
         clock.advance(MINUTE)
         beat.run_until_idle()
         assert schema.check(older.context.database) == "9999"

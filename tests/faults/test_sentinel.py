@@ -6,11 +6,11 @@ import pytest
 import redis
 
 from tests.faults.conftest import QUICK, QUICK_CONSTANTS
-from tests.support.figures import PROPERTY
-from tests.support.ledger import Ledger
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.servers import RedisServer, ReplicaServer, SentinelServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until
+from tests.support.workload import Workload
 
 
 @pytest.fixture
@@ -49,20 +49,20 @@ def fail_over(sentinel):
 
 # Some 20 s: the worker looks for its broker again after two seconds, then after four.
 def test_a_failover_loses_and_doubles_nothing(sentinel, sentinel_site, record_property):
-    ledger = Ledger(
+    workload = Workload(
         sentinel_site,
         label="postgresql-sentinel",
-        publish=lambda line: record_property(PROPERTY, line),
+        publish=lambda line: record_property(SUMMARY_PROPERTY, line),
     )
     beats = [sentinel_site.beat() for _ in range(2)]
     worker = sentinel_site.worker(pool="threads")
     for process in (*beats, worker):
         process.wait_for_log("ready." if process is worker else "beat started")
-    ledger.repeat(20, seconds=12)
-    ledger.wait_for_starts(20)
+    workload.create_repeating(20, seconds=12)
+    workload.wait_for_starts(20)
 
-    with ledger.fault():
+    with workload.fault():
         fail_over(sentinel)
 
-    ledger.settle("failover of Redis Sentinel")
+    workload.verify("failover of Redis Sentinel")
     assert [process.exit_status for process in (*beats, worker)] == [None, None, None]

@@ -13,10 +13,10 @@ import redis
 from sqlalchemy import text
 
 from celery_dynbeat.db.models import Status
-from tests.support import gauges
+from tests.support import resource_usage
 from tests.support.databases import administration
-from tests.support.figures import PROPERTY
-from tests.support.soak import APPLICATION, Pace, Soak, keep_up
+from tests.support.fault_summary import SUMMARY_PROPERTY
+from tests.support.soak import APPLICATION, PeriodicAction, Soak, run_periodically
 
 SECONDS = float(os.environ.get("DYNBEAT_SOAK") or (120 if os.environ.get("CI") else 20))
 SEED = int(os.environ.get("DYNBEAT_SOAK_SEED", random.randrange(10**6)))  # noqa: S311
@@ -40,7 +40,7 @@ def soak(fault_site, database_server):
 
 @pytest.fixture
 def measured(database_server, broker_server):
-    """Give a function that returns the gauges of processes and servers."""
+    """Give a function that returns the resource_usage of processes and servers."""
     with (
         administration(database_server.url) as watch,
         redis.Redis.from_url(broker_server.url) as broker,
@@ -50,10 +50,12 @@ def measured(database_server, broker_server):
             return watch.execute(text(CONNECTIONS), {"name": APPLICATION}).scalar_one()
 
         yield lambda pids: [
-            *gauges.of_processes(pids),
-            gauges.Gauge("PostgreSQL connections", backends, gauges.CONNECTIONS),
-            gauges.Gauge(
-                "Redis connections", lambda: len(broker.client_list()), gauges.CONNECTIONS
+            *resource_usage.process_series(pids),
+            resource_usage.ResourceSeries(
+                "PostgreSQL connections", backends, resource_usage.CONNECTIONS
+            ),
+            resource_usage.ResourceSeries(
+                "Redis connections", lambda: len(broker.client_list()), resource_usage.CONNECTIONS
             ),
         ]
 
@@ -64,23 +66,23 @@ def measured(database_server, broker_server):
 def test_a_long_bad_day_loses_doubles_and_leaks_nothing(soak, measured, record_property):
     watched = measured(soak.start())
 
-    keep_up(
+    run_periodically(
         [
-            Pace(soak.edit, every=0.1),
-            Pace(soak.break_something, every=2),
-            Pace(lambda: [gauge.sample() for gauge in watched], every=0.5),
+            PeriodicAction(soak.edit, every=0.1),
+            PeriodicAction(soak.break_something, every=2),
+            PeriodicAction(lambda: [gauge.sample() for gauge in watched], every=0.5),
         ],
         seconds=SECONDS,
     )
-    soak.come_to_rest(within=SETTLES_WITHIN)
+    soak.finish(within=SETTLES_WITHIN)
 
     runs = soak.site.all_runs()
-    fires = soak.book.settle(runs)
-    no_run_starts_twice(runs, soak.site.diary.starts())
+    fires = soak.expectations.verify(runs)
+    no_run_starts_twice(runs, soak.site.event_log.starts())
     if SECONDS >= GROWTH_FROM:
         for gauge in watched:
             gauge.assert_flat()
-    record_property(PROPERTY, figures(soak, runs, fires, watched))
+    record_property(SUMMARY_PROPERTY, figures(soak, runs, fires, watched))
 
 
 def no_run_starts_twice(runs, starts):
@@ -94,7 +96,7 @@ def no_run_starts_twice(runs, starts):
 
 
 def told_of(runs, starts):
-    """Return what the history and the diary say of the first of ``runs``."""
+    """Return what the history and the event_log say of the first of ``runs``."""
     columns = ("id", "name", "status", "attempt", "retries", "origin", "worker", "error")
     times = ("scheduled_for", "created_at", "sent_at", "started_at", "finished_at", "cancelled_at")
     lines = [f"{len(runs)} runs, seed {SEED}; those of them that were sent first:"]

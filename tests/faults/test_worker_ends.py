@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from celery_dynbeat.db.models import Run, Status
-from tests.support.attempts import INCLUDE, gate_of
-from tests.support.ends import settle_as
+from tests.support.final_statuses import verify_statuses
+from tests.support.gated_tasks import INCLUDE, gate_for_attempt
 from tests.support.waiting import wait_until
 
 BYSTANDERS = 20
@@ -22,39 +22,39 @@ def gate(fault_site):
     return fault_site.gate("attempt")
 
 
-def start_victim(fault_site, ledger, gate, task, **fields):
+def start_victim(fault_site, workload, gate, task, **fields):
     """Return the first attempt of a run in progress, as it wrote of itself."""
-    ledger.once(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
+    workload.create_one_offs(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_until(lambda: fault_site.count_runs(Run.status == Status.RUNNING) == 1, within=30)
-    ledger.wait_for_starts(1)
-    (start,) = fault_site.diary.starts()
+    workload.wait_for_starts(1)
+    (start,) = fault_site.event_log.starts()
     return start
 
 
 @pytest.mark.parametrize("task", ["hold", "hold_late"])
-def test_a_run_whose_pool_process_is_killed_has_failed(fault_site, ledger, gate, task):
-    start = start_victim(fault_site, ledger, gate, f"attempts.{task}")
-    ledger.once(BYSTANDERS, first_in=1.5)
+def test_a_run_whose_pool_process_is_killed_has_failed(fault_site, workload, gate, task):
+    start = start_victim(fault_site, workload, gate, f"attempts.{task}")
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
     os.kill(start["pid"], signal.SIGKILL)
 
     ends = {"failed": 1, "succeeded": BYSTANDERS}
     fault = f"kill -9 of a pool process ({task})"
-    settle_as(ledger, fault, ends=ends, starts=1 + BYSTANDERS)
+    verify_statuses(workload, fault, expected=ends, starts=1 + BYSTANDERS)
     assert "WorkerLostError" in error_of(fault_site, start)
 
 
 def test_a_run_whose_pool_process_is_killed_starts_anew_where_the_task_says_so(
-    fault_site, ledger, gate
+    fault_site, workload, gate
 ):
-    start = start_victim(fault_site, ledger, gate, "attempts.hold_rejecting")
-    ledger.once(BYSTANDERS, first_in=1.5)
+    start = start_victim(fault_site, workload, gate, "attempts.hold_rejecting")
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
-    with ledger.fault():
+    with workload.fault():
         os.kill(start["pid"], signal.SIGKILL)
-        gate_of(gate, 2).touch()
+        gate_for_attempt(gate, 2).touch()
 
-    ledger.settle("kill -9 of a pool process, reject_on_worker_lost", second_starts=1)
+    workload.verify("kill -9 of a pool process, reject_on_worker_lost", extra_starts=1)
     assert fault_site.count_runs(Run.id == start["run_id"], Run.attempt == 2) == 1
 
 
@@ -62,38 +62,38 @@ def test_a_run_whose_pool_process_is_killed_starts_anew_where_the_task_says_so(
     ("limit", "reason"),
     [("soft_time_limit", "SoftTimeLimitExceeded"), ("time_limit", "TimeLimitExceeded")],
 )
-def test_a_run_that_exceeds_its_time_limit_has_failed(fault_site, ledger, gate, limit, reason):
-    start = start_victim(fault_site, ledger, gate, "attempts.hold", options={limit: 2})
-    ledger.once(BYSTANDERS, first_in=1.5)
+def test_a_run_that_exceeds_its_time_limit_has_failed(fault_site, workload, gate, limit, reason):
+    start = start_victim(fault_site, workload, gate, "attempts.hold", options={limit: 2})
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
     ends = {"failed": 1, "succeeded": BYSTANDERS}
-    settle_as(ledger, f"{limit} exceeded", ends=ends, starts=1 + BYSTANDERS)
+    verify_statuses(workload, f"{limit} exceeded", expected=ends, starts=1 + BYSTANDERS)
     assert reason in error_of(fault_site, start)
 
 
-def test_a_run_that_is_terminated_from_outside_is_revoked(fault_site, ledger, gate):
-    start = start_victim(fault_site, ledger, gate, "attempts.hold")
-    ledger.once(BYSTANDERS, first_in=1.5)
+def test_a_run_that_is_terminated_from_outside_is_revoked(fault_site, workload, gate):
+    start = start_victim(fault_site, workload, gate, "attempts.hold")
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
     fault_site.app.control.revoke(start["run_id"], terminate=True)
 
     ends = {"revoked": 1, "succeeded": BYSTANDERS}
-    settle_as(ledger, "revoke(terminate=True)", ends=ends, starts=1 + BYSTANDERS)
+    verify_statuses(workload, "revoke(terminate=True)", expected=ends, starts=1 + BYSTANDERS)
     assert error_of(fault_site, start) == "terminated"
 
 
-def test_a_run_that_is_revoked_in_the_queue_never_starts(fault_site, ledger, gate):
-    ledger.once(2, first_in=1.5, task="attempts.hold", kwargs={"gate": str(gate)})
-    ledger.wait_for_starts(2)
-    ledger.once(BYSTANDERS, first_in=1.5)
+def test_a_run_that_is_revoked_in_the_queue_never_starts(fault_site, workload, gate):
+    workload.create_one_offs(2, first_in=1.5, task="attempts.hold", kwargs={"gate": str(gate)})
+    workload.wait_for_starts(2)
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
     waiting = wait_until(lambda: queued(fault_site), within=30)
 
     fault_site.app.control.revoke(waiting, reply=True, timeout=5)
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
 
     ends = {"revoked": BYSTANDERS, "succeeded": 2}
-    settle_as(ledger, "revoke of what waits in the queue", ends=ends, starts=2)
-    assert not any(fault_site.diary.starts(run_id) for run_id in waiting)
+    verify_statuses(workload, "revoke of what waits in the queue", expected=ends, starts=2)
+    assert not any(fault_site.event_log.starts(run_id) for run_id in waiting)
 
 
 def queued(fault_site):

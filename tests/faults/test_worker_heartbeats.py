@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.db.models import Run, Status
-from tests.support.killing import stopped
+from tests.support.killed_beats import suspended
 from tests.support.waiting import wait_until
 
 LEEWAY = timedelta(seconds=0.5)
@@ -50,49 +50,49 @@ def assert_alive_without_progress(fault_site, kind):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
-def test_a_worker_makes_progress_also_while_its_tasks_take_long(fault_site, ledger, pool):
+def test_a_worker_makes_progress_also_while_its_tasks_take_long(fault_site, workload, pool):
     gate = fault_site.gate("long")
     fault_site.beat()
     fault_site.worker(pool=pool).wait_for_log("ready.")
-    ledger.once(1, task="probe.hold", kwargs={"gate": str(gate)})
-    ledger.wait_for_starts(1)
+    workload.create_one_offs(1, task="probe.hold", kwargs={"gate": str(gate)})
+    workload.wait_for_starts(1)
 
     wait_for_progress(fault_site, "worker")
     wait_for_progress(fault_site, "worker")
 
     gate.touch()
-    ledger.settle(f"a task longer than dynbeat_node_timeout ({pool})")
+    workload.verify(f"a task longer than dynbeat_node_timeout ({pool})")
 
 
-def test_a_solo_worker_with_a_long_task_is_alive_without_progress(fault_site, ledger):
+def test_a_solo_worker_with_a_long_task_is_alive_without_progress(fault_site, workload):
     gate = fault_site.gate("long")
     fault_site.beat()
     fault_site.worker(pool="solo").wait_for_log("ready.")
-    ledger.once(1, task="probe.hold", kwargs={"gate": str(gate)})
-    ledger.wait_for_starts(1)
+    workload.create_one_offs(1, task="probe.hold", kwargs={"gate": str(gate)})
+    workload.wait_for_starts(1)
 
     assert_alive_without_progress(fault_site, "worker")
     assert fault_site.count_runs(Run.status == Status.RUNNING) == 1
 
     gate.touch()
     wait_for_progress(fault_site, "worker")
-    ledger.settle("a task longer than dynbeat_node_timeout (solo)")
+    workload.verify("a task longer than dynbeat_node_timeout (solo)")
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_worker_whose_broker_hangs_is_alive_without_progress(fault_site, ledger, broker_server):
+def test_a_worker_whose_broker_hangs_is_alive_without_progress(fault_site, workload, broker_server):
     fault_site.beat()
     fault_site.worker().wait_for_log("ready.")
     wait_for_progress(fault_site, "worker")
 
-    with ledger.fault():
+    with workload.fault():
         broker_server.freeze()
         assert_alive_without_progress(fault_site, "worker")
         broker_server.thaw()
 
     wait_for_progress(fault_site, "worker")
-    ledger.once(20)
-    ledger.settle("broker frozen: the worker lives and makes no progress")
+    workload.create_one_offs(20)
+    workload.verify("broker frozen: the worker lives and makes no progress")
 
 
 def test_a_worker_that_is_stopped_gives_no_sign_of_life(fault_site):
@@ -101,7 +101,7 @@ def test_a_worker_that_is_stopped_gives_no_sign_of_life(fault_site):
     node_of(fault_site, "beat")
     wait_for_progress(fault_site, "worker")
 
-    with stopped(worker, children=False):
+    with suspended(worker, children=False):
         before = node_of(fault_site, "worker")
         wait_for_beats(fault_site, "beat", 4)
         after = node_of(fault_site, "worker")
@@ -110,16 +110,16 @@ def test_a_worker_that_is_stopped_gives_no_sign_of_life(fault_site):
     wait_for_progress(fault_site, "worker")
 
 
-def test_the_row_of_beat_tells_of_a_broker_that_is_away(fault_site, ledger, broker_server):
+def test_the_row_of_beat_tells_of_a_broker_that_is_away(fault_site, workload, broker_server):
     fault_site.beat()
     fault_site.worker().wait_for_log("ready.")
     wait_for_progress(fault_site, "beat")
 
     # A beat that has nothing to send does not miss its broker.
-    ledger.repeat(2, seconds=8)
-    ledger.wait_for_starts(2)
+    workload.create_repeating(2, seconds=8)
+    workload.wait_for_starts(2)
 
-    with ledger.fault():
+    with workload.fault():
         broker_server.kill()
         wait_until(lambda: node_of(fault_site, "beat").error, within=30, message="no error")
         assert_alive_without_progress(fault_site, "beat")
@@ -127,4 +127,4 @@ def test_the_row_of_beat_tells_of_a_broker_that_is_away(fault_site, ledger, brok
 
     wait_until(lambda: node_of(fault_site, "beat").error is None, within=60, message="an error")
     wait_for_progress(fault_site, "beat")
-    ledger.settle("broker killed: the row of beat said so, and no more when it was back")
+    workload.verify("broker killed: the row of beat said so, and no more when it was back")

@@ -7,8 +7,8 @@ from sqlalchemy import make_url
 
 from celery_dynbeat import Every
 from celery_dynbeat.db.models import Run, Status
-from tests.support.ends import settle_as
-from tests.support.figures import PROPERTY
+from tests.support.fault_summary import SUMMARY_PROPERTY
+from tests.support.final_statuses import verify_statuses
 from tests.support.sites import POOLS
 from tests.support.waiting import wait_until
 
@@ -18,22 +18,22 @@ NOTED = "delivered again while it runs"
 BYSTANDERS = 20
 
 
-def hold(fault_site, ledger, number, *, task="probe.hold", **fields):
+def hold(fault_site, workload, number, *, task="probe.hold", **fields):
     """Return when ``number`` runs are in progress, with the gate that ends them."""
     gate = fault_site.gate("hold")
-    ledger.once(number, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
+    workload.create_one_offs(number, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_until(
         lambda: fault_site.count_runs(Run.status == Status.RUNNING) == number,
         within=30,
         message="not held",
     )
-    ledger.wait_for_starts(number)
+    workload.wait_for_starts(number)
     return gate
 
 
 @ANY_POOL
 def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
-    fault_site, ledger, record_property, pool, combination, broker_server
+    fault_site, workload, record_property, pool, combination, broker_server
 ):
     number = POOLS[pool]
     # A solo worker's acknowledgement leaves for RabbitMQ behind its task: the message comes again,
@@ -41,7 +41,7 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
     again = (pool, combination.broker) == ("solo", "rabbitmq")
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
-    gate = hold(fault_site, ledger, number)
+    gate = hold(fault_site, workload, number)
     if combination.broker == "rabbitmq" and not again:
         # Those of a pool of threads leave with the next turn of Celery's loop.
         vhost = make_url(fault_site.config["broker_url"]).database
@@ -54,30 +54,32 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
     fault_site.worker(pool=pool, name="other@test")
 
     ends = {"succeeded": number} if again else {"lost": number}
-    settle_as(ledger, f"kill -9 of worker ({pool})", ends=ends, starts=number * (1 + again))
+    verify_statuses(
+        workload, f"kill -9 of worker ({pool})", expected=ends, starts=number * (1 + again)
+    )
     if again:
         return
     ratios = [(run.finished_at - at).total_seconds() / 3 for run in fault_site.all_runs()]
     text = f"from {min(ratios):.2f} to {max(ratios):.2f} of dynbeat_node_timeout after the kill"
-    record_property(PROPERTY, f"kill -9 of worker ({pool}): lost {text}")
+    record_property(SUMMARY_PROPERTY, f"kill -9 of worker ({pool}): lost {text}")
     # Its last sign of life is up to a third of the timeout older than its death.
     assert min(ratios) > 0.6
 
 
 @ANY_POOL
-def test_runs_of_a_killed_worker_that_may_be_rerun_start_once_more(fault_site, ledger, pool):
+def test_runs_of_a_killed_worker_that_may_be_rerun_start_once_more(fault_site, workload, pool):
     number = POOLS[pool]
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
-    gate = hold(fault_site, ledger, number, on_lost="rerun")
-    ledger.once(BYSTANDERS, first_in=1.5)
+    gate = hold(fault_site, workload, number, on_lost="rerun")
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
-    with ledger.fault():
+    with workload.fault():
         killed.kill()
         gate.touch()
         fault_site.worker(pool=pool, name="other@test")
 
-    ledger.settle(f"kill -9 of worker ({pool}), on_lost='rerun'", second_starts=number)
+    workload.verify(f"kill -9 of worker ({pool}), on_lost='rerun'", extra_starts=number)
     assert_second_attempts(fault_site, number)
 
 
@@ -89,26 +91,28 @@ def assert_second_attempts(fault_site, number):
 
 @pytest.mark.combination(broker="rabbitmq")
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_messages_that_rabbitmq_delivers_again_at_once_wait_for_no_start(fault_site, ledger, pool):
+def test_messages_that_rabbitmq_delivers_again_at_once_wait_for_no_start(
+    fault_site, workload, pool
+):
     number = POOLS[pool]
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
-    gate = hold(fault_site, ledger, number, task="probe.hold_late")
+    gate = hold(fault_site, workload, number, task="probe.hold_late")
     other = fault_site.worker(pool=pool, name="other@test").wait_for_log("ready.")
-    ledger.once(BYSTANDERS, first_in=1.5)
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
-    with ledger.fault():
+    with workload.fault():
         killed.kill()
         other.wait_for_log(NOTED, times=number)
-        assert ledger.starts().total() <= number + BYSTANDERS
+        assert workload.starts().total() <= number + BYSTANDERS
         gate.touch()
 
-    ledger.settle(f"kill -9 of worker ({pool}) with acks_late", second_starts=number)
+    workload.verify(f"kill -9 of worker ({pool}) with acks_late", extra_starts=number)
     assert_second_attempts(fault_site, number)
 
 
 @pytest.mark.combination(broker="redis")
-def test_messages_that_redis_delivers_again_after_a_while_start_anew(fault_site, ledger):
+def test_messages_that_redis_delivers_again_after_a_while_start_anew(fault_site, workload):
     number = POOLS["threads"]
     fault_site.config["broker_transport_options"] = {
         "visibility_timeout": 2,
@@ -117,19 +121,19 @@ def test_messages_that_redis_delivers_again_after_a_while_start_anew(fault_site,
     }
     fault_site.beat()
     killed = fault_site.worker(pool="threads", name="killed@test")
-    gate = hold(fault_site, ledger, number, task="probe.hold_late")
+    gate = hold(fault_site, workload, number, task="probe.hold_late")
 
-    with ledger.fault():
+    with workload.fault():
         killed.kill()
         gate.touch()
         fault_site.worker(pool="threads", name="other@test")
 
-    ledger.settle("kill -9 of worker with acks_late, visibility_timeout", second_starts=number)
+    workload.verify("kill -9 of worker with acks_late, visibility_timeout", extra_starts=number)
     assert_second_attempts(fault_site, number)
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fault_site, ledger):
+def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fault_site, workload):
     fault_site.config["broker_transport_options"] = {
         "visibility_timeout": 1,
         "unacked_restore_interval": 1,
@@ -139,13 +143,13 @@ def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fau
     fault_site.config["worker_prefetch_multiplier"] = 1
     fault_site.beat()
     fault_site.worker("-c", "2", pool="threads", name="holds@test")
-    gate = hold(fault_site, ledger, 2, task="probe.hold_late")
+    gate = hold(fault_site, workload, 2, task="probe.hold_late")
     other = fault_site.worker(pool="threads", name="other@test")
 
     other.wait_for_log(NOTED, times=2)
     gate.touch()
 
-    ledger.settle("visibility_timeout shorter than the task")
+    workload.verify("visibility_timeout shorter than the task")
 
 
 def test_the_next_fire_time_runs_when_the_one_before_is_lost(fault_site, record_property):
@@ -179,5 +183,5 @@ def test_the_next_fire_time_runs_when_the_one_before_is_lost(fault_site, record_
     skipped = sum(run.fire_count for run in ended.values() if run.status == Status.SKIPPED)
     waited = (second.sent_at - lost.finished_at).total_seconds()
     figures = f"overlap='skip': {skipped} fire times skipped, the next sent {waited:.1f} s after"
-    record_property(PROPERTY, f"kill -9 of worker, {figures} 'lost'")
-    assert len(fault_site.diary.starts(first.id)) == 1
+    record_property(SUMMARY_PROPERTY, f"kill -9 of worker, {figures} 'lost'")
+    assert len(fault_site.event_log.starts(first.id)) == 1

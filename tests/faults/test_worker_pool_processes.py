@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from celery_dynbeat.db.models import Run, Status
-from tests.support.attempts import INCLUDE, gate_of
-from tests.support.ends import settle_as
+from tests.support.final_statuses import verify_statuses
+from tests.support.gated_tasks import INCLUDE, gate_for_attempt
 from tests.support.sites import POOLS
 from tests.support.waiting import wait_until
 
@@ -24,23 +24,23 @@ def gate(fault_site):
     return fault_site.gate("attempt")
 
 
-def start_victim(fault_site, ledger, gate, task, **fields):
+def start_victim(fault_site, workload, gate, task, **fields):
     """Return the first attempt of a run in progress, as it wrote of itself."""
-    ledger.once(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
+    workload.create_one_offs(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_until(lambda: fault_site.count_runs(Run.status == Status.RUNNING) == 1, within=30)
-    ledger.wait_for_starts(1)
-    (start,) = fault_site.diary.starts()
+    workload.wait_for_starts(1)
+    (start,) = fault_site.event_log.starts()
     return start
 
 
-def start_at(fault_site, ledger, gate, task, **fields):
+def start_at(fault_site, workload, gate, task, **fields):
     """Return an attempt that runs at the first of two workers, and the second one.
 
     From now on messages reach the second alone.
     """
     fault_site.beat()
     fault_site.worker(name="first@test").wait_for_log("ready.")
-    start = start_victim(fault_site, ledger, gate, task, **fields)
+    start = start_victim(fault_site, workload, gate, task, **fields)
     other = fault_site.worker(name="other@test").wait_for_log("ready.")
     cancelled = fault_site.app.control.cancel_consumer(
         "celery", destination=["first@test"], reply=True, timeout=10
@@ -54,77 +54,81 @@ def attempts_of(fault_site, start):
     return run.attempt, run.retries
 
 
-def kill_with_two_workers(fault_site, ledger, gate):
-    start, other = start_at(fault_site, ledger, gate, "attempts.hold_rejecting")
-    ledger.once(BYSTANDERS, first_in=1.5)
+def kill_with_two_workers(fault_site, workload, gate):
+    start, other = start_at(fault_site, workload, gate, "attempts.hold_rejecting")
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
-    with ledger.fault():
+    with workload.fault():
         os.kill(start["pid"], signal.SIGKILL)
         other.wait_for_log(NOTED)
-        gate_of(gate, 2).touch()
+        gate_for_attempt(gate, 2).touch()
 
-    ledger.settle("kill -9 of a pool process, the message to another worker", second_starts=1)
+    workload.verify("kill -9 of a pool process, the message to another worker", extra_starts=1)
     assert attempts_of(fault_site, start) == (2, 0)
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_run_whose_message_goes_to_another_worker_starts_anew_on_redis(fault_site, ledger, gate):
-    kill_with_two_workers(fault_site, ledger, gate)
+def test_a_run_whose_message_goes_to_another_worker_starts_anew_on_redis(
+    fault_site, workload, gate
+):
+    kill_with_two_workers(fault_site, workload, gate)
 
 
 @pytest.mark.combination(broker="rabbitmq")
 def test_a_run_whose_message_goes_to_another_worker_starts_anew_on_rabbitmq(
-    fault_site, ledger, gate
+    fault_site, workload, gate
 ):
-    kill_with_two_workers(fault_site, ledger, gate)
+    kill_with_two_workers(fault_site, workload, gate)
 
 
-def test_the_retry_that_celery_sends_for_a_dead_pool_process_starts_once(fault_site, ledger, gate):
-    start, _ = start_at(fault_site, ledger, gate, "attempts.hold_retrying")
-    ledger.once(BYSTANDERS, first_in=1.5)
+def test_the_retry_that_celery_sends_for_a_dead_pool_process_starts_once(
+    fault_site, workload, gate
+):
+    start, _ = start_at(fault_site, workload, gate, "attempts.hold_retrying")
+    workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
-    with ledger.fault():
+    with workload.fault():
         os.kill(start["pid"], signal.SIGKILL)
-        gate_of(gate, 2).touch()
+        gate_for_attempt(gate, 2).touch()
 
-    ledger.settle("kill -9 of a pool process, retry_on_worker_lost", second_starts=1)
+    workload.verify("kill -9 of a pool process, retry_on_worker_lost", extra_starts=1)
     assert attempts_of(fault_site, start) == (2, 1)
 
 
 def test_a_run_whose_process_dies_after_its_result_was_stored_has_succeeded(
-    fault_site, ledger, gate
+    fault_site, workload, gate
 ):
     results = fault_site.folder / "results"
     results.mkdir()
     fault_site.config["result_backend"] = f"file://{results}"
-    start, _ = start_at(fault_site, ledger, gate, "attempts.hold_stored", on_lost="rerun")
+    start, _ = start_at(fault_site, workload, gate, "attempts.hold_stored", on_lost="rerun")
 
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
 
-    settle_as(
-        ledger, "kill -9 of a pool process behind its result", ends={"succeeded": 1}, starts=1
+    verify_statuses(
+        workload, "kill -9 of a pool process behind its result", expected={"succeeded": 1}, starts=1
     )
     assert attempts_of(fault_site, start) == (1, 0)
 
 
-def test_a_run_whose_message_a_time_limit_gives_back_starts_anew(fault_site, ledger, gate):
+def test_a_run_whose_message_a_time_limit_gives_back_starts_anew(fault_site, workload, gate):
     fault_site.beat()
     # The message reaches either of them.
     for name in ("first@test", "other@test"):
         fault_site.worker(name=name).wait_for_log("ready.")
-    gate_of(gate, 2).touch()
+    gate_for_attempt(gate, 2).touch()
 
     start = start_victim(
-        fault_site, ledger, gate, "attempts.hold_limited", options={"time_limit": 2}
+        fault_site, workload, gate, "attempts.hold_limited", options={"time_limit": 2}
     )
 
-    ledger.settle("time_limit with acks_on_timeout=False", second_starts=1)
+    workload.verify("time_limit with acks_on_timeout=False", extra_starts=1)
     assert attempts_of(fault_site, start) == (2, 0)
 
 
 @pytest.mark.combination(broker="rabbitmq")
 def test_a_run_that_is_cancelled_as_its_worker_loses_the_broker_starts_anew(
-    fault_site, ledger, gate, broker_server, proxied
+    fault_site, workload, gate, broker_server, proxied
 ):
     proxy = proxied(broker_server)
     direct = fault_site.config["broker_url"]
@@ -133,46 +137,46 @@ def test_a_run_that_is_cancelled_as_its_worker_loses_the_broker_starts_anew(
         broker_url=proxy.through(direct), worker_cancel_long_running_tasks_on_connection_loss=True
     )
     first = fault_site.worker(name="first@test").wait_for_log("ready.")
-    start = start_victim(fault_site, ledger, gate, "attempts.hold_late")
+    start = start_victim(fault_site, workload, gate, "attempts.hold_late")
     fault_site.config["broker_url"] = direct
     other = fault_site.worker(name="other@test").wait_for_log("ready.")
 
-    with ledger.fault():
+    with workload.fault():
         proxy.refuse()
         other.wait_for_log(NOTED)
-        gate_of(gate, 2).touch()
+        gate_for_attempt(gate, 2).touch()
 
-    ledger.settle("cancelled on connection loss", second_starts=1)
+    workload.verify("cancelled on connection loss", extra_starts=1)
     assert attempts_of(fault_site, start) == (2, 0)
     assert first.exit_status is None
 
 
-def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, ledger, gate):
+def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, workload, gate):
     fault_site.constants["celery_dynbeat.worker.pool_check.DOUBT_SECONDS"] = 1
     fault_site.beat()
     fault_site.worker(pool="threads").wait_for_log("ready.")
-    start = start_victim(fault_site, ledger, gate, "attempts.leave_first", on_lost="rerun")
+    start = start_victim(fault_site, workload, gate, "attempts.leave_first", on_lost="rerun")
 
-    with ledger.fault():
-        gate_of(gate, 1).touch()
-        gate_of(gate, 2).touch()
+    with workload.fault():
+        gate_for_attempt(gate, 1).touch()
+        gate_for_attempt(gate, 2).touch()
 
-    ledger.settle("a thread ends without an outcome", second_starts=1)
+    workload.verify("a thread ends without an outcome", extra_starts=1)
     assert attempts_of(fault_site, start) == (2, 0)
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_run_that_outlasts_many_checks_is_executed_once(fault_site, ledger, gate, pool):
+def test_a_run_that_outlasts_many_checks_is_executed_once(fault_site, workload, gate, pool):
     fault_site.beat()
     fault_site.worker(pool=pool).wait_for_log("ready.")
-    start_victim(fault_site, ledger, gate, "attempts.hold", on_lost="rerun")
+    start_victim(fault_site, workload, gate, "attempts.hold", on_lost="rerun")
     (node,) = fault_site.nodes("worker")
     later = node.seen_at + timedelta(seconds=2 * fault_site.config["dynbeat_node_timeout"])
 
     wait_until(lambda: fault_site.nodes("worker")[0].seen_at > later, within=30)
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
 
-    ledger.settle(f"a long run ({pool})")
+    workload.verify(f"a long run ({pool})")
 
 
 def children_of(pid):
@@ -185,7 +189,7 @@ def seen(fault_site, worker):
 
 @pytest.mark.combination(broker="rabbitmq")
 def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_itself(
-    fault_site, ledger, gate, broker_server, proxied
+    fault_site, workload, gate, broker_server, proxied
 ):
     proxy = proxied(broker_server)
     direct = fault_site.config["broker_url"]
@@ -198,16 +202,18 @@ def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_
     fault_site.config["broker_url"] = direct
     (child,) = children_of(first.pid)
 
-    with ledger.fault():
+    with workload.fault():
         os.kill(child, signal.SIGSTOP)
-        ledger.once(1, first_in=0.5, task="attempts.hold_late", kwargs={"gate": str(gate)})
+        workload.create_one_offs(
+            1, first_in=0.5, task="attempts.hold_late", kwargs={"gate": str(gate)}
+        )
         first.wait_for_log("received")
         os.kill(first.pid, signal.SIGSTOP)
         proxy.refuse()
         # It says that it begins. The main process sees the broken connection before that, and
         # forgets what it does not know to have begun.
         os.kill(child, signal.SIGCONT)
-        ledger.wait_for_starts(1)
+        workload.wait_for_starts(1)
         os.kill(first.pid, signal.SIGCONT)
         first.wait_for_log("Connection to broker lost")
         fault_site.worker(name="other@test").wait_for_log(NOTED)
@@ -215,6 +221,6 @@ def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_
     # It has looked behind the end of the doubt.
     enough = noted_at + timedelta(seconds=8)
     wait_until(lambda: seen(fault_site, "first@test") > enough, within=30)
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
 
-    ledger.settle("a run that begins as its worker loses the broker")
+    workload.verify("a run that begins as its worker loses the broker")

@@ -24,17 +24,17 @@ RECYCLING = {
 
 @pytest.mark.parametrize("kind", RECYCLING)
 def test_an_outcome_of_a_recycled_pool_process_is_written_by_its_worker(
-    fault_site, ledger, database_server, kind
+    fault_site, workload, database_server, kind
 ):
     options, recycle = RECYCLING[kind]
     gate = fault_site.gate("held")
     fault_site.beat()
     worker = fault_site.worker(*options).wait_for_log("ready.")
-    ledger.once(2, first_in=1, task="probe.hold", kwargs={"gate": str(gate)})
-    ledger.wait_for_starts(2)
-    ids = [start["run_id"] for start in fault_site.diary.starts()]
+    workload.create_one_offs(2, first_in=1, task="probe.hold", kwargs={"gate": str(gate)})
+    workload.wait_for_starts(2)
+    ids = [start["run_id"] for start in fault_site.event_log.starts()]
 
-    with ledger.fault():
+    with workload.fault():
         database_server.stop()
         gate.touch()
         worker.wait_for_log("kept until the database is back", times=2)
@@ -47,6 +47,6 @@ def test_an_outcome_of_a_recycled_pool_process_is_written_by_its_worker(
         within=45,
         message=worker.report(),
     )
-    ledger.settle(f"database away, pool process recycled by {kind}")
+    workload.verify(f"database away, pool process recycled by {kind}")
     assert worker.exit_status is None
     assert "outcomes of runs dropped" not in worker.text

@@ -4,9 +4,9 @@ import pytest
 
 from celery_dynbeat import Every
 from celery_dynbeat.db.models import Run, Status
-from tests.support.attempts import INCLUDE, gate_of
-from tests.support.ends import settle_as
-from tests.support.killing import stopped
+from tests.support.final_statuses import verify_statuses
+from tests.support.gated_tasks import INCLUDE, gate_for_attempt
+from tests.support.killed_beats import suspended
 from tests.support.waiting import wait_until
 
 
@@ -17,11 +17,11 @@ def gate(fault_site):
     return fault_site.gate("attempt")
 
 
-def start_one(fault_site, ledger, gate, *, task="attempts.hold", **fields):
+def start_one(fault_site, workload, gate, *, task="attempts.hold", **fields):
     """Return when one run is in its first attempt."""
-    ledger.once(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
+    workload.create_one_offs(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_for(fault_site, Run.status == Status.RUNNING)
-    ledger.wait_for_starts(1)
+    workload.wait_for_starts(1)
 
 
 def wait_for(fault_site, *conditions):
@@ -48,17 +48,19 @@ def is_in_its_second_attempt(fault_site):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
-def test_the_true_outcome_of_a_slow_worker_takes_the_place_of_lost(fault_site, ledger, gate, pool):
+def test_the_true_outcome_of_a_slow_worker_takes_the_place_of_lost(
+    fault_site, workload, gate, pool
+):
     fault_site.beat()
     slow = fault_site.worker(pool=pool, name="slow@test")
-    start_one(fault_site, ledger, gate)
+    start_one(fault_site, workload, gate)
 
-    with stopped(slow):
+    with suspended(slow):
         wait_for(fault_site, Run.status == Status.LOST)
-    with ledger.fault():
-        gate_of(gate, 1).touch()
+    with workload.fault():
+        gate_for_attempt(gate, 1).touch()
 
-    ledger.settle(f"SIGSTOP of worker ({pool}) for longer than dynbeat_node_timeout: lost, then")
+    workload.verify(f"SIGSTOP of worker ({pool}) for longer than dynbeat_node_timeout: lost, then")
     wait_for(fault_site, Run.status == Status.SUCCEEDED, Run.attempt == 1, Run.error.is_(None))
 
 
@@ -69,75 +71,75 @@ def test_a_run_that_counts_as_lost_is_not_waited_for(fault_site, gate):
     fault_site.mine.create("alone", trigger=Every(1), **fields)
     first = running(fault_site)
 
-    with stopped(slow):
+    with suspended(slow):
         second = fault_site.wait_for_run("alone", "sent", where=lambda found: found.id != first.id)
         fault_site.mine.update("alone", trigger=Every(3_600))
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
 
     for run in (first, second):
         wait_for(fault_site, Run.id == run.id, Run.status == Status.SUCCEEDED)
-        assert len(fault_site.diary.starts(run.id)) == 1
+        assert len(fault_site.event_log.starts(run.id)) == 1
 
 
-def test_the_late_outcome_of_an_attempt_does_not_touch_the_next(fault_site, ledger, gate):
-    slow = second_attempt_beside_the_first(fault_site, ledger, gate, task="attempts.hold")
+def test_the_late_outcome_of_an_attempt_does_not_touch_the_next(fault_site, workload, gate):
+    slow = second_attempt_beside_the_first(fault_site, workload, gate, task="attempts.hold")
 
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
     # Its outcome has been dealt with before this is written.
     slow.wait_for_log("succeeded in")
 
     assert is_in_its_second_attempt(fault_site)
-    with ledger.fault():
-        gate_of(gate, 2).touch()
-    ledger.settle("SIGSTOP of worker, on_lost='rerun': the first ends late", second_starts=1)
+    with workload.fault():
+        gate_for_attempt(gate, 2).touch()
+    workload.verify("SIGSTOP of worker, on_lost='rerun': the first ends late", extra_starts=1)
     assert fault_site.all_runs()[0].worker == "other@test"
 
 
-def test_the_late_retry_of_an_attempt_starts_nothing(fault_site, ledger, gate):
-    slow = second_attempt_beside_the_first(fault_site, ledger, gate, task="attempts.retry_first")
+def test_the_late_retry_of_an_attempt_starts_nothing(fault_site, workload, gate):
+    slow = second_attempt_beside_the_first(fault_site, workload, gate, task="attempts.retry_first")
 
-    gate_of(gate, 1).touch()
+    gate_for_attempt(gate, 1).touch()
     slow.wait_for_log("not yet")
     wait_until(lambda: "refused: cancelled, or started before" in fault_site.report(), within=30)
 
     assert is_in_its_second_attempt(fault_site)
-    with ledger.fault():
-        gate_of(gate, 2).touch()
-    ledger.settle("SIGSTOP of worker, on_lost='rerun': the first retries late", second_starts=1)
+    with workload.fault():
+        gate_for_attempt(gate, 2).touch()
+    workload.verify("SIGSTOP of worker, on_lost='rerun': the first retries late", extra_starts=1)
     assert fault_site.all_runs()[0].retries == 0
 
 
-def second_attempt_beside_the_first(fault_site, ledger, gate, *, task):
+def second_attempt_beside_the_first(fault_site, workload, gate, *, task):
     """Return the worker of the first attempt, awake again, while another makes the second."""
     fault_site.beat()
     slow = fault_site.worker(pool="threads", name="slow@test")
-    start_one(fault_site, ledger, gate, task=task, on_lost="rerun")
-    with stopped(slow):
+    start_one(fault_site, workload, gate, task=task, on_lost="rerun")
+    with suspended(slow):
         fault_site.worker(pool="threads", name="other@test")
         wait_until(
             lambda: is_in_its_second_attempt(fault_site), within=30, message="no second attempt"
         )
-        ledger.wait_for_starts(2)
+        workload.wait_for_starts(2)
     return slow
 
 
 @pytest.mark.parametrize("task", ["hold", "retry_first"])
 def test_what_a_slow_worker_says_counts_until_the_next_attempt_begins(
-    fault_site, ledger, gate, task
+    fault_site, workload, gate, task
 ):
     fault_site.beat()
     # One thread: the message of the next attempt comes after the end of the first.
     slow = fault_site.worker("-c", "1", pool="threads", name="slow@test")
-    start_one(fault_site, ledger, gate, task=f"attempts.{task}", on_lost="rerun")
+    start_one(fault_site, workload, gate, task=f"attempts.{task}", on_lost="rerun")
 
-    with stopped(slow):
+    with suspended(slow):
         wait_for(fault_site, Run.status == Status.SENT, Run.attempt == 1)
-        gate_of(gate, 1).touch()
-    with ledger.fault():
-        gate_of(gate, 2).touch()
+        gate_for_attempt(gate, 1).touch()
+    with workload.fault():
+        gate_for_attempt(gate, 2).touch()
 
     # Only the retry that the task itself asked for is another start.
     starts = 2 if task == "retry_first" else 1
     fault = f"SIGSTOP of worker, on_lost='rerun': the first ends before the second ({task})"
-    settle_as(ledger, fault, ends={"succeeded": 1}, starts=starts)
+    verify_statuses(workload, fault, expected={"succeeded": 1}, starts=starts)
     assert "refused: cancelled, or started before" in slow.text

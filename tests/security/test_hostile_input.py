@@ -16,10 +16,10 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.security.bounds import attempt
+from tests.security.hostile_values import cursor
 from tests.security.lookalikes import everything
-from tests.security.monsters import cursor
 from tests.support.applications import MINUTELY, START, execute
-from tests.support.examples import TIMES, empty, prepared
+from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 
 INJECTIONS = [
     *("'; DROP TABLE dynbeat_run; --", "' OR '1'='1", '"; DELETE FROM dynbeat_schedule; --'),
@@ -32,7 +32,7 @@ INJECTIONS = [
 
 def test_text_that_looks_like_sql_is_stored_as_it_is(dynbeat):
     for text in INJECTIONS:
-        empty(dynbeat)
+        delete_all_rows(dynbeat)
         store_and_read(dynbeat, text)
 
 
@@ -41,7 +41,7 @@ def store_and_read(dynbeat, text):
         "description": text, "tags": [text], "args": [text, {text: [text]}], "kwargs": {text: text},
         "options": {"shadow": text, "headers": {"h": text}}, "queue": text[:60],
     }  # fmt: skip
-    empty(dynbeat)
+    delete_all_rows(dynbeat)
     dynbeat.schedules.for_owner("other").create("n", task="t", trigger=MINUTELY)
     before = everything(dynbeat)
     mine = dynbeat.schedules.for_owner(text)
@@ -73,7 +73,7 @@ def store_and_read(dynbeat, text):
 )
 def test_a_tag_is_found_whatever_it_is_made_of(kind, request, clock):
     tags = ["plain", "é", "\U0001f600", "a'b", 'a"b', "a\\b", "%", "$[0]", "* OR 1=1"]
-    with prepared(request.getfixturevalue(kind), clock=clock) as dynbeat:
+    with prepared_application(request.getfixturevalue(kind), clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         for tag in tags:
             mine.create(tag, task="t", trigger=MINUTELY, tags=[tag])
@@ -137,11 +137,13 @@ def rules(texts):
 def check(url, *, examples):
     """Put what is drawn through the API: it is stored and planned, or refused without a trace."""
     clock = FrozenClock(START)
-    with prepared(url, clock=clock) as dynbeat:
+    with prepared_application(url, clock=clock) as dynbeat:
         beat = ManualBeat(dynbeat)
 
         @settings(
-            max_examples=examples * TIMES, suppress_health_check=list(HealthCheck), database=None
+            max_examples=examples * EXAMPLE_FACTOR,
+            suppress_health_check=list(HealthCheck),
+            database=None,
         )
         @given(TEXTS, TEXTS, FORMS, st.sampled_from(KINDS), rules(SPECS), rules(ZONES))
         def whatever_is_given(owner, name, form, kind, spec, zone):
@@ -152,7 +154,7 @@ def check(url, *, examples):
                 compare(made, form)
                 beat.run_until_idle()
                 assert made.error is None
-            empty(dynbeat)
+            delete_all_rows(dynbeat)
 
         whatever_is_given()
 
@@ -188,12 +190,12 @@ def test_whatever_is_given_is_stored_or_refused_on_mariadb(mariadb_url):
 
 
 def test_any_cursor_is_followed_or_refused(postgresql_url):
-    with prepared(postgresql_url, clock=FrozenClock(START)) as dynbeat:
+    with prepared_application(postgresql_url, clock=FrozenClock(START)) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
         cursors = st.lists(TEXTS, min_size=2, max_size=2).map(cursor) | st.binary().map(cursor)
 
-        @settings(max_examples=50 * TIMES, database=None)
+        @settings(max_examples=50 * EXAMPLE_FACTOR, database=None)
         @given(cursors | TEXTS)
         def any_cursor(after):
             found = attempt(mine.list, after=after)
@@ -260,7 +262,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_a_value_that_python_cannot_read_hurts_nobody_else(case, postgresql_url, clock):
     column, value = UNREADABLE[case]
-    with prepared(postgresql_url, clock=clock) as dynbeat:
+    with prepared_application(postgresql_url, clock=clock) as dynbeat:
         for owner in ("hand", "crowd"):
             dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY)
         statement = f"UPDATE dynbeat_schedule SET {column} = :value WHERE owner = 'hand'"

@@ -10,11 +10,11 @@ from celery_dynbeat import (
     InvalidTriggerError,
     trigger_from_json,
 )
-from tests.security import monsters
+from tests.security import hostile_values
 from tests.security.bounds import MEGABYTES, attempt, megabytes_of
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY
-from tests.support.examples import prepared
+from tests.support.property_application import prepared_application
 
 #: A text may be a trigger, and says itself what is wrong with it.
 REFUSED = (InvalidScheduleError, InvalidTriggerError)
@@ -23,14 +23,14 @@ REFUSED = (InvalidScheduleError, InvalidTriggerError)
 @pytest.fixture
 def furnished(database_url, clock):
     """Give an owner who has one schedule, and the application."""
-    with prepared(database_url, clock=clock) as dynbeat:
+    with prepared_application(database_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
         yield dynbeat, mine
 
 
 def of_fields():
-    return [(field, value) for field, values in monsters.FIELDS.items() for value in values]
+    return [(field, value) for field, values in hostile_values.FIELDS.items() for value in values]
 
 
 def test_no_field_takes_a_monster(furnished):
@@ -55,7 +55,7 @@ def test_no_argument_takes_a_monster(furnished):
     dynbeat, mine = furnished
     before = everything(dynbeat)
 
-    for name, (call, values) in monsters.CALLS.items():
+    for name, (call, values) in hostile_values.CALLS.items():
         for value in values:
             refused = attempt(call, mine, value)
             assert isinstance(refused, DynbeatError), (name, type(value))
@@ -64,7 +64,7 @@ def test_no_argument_takes_a_monster(furnished):
 
 
 def test_no_trigger_is_made_of_a_monster():
-    for name, (make, values) in monsters.TRIGGERS.items():
+    for name, (make, values) in hostile_values.TRIGGERS.items():
         for value in values:
             refused = attempt(make, value)
             assert isinstance(refused, InvalidTriggerError), (name, type(value))
@@ -73,15 +73,28 @@ def test_no_trigger_is_made_of_a_monster():
 def test_what_is_no_list_of_schedules_is_refused(furnished):
     create_many = furnished[0].schedules.create_many
 
-    for many in (None, 5, "text", monsters.DEEP, [monsters.Hostile()], [monsters.HostileDict()]):
+    for many in (
+        None,
+        5,
+        "text",
+        hostile_values.DEEP,
+        [hostile_values.Hostile()],
+        [hostile_values.HostileDict()],
+    ):
         assert isinstance(attempt(create_many, many), InvalidScheduleError)
 
 
 @pytest.mark.parametrize("field", ["args", "kwargs", "options", "description", "tags", "task"])
 def test_a_monster_takes_little_memory(field, sqlite_url, clock):
-    large = [monsters.LONG, monsters.WIDE, monsters.DEEP, monsters.DOUBLED, monsters.CIRCULAR]
-    inside = [[value] for value in (*large, monsters.HUGES, monsters.MANY)]
-    with prepared(sqlite_url, clock=clock) as dynbeat:
+    large = [
+        hostile_values.LONG,
+        hostile_values.WIDE,
+        hostile_values.DEEP,
+        hostile_values.DOUBLED,
+        hostile_values.CIRCULAR,
+    ]
+    inside = [[value] for value in (*large, hostile_values.HUGES, hostile_values.MANY)]
+    with prepared_application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
 
@@ -90,10 +103,15 @@ def test_a_monster_takes_little_memory(field, sqlite_url, clock):
 
 
 def test_a_monstrous_question_takes_little_memory(sqlite_url, clock):
-    with prepared(sqlite_url, clock=clock) as dynbeat:
+    with prepared_application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
 
-        for value in (monsters.LONG, monsters.WIDE, monsters.DEEP, monsters.DOUBLED):
+        for value in (
+            hostile_values.LONG,
+            hostile_values.WIDE,
+            hostile_values.DEEP,
+            hostile_values.DOUBLED,
+        ):
             for question in (mine.get, mine.runs, dynbeat.schedules.for_owner, trigger_from_json):
                 assert megabytes_of(question, value) < MEGABYTES
             assert megabytes_of(mine.list, after=value) < MEGABYTES
@@ -123,20 +141,20 @@ def test_pairs_of_arguments_are_refused_as_each_alone(furnished):
     pairs = itertools.combinations(["task", "args", "tags", "description", "jitter"], 2)
 
     for one, other in pairs:
-        fields = {one: monsters.FIELDS[one][0], other: monsters.FIELDS[other][0]}
+        fields = {one: hostile_values.FIELDS[one][0], other: hostile_values.FIELDS[other][0]}
         assert isinstance(attempt(mine.update, "n", **fields), InvalidScheduleError)
 
     assert everything(dynbeat) == before
 
 
-@pytest.mark.parametrize("kind", monsters.COSTLY)
+@pytest.mark.parametrize("kind", hostile_values.COSTLY)
 def test_a_trigger_that_is_costly_to_plan_is_refused_with_its_cost_the_rule_and_the_fix(
     furnished, kind
 ):
     _, mine = furnished
 
     def create():
-        return mine.create("new", task="t", trigger=monsters.COSTLY[kind]())
+        return mine.create("new", task="t", trigger=hostile_values.COSTLY[kind]())
 
     refused = attempt(create)
 

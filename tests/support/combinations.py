@@ -25,7 +25,9 @@ class Combination:
 COMBINATIONS = tuple(itertools.starmap(Combination, itertools.product(DATABASES, BROKERS)))
 
 
-def chosen(*, database: str | None = None, broker: str | None = None) -> Sequence[Combination]:
+def select_combinations(
+    *, database: str | None = None, broker: str | None = None
+) -> Sequence[Combination]:
     """Return the combinations of this run for a test that asks for a database, a broker, or both.
 
     Raises ValueError for a kind that does not exist.

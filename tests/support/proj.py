@@ -1,7 +1,7 @@
 """The Celery application of the process tests; all that differs comes from the environment.
 
 ``DYNBEAT_TEST_CONFIG`` is its configuration as JSON. Each start of a task is written to the file
-``DYNBEAT_TEST_DIARY``, beside and independent of our own tables.
+``DYNBEAT_TEST_EVENT_LOG``, beside and independent of our own tables.
 """
 
 import importlib
@@ -17,13 +17,13 @@ from celery.exceptions import Ignore, Reject
 from celery.schedules import crontab, solar
 
 from celery_dynbeat import Dynbeat
-from tests.support.diary import (
+from tests.support.event_log import (
     BARE_VARIABLE,
     CONFIG_VARIABLE,
     CONSTANTS_VARIABLE,
-    DIARY_VARIABLE,
+    EVENT_LOG_VARIABLE,
     NAME_VARIABLE,
-    Diary,
+    EventLog,
 )
 from tests.support.waiting import wait_until
 
@@ -54,7 +54,7 @@ for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
 
 app = Celery(os.environ.get(NAME_VARIABLE, "proj"))
 app.conf.update(config)
-diary = Diary(Path(os.environ[DIARY_VARIABLE]))
+event_log = EventLog(Path(os.environ[EVENT_LOG_VARIABLE]))
 if BARE_VARIABLE not in os.environ:
     dynbeat = Dynbeat(app)
 
@@ -62,13 +62,13 @@ if BARE_VARIABLE not in os.environ:
 def _started(task: Task) -> None:
     """Write down that the body of ``task`` started."""
     request = task.request
-    diary.write("started", run_id=request.id, retries=request.retries, headers=request.headers)
+    event_log.write("started", run_id=request.id, retries=request.retries, headers=request.headers)
 
 
 def _starts(task: Task) -> int:
-    """Do so, and return for which time; that reads the whole diary."""
+    """Do so, and return for which time; that reads the whole event_log."""
     _started(task)
-    return len(diary.starts(task.request.id))
+    return len(event_log.starts(task.request.id))
 
 
 @app.task(bind=True, name="probe.record")
@@ -113,7 +113,7 @@ def reject(self: Task, *, requeue: bool) -> None:
 def _hold(task: Task, gate: str) -> None:
     _started(task)
     wait_until(Path(gate).exists, within=HELD_AT_MOST, message=f"nobody opened {gate}")
-    diary.write("ended", run_id=task.request.id)
+    event_log.write("ended", run_id=task.request.id)
 
 
 @app.task(bind=True, name="probe.hold")
@@ -159,9 +159,9 @@ def crash_late(self: Task) -> None:
 
 @signals.before_task_publish.connect(weak=False)
 def _before_publish(headers: dict[str, Any], **_: Any) -> None:
-    diary.write("before_publish", run_id=headers["id"])
+    event_log.write("before_publish", run_id=headers["id"])
 
 
 @signals.after_task_publish.connect(weak=False)
 def _after_publish(headers: dict[str, Any], **_: Any) -> None:
-    diary.write("after_publish", run_id=headers["id"])
+    event_log.write("after_publish", run_id=headers["id"])

@@ -15,7 +15,12 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Dynbeat, Once
 from celery_dynbeat.client import RunInfo
 from celery_dynbeat.db.models import Node, Run
-from tests.support.diary import CONFIG_VARIABLE, CONSTANTS_VARIABLE, DIARY_VARIABLE, Diary
+from tests.support.event_log import (
+    CONFIG_VARIABLE,
+    CONSTANTS_VARIABLE,
+    EVENT_LOG_VARIABLE,
+    EventLog,
+)
 from tests.support.processes import CeleryProcess
 from tests.support.waiting import wait_until
 
@@ -40,7 +45,7 @@ class Site:
         self._stack = stack
         self._numbers = itertools.count(1)
         self._processes: list[CeleryProcess] = []
-        self.diary = Diary(folder / "diary")
+        self.event_log = EventLog(folder / "event_log")
         self.config: dict[str, Any] = {
             "broker_url": broker_url,
             "broker_connection_retry_on_startup": True,
@@ -79,7 +84,7 @@ class Site:
             environment={
                 CONFIG_VARIABLE: json.dumps(self.config),
                 CONSTANTS_VARIABLE: json.dumps(self.constants),
-                DIARY_VARIABLE: str(self.diary.path),
+                EVENT_LOG_VARIABLE: str(self.event_log.path),
                 **environment,
             },
         )

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, func, select, text
 from celery_dynbeat import Every
 from celery_dynbeat.db.models import Run, Schedule
 from tests.support.sites import Site
-from tests.support.soak_book import Book, Entry
+from tests.support.soak_expectations import Entry, SoakExpectations
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Soak:
     def __init__(self, site: Site, server: Connection, *, seed: int, schedules: int) -> None:
         self.site = site
         self.counts: Counter[str] = Counter()
-        self.book = Book(datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=2))
+        self.expectations = SoakExpectations(
+            datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=2)
+        )
         self._random = random.Random(seed)  # noqa: S311 - not a secret
         self._server = server
         self._schedules = schedules
@@ -84,7 +86,7 @@ class Soak:
     def edit(self) -> None:
         """Make one edit, as some user would."""
         edits, weights = zip(*self._edits, strict=True)
-        self._random.choices(edits, weights)[0](self._random.choice(self.book.living()))
+        self._random.choices(edits, weights)[0](self._random.choice(self.expectations.existing()))
         self.counts["edits"] += 1
 
     def break_something(self) -> None:
@@ -97,11 +99,11 @@ class Soak:
         for timer in self._timers:
             timer.join()
 
-    def come_to_rest(self, *, within: float) -> None:
+    def finish(self, *, within: float) -> None:
         """End the load, and wait until beats and workers have caught up with all there was."""
         self.calm()
         wait_until(self._caught_up, within=within, message="beat does not catch up")
-        for entry in self.book.living():
+        for entry in self.expectations.existing():
             entry.row = self.site.mine.pause(entry.name, reason="the soak test is over")
         wait_until(
             lambda: not self.site.count_runs(Run.finished_at.is_(None)),
@@ -112,7 +114,7 @@ class Soak:
         rows = self.site.dynbeat.context.database.read(
             lambda session: session.execute(statement).all()
         )
-        self.book.next_fire_at = {row.name: row.next_fire_at for row in rows}
+        self.expectations.next_fire_at = {row.name: row.next_fire_at for row in rows}
 
     def _caught_up(self) -> bool:
         statement = select(func.min(Schedule.next_run_at))
@@ -123,14 +125,14 @@ class Soak:
     def _create(self) -> None:
         interval = self._random.choice((1, 2))
         made = self.site.mine.create(
-            f"s{len(self.book.entries)}",
+            f"s{len(self.expectations.entries)}",
             task="probe.record",
             trigger=Every(timedelta(seconds=interval)),
-            start_at=self.book.start_at,
+            start_at=self.expectations.start_at,
             catch_up=self._random.choice(("latest", "all")),
             overlap=self._random.choice(("allow", "allow", "skip", "buffer_one")),
         )
-        self.book.created(made, interval)
+        self.expectations.created(made, interval)
 
     def _change_arguments(self, entry: Entry) -> None:
         self.site.mine.update(entry.name, args=[self._random.randrange(1_000)])
@@ -138,13 +140,13 @@ class Soak:
     def _change_interval(self, entry: Entry) -> None:
         interval = 3 - entry.interval
         row = self.site.mine.update(entry.name, trigger=Every(timedelta(seconds=interval)))
-        self.book.changed(entry.name, row, interval)
+        self.expectations.changed(entry.name, row, interval)
 
     def _pause_or_resume(self, entry: Entry) -> None:
         if entry.row is not None and entry.row.enabled:
             entry.row = self.site.mine.pause(entry.name, reason="a whim")
         else:
-            self.book.changed(entry.name, self.site.mine.resume(entry.name))
+            self.expectations.changed(entry.name, self.site.mine.resume(entry.name))
 
     def _run_now(self, entry: Entry) -> None:
         self.site.mine.run_now(entry.name)
@@ -198,7 +200,7 @@ def _thaw(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-class Pace:
+class PeriodicAction:
     """Calls an action again and again, at intervals of ``every`` seconds."""
 
     def __init__(self, action: Callable[[], None], *, every: float) -> None:
@@ -206,20 +208,20 @@ class Pace:
         self._every = every
         self._next = time.monotonic() + every
 
-    def keep(self) -> None:
+    def run_if_due(self) -> None:
         """Do it if its time has come."""
         if time.monotonic() >= self._next:
             self._action()
             self._next = time.monotonic() + self._every
 
 
-def keep_up(paces: Sequence[Pace], *, seconds: float) -> None:
+def run_periodically(actions: Sequence[PeriodicAction], *, seconds: float) -> None:
     """Do all that is to be done for so many seconds."""
     deadline = time.monotonic() + seconds
 
     def over() -> bool:
-        for pace in paces:
-            pace.keep()
+        for action in actions:
+            action.run_if_due()
         return time.monotonic() >= deadline
 
     wait_until(over, within=seconds + 600)

@@ -12,8 +12,8 @@ from celery_dynbeat.planning.plan import COUNT_LIMIT
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from celery_dynbeat.worker.start_decision import Verdict
 from tests.support.applications import MINUTELY, START
-from tests.support.examples import TIMES, empty, prepared
-from tests.support.fleet import Fleet
+from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
+from tests.support.simulated_cluster import SimulatedCluster
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 #: Seldom enough to send every fire time of some years.
@@ -78,38 +78,38 @@ def each_fire_time_is_dealt_with_once(dynbeat, clock, steps):
 def check(url, *, examples):
     clock = FrozenClock(START)
     # No worker takes part: what is sent stays sent.
-    with prepared(url, clock=clock, **FOR_EVER) as dynbeat:
+    with prepared_application(url, clock=clock, **FOR_EVER) as dynbeat:
 
-        @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck))
         @given(steps=st.lists(STEPS, min_size=1, max_size=8))
         def each(steps):
-            empty(dynbeat)
+            delete_all_rows(dynbeat)
             clock.move_to(START)
             each_fire_time_is_dealt_with_once(dynbeat, clock, steps)
 
         each()
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
 def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_sqlite(sqlite_url):
     check(sqlite_url, examples=40)
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
 def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_postgresql(postgresql_url):
     check(postgresql_url, examples=4)
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
 def test_what_is_planned_anew_by_a_clock_that_was_set_back_is_not_sent_twice(sqlite_url):
     clock = FrozenClock(START)
-    with prepared(sqlite_url, clock=clock, **FOR_EVER) as dynbeat:
+    with prepared_application(sqlite_url, clock=clock, **FOR_EVER) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
 
-        @settings(max_examples=40 * TIMES, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=40 * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck))
         @given(walks=st.lists(st.lists(STEPS, max_size=3), min_size=2, max_size=5))
         def each(walks):
-            empty(dynbeat)
+            delete_all_rows(dynbeat)
             clock.move_to(START)
             trigger, other = Cron("0 9 * * mon"), Cron("0 9 1 * *")
             for policy in POLICIES:
@@ -150,13 +150,13 @@ def running(dynbeat, mine, beat):
     """Give a function that lets a worker of its own start a run."""
 
     def running():
-        fleet = Fleet(dynbeat)
-        fleet.join("w1")
+        cluster = SimulatedCluster(dynbeat)
+        cluster.start_worker("w1")
         mine.create("n", task="t", trigger=MINUTELY, on_lost="rerun")
         mine.run_now("n")
         beat.run_until_idle()
-        fleet.accept(beat.publisher.sent)
-        return fleet
+        cluster.enqueue(beat.publisher.sent)
+        return cluster
 
     return running
 
@@ -164,10 +164,10 @@ def running(dynbeat, mine, beat):
 def test_a_run_of_a_living_worker_is_not_lost_when_the_clock_is_set_back(
     mine, clock, beat, running
 ):
-    fleet = running()
+    cluster = running()
     clock.advance(-timedelta(seconds=5))
-    fleet.heartbeat()
-    assert fleet.deliver(fleet.queue[0], "w1") is Verdict.START
+    cluster.heartbeat()
+    assert cluster.deliver(cluster.queue[0], "w1") is Verdict.START
 
     beat.run_until_idle()
 
@@ -175,14 +175,14 @@ def test_a_run_of_a_living_worker_is_not_lost_when_the_clock_is_set_back(
 
 
 def test_beat_goes_on_looking_for_lost_runs_when_the_clock_is_set_back(mine, clock, beat, running):
-    fleet = running()
+    cluster = running()
     clock.advance(366 * DAY)
     beat.run_until_idle()
     clock.move_to(START + MINUTE)
     mine.pause("n")
-    fleet.join("w1")
-    assert fleet.deliver(fleet.queue[0], "w1") is Verdict.START
-    fleet.die("w1", redelivered=False)
+    cluster.start_worker("w1")
+    assert cluster.deliver(cluster.queue[0], "w1") is Verdict.START
+    cluster.kill_worker("w1", redelivered=False)
 
     clock.advance(2 * MINUTE)
     beat.run_until_idle()

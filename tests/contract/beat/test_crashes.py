@@ -9,7 +9,7 @@ import pytest
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
 
@@ -115,7 +115,7 @@ def test_a_retry_that_the_broker_forgot_is_sent_once_more_with_its_count(
     mine.create("n", task="t", trigger=MINUTELY, max_runs=1)
     clock.advance(MINUTE)
     beat.run_until_idle()
-    worker = HandWorker(dynbeat)
+    worker = WorkerStub(dynbeat)
     worker.start(sent[0])
     worker.finish(sent[0], Status.RETRYING, retry_at=clock.now() + MINUTE)
 
@@ -126,7 +126,7 @@ def test_a_retry_that_the_broker_forgot_is_sent_once_more_with_its_count(
     beat.run_until_idle()
 
     assert [(run.attempt, run.retries) for run in sent] == [(0, 0), (1, 1)]
-    worker.live()
+    worker.heartbeat()
     assert worker.start(sent[1])
     assert not worker.start(sent[0])
     assert (only(mine).status, only(mine).attempt) == ("running", 2)

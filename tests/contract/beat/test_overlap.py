@@ -8,14 +8,14 @@ from celery_dynbeat.broker.headers import run_headers
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
 def worker(dynbeat):
-    return HandWorker(dynbeat)
+    return WorkerStub(dynbeat)
 
 
 def kept(mine):
@@ -38,7 +38,7 @@ def pass_minutes(clock, beat, worker):
     def pass_minutes(count, beat=beat):
         for _ in range(count):
             clock.advance(MINUTE)
-            worker.live()
+            worker.heartbeat()
             beat.run_until_idle()
 
     return pass_minutes
@@ -120,7 +120,7 @@ def test_a_run_that_waits_is_found_when_nobody_tells_that_the_other_ended(
         )
 
     clock.advance(dynbeat.context.settings.dispatch_timeout)
-    worker.live()
+    worker.heartbeat()
     beat.run_until_idle()
 
     assert kept(mine) == [(1, "failed"), (2, "sent")]
@@ -138,7 +138,7 @@ def test_a_run_that_waits_is_dropped_by_a_pause_and_expires_like_any_other(
 
     mine.pause("a")
     clock.advance(timedelta(seconds=45))
-    worker.live()
+    worker.heartbeat()
     beat.run_until_idle()
 
     assert [run.status for run in mine.runs("a")] == ["revoked", "running"]
@@ -191,7 +191,7 @@ def test_a_run_that_was_to_end_is_asked_again_and_never_begun_anew(
     pass_minutes(1)
     mine.pause("n")
     clock.advance(dynbeat.context.settings.node_timeout / 2)
-    worker.live()
+    worker.heartbeat()
     beat.run_until_idle()
     assert beat.publisher.terminated == [sent[0].run_id] * 2
 

@@ -12,7 +12,7 @@ from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.runtime.dead_attempts import MOST_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
 SILENCE = timedelta(seconds=61)
@@ -20,7 +20,7 @@ SILENCE = timedelta(seconds=61)
 
 @pytest.fixture
 def worker(dynbeat):
-    return HandWorker(dynbeat)
+    return WorkerStub(dynbeat)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_silence_while_the_database_was_away_proves_nothing(
 def test_a_run_whose_worker_lives_is_not_lost_however_long_it_takes(mine, clock, beat, worker):
     for _ in range(5):
         clock.advance(SILENCE / 2)
-        worker.live()
+        worker.heartbeat()
         beat.run_until_idle()
 
     assert [found.status for found in mine.runs()] == ["running"]
@@ -123,7 +123,7 @@ def test_a_node_that_starts_under_the_same_name_ends_its_predecessor_at_once(
 ):
     clock.advance(timedelta(seconds=20))
     execute(dynbeat, "DELETE FROM dynbeat_node")
-    HandWorker(dynbeat)
+    WorkerStub(dynbeat)
     beat.run_until_idle()
 
     assert [found.status for found in mine.runs()] == ["lost"]
@@ -137,7 +137,7 @@ def test_a_lost_run_is_sent_once_more_when_its_task_is_idempotent(
     beat.run_until_idle()
 
     assert [again.run_id for again in sent] == [run.run_id] * 2
-    assert HandWorker(dynbeat, "w2").start(sent[1])
+    assert WorkerStub(dynbeat, "w2").start(sent[1])
     [found] = mine.runs()
     assert (found.status, found.attempt, found.worker) == ("running", 2, "w2")
 
@@ -148,7 +148,7 @@ def test_of_the_message_sent_again_and_the_one_redelivered_one_starts(
     mine.update("n", on_lost="rerun")
     clock.advance(SILENCE)
     beat.run_until_idle()
-    other = HandWorker(dynbeat, "w2")
+    other = WorkerStub(dynbeat, "w2")
 
     assert [other.start(run, redelivered=True), other.start(sent[1])] == [True, False]
 
@@ -168,7 +168,7 @@ def test_a_worker_that_was_only_slow_says_nothing_about_the_attempt_after_its_ow
     mine.update("n", on_lost="rerun")
     clock.advance(SILENCE)
     beat.run_until_idle()
-    HandWorker(dynbeat, "w2").start(sent[1])
+    WorkerStub(dynbeat, "w2").start(sent[1])
 
     worker.finish(run, Status.FAILED)
 
@@ -195,7 +195,7 @@ def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent,
     def fail():
         clock.advance(MINUTE)
         beat.run_until_idle()
-        worker.live()
+        worker.heartbeat()
         worker.start(sent[-1])
         worker.finish(sent[-1], Status.FAILED)
         return mine.get("n").enabled
@@ -214,7 +214,7 @@ def test_a_run_that_takes_its_workers_with_it_is_not_sent_for_ever(
     beat.run_until_idle()
     for number in range(MOST_ATTEMPTS):
         assert len(sent) == number + 1
-        HandWorker(dynbeat, f"victim{number}").start(sent[-1])
+        WorkerStub(dynbeat, f"victim{number}").start(sent[-1])
         clock.advance(SILENCE)
         beat.run_until_idle()
 
@@ -335,7 +335,7 @@ def test_beat_holds_the_distance_across_a_pause_and_tells_what_it_leaves_out(dat
 def test_a_schedule_may_refuse_the_pause_that_the_settings_ask_for(database_url, clock):
     with application(database_url, clock=clock, pause_after_failures=1) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
-        worker = HandWorker(dynbeat)
+        worker = WorkerStub(dynbeat)
         mine.create("follows", task="t", trigger=MINUTELY)
         mine.create("never", task="t", trigger=MINUTELY, pause_after_failures=0)
         clock.advance(MINUTE)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Cron, InvalidTriggerError, RRule
 from celery_dynbeat.store import due
 from celery_dynbeat.triggers import parse
-from tests.security import monsters
+from tests.security import hostile_values
 from tests.support.applications import MINUTELY, START, execute
 
 DAMAGES = {
@@ -106,7 +106,7 @@ def test_a_costly_trigger_does_not_keep_run_now_from_sending(dynbeat, mine, cloc
 def make_costly(dynbeat, mine):
     """Create a schedule whose fire times after the first of January take too long to find."""
     mine.create("bad", task="t", trigger=MINUTELY)
-    costly = monsters.COSTLY["barren"]()
+    costly = hostile_values.COSTLY["barren"]()
     execute(
         dynbeat,
         "UPDATE dynbeat_schedule SET trigger_kind = :kind, trigger_spec = :spec, timezone = 'UTC'"

@@ -10,7 +10,7 @@ from celery_dynbeat.beat import termination
 from celery_dynbeat.beat.termination import NOT_ENDED, TRIES
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 REFUSAL = "beat may not broadcast"
 
@@ -42,7 +42,7 @@ def broker(beat):
 
 @pytest.fixture
 def worker(dynbeat):
-    return HandWorker(dynbeat)
+    return WorkerStub(dynbeat)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def make_rounds(dynbeat, clock, beat, worker):
     def make(count):
         for _ in range(count):
             clock.advance(dynbeat.context.settings.node_timeout / 3)
-            worker.live()
+            worker.heartbeat()
             beat.run_until_idle()
 
     return make
@@ -66,7 +66,7 @@ def replace_one(mine, clock, beat, broker, worker):
         mine.create(name, task="t", trigger=MINUTELY, overlap="cancel_previous")
         for _ in range(2):
             clock.advance(timedelta(minutes=1))
-            worker.live()
+            worker.heartbeat()
             beat.run_until_idle()
             if len(mine.runs(name)) == 1:
                 first = next(run for run in broker.sent if run.name == name)
@@ -189,7 +189,7 @@ def test_a_later_claim_does_not_ask_again_about_a_run_that_was_replaced_before(
     run = replace_one()
     mine.resume("n")
     clock.advance(timedelta(minutes=1))
-    worker.live()
+    worker.heartbeat()
 
     beat.run_until_idle()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from celery_dynbeat import Cron, Every, InvalidScheduleError, Once
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import START
-from tests.support.examples import TIMES, empty, prepared
+from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 
 COUNT = 8
 
@@ -109,23 +109,23 @@ def upcoming_is_what_beat_sends(dynbeat, clock, case):
 def check(url, *, examples):
     clock = FrozenClock(START)
     # No worker takes part: what is sent stays sent.
-    with prepared(url, clock=clock, resend_after=timedelta(days=36_500)) as dynbeat:
+    with prepared_application(url, clock=clock, resend_after=timedelta(days=36_500)) as dynbeat:
 
-        @settings(max_examples=examples * TIMES, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck))
         @given(case=cases())
         def each(case):
-            empty(dynbeat)
+            delete_all_rows(dynbeat)
             upcoming_is_what_beat_sends(dynbeat, clock, case)
 
         each()
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
 def test_upcoming_is_exactly_what_beat_sends_on_sqlite(sqlite_url):
     check(sqlite_url, examples=150)
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
 def test_upcoming_is_exactly_what_beat_sends_on_postgresql(postgresql_url):
     check(postgresql_url, examples=10)
 

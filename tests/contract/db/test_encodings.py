@@ -18,7 +18,7 @@ from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from tests.support.applications import MINUTELY, application
 from tests.support.databases import new_postgresql_database
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 KOREAN, BEYOND = "ValueError: 값이 없습니다", "ValueError: \U0001f600"
 ESCAPED = KOREAN.encode("ascii", "backslashreplace").decode()
@@ -51,7 +51,7 @@ def failed_run(dynbeat, error):
     dynbeat.context.clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
     [run] = beat.publisher.sent
-    worker = HandWorker(dynbeat)
+    worker = WorkerStub(dynbeat)
     assert worker.start(run)
     Recorder(
         dynbeat.context.database,

@@ -20,8 +20,8 @@ from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MOST_COUNTED, MOST_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.hands import HandWorker
 from tests.support.servers.machine import free_port
+from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 TIMEOUT = MINUTE
@@ -282,7 +282,7 @@ def test_runs_that_have_not_ended_are_counted_by_their_state(dynbeat, mine, beat
     for _ in range(5):
         mine.run_now("n")
     beat.run_until_idle()
-    worker = HandWorker(dynbeat)
+    worker = WorkerStub(dynbeat)
     for run in sent[:4]:
         assert worker.start(run)
     worker.finish(sent[0])

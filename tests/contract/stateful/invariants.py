@@ -12,9 +12,9 @@ from celery_dynbeat.common.run_states import UNFINISHED, UNSTARTED, Status
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import START
-from tests.support.examples import empty
-from tests.support.expected import MAX_RUN_TIME
-from tests.support.fleet import Fleet
+from tests.support.expected_schedule import MAX_RUN_TIME
+from tests.support.property_application import delete_all_rows
+from tests.support.simulated_cluster import SimulatedCluster
 
 FASTER = "a worker is faster than the confirm"
 POINTS = ["recorded", "committed", "swept", "published", FASTER]
@@ -29,7 +29,7 @@ def is_unsent(row):
 
 
 class Watched(RuleBasedStateMachine):
-    """Two beats, a fleet of workers, and ``expected`` by name of the schedule.
+    """Two beats, a cluster of workers, and ``expected`` by name of the schedule.
 
     ``latest`` is the farthest that the clock has been. ``cancelled`` are the runs that may not
     start any more, ``published`` those that beat has handed over.
@@ -39,24 +39,24 @@ class Watched(RuleBasedStateMachine):
         super().__init__()
         self.dynbeat, self.clock = dynbeat, clock
         clock.move_to(START)
-        empty(dynbeat)
+        delete_all_rows(dynbeat)
         self.mine = dynbeat.schedules.for_owner("user:42")
         self.beats = [ManualBeat(dynbeat, reached=self.reached) for _ in range(2)]
         self.crash_at = None
-        self.fleet = Fleet(dynbeat)
+        self.cluster = SimulatedCluster(dynbeat)
         for worker in ("w1", "w2"):
-            self.fleet.join(worker)
+            self.cluster.start_worker(worker)
         self.dead = {}
         self.deaths, self.cancelled, self.published = Counter(), set(), set()
         self.expected = {}
         self.latest = START
 
     def reached(self, point):
-        if self.crash_at == FASTER and point == "published" and self.fleet.workers:
+        if self.crash_at == FASTER and point == "published" and self.cluster.workers:
             for beat in self.beats:
-                self.fleet.accept(beat.publisher.sent)
-            for message in list(self.fleet.queue):
-                self.deliver(message, min(self.fleet.workers))
+                self.cluster.enqueue(beat.publisher.sent)
+            for message in list(self.cluster.queue):
+                self.deliver(message, min(self.cluster.workers))
         if point == self.crash_at:
             raise CrashError(point)
 
@@ -72,7 +72,7 @@ class Watched(RuleBasedStateMachine):
         self.cancelled |= {
             row.id
             for row in self.rows(expected.id)
-            if not self.fleet.starts[row.id] and not (keep_manual and row.origin == Origin.MANUAL)
+            if not self.cluster.starts[row.id] and not (keep_manual and row.origin == Origin.MANUAL)
         }
 
     def newest(self, expected):
@@ -107,10 +107,10 @@ class Watched(RuleBasedStateMachine):
             before, after, messages if crash_at in {None, FASTER} else None, terminated
         )
         self.published |= {message.run_id for message in messages}
-        self.fleet.accept(messages)
-        for worker, held in self.fleet.workers.items():
+        self.cluster.enqueue(messages)
+        for worker, held in self.cluster.workers.items():
             for run_id in terminated & held.keys():
-                self.fleet.finish(worker, run_id, Status.REVOKED)
+                self.cluster.finish(worker, run_id, Status.REVOKED)
 
     def check_messages(self, messages, before, after):
         rows = {row.id: row for row in after}
@@ -160,7 +160,8 @@ class Watched(RuleBasedStateMachine):
             found = [
                 choice
                 for choice in choices
-                if [at for at, _ in runs] == [*choice.sent, *choice.held] and count == choice.count
+                if [at for at, _ in runs] == [*choice.sent, *choice.buffered]
+                and count == choice.count
             ]
             assert found, (runs, count, choices)
             decided = found[0]
@@ -170,7 +171,7 @@ class Watched(RuleBasedStateMachine):
                 sent = {message.run_id for message in messages}
                 assert [at for at in ids if ids[at] in sent] == [*decided.sent]
             if expected.get("overlap") == "cancel_previous" and busy and decided.sent:
-                self.cancelled |= {row.id for row in ours if not self.fleet.starts[row.id]}
+                self.cancelled |= {row.id for row in ours if not self.cluster.starts[row.id]}
                 if messages is not None:
                     assert {r.id for r in busy if r.status == Status.RUNNING} <= terminated
             expected.settle(decided)
@@ -194,9 +195,9 @@ class Watched(RuleBasedStateMachine):
         paused = {e.id for e in self.expected.values() if not e.enabled}
         for row in rows.values():
             assert (row.finished_at is None) == (row.status in UNFINISHED)
-            assert row.status != Status.RUNNING or self.fleet.starts[row.id]
+            assert row.status != Status.RUNNING or self.cluster.starts[row.id]
             if row.schedule_id in paused and row.origin != Origin.MANUAL:
                 assert row.status not in UNSTARTED
-        for held in self.fleet.workers.values():
+        for held in self.cluster.workers.values():
             for run_id in held:
                 assert rows[run_id].status == Status.RUNNING

@@ -2,8 +2,9 @@
 
 Each example is a history in random order: schedules are made, edited, paused, run and deleted, the
 clock goes on, jumps and goes back, beats crash, the broker is away, workers die and messages come
-twice. After each step the tables are compared with what enumeration says (``Expected``), and with
-rules that hold at any time. At the end everything works again, and nothing may be left over.
+twice. After each step the tables are compared with what enumeration says (``ExpectedSchedule``),
+and with rules that hold at any time. At the end everything works again, and nothing may be left
+over.
 """
 
 import sys
@@ -38,8 +39,8 @@ from tests.contract.stateful.strategies import (
     too_intricate,
 )
 from tests.support.applications import START
-from tests.support.examples import TIMES, prepared
-from tests.support.expected import Expected
+from tests.support.expected_schedule import ExpectedSchedule
+from tests.support.property_application import EXAMPLE_FACTOR, prepared_application
 
 RESEND_AFTER = 300
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -62,7 +63,7 @@ def free(machine):
 
 
 def living(machine):
-    return sorted(machine.fleet.workers)
+    return sorted(machine.cluster.workers)
 
 
 class Schedules(Watched):
@@ -79,10 +80,10 @@ class Schedules(Watched):
         given = self.at_the_clock({**given, "trigger": trigger})
         fields = {key: value for key, value in given.items() if key != "trigger"}
         now = self.clock.now()
-        made = Expected(0, given["trigger"], fields, anchor=now, after=now)
+        made = ExpectedSchedule(0, given["trigger"], fields, anchor=now, after=now)
         made.plan_from(now)
         call = self.mine.upsert if upsert else self.mine.create
-        if made.coming() is None:
+        if made.next_fire_time() is None:
             with pytest.raises(InvalidScheduleError):
                 call(name, task="t", **given)
             return
@@ -113,11 +114,11 @@ class Schedules(Watched):
         retimed = any(given[key] != old.get(key) for key in TIMING & given.keys())
         if retimed:
             passed = replace(was)
-            passed.tell_passed(now)
+            passed.record_missed(now)
             new.accounted, new.after = passed.accounted, passed.after
             new.anchor = was.anchor if trigger == was.trigger else now
             new.plan_from(now, self.newest(was))
-        if retimed and was.enabled and new.coming() is None and "trigger" in given:
+        if retimed and was.enabled and new.next_fire_time() is None and "trigger" in given:
             with pytest.raises(InvalidScheduleError):
                 call()
             return
@@ -150,7 +151,7 @@ class Schedules(Watched):
         if expected.enabled:
             return
         expected.enabled = True
-        expected.tell_passed(self.clock.now())
+        expected.record_missed(self.clock.now())
         expected.plan_from(self.clock.now(), self.newest(expected))
         self.compare_counts(name)
 
@@ -181,7 +182,7 @@ class Schedules(Watched):
     def go_on(self, step):
         self.clock.advance(step)
         self.latest = max(self.latest, self.clock.now())
-        self.fleet.heartbeat()
+        self.cluster.heartbeat()
 
     @rule(minutes=st.integers(1, 3), which=st.integers(0, 1))
     def minutes_pass(self, minutes, which):
@@ -192,7 +193,7 @@ class Schedules(Watched):
     @rule(which=st.integers(0, 1), worker=some(living), minutes=st.integers(1, 5))
     def minutes_pass_and_a_worker_takes_all(self, which, worker, minutes):
         self.minutes_pass(minutes, which)
-        for message in list(self.fleet.queue):
+        for message in list(self.cluster.queue):
             self.deliver(message, worker)
 
     # What beat does
@@ -216,61 +217,61 @@ class Schedules(Watched):
 
     # What brokers and workers do
 
-    @precondition(lambda self: self.fleet.queue and self.fleet.workers)
-    @rule(message=some(lambda self: self.fleet.queue), worker=some(living))
+    @precondition(lambda self: self.cluster.queue and self.cluster.workers)
+    @rule(message=some(lambda self: self.cluster.queue), worker=some(living))
     def deliver(self, message, worker):
-        verdict = self.fleet.deliver(message, worker)
+        verdict = self.cluster.deliver(message, worker)
 
         if verdict is not Verdict.START:
             return
         run_id = message.run_id
         (row,) = [row for row in self.rows() if row.id == run_id]
         assert (row.status, row.worker) == (Status.RUNNING, worker)
-        assert self.fleet.holders(run_id) == [worker]
-        assert self.fleet.starts[run_id] <= 1 + self.deaths[run_id]
-        if self.fleet.starts[run_id] == 1:
+        assert self.cluster.workers_running(run_id) == [worker]
+        assert self.cluster.starts[run_id] <= 1 + self.deaths[run_id]
+        if self.cluster.starts[run_id] == 1:
             assert run_id not in self.cancelled
             enabled = {e.id for e in self.expected.values() if e.enabled}
             assert row.schedule_id in enabled or row.origin == Origin.MANUAL
 
-    @precondition(lambda self: self.fleet.queue)
-    @rule(message=some(lambda self: self.fleet.queue))
+    @precondition(lambda self: self.cluster.queue)
+    @rule(message=some(lambda self: self.cluster.queue))
     def double_a_message(self, message):
-        self.fleet.queue.append(message)
+        self.cluster.queue.append(message)
 
-    @precondition(lambda self: any(self.fleet.workers.values()))
-    @rule(worker=some(lambda self: [w for w in living(self) if self.fleet.workers[w]]))
+    @precondition(lambda self: any(self.cluster.workers.values()))
+    @rule(worker=some(lambda self: [w for w in living(self) if self.cluster.workers[w]]))
     def deliver_again_what_is_in_progress(self, worker):
-        self.fleet.repeat(worker)
+        self.cluster.redeliver(worker)
 
-    @precondition(lambda self: self.fleet.queue)
+    @precondition(lambda self: self.cluster.queue)
     @rule()
     def broker_forgets_its_queue(self):
-        self.fleet.queue.clear()
+        self.cluster.queue.clear()
 
-    @precondition(lambda self: any(self.fleet.workers.values()))
+    @precondition(lambda self: any(self.cluster.workers.values()))
     @rule(
-        worker=some(lambda self: [w for w in living(self) if self.fleet.workers[w]]),
+        worker=some(lambda self: [w for w in living(self) if self.cluster.workers[w]]),
         status=st.sampled_from([Status.SUCCEEDED, Status.FAILED]),
     )
     def finish(self, worker, status):
-        run_id = next(iter(self.fleet.workers[worker]))
-        self.fleet.finish(worker, run_id, status)
+        run_id = next(iter(self.cluster.workers[worker]))
+        self.cluster.finish(worker, run_id, status)
 
         assert [row.status for row in self.rows() if row.id == run_id] == [status]
 
-    @precondition(lambda self: any(self.fleet.workers.values()))
+    @precondition(lambda self: any(self.cluster.workers.values()))
     @rule()
     def finish_all(self):
         for worker in living(self):
-            while self.fleet.workers[worker]:
+            while self.cluster.workers[worker]:
                 self.finish(worker, Status.SUCCEEDED)
 
     @precondition(living)
     @rule(worker=some(living), redelivered=st.booleans())
     def worker_dies(self, worker, redelivered):
-        self.deaths.update(self.fleet.workers[worker].keys())
-        self.fleet.die(worker, redelivered=redelivered)
+        self.deaths.update(self.cluster.workers[worker].keys())
+        self.cluster.kill_worker(worker, redelivered=redelivered)
         self.dead[worker] = self.latest
 
     @precondition(lambda self: self.dead)
@@ -279,7 +280,7 @@ class Schedules(Watched):
         # By a clock that was set back nobody can tell the two apart.
         if self.clock.now() > self.dead[worker]:
             del self.dead[worker]
-            self.fleet.join(worker)
+            self.cluster.start_worker(worker)
 
     def teardown(self):
         if sys.exc_info()[0] is None:
@@ -287,16 +288,16 @@ class Schedules(Watched):
 
     def nothing_is_left_over(self):
         left = {row.id for row in self.rows() if row.status in UNFINISHED}
-        if not self.fleet.workers:
-            self.fleet.join("last")
+        if not self.cluster.workers:
+            self.cluster.start_worker("last")
         self.clock.move_to(self.latest)
         for _ in range(4):
             self.go_on(timedelta(seconds=RESEND_AFTER + 1))
             self.tick(0)
             self.tick(1)
-            for message in list(self.fleet.queue):
+            for message in list(self.cluster.queue):
                 self.deliver(message, living(self)[0])
-            if any(self.fleet.workers.values()):
+            if any(self.cluster.workers.values()):
                 self.finish_all()
         ends = {row.id: row.status for row in self.rows() if row.id in left}
 
@@ -307,11 +308,11 @@ def check(url, *, examples, steps):
     clock = FrozenClock(START)
     # A run that has waited for long is sent again as soon as any other, or the end would be far.
     soon = mock.patch.object(dispatcher, "LONGEST_WAIT", timedelta(seconds=RESEND_AFTER))
-    with soon, prepared(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
+    with soon, prepared_application(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
         run_state_machine_as_test(
             lambda: Schedules(dynbeat, clock),
             settings=settings(
-                max_examples=examples * TIMES,
+                max_examples=examples * EXAMPLE_FACTOR,
                 stateful_step_count=steps,
                 # To explain a history takes longer than to read it.
                 phases=set(Phase) - {Phase.explain},
@@ -321,12 +322,12 @@ def check(url, *, examples, steps):
 
 
 # A failure takes minutes to be made short.
-@pytest.mark.timeout(600 * TIMES)
+@pytest.mark.timeout(600 * EXAMPLE_FACTOR)
 def test_any_history_agrees_with_the_model_on_sqlite(sqlite_url):
     check(sqlite_url, examples=100, steps=40)
 
 
 # A failure takes minutes to be made short.
-@pytest.mark.timeout(600 * TIMES)
+@pytest.mark.timeout(600 * EXAMPLE_FACTOR)
 def test_any_history_agrees_with_the_model_on_postgresql(postgresql_url):
     check(postgresql_url, examples=10, steps=40)

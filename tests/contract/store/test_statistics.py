@@ -17,8 +17,8 @@ from celery_dynbeat.store import due, health, overlaps, stuck_runs
 from celery_dynbeat.store.health import MOST_COUNTED, MOST_RUNS
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
-from tests.support.hands import HandWorker
-from tests.support.reading import statements_of
+from tests.support.executed_statements import record_statements
+from tests.support.worker_stub import WorkerStub
 
 ROWS, DUE = 10_000, 20
 #: A statement may look at some rows for each that it is about, and never at all of them.
@@ -169,7 +169,7 @@ def test_each_query_reads_what_it_needs_whatever_the_statistics(dynbeat, dialect
     take_statistics(dynbeat, dialect, of)
     for statement in dialect.few_due():
         execute(dynbeat, statement)
-    with statements_of(dynbeat.context.database.engine) as statements:
+    with record_statements(dynbeat.context.database.engine) as statements:
         passes_and_runs(dynbeat)
         calls_of_the_api(dynbeat)
         execute(dynbeat, "SELECT id FROM dynbeat_schedule WHERE task = 'x'")
@@ -186,10 +186,10 @@ def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, diale
     for statement in dialect.all_due():
         execute(dynbeat, statement)
     beat = ManualBeat(dynbeat)
-    with statements_of(dynbeat.context.database.engine) as statements:
+    with record_statements(dynbeat.context.database.engine) as statements:
         for _ in range(6):
             beat.tick()
-        worker = HandWorker(dynbeat)
+        worker = WorkerStub(dynbeat)
         assert worker.start(beat.publisher.sent[0])
         assert len(held_by(dynbeat, worker)) == 1
         with Session(dynbeat.context.database.engine) as session:
@@ -208,7 +208,7 @@ def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, diale
 
 
 def passes_and_runs(dynbeat):
-    clock, beat, worker = dynbeat.context.clock, ManualBeat(dynbeat), HandWorker(dynbeat)
+    clock, beat, worker = dynbeat.context.clock, ManualBeat(dynbeat), WorkerStub(dynbeat)
     beat.run_until_idle()
     for run in beat.publisher.sent[:DUE]:
         assert worker.start(run)
@@ -265,7 +265,7 @@ def test_overlap_looks_at_the_newest_of_very_many_runs_and_at_all_of_the_others(
         first = session.scalar(text("SELECT MIN(id) FROM dynbeat_schedule"))
     ids = range(first, first + 4 * DUE)
     with (
-        statements_of(dynbeat.context.database.engine) as statements,
+        record_statements(dynbeat.context.database.engine) as statements,
         Session(dynbeat.context.database.engine) as session,
     ):
         found = overlaps.unfinished(session, ids)
@@ -285,7 +285,7 @@ def test_failures_in_a_row_are_looked_for_in_the_newest_part_of_a_history(dynbea
     first = "(SELECT MIN(id) FROM dynbeat_schedule)"
     execute(dynbeat, f"UPDATE dynbeat_run SET origin = 'manual' WHERE schedule_id = {first}")
     with (
-        statements_of(dynbeat.context.database.engine) as statements,
+        record_statements(dynbeat.context.database.engine) as statements,
         Session(dynbeat.context.database.engine) as session,
     ):
         schedule_id = session.scalar(text(f"SELECT {first}"))

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.applications import MINUTELY, START
-from tests.support.fleet import Fleet
+from tests.support.simulated_cluster import SimulatedCluster
 
 MINUTE = timedelta(minutes=1)
 
@@ -15,15 +15,15 @@ def test_a_run_that_is_lost_after_a_cancel_is_not_sent_once_more(
     dynbeat, mine, clock, beat, sent, cancel
 ):
     mine.create("n", task="t", trigger=MINUTELY, on_lost="rerun", max_runs=1)
-    fleet = Fleet(dynbeat)
-    fleet.join("w1")
+    cluster = SimulatedCluster(dynbeat)
+    cluster.start_worker("w1")
     clock.advance(MINUTE)
     beat.run_until_idle()
-    fleet.accept(sent)
-    fleet.deliver(fleet.queue[0], "w1")
+    cluster.enqueue(sent)
+    cluster.deliver(cluster.queue[0], "w1")
 
     getattr(mine, cancel)("n")
-    fleet.die("w1", redelivered=False)
+    cluster.kill_worker("w1", redelivered=False)
     clock.advance(2 * MINUTE)
     beat.run_until_idle()
 

@@ -13,7 +13,7 @@ from celery_dynbeat.worker.pool_check import PoolCheck, PoolState
 from celery_dynbeat.worker.signal_handlers import Outcomes
 from celery_dynbeat.worker.task_guard import Admission
 from tests.support.applications import MINUTELY, execute
-from tests.support.hands import HandWorker
+from tests.support.worker_stub import WorkerStub
 
 NODE = "w1@test"
 #: Above what the kernel gives.
@@ -40,7 +40,7 @@ class Results:
 
 @pytest.fixture
 def worker(dynbeat):
-    return HandWorker(dynbeat, name=NODE)
+    return WorkerStub(dynbeat, name=NODE)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def begun(mine, clock, beat, worker):
     def begun(**policies):
         mine.create("n", task="t", trigger=MINUTELY, **policies)
         clock.advance(MINUTE)
-        worker.live()
+        worker.heartbeat()
         beat.run_until_idle()
         run = beat.publisher.sent[-1]
         assert worker.start(run)
@@ -143,7 +143,7 @@ def test_a_run_whose_message_came_again_is_sent_again_whatever_on_lost_says(
     dynbeat, beat, check, begun
 ):
     run = begun()
-    other = HandWorker(dynbeat, name="w2@test")
+    other = WorkerStub(dynbeat, name="w2@test")
     assert not other.start(run, redelivered=True)
 
     check()
@@ -182,12 +182,12 @@ def test_a_run_whose_result_was_stored_has_succeeded(mine, check, begun, results
 def test_a_run_that_waited_for_it_is_sent_at_once(mine, clock, beat, worker, check, results):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     clock.advance(MINUTE)
-    worker.live()
+    worker.heartbeat()
     beat.run_until_idle()
     first = beat.publisher.sent[-1]
     worker.start(first)
     clock.advance(MINUTE)
-    worker.live()
+    worker.heartbeat()
     beat.run_until_idle()
     assert len(beat.publisher.sent) == 1
     results.stored.add(first.run_id)

@@ -5,7 +5,7 @@ A line travels with the report of its test, which pytest-xdist brings to the pro
 
 import pytest
 
-PROPERTY = "figures"
+SUMMARY_PROPERTY = "fault_summary"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -17,7 +17,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in reports
         if isinstance(report, pytest.TestReport)
         for name, line in report.user_properties
-        if name == PROPERTY
+        if name == SUMMARY_PROPERTY
     }
     if lines:
         terminalreporter.section("faults")

@@ -14,9 +14,9 @@ HOLD_VARIABLE = "DYNBEAT_TEST_HOLD_AT"
 GATE_VARIABLE = "DYNBEAT_TEST_HOLD_GATE"
 COUNT_VARIABLE = "DYNBEAT_TEST_COUNT"
 
-CRASHING = "tests.support.crashing:CrashingScheduler"
-HOLDING = "tests.support.crashing:HoldingScheduler"
-COUNTING = "tests.support.crashing:CountingScheduler"
+CRASHING = "tests.support.failpoints:CrashingScheduler"
+HOLDING = "tests.support.failpoints:HoldingScheduler"
+COUNTING = "tests.support.failpoints:CountingScheduler"
 HELD_AT_MOST = 60.0
 
 
@@ -34,14 +34,14 @@ class CrashingScheduler(DatabaseScheduler):
 class HoldingScheduler(DatabaseScheduler):
     """As ours, but it waits at a point until the file of the gate is there.
 
-    ``held_at(gate)`` is there from the moment at which it waits.
+    ``held_marker(gate)`` is there from the moment at which it waits.
     """
 
     def reached(self, point: str) -> None:
         """Wait at the point of the environment, unless that happened before."""
         gate = Path(os.environ[GATE_VARIABLE])
-        if point == os.environ[HOLD_VARIABLE] and not held_at(gate).exists():
-            held_at(gate).touch()
+        if point == os.environ[HOLD_VARIABLE] and not held_marker(gate).exists():
+            held_marker(gate).touch()
             wait_until(gate.exists, within=HELD_AT_MOST, message=f"nobody opened {gate}")
 
 
@@ -55,6 +55,6 @@ class CountingScheduler(DatabaseScheduler):
         return super().tick(*args, **kwargs)
 
 
-def held_at(gate: Path) -> Path:
+def held_marker(gate: Path) -> Path:
     """Return the file by which a HoldingScheduler says that it waits for ``gate``."""
     return gate.with_suffix(".held")

@@ -17,18 +17,18 @@ class Decision:
     """Which fire times become runs, and which of them wait; ``settled`` are dealt with for good."""
 
     sent: tuple[datetime, ...]
-    held: tuple[datetime, ...]
+    buffered: tuple[datetime, ...]
     settled: tuple[datetime, ...]
 
     @property
     def count(self) -> int:
         """The number that the history gives for the fire times that were settled."""
-        runs = len(self.sent) + len(self.held)
+        runs = len(self.sent) + len(self.buffered)
         return runs + min(len(self.settled) - runs, COUNT_LIMIT)
 
 
 @dataclass(slots=True)
-class Expected:
+class ExpectedSchedule:
     """One schedule. ``fields`` are those it was given, with instants and timedeltas.
 
     ``after``: its fire times after this instant are neither sent nor recorded as skipped.
@@ -52,22 +52,22 @@ class Expected:
         return default if value is None else value
 
     @property
-    def room(self) -> int:
+    def remaining_runs(self) -> int:
         """How many more runs there may be."""
         return int(self.get("max_runs", 10**9)) - self.made
 
     def due(self, now: datetime) -> tuple[datetime, ...]:
         """Enumerate the fire times that are owed at ``now``, were it not for jitter."""
         found: list[datetime] = []
-        at = self.coming()
+        at = self.next_fire_time()
         while at is not None and at <= min(now, self.get("end_at", now)):
             found.append(at)
             at = self._rule().next_after(at)
         return tuple(found)
 
-    def coming(self) -> datetime | None:
+    def next_fire_time(self) -> datetime | None:
         """Return the next fire time, None when the schedule has finished."""
-        at = self._rule().next_after(self.after) if self.room > 0 else None
+        at = self._rule().next_after(self.after) if self.remaining_runs > 0 else None
         return None if at is None or at > self.get("end_at", at) else at
 
     def plan_from(self, now: datetime, newest: datetime | None = None) -> None:
@@ -87,26 +87,29 @@ class Expected:
         every = self.get("catch_up") == "all" and overlap != "cancel_previous"
         wanted = fresh if every else fresh[-1:]
         if overlap == "skip":
-            sent, held = wanted[:free], wanted[:0]
+            sent, buffered = wanted[:free], wanted[:0]
         elif overlap == "buffer_one":
-            sent, held = wanted[:free], wanted[free : free + (0 if waiting else 1)]
+            sent, buffered = wanted[:free], wanted[free : free + (0 if waiting else 1)]
         elif overlap == "cancel_previous":
-            sent, held = wanted[-1:], wanted[:0]
+            sent, buffered = wanted[-1:], wanted[:0]
         else:
-            sent, held = wanted, wanted[:0]
-        sent, held = sent[: self.room], held[: max(self.room - len(sent), 0)]
-        runs = sent + held
-        spent = bool(runs) and len(runs) == self.room
-        return Decision(sent, held, tuple(at for at in due if at <= runs[-1]) if spent else due)
+            sent, buffered = wanted, wanted[:0]
+        sent, buffered = (
+            sent[: self.remaining_runs],
+            buffered[: max(self.remaining_runs - len(sent), 0)],
+        )
+        runs = sent + buffered
+        spent = bool(runs) and len(runs) == self.remaining_runs
+        return Decision(sent, buffered, tuple(at for at in due if at <= runs[-1]) if spent else due)
 
     def settle(self, decision: Decision) -> None:
         """Take a decision as made."""
         self.accounted += decision.count
-        self.made += len(decision.sent) + len(decision.held)
+        self.made += len(decision.sent) + len(decision.buffered)
         if decision.settled:
             self.after = decision.settled[-1]
 
-    def tell_passed(self, now: datetime) -> None:
+    def record_missed(self, now: datetime) -> None:
         """Take all that is due as recorded in one skipped row."""
         due = self.due(now)
         self.accounted += min(len(due), COUNT_LIMIT)

@@ -33,7 +33,7 @@ class Message:
         return cls(run_id=run.run_id, after=run.attempt, expires_at=run.expires_at, awaited=awaited)
 
 
-class Fleet:
+class SimulatedCluster:
     """Messages in ``queue``; in ``workers``, by name, what each living worker has in progress.
 
     ``starts`` counts how often the body of each run was begun. A living worker is heard of as often
@@ -52,26 +52,26 @@ class Fleet:
         self.starts: Counter[str] = Counter()
         self._attempts: dict[tuple[str, str], int | None] = {}
 
-    def accept(self, runs: Iterable[OutgoingRun]) -> None:
+    def enqueue(self, runs: Iterable[OutgoingRun]) -> None:
         """Queue what beat has published."""
         self.queue += map(Message.of, runs)
 
-    def join(self, worker: str) -> None:
+    def start_worker(self, worker: str) -> None:
         """Let a worker begin, in place of one of the same name that has died."""
         self.workers[worker] = {}
-        life = self._life(worker)
+        life = self._node_heartbeat(worker)
         self._context.database.run(partial(nodes.register, life=life, started_at=life.seen_at))
 
-    def _life(self, worker: str) -> nodes.NodeHeartbeat:
+    def _node_heartbeat(self, worker: str) -> nodes.NodeHeartbeat:
         now, pid = self._context.clock.now(), os.getpid()
         return nodes.NodeHeartbeat(kind=NodeKind.WORKER, name=worker, pid=pid, seen_at=now)
 
     def heartbeat(self) -> None:
         """Let the living workers say that they are."""
         for worker in self.workers:
-            self._context.database.run(partial(nodes.refresh, life=self._life(worker)))
+            self._context.database.run(partial(nodes.refresh, life=self._node_heartbeat(worker)))
 
-    def die(self, worker: str, *, redelivered: bool) -> None:
+    def kill_worker(self, worker: str, *, redelivered: bool) -> None:
         """Kill a worker; with ``redelivered`` the broker gives its messages to others."""
         held = self.workers.pop(worker).values()
         if redelivered:
@@ -106,12 +106,12 @@ class Fleet:
             self._attempts[worker, message.run_id] = decision.attempt
         return verdict
 
-    def repeat(self, worker: str) -> None:
+    def redeliver(self, worker: str) -> None:
         """Let the broker lose patience with a worker, and offer what it has in progress again."""
         held = self.workers[worker].values()
         self.queue += [replace(message, redelivered=True) for message in held]
 
-    def holders(self, run_id: str) -> list[str]:
+    def workers_running(self, run_id: str) -> list[str]:
         """Return the living workers that have the run in progress."""
         return [worker for worker, held in self.workers.items() if run_id in held]
 

@@ -15,7 +15,7 @@ from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
 
 
-class HandWorker:
+class WorkerStub:
     """One worker node that starts and ends runs when it is told to."""
 
     def __init__(self, dynbeat: Dynbeat, name: str = "w1") -> None:
@@ -28,13 +28,13 @@ class HandWorker:
             notify=dynbeat.context.notifier.notify,
         )
         self._context.prepare()
-        self.live()
+        self.heartbeat()
 
-    def live(self) -> None:
+    def heartbeat(self) -> None:
         """Give a sign of life."""
-        self._context.database.run(self._live)
+        self._context.database.run(self._write_heartbeat)
 
-    def _live(self, session: Session) -> None:
+    def _write_heartbeat(self, session: Session) -> None:
         now = self._context.clock.now()
         life = nodes.NodeHeartbeat(
             kind=NodeKind.WORKER, name=self.name, pid=os.getpid(), seen_at=now

@@ -4,7 +4,7 @@ A workload of known fire times is laid out before the fault. Afterwards four num
 
 - expected: the fire times, computed from the triggers alone;
 - runs: what our tables say was planned (a skipped row counts for its ``fire_count``);
-- starts: what the tasks wrote into the diary, of which our tables know nothing;
+- starts: what the tasks wrote into the event_log, of which our tables know nothing;
 - outcomes: the runs that ended well.
 
 Not only the sums: each expected fire time must have its run, and must have started exactly once.
@@ -35,7 +35,7 @@ STARTS_WITHIN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class RunCounts:
     """The four numbers."""
 
     expected: int
@@ -50,7 +50,7 @@ class Count:
         )
 
 
-class Ledger:
+class Workload:
     """The workload of one test on one installation; ``publish`` takes its line of figures."""
 
     def __init__(self, site: Site, *, label: str, publish: Callable[[str], None]) -> None:
@@ -59,9 +59,9 @@ class Ledger:
         self.started_at = datetime.now(UTC)
         self._label = label
         self._publish = publish
-        self._fault_over: datetime | None = None
+        self._fault_ended_at: datetime | None = None
 
-    def repeat(
+    def create_repeating(
         self,
         schedules: int,
         *,
@@ -81,7 +81,7 @@ class Ledger:
             self.expected |= {(name, fire_at) for name in names}
             fire_at = trigger.anchored_at(start_at).next_after(fire_at)
 
-    def once(
+    def create_one_offs(
         self, schedules: int, *, first_in: float = 1.5, over: float = 0, **fields: Any
     ) -> None:
         """Create one-offs, spread evenly over so many seconds.
@@ -115,10 +115,10 @@ class Ledger:
     def fault(self) -> Iterator[None]:
         """Mark a fault: what comes after its end is the recovery."""
         yield
-        self._fault_over = datetime.now(UTC)
+        self._fault_ended_at = datetime.now(UTC)
 
     def starts(self) -> Counter[FireTime]:
-        """Return how often each fire time started, by the diary."""
+        """Return how often each fire time started, by the event_log."""
         return Counter(_fire_time(start) for start in self._own_starts())
 
     def wait_for_starts(self, number: int, *, within: float = STARTS_WITHIN) -> None:
@@ -133,26 +133,26 @@ class Ledger:
             error.add_note(self.site.report())
             raise
 
-    def settle(
+    def verify(
         self,
         fault: str,
         *,
         within: float = SETTLES_WITHIN,
-        second_starts: int = 0,
-        witness: bool = True,
-    ) -> Count:
+        extra_starts: int = 0,
+        drain_queue: bool = True,
+    ) -> RunCounts:
         """Wait until all has ended, assert that the four are equal, and publish the line.
 
-        ``second_starts`` is how many starts beyond the first the fault permits, exactly. With
-        ``witness`` a plain task is sent behind all messages that are out, and waited for, so that
-        a duplicate among them would have shown itself.
+        ``extra_starts`` is how many starts beyond the first the fault permits, exactly. With
+        ``drain_queue`` it sends a plain task after all messages and waits for it: a duplicate
+        among those messages has then started, too.
         """
         try:
             wait_until(self._settled, within=within, message="not settled")
-            if witness:
+            if drain_queue:
                 sent = self.site.app.send_task("probe.record")
-                wait_until(lambda: self.site.diary.starts(sent.id), within=within)
-            count = self._assert_equal(second_starts)
+                wait_until(lambda: self.site.event_log.starts(sent.id), within=within)
+            count = self._assert_equal(extra_starts)
         except AssertionError as error:
             error.add_note(self._differences())
             error.add_note(self.site.report())
@@ -169,10 +169,10 @@ class Ledger:
             return False
         return not unfinished and ended >= len(self.expected) - self._skipped()
 
-    def _assert_equal(self, second_starts: int) -> Count:
+    def _assert_equal(self, extra_starts: int) -> RunCounts:
         starts, runs = self.starts(), self.site.all_runs()
         planned = Counter((run.name, run.scheduled_for) for run in runs)
-        count = Count(
+        count = RunCounts(
             expected=len(self.expected),
             runs=sum(run.fire_count for run in runs),
             starts=starts.total(),
@@ -180,7 +180,7 @@ class Ledger:
         )
         assert planned == Counter(self.expected), "the runs are not those that were expected"
         assert set(starts) == self.expected, "not exactly the expected fire times were started"
-        allowed = len(self.expected) + second_starts
+        allowed = len(self.expected) + extra_starts
         assert (count.runs, count.starts, count.outcomes) == (
             len(self.expected),
             allowed,
@@ -194,7 +194,7 @@ class Ledger:
     def _own_starts(self) -> Sequence[dict[str, Any]]:
         return [
             start
-            for start in self.site.diary.starts()
+            for start in self.site.event_log.starts()
             if "dynbeat_schedule" in (start["headers"] or {})
         ]
 
@@ -220,7 +220,7 @@ class Ledger:
 
     def recovered_in(self) -> float | None:
         """Return the seconds from the end of the fault to the start of a run sent after it."""
-        over = self._fault_over
+        over = self._fault_ended_at
         if over is None:
             return None
         started = [

@@ -9,17 +9,20 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """By how much the last quarter's median may exceed the second's: a part of it, and a sum."""
+    """How much larger the median of the last quarter may be than that of the second quarter.
 
-    part: float
-    sum: float
+    The limit is ``before * (1 + relative) + absolute``.
+    """
+
+    relative: float
+    absolute: float
 
     def allows(self, before: float, after: float) -> bool:
         """Tell whether ``after`` counts as no more than ``before``."""
-        return after <= before * (1 + self.part) + self.sum
+        return after <= before * (1 + self.relative) + self.absolute
 
 
-class Gauge:
+class ResourceSeries:
     """One quantity; ``read`` may raise for a process that is gone, which is the caller's fault."""
 
     def __init__(self, name: str, read: Callable[[], float], tolerance: Tolerance) -> None:
@@ -32,7 +35,7 @@ class Gauge:
         """Measure once."""
         self.values.append(self._read())
 
-    def quarters(self) -> tuple[float, float]:
+    def quarter_medians(self) -> tuple[float, float]:
         """Return the medians of the second and of the last quarter."""
         quarter = len(self.values) // 4
         second, last = self.values[quarter : 2 * quarter], self.values[-quarter:]
@@ -40,28 +43,28 @@ class Gauge:
 
     def assert_flat(self) -> None:
         """Raise AssertionError when it has grown."""
-        before, after = self.quarters()
+        before, after = self.quarter_medians()
         assert self._tolerance.allows(before, after), f"{self} grew; all: {self.values}"
 
     def __str__(self) -> str:
-        before, after = self.quarters()
+        before, after = self.quarter_medians()
         return f"{self.name} {before:.0f}->{after:.0f}"
 
 
 #: Python's allocator keeps what it once had, and the first minute fills caches that are bounded.
-MEMORY = Tolerance(part=0.05, sum=8)
+MEMORY = Tolerance(relative=0.05, absolute=8)
 #: Connections to servers that come and go with each pass, and those that faults have just cut.
-HANDLES = Tolerance(part=0, sum=4)
-CONNECTIONS = Tolerance(part=0.1, sum=6)
+HANDLES = Tolerance(relative=0, absolute=4)
+CONNECTIONS = Tolerance(relative=0.1, absolute=6)
 
 
-def of_processes(pids: Mapping[str, int]) -> Sequence[Gauge]:
-    """Return gauges of memory (MiB) and file descriptors for each named process."""
-    found: list[Gauge] = []
+def process_series(pids: Mapping[str, int]) -> Sequence[ResourceSeries]:
+    """Return resource_usage of memory (MiB) and file descriptors for each named process."""
+    found: list[ResourceSeries] = []
     for name, pid in pids.items():
         process = psutil.Process(pid)
         found += [
-            Gauge(f"{name} RSS", lambda of=process: of.memory_info().rss / 2**20, MEMORY),  # type: ignore[misc]
-            Gauge(f"{name} fds", lambda of=process: of.num_fds(), HANDLES),  # type: ignore[misc]
+            ResourceSeries(f"{name} RSS", lambda of=process: of.memory_info().rss / 2**20, MEMORY),  # type: ignore[misc]
+            ResourceSeries(f"{name} fds", lambda of=process: of.num_fds(), HANDLES),  # type: ignore[misc]
         ]
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 #: How a test tells the processes of its application what they are made of.
-DIARY_VARIABLE = "DYNBEAT_TEST_DIARY"
+EVENT_LOG_VARIABLE = "DYNBEAT_TEST_EVENT_LOG"
 CONFIG_VARIABLE = "DYNBEAT_TEST_CONFIG"
 BARE_VARIABLE = "DYNBEAT_TEST_BARE"
 #: The name of the application, "proj" where it is not set.
@@ -17,7 +17,7 @@ NAME_VARIABLE = "DYNBEAT_TEST_NAME"
 CONSTANTS_VARIABLE = "DYNBEAT_TEST_CONSTANTS"
 
 
-class Diary:
+class EventLog:
     """Lines of JSON; a short line that is appended in one write is never torn."""
 
     def __init__(self, path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 POINTS_VARIABLE = "DYNBEAT_TEST_KILL_AT"
 #: The folder that remembers at which of them one died already.
 DEATHS_VARIABLE = "DYNBEAT_TEST_KILL_DEATHS"
-KILLING = "tests.support.killing:KillingScheduler"
+KILLING = "tests.support.killed_beats:KillingScheduler"
 
 
 class KillingScheduler(DatabaseScheduler):
@@ -62,7 +62,7 @@ class KillingScheduler(DatabaseScheduler):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Mortals:
+class KilledBeats:
     """Beats of one installation, of which one dies at each of some points."""
 
     def __init__(self, site: Site, *points: str) -> None:
@@ -86,7 +86,7 @@ class Mortals:
         """Those that have ended, however that came."""
         return [beat for beat in self.beats if beat.exit_status is not None]
 
-    def wait_for_deaths(self, number: int, *, within: float = 30.0) -> None:
+    def wait_for_kills(self, number: int, *, within: float = 30.0) -> None:
         """Return when so many have died."""
         wait_until(
             lambda: len(self.dead) >= number,
@@ -96,7 +96,7 @@ class Mortals:
         assert [beat.exit_status for beat in self.dead] == [-signal.SIGKILL] * number
 
     @property
-    def points_of_death(self) -> set[str]:
+    def killed_at(self) -> set[str]:
         """The points at which one died."""
         return {mark.name for mark in self._folder.iterdir()}
 
@@ -107,7 +107,7 @@ def _family(process: CeleryProcess) -> Sequence[psutil.Process]:
 
 
 @contextmanager
-def stopped(process: CeleryProcess, *, children: bool = True) -> Iterator[None]:
+def suspended(process: CeleryProcess, *, children: bool = True) -> Iterator[None]:
     """Keep a process, by default with its children, from running, as a stalled machine does."""
     family = _family(process) if children else [psutil.Process(process.pid)]
     for member in family:

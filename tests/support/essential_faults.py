@@ -43,19 +43,19 @@ ESSENTIAL = (
 QUICK_FILES = ("test_clocks.py", "test_rolling_upgrade.py")
 
 
-def is_long(item: pytest.Item) -> bool:
+def is_slow(item: pytest.Item) -> bool:
     """Return whether a fault test takes processes, and so its time."""
     return item.path.parent.name == "faults" and item.path.name not in QUICK_FILES
 
 
-def others(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+def nonessential(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the long ones of ``items`` to leave out, when only the essential ones are asked for.
 
     Raises pytest.UsageError for a name in ESSENTIAL that no test bears.
     """
     if os.environ.get(FAULTS_VARIABLE) != "essential":
         return []
-    ours = [item for item in items if is_long(item)]
+    ours = [item for item in items if is_slow(item)]
     stale = [part for part in ESSENTIAL if not any(part in item.name for item in ours)]
     if ours and stale:
         message = f"no fault test is called so: {', '.join(stale)}"

@@ -12,16 +12,16 @@ from typing import Any
 from celery import shared_task
 from celery.app.task import Task
 
-from tests.support.diary import DIARY_VARIABLE, Diary
+from tests.support.event_log import EVENT_LOG_VARIABLE, EventLog
 from tests.support.waiting import wait_until
 
-INCLUDE = "tests.support.attempts"
+INCLUDE = "tests.support.gated_tasks"
 HELD_AT_MOST = 60.0
 # Celery's own is untyped.
 task: Callable[..., Callable[[Any], Any]] = shared_task
 
 
-def gate_of(gate: str | Path, attempt: int) -> Path:
+def gate_for_attempt(gate: str | Path, attempt: int) -> Path:
     """Return the file for which an attempt waits."""
     return Path(f"{gate}.{attempt}")
 
@@ -29,9 +29,11 @@ def gate_of(gate: str | Path, attempt: int) -> Path:
 def _held(bound: Task, gate: str) -> int:
     headers = bound.request.headers
     attempt: int = headers["dynbeat_attempt"]
-    diary = Diary(Path(os.environ[DIARY_VARIABLE]))
-    diary.write("started", run_id=bound.request.id, retries=bound.request.retries, headers=headers)
-    own = gate_of(gate, attempt)
+    event_log = EventLog(Path(os.environ[EVENT_LOG_VARIABLE]))
+    event_log.write(
+        "started", run_id=bound.request.id, retries=bound.request.retries, headers=headers
+    )
+    own = gate_for_attempt(gate, attempt)
     wait_until(own.exists, within=HELD_AT_MOST, message=f"nobody opened {own}")
     return attempt
 

@@ -6,12 +6,12 @@ from celery_dynbeat import Once
 from tests.support.sites import Site
 
 
-def change(site: Site, name: str) -> None:
+def create_one_off(site: Site, name: str) -> None:
     """Create a one-off that beat finds in time only if it is told."""
     site.mine.upsert(name, task="probe.record", trigger=Once.after(timedelta(seconds=1)))
 
 
-def lag(site: Site, name: str) -> float:
+def lag_of(site: Site, name: str) -> float:
     """Return how late that one-off was sent, in seconds."""
     ends = ("sent", "running", "succeeded")
     # A worker may be faster than beat, which says when it sent the run.
@@ -20,7 +20,7 @@ def lag(site: Site, name: str) -> float:
     return found.total_seconds()
 
 
-def latency(site: Site, name: str) -> float:
+def change_latency(site: Site, name: str) -> float:
     """Make a change and return by how many seconds beat was late."""
-    change(site, name)
-    return lag(site, name)
+    create_one_off(site, name)
+    return lag_of(site, name)

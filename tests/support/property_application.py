@@ -13,26 +13,26 @@ from celery_dynbeat.db.models import Base
 from tests.support.applications import application
 
 #: ``DYNBEAT_EXAMPLES=n`` makes n times as many examples.
-TIMES = int(os.environ.get("DYNBEAT_EXAMPLES", "1"))
+EXAMPLE_FACTOR = int(os.environ.get("DYNBEAT_EXAMPLES", "1"))
 
 
 @contextlib.contextmanager
-def prepared(url: str, *, clock: Clock, **settings: Any) -> Iterator[Dynbeat]:
+def prepared_application(url: str, *, clock: Clock, **settings: Any) -> Iterator[Dynbeat]:
     """Yield an application whose tables are made; on SQLite it does not wait for the disk."""
     with application(url, clock=clock, **settings) as dynbeat:
         database = dynbeat.context.database
         if database.capabilities.embedded:
-            event.listen(database.engine, "connect", _leave_the_disk_alone)
+            event.listen(database.engine, "connect", _disable_fsync)
         dynbeat.context.prepare()
         yield dynbeat
 
 
-def empty(dynbeat: Dynbeat) -> None:
+def delete_all_rows(dynbeat: Dynbeat) -> None:
     """Delete all rows of all tables."""
     with dynbeat.context.database.engine.begin() as connection:
         for table in reversed(Base.metadata.sorted_tables):
             connection.execute(delete(table))
 
 
-def _leave_the_disk_alone(connection: Any, _record: Any) -> None:
+def _disable_fsync(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous = OFF")

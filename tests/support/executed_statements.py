@@ -34,7 +34,7 @@ class Statement:
 
 
 @contextmanager
-def statements_of(engine: Engine) -> Iterator[list[Statement]]:
+def record_statements(engine: Engine) -> Iterator[list[Statement]]:
     """Yield a list that grows with the statements of the engine's new connections."""
     found: list[Statement] = []
     engine.dispose()
