@@ -26,9 +26,14 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Backfill, Origin, Schedule
-from celery_dynbeat.planning.backfill_planning import Rest, choose, fire_times, rest_of
+from celery_dynbeat.planning.backfill_planning import (
+    SkippedRemainder,
+    fire_times,
+    remainder_of,
+    select_missing,
+)
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.planning.plan import TICK, Skip
+from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row
 from celery_dynbeat.store import backfills, due, run_rows, runs
 from celery_dynbeat.store.rows import format_error
@@ -45,7 +50,7 @@ class _Batch:
     """What becomes runs, and what is left, by id, of the skipped rows that stood for it."""
 
     wanted: Sequence[datetime]
-    rests: Mapping[str, Rest]
+    rests: Mapping[str, SkippedRemainder]
 
 
 def go_on(session: Session, *, now: datetime, settings: Settings) -> tuple[int, list[OutgoingRun]]:
@@ -96,7 +101,7 @@ def _go_on(
         _wait_or_end(backfill, schedule, rule, now)
         return []
     present = backfills.present(session, schedule_id=schedule.id, instants=window)
-    dealt, wanted = choose(window, present=present, room=room)
+    dealt, wanted = select_missing(window, present=present, capacity=room)
     batch = _Batch(wanted, _rests(session, schedule, rule, wanted))
     outgoing = _record(session, schedule, batch, now=now, settings=settings)
     backfill.made += len(outgoing)
@@ -126,19 +131,19 @@ def _window(backfill: Backfill, schedule: Schedule, rule: ScheduleSpec) -> list[
     left = backfill.total - backfill.made - backfill.present
     end = backfill.end_at
     if schedule.next_fire_at is not None and schedule.finished_at is None:
-        end = min(end, schedule.next_fire_at - TICK)
+        end = min(end, schedule.next_fire_at - MICROSECOND)
     limit = min(backfill.batch_size, left)
     return fire_times(rule, start=backfill.next_fire_at, end=end, limit=limit)
 
 
 def _rests(
     session: Session, schedule: Schedule, rule: ScheduleSpec, wanted: Sequence[datetime]
-) -> dict[str, Rest]:
+) -> dict[str, SkippedRemainder]:
     """Return what is left, by id, of the skipped rows that stand for ``wanted``.
 
     The row of history that follows a fire time is the one that may stand for it.
     """
-    rests: dict[str, Rest] = {}
+    rests: dict[str, SkippedRemainder] = {}
     left = wanted
     while left:
         row = backfills.first_from(session, schedule_id=schedule.id, instant=left[0])
@@ -146,7 +151,7 @@ def _rests(
             break
         taken = [at for at in left if at <= row.scheduled_for]
         left = left[len(taken) :]
-        rest = rest_of(rule.trigger, row, taken) if row.status == Status.SKIPPED else None
+        rest = remainder_of(rule.trigger, row, taken) if row.status == Status.SKIPPED else None
         if rest is not None:
             rests[row.id] = rest
     return rests
@@ -178,13 +183,13 @@ def _keep(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> No
     at = skip.newest
     # Taken where the count is that of another rule; the record has to say it all the same.
     while not runs.add(session, [run_rows.skipped(schedule, replace(skip, newest=at), now=now)]):
-        at -= TICK
+        at -= MICROSECOND
 
 
 def _advance(
     backfill: Backfill, rule: ScheduleSpec, reached: datetime, *, now: datetime, made: bool
 ) -> None:
-    following = fire_times(rule, start=reached + TICK, end=backfill.end_at, limit=1)
+    following = fire_times(rule, start=reached + MICROSECOND, end=backfill.end_at, limit=1)
     if not following or backfill.made + backfill.present >= backfill.total:
         _end(backfill, now)
         return

@@ -31,7 +31,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.planning.plan import Plan, first_fire, passed, plan, run_at
+from celery_dynbeat.planning.plan import Plan, first_fire, plan, run_at, skip_missed
 from celery_dynbeat.planning.schedule_spec import (
     ScheduleSpec,
     SpecColumns,
@@ -278,7 +278,7 @@ def _decide(
         run_count=row.run_count,
         now=now,
         limit=limit,
-        busy=busy.unfinished[row.id],
+        unfinished=busy.unfinished[row.id],
         waiting=busy.waiting[row.id],
         last_run_at=row.last_run_at,
     )
@@ -298,7 +298,7 @@ def _tell_passed(claimed: Claimed, row: Row, rule: ScheduleSpec, now: datetime) 
     if row.next_fire_at is None:
         return
     reason = "missed: the schedule was paused or broken"
-    skip = passed(rule, fire_at=row.next_fire_at, now=now, reason=reason)
+    skip = skip_missed(rule, fire_at=row.next_fire_at, now=now, reason=reason)
     if skip is not None:
         claimed.records.append(run_rows.skipped(row, skip, now=now))
 

@@ -28,7 +28,7 @@ from celery_dynbeat.common.errors import (
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Run, Schedule
-from celery_dynbeat.planning.plan import TICK, Skip
+from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.runtime import pausing
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import run_rows, runs, schedules
@@ -235,7 +235,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
     """Record a run that is overdue from its birth, so that any beat publishes it at once."""
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     # A fire time's own microsecond stays free for the run that beat makes of it.
-    scheduled_for = now + TICK if _is_to_fire(context, row, now) else now
+    scheduled_for = now + MICROSECOND if _is_to_fire(context, row, now) else now
     while True:
         run_id = new_run_id(now)
         record = {
@@ -253,7 +253,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
         if runs.add(session, [record]):
             break
         # The microsecond is taken: by a fire time, or by another call.
-        scheduled_for += TICK
+        scheduled_for += MICROSECOND
     context.notifier.notify(session)
     run = runs.get(session, run_id=run_id)
     assert run is not None  # noqa: S101 - inserted above
@@ -264,7 +264,7 @@ def _is_to_fire(context: Context, row: Schedule, instant: datetime) -> bool:
     if row.next_fire_at is None or instant < row.next_fire_at:
         return False
     try:
-        return context.rule(row).trigger.next_after(instant - TICK) == instant
+        return context.rule(row).trigger.next_after(instant - MICROSECOND) == instant
     except InvalidTriggerError:
         return False
 

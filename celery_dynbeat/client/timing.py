@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client.checks import refuse
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.plan import TICK, Skip, first_fire, passed, run_at
+from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.runtime.context import Context, naming
 from celery_dynbeat.store import runs
@@ -76,7 +76,7 @@ def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
         return None
     try:
         rule = context.rule(row)
-        return passed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
+        return skip_missed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
     except InvalidTriggerError:
         # The text is damaged, or too costly to search. An edit must be able to replace it.
         return None
@@ -100,7 +100,7 @@ def never_fires(
 
 def _reason(rule: ScheduleSpec, row: Schedule, now: datetime) -> str:
     """Return why the trigger itself has no fire time after ``now`` within the span of the row."""
-    if row.start_at is not None and rule.trigger.next_after(row.start_at - TICK) is None:
+    if row.start_at is not None and rule.trigger.next_after(row.start_at - MICROSECOND) is None:
         return f"all of its fire times lie before start_at = {row.start_at}; give an earlier one"
     if rule.trigger.next_after(now) is None:
         if isinstance(rule.trigger, Once):

@@ -1,26 +1,28 @@
-"""Which fire times of a range have no run, and what that leaves of the skipped rows: pure rules.
+"""Decide which fire times of a range a backfill runs, and adjust the skipped rows: pure rules.
 
-A fire time that was skipped has no run. When it gets one after all, it is taken out of the skipped
-row that stands for it: the row keeps the newer ones, the older ones get a row of their own, so the
-counts add up. A count that was bounded says "at least" and is taken at its word: only so many fire
-times are known to have been skipped.
+A skipped fire time has no run. When a backfill makes a run for it, the fire time leaves the skipped
+row that covers it. That row keeps the newer fire times. The older ones get a row of their own, so
+the counts still add up.
+
+A count that was bounded means "at least". It is used as it is: only that many fire times are known
+to have been skipped.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from celery_dynbeat.planning.plan import COUNT_LIMIT, TICK, Skip, following
+from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND, Skip, following
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers import Trigger
 
-#: How far back the fire time before another one is looked for.
-_REACH = timedelta(days=3660)
+#: How far back the previous fire time is searched.
+_LOOKBACK = timedelta(days=3660)
 
 
 class SkippedRow(Protocol):
-    """A row of history that stands for fire times without a run."""
+    """A row of history that covers fire times without a run."""
 
     @property
     def scheduled_for(self) -> datetime:
@@ -28,67 +30,83 @@ class SkippedRow(Protocol):
 
     @property
     def fire_count(self) -> int:
-        """How many there are."""
+        """Their number."""
 
     @property
     def error(self) -> str | None:
-        """Why they were skipped."""
+        """The reason why they were skipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """What is left of a skipped row: ``newer`` fire times in it, ``older`` ones to record anew."""
+class SkippedRemainder:
+    """What a skipped row still covers: ``newer`` fire times; ``older`` ones need a new row."""
 
     newer: int
     older: Skip | None
 
 
-def fire_times(rule: ScheduleSpec, *, start: datetime, end: datetime, limit: int) -> list[datetime]:
-    """Return up to ``limit`` fire times in [start, end] within the rule's span, oldest first."""
-    until = end if rule.end_at is None else min(end, rule.end_at)
-    first = start if rule.start_at is None else max(start, rule.start_at)
+class Selection(NamedTuple):
+    """The fire times of a batch: those that are ``done`` with it, and the ``missing`` ones of them.
+
+    A missing fire time has no run and gets one.
+    """
+
+    done: Sequence[datetime]
+    missing: Sequence[datetime]
+
+
+def fire_times(spec: ScheduleSpec, *, start: datetime, end: datetime, limit: int) -> list[datetime]:
+    """Return up to ``limit`` fire times in [start, end], oldest first.
+
+    They are also within ``start_at`` and ``end_at`` of the schedule.
+    """
+    until = end if spec.end_at is None else min(end, spec.end_at)
+    first = start if spec.start_at is None else max(start, spec.start_at)
     found: list[datetime] = []
-    fire_at = rule.trigger.next_after(first - TICK)
+    fire_at = spec.trigger.next_after(first - MICROSECOND)
     while fire_at is not None and fire_at <= until and len(found) < limit:
         found.append(fire_at)
-        fire_at = following(rule, fire_at)
+        fire_at = following(spec, fire_at)
     return found
 
 
-def choose(
-    window: Sequence[datetime], *, present: Collection[datetime], room: int
-) -> tuple[list[datetime], list[datetime]]:
-    """Return the fire times that are dealt with, and those of them that become runs.
+def select_missing(
+    window: Sequence[datetime], *, present: Collection[datetime], capacity: int
+) -> Selection:
+    """Select up to ``capacity`` fire times of ``window`` that have no run.
 
-    It ends before the first that needs a run when there is no ``room`` for one.
+    The selection ends before the first fire time that would exceed the capacity.
     """
-    dealt: list[datetime] = []
-    wanted: list[datetime] = []
+    done: list[datetime] = []
+    missing: list[datetime] = []
     for fire_at in window:
         if fire_at not in present:
-            if len(wanted) == room:
+            if len(missing) == capacity:
                 break
-            wanted.append(fire_at)
-        dealt.append(fire_at)
-    return dealt, wanted
+            missing.append(fire_at)
+        done.append(fire_at)
+    return Selection(done, missing)
 
 
-def rest_of(trigger: Trigger, row: SkippedRow, taken: Sequence[datetime]) -> Rest | None:
-    """Return what is left of a skipped row without ``taken``; None: it does not stand for them.
+def remainder_of(
+    trigger: Trigger, row: SkippedRow, removed: Sequence[datetime]
+) -> SkippedRemainder | None:
+    """Return what a skipped row covers without ``removed``, or None if it does not cover them.
 
-    ``taken`` are consecutive, up to the row's newest, with no other row of history between.
+    ``removed`` are consecutive fire times up to the row's newest. No other row of history lies
+    between them.
     """
     newest = row.scheduled_for
-    if trigger.next_after(newest - TICK) != newest:
-        # Skipped under another rule: its fire times are none of today's.
+    if trigger.next_after(newest - MICROSECOND) != newest:
+        # The row was written under another trigger. It covers no fire time of this one.
         return None
     limit = row.fire_count if trigger.counts_fast else min(row.fire_count, COUNT_LIMIT)
-    newer = trigger.count_until(after=taken[-1], until=newest, limit=limit)
+    newer = trigger.count_until(after=removed[-1], until=newest, limit=limit)
     if newer == limit:
         return None
-    older = row.fire_count - newer - len(taken)
+    older = row.fire_count - newer - len(removed)
     if older <= 0:
-        return Rest(newer, None)
-    before = taken[0] - TICK
-    at = trigger.latest_until(after=before - _REACH, until=before) or before
-    return Rest(newer, Skip(at, older, row.error or ""))
+        return SkippedRemainder(newer, None)
+    before = removed[0] - MICROSECOND
+    at = trigger.latest_until(after=before - _LOOKBACK, until=before) or before
+    return SkippedRemainder(newer, Skip(at, older, row.error or ""))

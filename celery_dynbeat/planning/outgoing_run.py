@@ -1,4 +1,4 @@
-"""A run on its way to the broker."""
+"""A run that beat sends to the broker."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 
 class OutgoingRun(NamedTuple):
-    """A run on its way to the broker, and the ``version`` of its schedule when it was read.
+    """A run that beat sends, with the columns of its schedule that the message needs.
 
-    ``expires_at`` None: it may start at any time. ``attempt`` and ``retries`` are those that the
-    run has behind it. ``waiting_since`` is when it was first sent, where nobody has begun it since.
+    ``version`` is the schedule's version when its row was read. ``expires_at`` None means that the
+    run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
+    run has had. ``waiting_since`` is when the run was first sent, if no worker has started it.
     """
 
     run_id: str

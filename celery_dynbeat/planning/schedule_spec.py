@@ -1,4 +1,4 @@
-"""What a schedule asks for: its columns, with the settings for what they leave open."""
+"""The specification of a schedule: its columns, with the settings as defaults."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -10,15 +10,15 @@ from celery_dynbeat.triggers.metered import Metered
 
 
 class ScheduleSpec(NamedTuple):
-    """What a schedule asks for, apart from what it has done so far.
+    """The trigger and the policies of a schedule, without its progress.
 
-    ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than
-    ``catch_up_window`` is not sent; with ``"none"`` one older than ``grace`` is not, where
-    ``grace`` is the delay that still counts as on time. ``overlap`` is ``"allow"``, ``"skip"``,
-    ``"buffer_one"`` or ``"cancel_previous"``; a run that has been running for ``max_run_time``
-    overlaps with nothing any more. ``key`` names the schedule for what is picked by hash: ``H`` in
-    a cron expression, and the delay within ``jitter``. A fire time nearer than ``min_interval`` to
-    the one before it is not sent.
+    - ``catch_up`` is ``"latest"``, ``"all"`` or ``"none"``. A fire time older than
+      ``catch_up_window`` is not sent. With ``"none"``, a fire time older than ``grace`` is not sent
+      either. ``grace`` is the delay that still counts as on time.
+    - ``overlap`` is ``"allow"``, ``"skip"``, ``"buffer_one"`` or ``"cancel_previous"``. A run that
+      has been running for ``max_run_time`` no longer counts as unfinished.
+    - ``key`` seeds the hashes: of ``H`` in a cron expression, and of the delay within ``jitter``.
+    - A fire time that follows another by less than ``min_interval`` is not sent.
     """
 
     trigger: Trigger
@@ -36,7 +36,7 @@ class ScheduleSpec(NamedTuple):
 
 
 class SpecColumns(Protocol):
-    """The columns of a schedule that make up its rule; durations in seconds."""
+    """The columns of a schedule that its specification needs; durations in seconds."""
 
     owner: str
     name: str
@@ -56,14 +56,14 @@ class SpecColumns(Protocol):
 
 
 def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
-    """Return the rule that a row states.
+    """Return the specification of the schedule in a row.
 
-    Raises InvalidTriggerError when the trigger's text or zone is damaged.
+    Raises InvalidTriggerError when the trigger's text or time zone is invalid.
     """
     key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
     anchor = columns.start_at or columns.anchor_at or columns.created_at
-    window = columns.catch_up_window
+    window, jitter = columns.catch_up_window, columns.jitter
     return ScheduleSpec(
         trigger=trigger.hashed_by(key).anchored_at(anchor),
         key=key,
@@ -71,45 +71,41 @@ def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
         end_at=columns.end_at,
         max_runs=columns.max_runs,
         catch_up=columns.catch_up or settings.catch_up,
-        catch_up_window=settings.catch_up_window if window is None else _seconds(window),
+        catch_up_window=settings.catch_up_window if window is None else timedelta(seconds=window),
         grace=settings.dispatch_timeout,
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
-        jitter=settings.jitter if columns.jitter is None else _seconds(columns.jitter),
-        # A one-off that is moved is no rule that fires too often.
+        jitter=settings.jitter if jitter is None else timedelta(seconds=jitter),
+        # A one-off that is moved does not fire too often.
         min_interval=timedelta(0) if isinstance(trigger, Once) else settings.min_interval,
     )
 
 
 def key_for(owner: str, name: str) -> str:
-    """Return what names a schedule for all that is picked by hash."""
-    # A name cannot hold a line break, so no two schedules share a key.
+    """Return the key that seeds the hashes of a schedule."""
+    # A name cannot contain a line break, so no two schedules share a key.
     return f"{owner}\n{name}"
 
 
-def metered(rule: ScheduleSpec, *, steps: int = PLAN) -> ScheduleSpec:
-    """Return ``rule`` with one budget for all that is asked about its trigger from here on.
+def metered(spec: ScheduleSpec, *, steps: int = PLAN) -> ScheduleSpec:
+    """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
 
-    Raises InvalidTriggerError, at a question, when the budget is spent. Triggers whose questions
-    cost the same each time stay as they are.
+    A call that exceeds the budget raises InvalidTriggerError. A trigger whose calls have a constant
+    cost stays as it is.
     """
-    if not rule.trigger.metered:
-        return rule
-    return rule._replace(trigger=Metered(rule.trigger, Budget(steps)))
+    if not spec.trigger.metered:
+        return spec
+    return spec._replace(trigger=Metered(spec.trigger, Budget(steps)))
 
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:
-    """Return after which time a run of a schedule counts against overlap no more."""
-    return settings.max_run_time if seconds is None else _seconds(seconds)
+    """Return how long a started run of a schedule counts as unfinished for overlap."""
+    return settings.max_run_time if seconds is None else timedelta(seconds=seconds)
 
 
 def expires_at(
     expires_after: float | None, *, created_at: datetime, settings: Settings
 ) -> datetime | None:
-    """Return when a run made at ``created_at`` may no longer start; None: it always may."""
-    delay = settings.expires_after if expires_after is None else _seconds(expires_after)
+    """Return when a run that was created at ``created_at`` expires, or None if it never does."""
+    delay = settings.expires_after if expires_after is None else timedelta(seconds=expires_after)
     return None if delay is None else created_at + delay
-
-
-def _seconds(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)

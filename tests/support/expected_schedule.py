@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_dynbeat.planning.plan import COUNT_LIMIT, TICK
+from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND
 from celery_dynbeat.triggers import Trigger
 
 #: The settings' defaults for what a schedule leaves open.
@@ -76,7 +76,7 @@ class ExpectedSchedule:
         ``newest`` is the newest fire time in the schedule's history.
         """
         self.exempt = self.exempt or (newest is not None and newest > now)
-        self.after = max(now, self.get("start_at", now + TICK) - TICK)
+        self.after = max(now, self.get("start_at", now + MICROSECOND) - MICROSECOND)
 
     def decide(
         self, due: tuple[datetime, ...], *, now: datetime, busy: int, waiting: int

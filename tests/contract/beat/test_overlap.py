@@ -65,7 +65,7 @@ def test_skip_records_what_it_leaves_out_until_the_run_ends(mine, sent, worker, 
     pass_minutes(1)
 
     assert kept(mine) == [(1, "succeeded"), (2, "skipped"), (3, "skipped"), (4, "sent")]
-    assert reason(mine, 2) == "overlap: the run before had not ended"
+    assert reason(mine, 2) == "overlap: the previous run had not ended"
 
 
 def test_a_run_that_no_worker_has_started_counts_too(mine, pass_minutes):
@@ -96,7 +96,10 @@ def test_buffer_one_lets_one_run_wait_and_sends_it_when_the_other_ends(
     worker.start(sent[0])
     pass_minutes(2)
     assert kept(mine) == [(1, "running"), (2, "pending"), (3, "skipped")]
-    assert reason(mine, 3) == "overlap: the run before had not ended, and one waited already"
+    assert (
+        reason(mine, 3)
+        == "overlap: the previous run had not ended, and one run was waiting already"
+    )
 
     worker.finish(sent[0])
     beat.run_until_idle()

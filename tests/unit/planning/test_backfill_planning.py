@@ -1,4 +1,4 @@
-"""What is left of a skipped row adds up, whichever of its fire times are taken out."""
+"""Fire times leave a skipped row, and the counts still add up."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
-from celery_dynbeat.planning.backfill_planning import choose, fire_times, rest_of
+from celery_dynbeat.planning.backfill_planning import fire_times, remainder_of, select_missing
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 
 HOURLY = Cron("0 * * * *", timezone="UTC")
@@ -23,30 +23,30 @@ class Skipped:
 
 
 @given(count=st.integers(1, 20), first=st.integers(0, 30), length=st.integers(1, 30))
-def test_what_is_left_and_what_is_taken_are_as_many_as_before(count, first, length):
+def test_removed_and_remaining_fire_times_add_up_to_the_count_of_the_row(count, first, length):
     row = Skipped(START, count)
-    # Consecutive, up to the row's newest at the most: the 0th.
-    taken = [START - back * HOUR for back in range(first, max(first - length, -1), -1)]
-    covered = [at for at in taken if at > START - count * HOUR]
+    # Consecutive fire times; number 0 is the row's newest.
+    removed = [START - back * HOUR for back in range(first, max(first - length, -1), -1)]
+    covered = [at for at in removed if at > START - count * HOUR]
 
-    rest = rest_of(HOURLY, row, taken)
+    remainder = remainder_of(HOURLY, row, removed)
 
-    assert (rest is None) == (not covered)
-    if rest is not None:
-        older = 0 if rest.older is None else rest.older.count
-        assert rest.newer + older + len(covered) == count
-        assert rest.newer == (START - taken[-1]) / HOUR
-    if rest is not None and rest.older is not None:
-        assert (rest.older.newest, rest.older.reason) == (taken[0] - HOUR, "missed")
+    assert (remainder is None) == (not covered)
+    if remainder is not None:
+        older = 0 if remainder.older is None else remainder.older.count
+        assert remainder.newer + older + len(covered) == count
+        assert remainder.newer == (START - removed[-1]) / HOUR
+    if remainder is not None and remainder.older is not None:
+        assert (remainder.older.newest, remainder.older.reason) == (removed[0] - HOUR, "missed")
 
 
-def test_a_row_of_another_rule_stands_for_nothing():
+def test_a_row_of_another_trigger_covers_nothing():
     row = Skipped(START + timedelta(minutes=30), 5)
 
-    assert rest_of(HOURLY, row, [START]) is None
+    assert remainder_of(HOURLY, row, [START]) is None
 
 
-def test_the_oldest_part_is_kept_where_the_rule_has_no_fire_time_before_it():
+def test_the_older_fire_times_are_recorded_if_the_trigger_has_none_before_the_removed():
     class Only:
         counts_fast = True
 
@@ -59,24 +59,24 @@ def test_the_oldest_part_is_kept_where_the_rule_has_no_fire_time_before_it():
         def latest_until(self, **_span):
             return None
 
-    rest = rest_of(Only(), Skipped(START, 3), [START])
+    remainder = remainder_of(Only(), Skipped(START, 3), [START])
 
-    assert (rest.newer, rest.older.count) == (0, 2)
-    assert rest.older.newest == START - timedelta(microseconds=1)
+    assert (remainder.newer, remainder.older.count) == (0, 2)
+    assert remainder.older.newest == START - timedelta(microseconds=1)
 
 
-def test_fire_times_lie_in_the_range_and_in_the_span_of_the_rule():
-    rule = ScheduleSpec(trigger=HOURLY, start_at=START, end_at=START + 3 * HOUR)
+def test_fire_times_are_within_the_range_and_within_start_at_and_end_at():
+    spec = ScheduleSpec(trigger=HOURLY, start_at=START, end_at=START + 3 * HOUR)
 
-    found = fire_times(rule, start=START - 5 * HOUR, end=START + 9 * HOUR, limit=100)
+    found = fire_times(spec, start=START - 5 * HOUR, end=START + 9 * HOUR, limit=100)
 
     assert found == [START, START + HOUR, START + 2 * HOUR, START + 3 * HOUR]
-    assert fire_times(rule, start=START, end=START + HOUR, limit=1) == [START]
+    assert fire_times(spec, start=START, end=START + HOUR, limit=1) == [START]
 
 
-def test_choosing_ends_before_the_first_that_finds_no_room():
+def test_the_selection_ends_before_the_first_fire_time_beyond_the_capacity():
     window = [START + number * HOUR for number in range(5)]
 
-    dealt, wanted = choose(window, present={window[1], window[3]}, room=2)
+    selection = select_missing(window, present={window[1], window[3]}, capacity=2)
 
-    assert (dealt, wanted) == (window[:4], [window[0], window[2]])
+    assert selection == (window[:4], [window[0], window[2]])

@@ -1,4 +1,4 @@
-"""Which fire times are sent, skipped and next, against cases and against plain enumeration."""
+"""A plan states which fire times are sent, skipped and next: by cases and by plain enumeration."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -11,15 +11,15 @@ from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning.plan import (
     COUNT_LIMIT,
-    MOST_COUNTED,
+    FAST_COUNT_LIMIT,
     TOO_NEAR,
     Plan,
     Skip,
     first_fire,
     following,
-    passed,
     plan,
     run_at,
+    skip_missed,
 )
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, expires_at, spec_from_row
 
@@ -31,18 +31,18 @@ def minute(number):
     return START + timedelta(minutes=number)
 
 
-def rule(**fields):
+def spec(**fields):
     return ScheduleSpec(trigger=Every(60, anchor=START), **fields)
 
 
-def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, waiting=0, **fields):
+def decide(*, now, fire_at=1, run_count=0, limit=100, unfinished=0, waiting=0, **fields):
     return plan(
-        rule(**fields),
+        spec(**fields),
         fire_at=minute(fire_at),
         run_count=run_count,
         now=minute(now),
         limit=limit,
-        busy=busy,
+        unfinished=unfinished,
         waiting=waiting,
     )
 
@@ -67,7 +67,7 @@ def decide(*, now, fire_at=1, run_count=0, limit=100, busy=0, waiting=0, **field
         ({"now": 5, "end_at": minute(5)}, [5], (4, 4), None),
     ],
 )
-def test_a_due_schedule_is_decided_by_its_rule(arguments, sent, skipped, following):
+def test_a_plan_follows_the_policies_of_the_schedule(arguments, sent, skipped, following):
     made = decide(**arguments)
 
     assert list(made.send) == [minute(number) for number in sent]
@@ -77,7 +77,7 @@ def test_a_due_schedule_is_decided_by_its_rule(arguments, sent, skipped, followi
     )
 
 
-def test_a_skip_says_why():
+def test_a_skip_names_its_reason():
     assert decide(now=2).skips == (Skip(minute(1), 1, MISSED),)
     assert "catch_up is 'none'" in decide(now=2.9, catch_up="none").skips[0].reason
     window = timedelta(seconds=1)
@@ -88,13 +88,13 @@ def test_a_skip_says_why():
     ("trigger", "now", "count"),
     [
         (Every(60, anchor=START), 10_000, 9_999),
-        (Every(60, anchor=START), 2_000_000, MOST_COUNTED),
+        (Every(60, anchor=START), 2_000_000, FAST_COUNT_LIMIT),
         (Cron("* * * * *"), 10_000, 9_999),
-        (Cron("* * * * *"), 2_000_000, MOST_COUNTED),
+        (Cron("* * * * *"), 2_000_000, FAST_COUNT_LIMIT),
         (AnyOf(Every(60, anchor=START), Once(START)), 10_000, COUNT_LIMIT),
     ],
 )
-def test_the_count_of_what_was_missed_is_bounded_and_higher_where_it_costs_little(
+def test_the_count_of_missed_fire_times_is_bounded_and_the_bound_is_higher_if_counting_is_cheap(
     trigger, now, count
 ):
     made = plan(
@@ -104,7 +104,7 @@ def test_the_count_of_what_was_missed_is_bounded_and_higher_where_it_costs_littl
     assert made.skips == (Skip(minute(now - 1), count, MISSED),)
 
 
-def test_a_one_off_is_sent_and_has_no_next():
+def test_a_one_off_is_sent_and_has_no_next_fire_time():
     once = ScheduleSpec(trigger=Once(minute(1)))
 
     made = plan(once, fire_at=minute(1), run_count=0, now=minute(500), limit=100)
@@ -123,8 +123,8 @@ def test_a_one_off_is_sent_and_has_no_next():
         ({"end_at": minute(0.9)}, None),
     ],
 )
-def test_the_first_fire_time_lies_after_now_and_within_the_span(fields, first):
-    assert first_fire(rule(**fields), now=START) == first
+def test_the_first_fire_time_is_after_now_and_within_start_at_and_end_at(fields, first):
+    assert first_fire(spec(**fields), now=START) == first
 
 
 class Columns:
@@ -146,11 +146,11 @@ class Columns:
         ({"trigger_spec": "R/2026-11-21T09:00:30Z/PT1M"}, minute(0.5)),
     ],
 )
-def test_an_interval_counts_from_its_own_anchor_the_start_the_edit_or_the_creation(values, anchor):
+def test_an_interval_counts_from_its_anchor_start_at_anchor_at_or_created_at(values, anchor):
     assert spec_from_row(Columns(**values), Settings()).trigger.anchor == anchor
 
 
-def test_a_row_that_leaves_its_policies_open_follows_the_settings():
+def test_a_row_without_policies_follows_the_settings():
     settings = Settings(
         catch_up="all",
         catch_up_window=timedelta(hours=1),
@@ -167,7 +167,7 @@ def test_a_row_that_leaves_its_policies_open_follows_the_settings():
     }
 
 
-def test_what_a_row_states_comes_before_the_settings():
+def test_the_policies_of_a_row_override_the_settings():
     stated = {"catch_up": "none", "overlap": "buffer_one"}
     seconds = {"catch_up_window": 90.0, "max_run_time": 60.0, "jitter": 0.0}
     settings = Settings(catch_up="all", overlap="skip", jitter=timedelta(seconds=9))
@@ -186,13 +186,13 @@ def test_a_run_expires_by_its_schedule_else_by_the_setting():
     assert expires_at(60.0, created_at=START, settings=settings) == minute(1)
 
 
-def test_damaged_text_is_refused():
+def test_an_invalid_trigger_text_is_rejected():
     with pytest.raises(InvalidTriggerError):
         spec_from_row(Columns(trigger_spec="often"), Settings())
 
 
 @pytest.mark.parametrize(
-    ("overlap", "busy", "sent", "held", "skipped"),
+    ("overlap", "unfinished", "sent", "buffered", "skipped"),
     [
         ("allow", 3, [1, 2, 3], [], []),
         ("skip", 0, [1], [], [2, 3]),
@@ -204,20 +204,20 @@ def test_damaged_text_is_refused():
         ("cancel_previous", 2, [3], [], [1, 2]),
     ],
 )
-def test_overlap_sends_holds_or_skips(overlap, busy, sent, held, skipped):
-    made = decide(now=3, catch_up="all", overlap=overlap, busy=busy)
+def test_overlap_sends_buffers_or_skips(overlap, unfinished, sent, buffered, skipped):
+    made = decide(now=3, catch_up="all", overlap=overlap, unfinished=unfinished)
 
     assert list(made.send) == [minute(number) for number in sent]
-    assert list(made.hold) == [minute(number) for number in held]
+    assert list(made.buffered) == [minute(number) for number in buffered]
     assert [(skip.newest, skip.count) for skip in made.skips] == (
         [(minute(skipped[-1]), len(skipped))] if skipped else []
     )
-    assert made.replaces == (overlap == "cancel_previous" and busy > 0)
+    assert made.replaces == (overlap == "cancel_previous" and unfinished > 0)
     assert made.next_fire_at == minute(4)
 
 
-def test_what_overlap_skips_does_not_use_up_max_runs():
-    made = decide(now=3, overlap="skip", busy=1, max_runs=1)
+def test_fire_times_that_overlap_skips_do_not_count_for_max_runs():
+    made = decide(now=3, overlap="skip", unfinished=1, max_runs=1)
 
     assert made.runs == ()
     assert made.next_fire_at == minute(4)
@@ -230,7 +230,7 @@ def test_a_fire_time_too_near_to_the_one_before_is_skipped_and_counted():
     made = plan(thinned, fire_at=minute(1), run_count=0, now=minute(3), limit=9)
 
     assert made.send == (minute(1), minute(2), minute(2.5), minute(3))
-    # What follows the newest has not passed yet: it is told with its successor.
+    # The fire times after the newest one have not passed yet. The next plan reports them.
     assert made.skips == (Skip(minute(3) - timedelta(seconds=1), 2 * 29, TOO_NEAR),)
     assert made.next_fire_at == minute(3.5)
     assert following(thinned, minute(3)) == minute(3.5)
@@ -245,13 +245,13 @@ def test_a_fire_time_too_near_to_the_one_before_is_skipped_and_counted():
     assert later.skips == (Skip(minute(3.5) - timedelta(seconds=1), 29, TOO_NEAR),)
 
 
-def test_one_run_waits_at_most():
-    made = decide(now=3, catch_up="all", overlap="buffer_one", busy=2, waiting=1)
+def test_at_most_one_run_is_buffered():
+    made = decide(now=3, catch_up="all", overlap="buffer_one", unfinished=2, waiting=1)
 
     assert made.runs == ()
 
 
-def test_of_runs_that_replace_each_other_only_the_newest_is_sent_however_many_were_missed():
+def test_cancel_previous_sends_only_the_newest_of_many_missed_fire_times():
     made = decide(now=500, limit=100, catch_up="all", overlap="cancel_previous")
 
     assert made.send == (minute(500),)
@@ -259,8 +259,8 @@ def test_of_runs_that_replace_each_other_only_the_newest_is_sent_however_many_we
 
 
 @given(interval=st.integers(1, 300), catch_up=st.sampled_from(["latest", "all"]))
-def test_passes_never_send_nearer_than_the_limit_and_tell_of_the_rest(interval, catch_up):
-    limited = rule(min_interval=timedelta(seconds=interval), catch_up=catch_up)
+def test_passes_keep_min_interval_between_runs_and_count_the_other_fire_times(interval, catch_up):
+    limited = spec(min_interval=timedelta(seconds=interval), catch_up=catch_up)
     sent, skipped, fire_at = [], 0, minute(1)
     while fire_at <= minute(30):
         last = sent[-1] if sent else None
@@ -276,7 +276,7 @@ def test_passes_never_send_nearer_than_the_limit_and_tell_of_the_rest(interval, 
 
 @given(number=st.integers(0, 500_000), seconds=st.integers(1, 10_000), key=st.text())
 def test_jitter_delays_by_hash_and_never_past_the_next_fire_time(number, seconds, key):
-    spread = rule(jitter=timedelta(seconds=seconds), key=key)
+    spread = spec(jitter=timedelta(seconds=seconds), key=key)
 
     delayed = run_at(spread, minute(number))
 
@@ -285,7 +285,7 @@ def test_jitter_delays_by_hash_and_never_past_the_next_fire_time(number, seconds
 
 
 def test_jitter_spreads_the_schedules_of_one_instant_evenly():
-    hour = rule(jitter=timedelta(seconds=10))
+    hour = spec(jitter=timedelta(seconds=10))
     delays = [
         (
             run_at(
@@ -303,13 +303,13 @@ def test_jitter_spreads_the_schedules_of_one_instant_evenly():
         for n in range(10)
     ]
 
-    # 500 expected in each, with a deviation of 21.
+    # 500 are expected in each second; the standard deviation is 21.
     assert all(400 < count < 600 for count in in_each_second)
 
 
 @given(seconds=st.integers(60, 1_800), jitter=st.integers(1, 3_600), key=st.text(max_size=9))
-def test_passes_send_each_fire_time_at_its_delayed_instant_and_once(seconds, jitter, key):
-    spread = rule(jitter=timedelta(seconds=jitter), key=key, catch_up="all")
+def test_passes_send_each_fire_time_once_at_its_delayed_instant(seconds, jitter, key):
+    spread = spec(jitter=timedelta(seconds=jitter), key=key, catch_up="all")
     end = START + timedelta(seconds=seconds)
     sent, fire_at = [], minute(1)
     while (now := run_at(spread, fire_at)) <= end:
@@ -320,8 +320,8 @@ def test_passes_send_each_fire_time_at_its_delayed_instant_and_once(seconds, jit
     assert sent == [minute(n) for n in range(1, 32) if run_at(spread, minute(n)) <= end]
 
 
-def test_a_fire_time_that_jitter_still_delays_does_not_supersede_the_one_before():
-    spread = rule(jitter=timedelta(seconds=59), key="user:42/digest")
+def test_a_fire_time_that_jitter_still_delays_does_not_replace_the_previous_one():
+    spread = spec(jitter=timedelta(seconds=59), key="user:42/digest")
     between = (run_at(spread, minute(2)) - minute(2)) / 2 + minute(2)
 
     made = plan(spread, fire_at=minute(1), run_count=0, now=between, limit=9)
@@ -329,14 +329,14 @@ def test_a_fire_time_that_jitter_still_delays_does_not_supersede_the_one_before(
     assert made == Plan(send=(minute(1),), next_fire_at=minute(2))
 
 
-def test_what_passed_while_nobody_sent_is_counted_within_the_span():
-    ended = rule(end_at=minute(3))
+def test_missed_fire_times_are_counted_within_start_at_and_end_at():
+    ended = spec(end_at=minute(3))
 
-    assert passed(rule(), fire_at=minute(1), now=minute(5.5), reason="paused") == Skip(
+    assert skip_missed(spec(), fire_at=minute(1), now=minute(5.5), reason="paused") == Skip(
         minute(5), 5, "paused"
     )
-    assert passed(ended, fire_at=minute(1), now=minute(5.5), reason="x").newest == minute(3)
-    assert passed(rule(), fire_at=minute(1), now=minute(0.5), reason="paused") is None
+    assert skip_missed(ended, fire_at=minute(1), now=minute(5.5), reason="x").newest == minute(3)
+    assert skip_missed(spec(), fire_at=minute(1), now=minute(0.5), reason="paused") is None
 
 
 @given(
@@ -344,35 +344,35 @@ def test_what_passed_while_nobody_sent_is_counted_within_the_span():
     window=st.none() | st.integers(1, 2_000),
     seconds=st.integers(60, 1_800),
     end=st.none() | st.integers(0, 2_000),
-    most=st.none() | st.integers(1, 9),
+    max_runs=st.none() | st.integers(1, 9),
     limit=st.integers(1, 9),
 )
 def test_passes_decide_each_fire_time_once_as_enumeration_does(
-    catch_up, window, seconds, end, most, limit
+    catch_up, window, seconds, end, max_runs, limit
 ):
     now = START + timedelta(seconds=seconds)
-    made_of = rule(
+    limited = spec(
         catch_up=catch_up,
         catch_up_window=None if window is None else timedelta(seconds=window),
         end_at=None if end is None else START + timedelta(seconds=end),
-        max_runs=most,
+        max_runs=max_runs,
     )
-    until = now if end is None else min(now, made_of.end_at)
+    until = now if end is None else min(now, limited.end_at)
     due = [at for number in range(1, 31) if (at := minute(number)) <= until]
-    limits = [made_of.catch_up_window] * (window is not None) + [made_of.grace] * (
+    limits = [limited.catch_up_window] * (window is not None) + [limited.grace] * (
         catch_up == "none"
     )
     fresh = [at for at in due if not limits or at >= now - min(limits)]
-    expected = fresh[:most] if catch_up == "all" else fresh[-1:]
+    expected = fresh[:max_runs] if catch_up == "all" else fresh[-1:]
 
     sent, skipped, fire_at = [], 0, minute(1)
     while fire_at is not None and fire_at <= now:
-        made = plan(made_of, fire_at=fire_at, run_count=len(sent), now=now, limit=limit)
+        made = plan(limited, fire_at=fire_at, run_count=len(sent), now=now, limit=limit)
         sent += made.send
         skipped += sum(skip.count for skip in made.skips)
         assert made.next_fire_at is None or made.next_fire_at > fire_at
         fire_at = made.next_fire_at
 
     assert sent == expected
-    if catch_up != "all" or most is None:
+    if catch_up != "all" or max_runs is None:
         assert skipped == len(due) - len(sent)
