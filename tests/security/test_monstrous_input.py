@@ -16,6 +16,9 @@ from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY
 from tests.support.property_application import prepared_application
 
+# The tests bound CPU time, and coverage's tracer multiplies it.
+pytestmark = pytest.mark.no_cover
+
 #: A text may be a trigger, and says itself what is wrong with it.
 REFUSED = (InvalidScheduleError, InvalidTriggerError)
 
