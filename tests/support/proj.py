@@ -4,9 +4,9 @@
 ``DYNBEAT_TEST_EVENT_LOG``, beside and independent of our own tables.
 """
 
-import importlib
 import json
 import os
+import pkgutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,20 @@ for entry in config.get("beat_schedule", {}).values():
 
 
 def _set_constant(path: str, value: Any) -> None:
-    module, _, name = path.rpartition(".")
-    if not hasattr(importlib.import_module(module), name):
+    place, _, name = path.rpartition(".")
+    holder = pkgutil.resolve_name(place)
+    if not hasattr(holder, name):
         raise AttributeError(path)
-    setattr(importlib.import_module(module), name, value)
+    setattr(holder, name, value)
 
 
 for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
     _set_constant(*constant)
+
+if config["broker_url"].startswith("sqla+"):
+    # Once a second otherwise, also for a worker that is asked to end. There is no setting:
+    # the transport passes its options to create_engine().
+    _set_constant("kombu.transport.virtual.base.Transport.polling_interval", 0.1)
 
 app = Celery(os.environ.get(NAME_VARIABLE, "proj"))
 app.conf.update(config)
