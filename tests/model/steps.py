@@ -89,7 +89,7 @@ _REMEMBERED = (
     "confirm",
     "judge",
     "write",
-    "disown",
+    "undo_start",
     "edit",
 )
 
