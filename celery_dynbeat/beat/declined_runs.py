@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.run_ids import made_at
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
@@ -29,7 +29,7 @@ class Unsent:
 
 
 def decide(
-    outgoing: Sequence[OutgoingRun], published: Published, *, now: datetime, settings: Settings
+    outgoing: Sequence[OutgoingRun], published: PublishResult, *, now: datetime, settings: Settings
 ) -> Unsent:
     """Return what becomes of the runs that are declined."""
     sent: set[str] = set()

@@ -41,7 +41,7 @@ from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.broker.base import RunPublisher
-from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.events import Event
@@ -156,7 +156,7 @@ class Dispatcher:
         )
 
     def _dispatch_due(self, now: datetime) -> int:
-        hold = self._publisher.hold()
+        hold = self._publisher.outage_delay()
 
         def work(session: Session) -> Claimed:
             claimed = claim(
@@ -258,7 +258,7 @@ class Dispatcher:
         return None
 
     def _confirm_of(
-        self, outgoing: Sequence[OutgoingRun], published: Published
+        self, outgoing: Sequence[OutgoingRun], published: PublishResult
     ) -> Callable[[Session], None]:
         """Return what writes which runs are sent. It holds their ids alone: runs take memory."""
         now = self._clock.now()
@@ -323,7 +323,7 @@ class Dispatcher:
         )
 
 
-def _log_unsent(published: Published) -> None:
+def _log_unsent(published: PublishResult) -> None:
     for run_id, reason in published.declined.items():
         extra = {"event": Event.RUN_DECLINED, "run_id": run_id}
         logger.info("run %s not sent: %s", run_id, reason, extra=extra)

@@ -1,28 +1,35 @@
-"""Where runs leave beat, as a seam: the Publisher, or what takes its place in a test."""
+"""The interface through which beat publishes runs. ``Publisher`` implements it over kombu."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
 class RunPublisher(Protocol):
-    """What beat needs of a broker."""
+    """The broker operations that beat calls."""
 
     def connect(self) -> None:
-        """Be ready to publish, or raise."""
+        """Connect to the broker. Raise an error of the transport when it is unreachable."""
 
-    def publish(self, batch: Sequence[OutgoingRun]) -> Published:
-        """Hand ``batch`` over and tell what was taken; raise when nothing can be."""
+    def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
+        """Publish ``batch`` in order and return the result of each run.
 
-    def hold(self) -> Callable[[OutgoingRun], datetime | None] | None:
-        """Return what says until when a new run is not to be recorded, or None: record all."""
+        Raises an error of the transport when the broker is unreachable.
+        """
+
+    def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
+        """Return a function that delays new runs whose queue is out of order, or None.
+
+        The function returns the instant until which beat must not record the run, or None to
+        record it now. None in place of the function means: record every run.
+        """
 
     def terminate(self, run_ids: Sequence[str]) -> None:
-        """Ask the workers to end these runs.
+        """Ask the workers to terminate these runs.
 
-        Raises DispatchError when the broker does not carry the request, anything else when it is
-        away.
+        Raises DispatchError when the broker cannot broadcast the request, and an error of the
+        transport when the broker is unreachable.
         """

@@ -1,11 +1,11 @@
-"""A connection to the broker that waits for no answer without end.
+"""A broker connection with a timeout on every response.
 
-A connection can fall silent without an end: a server that hangs, a network that swallows. So
+A broker or a network can stop responding without closing the connection. Therefore:
 
-- each answer is awaited for a limited time, on Redis and on AMQP;
-- before each use, Redis is asked for a sign of life, and on AMQP what the broker has said meanwhile
-  is read: that it closes, that it is blocked (short of memory or disk space, it reads nothing from
-  publishers), its heartbeats.
+- each response has a timeout, on Redis and on AMQP;
+- before each use, the connection pings Redis. On AMQP it reads the pending frames: connection
+  close, ``connection.blocked`` (the broker is short of memory or disk space and reads nothing
+  from publishers), and heartbeats.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,33 +19,39 @@ if TYPE_CHECKING:
     from kombu import Connection
 
 CONNECT_TIMEOUT = 5.0
-#: For an answer to one command; an option of the transport comes first.
+#: Seconds for the response to one command. ``broker_transport_options`` override it.
 RESPONSE_TIMEOUT = 10.0
-#: For the answer to a farewell, which nobody needs.
+#: Seconds for the reply to a close. The reply is not needed.
 CLOSE_TIMEOUT = 1.0
-#: Not shorter: between two of them beat may have to wait for its database.
+#: Seconds. A shorter interval could expire while beat waits for its database.
 HEARTBEAT = 30.0
-# Not 0: with that, the driver would spin in the middle of a frame.
-AT_ONCE = 0.001
+# Seconds. With 0, the driver would busy-wait in the middle of a frame.
+NO_WAIT = 0.001
 
 
 def set_read_timeout(connection: "Connection", *, within: float | None = None) -> None:
-    """Let a connection to Redis that is not open yet wait for its answers for a limited time."""
+    """Set the socket timeouts of a Redis connection that is not open yet.
+
+    ``within`` is in seconds; None means RESPONSE_TIMEOUT.
+    """
     if connection.transport.driver_type == "redis":
-        answer = RESPONSE_TIMEOUT if within is None else within
-        limits = {"socket_timeout": answer, "socket_connect_timeout": min(answer, CONNECT_TIMEOUT)}
-        connection.transport_options = {**limits, **(connection.transport_options or {})}
+        timeout = RESPONSE_TIMEOUT if within is None else within
+        timeouts = {
+            "socket_timeout": timeout,
+            "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
+        }
+        connection.transport_options = {**timeouts, **(connection.transport_options or {})}
 
 
 def ping(connection: "Connection") -> None:
-    """Raise when the broker does not answer; AMQP has heartbeats for that."""
+    """Ping Redis and raise when it does not respond. AMQP has heartbeats instead."""
     if connection.transport.driver_type == "redis":
         channel: Any = connection.default_channel
         channel.client.ping()
 
 
 class BrokerConnection:
-    """A connection to the broker, for one thread, that waits for no answer without end."""
+    """A broker connection for one thread, with a timeout on every response."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -57,67 +63,67 @@ class BrokerConnection:
         connection: Connection = self._app.connection_for_write(heartbeat=heartbeat)
         options = connection.transport_options or {}
         self.is_amqp = bool(connection.transport.driver_type == "amqp")
-        self._answer_within = options.get("read_timeout", RESPONSE_TIMEOUT)
+        self._response_timeout = options.get("read_timeout", RESPONSE_TIMEOUT)
         if self.is_amqp:
-            # A confirm awaited for each message costs most of the rate; ours are pipelined.
-            options = {**options, "confirm_publish": False, **self._notices()}
+            # kombu would wait for the confirm of each message. Publisher pipelines the confirms.
+            options = {**options, "confirm_publish": False, **self._blocked_callbacks()}
             connection.transport_options = options
         set_read_timeout(connection)
         return connection
 
     def connect(self) -> None:
-        """Be connected, to a broker that takes messages, or raise after a few seconds."""
+        """Connect, and check that the broker accepts messages. Raise after a few seconds."""
         if self.connection.connected:
-            self._catch_up()
+            self._check_alive()
         self.check_blocked()
         if self.connection.connected:
             return
         self.connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_TIMEOUT)
-        self._limit(self._answer_within)
+        self._set_socket_timeout(self._response_timeout)
 
     def check_blocked(self) -> None:
-        """Raise OperationalError when the broker has said that it takes nothing for now."""
+        """Raise OperationalError while the broker blocks the connection."""
         if self.blocked:
             raise OperationalError(
                 "the broker has blocked the connection: it is short of memory or disk space"
             )
 
     def abandon(self) -> None:
-        """Let the connection go without a word: its answers can no longer be told apart."""
+        """Drop the connection without a close. A late response could be taken for another one."""
         abandoned, self.connection = self.connection, self._new_connection()
         self.blocked = False
         abandoned.collect()
 
     def close(self) -> None:
-        """Close the connection in good order, if the broker listens."""
+        """Close the connection. Abandon it when the broker has blocked it."""
         if self.blocked:
             self.abandon()
-        self._limit(CLOSE_TIMEOUT)
+        self._set_socket_timeout(CLOSE_TIMEOUT)
         self.connection.release()
 
-    def _catch_up(self) -> None:
-        """Hear whether the broker is there; without a connection, if it is not."""
+    def _check_alive(self) -> None:
+        """Check that the broker responds, and abandon the connection when it does not."""
         try:
             if self.is_amqp:
-                self._read_notices()
+                self._read_pending_frames()
                 self.connection.heartbeat_check()
             ping(self.connection)
         except (*self.connection.connection_errors, OSError):
             self.abandon()
 
-    def _read_notices(self) -> None:
+    def _read_pending_frames(self) -> None:
         while True:
             try:
-                self.connection.drain_events(timeout=AT_ONCE)
+                self.connection.drain_events(timeout=NO_WAIT)
             except TimeoutError:
                 return
 
-    def _limit(self, seconds: float | None) -> None:
-        # Not the driver's own read_timeout: it has no effect on TLS.
+    def _set_socket_timeout(self, seconds: float | None) -> None:
+        # The driver's own read_timeout has no effect on TLS.
         if self.is_amqp and self.connection.connected:
             self.connection.connection.sock.settimeout(seconds)
 
-    def _notices(self) -> "dict[str, Callable[..., None]]":
+    def _blocked_callbacks(self) -> "dict[str, Callable[..., None]]":
         def on_blocked(_reason: str) -> None:
             self.blocked = True
 

@@ -1,19 +1,20 @@
-"""Which queues, exchanges and tasks cannot be published to now, and when beat tries each again.
+"""Outages of queues, exchanges and tasks, and when beat retries each.
 
-    unknown --refused--> open: its runs stay pending --taken, or no refusal for FORGET--> unknown
-                          |  retry_at: after 1, 2, 4 ... seconds, at most every LONGEST
+    closed --refusal--> open: runs stay pending --accepted, or FORGET_AFTER passed--> closed
+                        |  retry_at: after 1, 2, 4 ... seconds, at most MAX_PAUSE apart
 
-Two kinds of refusal lead here:
+Two kinds of refusal open an outage:
 
-- The broker names the queue or exchange (AMQP 403, 404, 406; Redis NOPERM, WRONGTYPE). No message
-  of it is tried before ``retry_at``. The first message that the broker takes ends the outage.
-- An error that may concern one message only (an exception of a router or of the task's own
-  ``apply_async``, another error of a driver). Each run is tried again by itself, and other runs are
-  not held back once one of them was taken, but for those of the schedules that were refused lately:
-  these would pile up. The outage ends when no run was refused for FORGET.
+- Exact: the broker names the queue or exchange (AMQP 403, 404, 406; Redis NOPERM, WRONGTYPE). Beat
+  publishes no message to it before ``retry_at``. The first message that the broker accepts closes
+  the outage.
+- Inexact: an error that may concern one message only (an exception of a router or of the task's
+  own ``apply_async``, another error of a driver). Beat retries each run separately. Once another
+  run is accepted, new runs are recorded again, except those of recently refused schedules, whose
+  runs would accumulate. The outage closes FORGET_AFTER its last refusal.
 
-Kept in the memory of one beat: another beat learns of an outage by its own first refusal. At most
-MOST outages are kept, so that memory is bounded: rows may name any queue.
+Outages live in the memory of one beat. Another beat detects an outage by its own first refusal.
+Rows may name any queue, so MAX_OUTAGES bounds the memory.
 """
 
 import json
@@ -28,35 +29,36 @@ from celery_dynbeat.common.events import Event
 
 logger = logging.getLogger(__name__)
 
-FIRST = timedelta(seconds=1)
-LONGEST = timedelta(seconds=30)
-#: An outage without a refusal for so long after ``retry_at`` has ended: its runs were taken,
-#: revoked or expired.
-FORGET = timedelta(seconds=60)
-#: A run is refused for good after so many tries, where its own row is at fault: 91 s.
-LAST_TRY = 8
-MOST = 200
-#: Schedules that an outage remembers as refused.
-MOST_SCHEDULES = 10_000
-#: New runs that are let through between two tries of an inexact outage: the runs that wait may all
-#: be at fault themselves, and a new one is then the only evidence that others pass.
-TRIALS = 10
-#: Outages that a beat reports, and characters of each error.
-MOST_REPORTED = 10
-LONGEST_ERROR = 300
+FIRST_PAUSE = timedelta(seconds=1)
+MAX_PAUSE = timedelta(seconds=30)
+#: An outage closes when this time has passed after ``retry_at`` without a refusal: its runs were
+#: accepted, revoked or expired.
+FORGET_AFTER = timedelta(seconds=60)
+#: A run whose own row is at fault is refused permanently after this number of tries: 91 s.
+MAX_TRIES = 8
+MAX_OUTAGES = 200
+#: Refused schedules that one outage remembers.
+MAX_SCHEDULES = 10_000
+#: New runs that beat publishes between two tries of an inexact outage. If all pending runs are at
+#: fault, only a new run can show that the others are accepted.
+MAX_TRIALS = 10
+#: Outages in the report of a beat.
+MAX_REPORTED = 10
+#: Characters of the error of an outage.
+ERROR_LENGTH = 300
 
 
 class Kind(StrEnum):
-    """What an outage concerns."""
+    """The kind of object that an outage concerns."""
 
     QUEUE = "queue"
     EXCHANGE = "exchange"
-    #: Celery's or the application's code raises when this task is published.
+    #: Code of Celery or of the application raises when it publishes this task.
     TASK = "task"
 
 
 class Scope(NamedTuple):
-    """The queue, exchange or task of an outage. ``detail`` tells apart two scopes of one name."""
+    """The queue, exchange or task of an outage. ``detail`` separates two scopes of one name."""
 
     kind: Kind
     name: str
@@ -68,12 +70,12 @@ class Scope(NamedTuple):
 
 @dataclass(slots=True)
 class Outage:
-    """What is refused since ``since``, and not tried before ``retry_at``.
+    """A scope that is refused since ``since`` and not retried before ``retry_at``.
 
-    ``tries`` counts the times that it was tried, not the runs. ``exact``: the broker named the
-    queue or exchange. ``passed_at`` is when another run of an inexact outage was taken,
-    ``schedules`` when a run of each schedule was last refused. ``trials`` new runs were let through
-    behind the try that set ``trial_of``.
+    ``tries`` counts the tries, not the runs. ``exact``: the broker named the queue or exchange.
+    ``accepted_at`` is the last time another run of an inexact outage was accepted. ``schedules``
+    holds the last refusal of each schedule id. ``trials`` new runs were published since the try
+    whose ``retry_at`` is ``trials_since``.
     """
 
     scope: Scope
@@ -82,48 +84,48 @@ class Outage:
     retry_at: datetime
     exact: bool
     tries: int = 1
-    passed_at: datetime | None = None
-    trial_of: datetime | None = None
+    accepted_at: datetime | None = None
+    trials_since: datetime | None = None
     trials: int = 0
     schedules: dict[int, datetime] = field(default_factory=dict)
 
-    def waits(self, now: datetime) -> bool:
+    def is_waiting(self, now: datetime) -> bool:
         """Return whether it is too early for another try."""
-        # Further away than any pause: the clock was set back.
-        return now < self.retry_at <= now + LONGEST
+        # An instant beyond the longest pause means that the clock was set back.
+        return now < self.retry_at <= now + MAX_PAUSE
 
-    def others_pass(self, now: datetime) -> bool:
-        """Return whether other runs were taken while this outage lasted, and lately."""
-        return self.passed_at is not None and now - self.passed_at < 2 * LONGEST
+    def are_others_accepted(self, now: datetime) -> bool:
+        """Return whether another run of this scope was accepted recently."""
+        return self.accepted_at is not None and now - self.accepted_at < 2 * MAX_PAUSE
 
-    def takes_trial(self, now: datetime) -> bool:
-        """Return whether a new run is let through as a trial, and count it."""
-        if self.exact and self.waits(now):
+    def use_trial(self, now: datetime) -> bool:
+        """Count a trial and return whether beat may publish a new run as that trial."""
+        if self.exact and self.is_waiting(now):
             return False
-        if self.trial_of != self.retry_at:
-            self.trial_of, self.trials = self.retry_at, 0
+        if self.trials_since != self.retry_at:
+            self.trials_since, self.trials = self.retry_at, 0
         self.trials += 1
-        return self.trials <= (1 if self.exact else TRIALS)
+        return self.trials <= (1 if self.exact else MAX_TRIALS)
 
-    def refused(self, schedule_id: int, now: datetime) -> None:
-        """Note that a run of a schedule was refused."""
-        if schedule_id in self.schedules or len(self.schedules) < MOST_SCHEDULES:
+    def record_refusal(self, schedule_id: int, now: datetime) -> None:
+        """Record that a run of the schedule was refused."""
+        if schedule_id in self.schedules or len(self.schedules) < MAX_SCHEDULES:
             self.schedules[schedule_id] = now
 
-    def refused_lately(self, schedule_id: int, now: datetime) -> bool:
-        """Return whether a run of the schedule waits: each is tried every LONGEST."""
+    def is_recently_refused(self, schedule_id: int, now: datetime) -> bool:
+        """Return whether a run of the schedule is pending: beat retries it every MAX_PAUSE."""
         refused_at = self.schedules.get(schedule_id)
-        return refused_at is not None and abs(now - refused_at) < 2 * LONGEST
+        return refused_at is not None and abs(now - refused_at) < 2 * MAX_PAUSE
 
-    def forget_schedules(self, now: datetime) -> None:
-        """Forget the schedules that were not refused lately."""
-        ids = [key for key in self.schedules if not self.refused_lately(key, now)]
+    def forget_old_refusals(self, now: datetime) -> None:
+        """Forget the schedules without a recent refusal."""
+        ids = [key for key in self.schedules if not self.is_recently_refused(key, now)]
         for schedule_id in ids:
             del self.schedules[schedule_id]
 
 
 class Outages:
-    """The outages that one beat knows of. ``now`` is the database's clock."""
+    """The open outages of one beat. ``now`` is the database's clock."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -132,104 +134,110 @@ class Outages:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def note(self, scope: Scope, error: str, *, schedule_id: int, exact: bool) -> Outage:
-        """Note that a run was refused, and return the outage, which says when to try again."""
+    def record(self, scope: Scope, error: str, *, schedule_id: int, exact: bool) -> Outage:
+        """Record that a run was refused. Return the outage, whose ``retry_at`` is the next try."""
         now = self._now()
         outage = self._open.get(scope)
         if outage is None:
-            outage = self._begin(scope, error[:LONGEST_ERROR], now, exact=exact)
-        # The other runs of the same try say nothing new.
-        elif not outage.waits(now):
+            outage = self._open_outage(scope, error[:ERROR_LENGTH], now, exact=exact)
+        # Other runs of the same try add no information.
+        elif not outage.is_waiting(now):
             outage.tries += 1
-            outage.retry_at = now + min(FIRST * 2 ** min(outage.tries - 1, 10), LONGEST)
-            outage.error = error[:LONGEST_ERROR]
+            outage.retry_at = now + min(FIRST_PAUSE * 2 ** min(outage.tries - 1, 10), MAX_PAUSE)
+            outage.error = error[:ERROR_LENGTH]
             outage.exact = outage.exact or exact
-            outage.forget_schedules(now)
+            outage.forget_old_refusals(now)
         if not outage.exact:
-            outage.refused(schedule_id, now)
+            outage.record_refusal(schedule_id, now)
         return outage
 
-    def _begin(self, scope: Scope, error: str, now: datetime, *, exact: bool) -> Outage:
-        outage = Outage(scope, error, since=now, retry_at=now + FIRST, exact=exact)
-        if len(self._open) >= MOST:
-            outage.retry_at = now + LONGEST
+    def _open_outage(self, scope: Scope, error: str, now: datetime, *, exact: bool) -> Outage:
+        outage = Outage(scope, error, since=now, retry_at=now + FIRST_PAUSE, exact=exact)
+        if len(self._open) >= MAX_OUTAGES:
+            outage.retry_at = now + MAX_PAUSE
             return outage
         self._open[scope] = outage
         logger.error(
-            "publishing fails for %s: %s; its runs stay pending, and are tried again each %s s or"
-            " sooner",
+            "publishing fails for %s: %s; its runs stay pending and are retried every %s s or more"
+            " often",
             scope,
             outage.error,
-            LONGEST.seconds,
+            MAX_PAUSE.seconds,
             extra={"event": Event.OUTAGE_STARTED, "scope": str(scope)},
         )
         return outage
 
-    def took(self, scope: Scope) -> None:
-        """Note that the broker took a run of ``scope`` behind what it refused: an outage ends."""
+    def record_accepted(self, scope: Scope) -> None:
+        """Record that the broker accepted a retried run of ``scope``. Close its exact outage."""
         outage = self._open.get(scope)
         if outage is not None and outage.exact:
-            self._end(outage)
+            self._close(outage)
 
-    def passed(self, scope: Scope, schedule_id: int) -> None:
-        """Note that a run of ``scope`` was taken, where the outage may concern others alone."""
+    def record_other_accepted(self, scope: Scope, schedule_id: int) -> None:
+        """Record that a run of ``scope`` was accepted during an inexact outage."""
         outage = self._open.get(scope)
         if outage is not None and not outage.exact:
-            outage.passed_at = self._now()
+            outage.accepted_at = self._now()
             outage.schedules.pop(schedule_id, None)
 
-    def retry_at(self, scope: Scope, *, at_once: bool) -> datetime | None:
-        """Return when a run of ``scope`` is to be tried; None: now.
+    def retry_at(self, scope: Scope, *, immediately: bool) -> datetime | None:
+        """Return the instant of the next try of a run of ``scope``; None means now.
 
-        Where the broker named no queue each run is tried by itself, ``at_once``.
+        With ``immediately``, an inexact outage delays no run: beat retries each run separately.
         """
         outage = self._open.get(scope)
-        if outage is None or (at_once and not outage.exact) or not outage.waits(self._now()):
+        if (
+            outage is None
+            or (immediately and not outage.exact)
+            or not outage.is_waiting(self._now())
+        ):
             return None
         return outage.retry_at
 
     def is_exact(self, scope: Scope) -> bool:
-        """Return whether the broker refused ``scope`` by its name."""
+        """Return whether ``scope`` has an exact outage."""
         outage = self._open.get(scope)
         return outage is not None and outage.exact
 
-    def hold(self, scope: Scope, schedule_id: int, *, certain: bool = False) -> datetime | None:
-        """Return until when no new run of a schedule is to be recorded; None: record it.
+    def delay_new_run(
+        self, scope: Scope, schedule_id: int, *, certain: bool = False
+    ) -> datetime | None:
+        """Return the instant until which beat must not record a new run; None: record it.
 
-        Where the broker named the queue, one run is let through after each ``retry_at`` as a trial,
-        so that an outage ends although every run that waited for it was revoked. Else TRIALS are,
-        at once: the runs that wait are tried first each time, and if they alone are at fault, all
-        others would be held for as long as they wait. ``certain``: a trial would fail.
+        An exact outage permits one new run after each ``retry_at`` as a trial, so that it closes
+        although all its pending runs were revoked. An inexact outage permits MAX_TRIALS runs
+        without delay. Beat retries the pending runs first. If only they are at fault, all other
+        runs would otherwise wait as long as they do. ``certain``: a trial would fail.
         """
         outage = self._open.get(scope)
         if outage is None:
             return None
         now = self._now()
-        # A run that waits is trial enough for its schedule.
-        if certain or outage.refused_lately(schedule_id, now):
-            return _behind(outage, now)
-        if outage.others_pass(now) or outage.takes_trial(now):
+        # The pending run is the trial of its schedule.
+        if certain or outage.is_recently_refused(schedule_id, now):
+            return _after_retry(outage, now)
+        if outage.are_others_accepted(now) or outage.use_trial(now):
             return None
-        return _behind(outage, now)
+        return _after_retry(outage, now)
 
     def report(self) -> str | None:
-        """Return the open outages as JSON, the oldest first; None: there are none."""
+        """Return the open outages as JSON, oldest first, or None when there are none."""
         if not self._open:
             return None
         self.expire()
-        oldest = sorted(self._open.values(), key=lambda outage: outage.since)[:MOST_REPORTED]
+        oldest = sorted(self._open.values(), key=lambda outage: outage.since)[:MAX_REPORTED]
         return json.dumps([_entry_of(outage) for outage in oldest]) if oldest else None
 
     def expire(self) -> None:
-        """End the outages of which no run was refused for FORGET."""
+        """Close the outages without a refusal for FORGET_AFTER."""
         if not self._open:
             return
         now = self._now()
         for outage in list(self._open.values()):
-            if now - outage.retry_at > FORGET:
-                self._end(outage)
+            if now - outage.retry_at > FORGET_AFTER:
+                self._close(outage)
 
-    def _end(self, outage: Outage) -> None:
+    def _close(self, outage: Outage) -> None:
         del self._open[outage.scope]
         logger.info(
             "publishing works again for %s; it had failed since %s",
@@ -239,13 +247,13 @@ class Outages:
         )
 
 
-def _behind(outage: Outage, now: datetime) -> datetime:
-    """Return the instant behind the sweep that tries again what is pending."""
-    return (outage.retry_at if outage.waits(now) else now) + FIRST
+def _after_retry(outage: Outage, now: datetime) -> datetime:
+    """Return an instant after the sweep that retries the pending runs."""
+    return (outage.retry_at if outage.is_waiting(now) else now) + FIRST_PAUSE
 
 
-class Reported(NamedTuple):
-    """An outage as a beat reported it."""
+class ReportedOutage(NamedTuple):
+    """An outage in the report of a beat."""
 
     kind: str
     name: str
@@ -256,13 +264,16 @@ class Reported(NamedTuple):
 def _entry_of(outage: Outage) -> dict[str, str]:
     scope = outage.scope
     since = outage.since.isoformat(timespec="seconds")
-    return Reported(str(scope.kind), scope.name, since, outage.error)._asdict()
+    return ReportedOutage(str(scope.kind), scope.name, since, outage.error)._asdict()
 
 
-def read(report: str | None) -> Sequence[Reported]:
-    """Return the outages of a report; none of one that cannot be read."""
+def parse_report(report: str | None) -> Sequence[ReportedOutage]:
+    """Return the outages in a report, or none when the report is not valid."""
     try:
         entries = json.loads(report or "[]")
-        return [Reported(*(str(entry[key]) for key in Reported._fields)) for entry in entries]
+        return [
+            ReportedOutage(*(str(entry[key]) for key in ReportedOutage._fields))
+            for entry in entries
+        ]
     except (LookupError, TypeError, ValueError, RecursionError):
         return []

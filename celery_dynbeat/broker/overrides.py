@@ -1,15 +1,15 @@
-"""What an application puts in place of Celery's own way to send a task.
+"""Call the methods by which an application overrides how Celery sends a task.
 
-A task class may override ``apply_async`` or ``shadow_name``, an application ``send_task``; a
-library may replace these methods for all tasks. Then they are called, with the run's id as
-``task_id``, the run's headers and beat's own ``producer``. What becomes of the run:
+A task class may override ``apply_async`` or ``shadow_name``, an application ``send_task``. A
+library may replace these methods for all tasks. Beat then calls them with the run id as
+``task_id``, the headers of the run and its own ``producer``. The outcomes:
 
-- The call publishes a message under the run's id, on any connection of Celery: the run is sent.
-- It returns without such a message: the application decided not to send. NotPublishedError.
+- The call publishes a message with the run id, on any connection of Celery: the run is sent.
+- It returns without such a message: the application decided not to send (NotPublishedError).
 - It raises: the publisher decides. Beat may call it again for the same run.
 
-Beat's own headers are put back where the call drops them: without them no worker knows the run, its
-body would run unguarded, and beat would send it once more.
+If the call drops beat's headers, beat restores them. Without them no worker recognises the run: the
+task would run without the guard, and beat would send the run again.
 """
 
 import threading
@@ -25,25 +25,25 @@ from celery_dynbeat.broker.headers import is_reserved
 
 
 class NotPublishedError(Exception):
-    """A method of the application returned and published no message under the run's id."""
+    """An overridden method returned without a message that has the run id."""
 
 
 def is_overridden(app: Celery, task: Task | None) -> bool:
-    """Return whether the application replaces a part of how Celery sends ``task``.
+    """Return whether the application overrides a method by which Celery sends ``task``.
 
-    ``task`` None: this process does not know the task, only ``send_task`` counts.
+    ``task`` is None when it is not registered in this process. Then only ``send_task`` counts.
     """
-    if not _is_celerys_own(app.send_task, Celery.__module__):
+    if not _is_from_celery(app.send_task, Celery.__module__):
         return True
     if task is None:
         return False
     methods = (task.apply_async, task.shadow_name)
-    return not all(_is_celerys_own(method, Task.__module__) for method in methods)
+    return not all(_is_from_celery(method, Task.__module__) for method in methods)
 
 
-def _is_celerys_own(method: Any, module: str) -> bool:
-    # Not a comparison with the attribute of Celery's class: a library may have replaced that one.
-    # Nor by __module__, which functools.wraps copies.
+def _is_from_celery(method: Any, module: str) -> bool:
+    # A comparison with the attribute of Celery's class fails: a library may have replaced that one.
+    # ``__module__`` fails too: functools.wraps copies it.
     function = getattr(method, "__func__", method)
     return isinstance(function, FunctionType) and function.__globals__.get("__name__") == module
 
@@ -51,7 +51,7 @@ def _is_celerys_own(method: Any, module: str) -> bool:
 def apply_async(
     app: Celery, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: dict[str, Any]
 ) -> None:
-    """Send a task as a caller in this process would, registered or not."""
+    """Send a task, registered or not, as a caller in this process would."""
     task = app.tasks.get(name)
     if task is None:
         app.send_task(name, list(args), dict(kwargs), **options)
@@ -59,10 +59,10 @@ def apply_async(
         task.apply_async(list(args), dict(kwargs), **options)
 
 
-def takes(task: Task | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether the arguments fit ``task``, as Task.apply_async checks, unless typing=False.
+def accepts_arguments(task: Task | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether ``task`` accepts the arguments, by the check of Task.apply_async.
 
-    True where that is not known.
+    True when this process cannot check: an unknown task, or ``typing=False``.
     """
     check = getattr(task, "__header__", None)
     if task is None or check is None or not task.typing:
@@ -74,10 +74,10 @@ def takes(task: Task | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return True
 
 
-class Watch:
-    """Sees which messages this thread publishes by Celery, on whichever connection.
+class PublishWatch:
+    """Record the messages that this thread publishes through Celery, on any connection.
 
-    ``headers`` are put back into the message under ``run_id`` where they are beat's own.
+    Restores the reserved ones of ``headers`` on the message whose id is ``run_id``.
     """
 
     def __init__(self, run_id: str, headers: Mapping[str, Any]) -> None:
@@ -87,8 +87,8 @@ class Watch:
         self._published: list[str] = []
 
     def __enter__(self) -> Self:
-        before_task_publish.connect(self._put_back, weak=False)
-        after_task_publish.connect(self._note, weak=False)
+        before_task_publish.connect(self._restore_headers, weak=False)
+        after_task_publish.connect(self._record, weak=False)
         return self
 
     def __exit__(
@@ -97,36 +97,36 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        before_task_publish.disconnect(self._put_back)
-        after_task_publish.disconnect(self._note)
+        before_task_publish.disconnect(self._restore_headers)
+        after_task_publish.disconnect(self._record)
 
     @property
-    def has_seen_run(self) -> bool:
-        """Whether a message under the run's id was published."""
+    def is_published(self) -> bool:
+        """Whether a message with the run id was published."""
         return self._run_id in self._published
 
     def check(self, task: str) -> None:
-        """Raise NotPublishedError when no message under the run's id was published."""
-        if self.has_seen_run:
+        """Raise NotPublishedError when no message with the run id was published."""
+        if self.is_published:
             return
         reason = f"the application's own apply_async or send_task published no message of {task!r}"
         if self._published:
             others = ", ".join(self._published[:3])
             reason += (
-                f" under the id of the run, but {len(self._published)} under others ({others}):"
-                " to have the run followed, pass task_id and **options on to Celery's method"
+                f" with the run id, but {len(self._published)} with other ids ({others}):"
+                " pass task_id and **options on to Celery's method, so that the run is recorded"
             )
         raise NotPublishedError(reason)
 
-    def _put_back(self, body: Any, headers: dict[str, Any], **_: Any) -> None:
+    def _restore_headers(self, body: Any, headers: dict[str, Any], **_: Any) -> None:
         if threading.get_ident() == self._thread and _id_of(body, headers) == self._run_id:
             headers.update(self._headers)
 
-    def _note(self, body: Any, headers: dict[str, Any], **_: Any) -> None:
+    def _record(self, body: Any, headers: dict[str, Any], **_: Any) -> None:
         if threading.get_ident() == self._thread:
             self._published.append(_id_of(body, headers))
 
 
 def _id_of(body: Any, headers: Mapping[str, Any]) -> str:
-    # In Celery's protocol 1 it stands in the body.
+    # Celery's protocol 1 keeps the id in the body.
     return str(body.get("id") if isinstance(body, dict) else headers.get("id"))

@@ -1,22 +1,23 @@
-"""Runs to messages, and messages to the broker.
+"""Publish a batch of runs to the broker.
 
-A batch goes out in pipelines where the transport has them (Redis), and under pipelined publisher
-confirms on AMQP, so that only what the broker has taken counts as sent. What can go wrong:
+On Redis a batch is sent in pipelines, on AMQP with pipelined publisher confirms. A run counts as
+sent only when the broker has accepted its message. The answers to each failure:
 
-- The broker goes away, falls silent or is blocked: ``publish`` raises; nothing of the batch counts
-  as sent, the runs stay pending and the sweep sends them again under the same ids.
+- The broker is unreachable, stops responding or blocks the connection: ``publish`` raises. No run
+  of the batch counts as sent. The runs stay pending, and the sweep sends them again with the same
+  ids.
 - The broker refuses a queue or an exchange, or a router of the application raises: the runs are
-  ``delayed``. They stay pending, and ``outages`` says when they are tried again.
-- One run can never be sent, and its own row is at fault: it is ``refused``. The cases are those of
-  ``Own``; anything else is delayed.
-- The application overrides the method that sends the task (``broker.overrides``), and this
-  sends nothing: the run is ``declined``. If it raises, the run is delayed. If it has published the
-  run and raises then, or the broker does not confirm, nothing is known of the run: the next call
-  comes after ``dynbeat_dispatch_timeout``, as behind a beat that died.
+  ``delayed``. They stay pending until the retry of ``broker.outages``.
+- The row of a run is at fault, so that the run can never be sent: it is ``refused``. ``RowFault``
+  lists the cases. All other runs are delayed.
+- An overridden method (``broker.overrides``) sends no message: the run is ``declined``. If the
+  method raises, the run is delayed. If it has result the run before it raises, or the broker
+  does not confirm, the result is ``unknown``. The next call follows after
+  ``dynbeat_dispatch_timeout``, as after a crash of beat.
 
-RabbitMQ refuses by closing the channel, without the message that it refused. What was not confirmed
-is sent again, each queue on a channel of its own, so that no queue closes the channel of another. A
-queue that was refused before begins there, behind the others.
+RabbitMQ refuses by closing the channel and does not name the refused message. The publisher then
+resends the unconfirmed messages on one channel per queue, so that no queue closes the channel of
+another. A queue that was refused before starts there, after all others.
 """
 
 from collections import Counter
@@ -36,26 +37,26 @@ from celery_dynbeat.broker.connection import BrokerConnection
 from celery_dynbeat.broker.outages import Kind, Outages, Scope
 from celery_dynbeat.broker.overrides import NotPublishedError
 from celery_dynbeat.broker.publisher_confirms import ConfirmingChannel
-from celery_dynbeat.broker.refusals import Own, Refusal
+from celery_dynbeat.broker.refusals import Refusal, RowFault
 from celery_dynbeat.broker.remote_control import terminate_tasks
-from celery_dynbeat.broker.task_message import Messages, RoutingError
+from celery_dynbeat.broker.task_message import MessageSender, RoutingError
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
-#: Messages of one pipeline: more are no faster, and its commands and answers are held twice.
-PIPELINED = 250
-#: After so many errors of a driver for one queue, the rest of a batch is not tried.
-STRIKES = 3
+#: Messages of one pipeline. More are not faster, and the pipeline holds commands and responses.
+PIPELINE_SIZE = 250
+#: After this number of driver errors for one queue, the rest of a batch is not tried.
+MAX_STRIKES = 3
 NOT_CONFIRMED = "the broker did not confirm the message: the queue is full, or has no leader"
 
 
 @dataclass(slots=True)
-class Published:
-    """What became of the runs of a batch, by id.
+class PublishResult:
+    """The result of each run of a batch, by run id.
 
-    ``sent``: the broker has taken it. ``refused``: it never will, with the reason. ``delayed``: not
-    to be tried before this instant. ``declined``: a method of the application did not send it, for
-    this reason. ``unknown``, or in none of them: it may or may not have been taken.
+    ``sent``: the broker accepted it. ``refused``: it can never be sent, with the error.
+    ``delayed``: not to be tried before this instant. ``declined``: an overridden method did not
+    send it, with the reason. ``unknown``, or in no field: the broker may have accepted it.
     """
 
     sent: list[str] = field(default_factory=list)
@@ -68,13 +69,13 @@ class Published:
         decided = (self.sent, self.refused, self.delayed, self.declined, self.unknown)
         return sum(len(ids) for ids in decided)
 
-    def left_of(self, batch: Sequence[OutgoingRun]) -> list[OutgoingRun]:
-        """Return the runs of ``batch`` that are still to be tried."""
+    def missing_from(self, batch: Sequence[OutgoingRun]) -> list[OutgoingRun]:
+        """Return the runs of ``batch`` without a result."""
         done = {*self.sent, *self.refused, *self.delayed, *self.declined, *self.unknown}
         return [run for run in batch if run.run_id not in done]
 
-    def add(self, part: "Published") -> None:
-        """Take over what became of other runs."""
+    def add(self, part: "PublishResult") -> None:
+        """Add the results of other runs."""
         self.sent += part.sent
         self.refused |= part.refused
         self.delayed |= part.delayed
@@ -83,9 +84,9 @@ class Published:
 
 
 class Publisher:
-    """A connection to the broker of its own, for one thread.
+    """Publishes runs on its own broker connection, for one thread.
 
-    ``now`` is the clock by which runs expire: the database's, in beat.
+    ``now`` is the clock for ``expires_after``. Beat passes the database's clock.
     """
 
     def __init__(self, app: Celery, *, now: Callable[[], datetime] | None = None) -> None:
@@ -93,365 +94,366 @@ class Publisher:
         self._now: Callable[[], datetime] = now or app.now
         self.outages = Outages(self._now)
         self._strikes: Counter[Scope] = Counter()
-        self._messages: Messages
+        self._sender: MessageSender
 
     @cached_property
-    def _link(self) -> BrokerConnection:
+    def _broker(self) -> BrokerConnection:
         return BrokerConnection(self._app)
 
     @property
     def broker_errors(self) -> tuple[type[BaseException], ...]:
-        """What is raised when the broker is away, or takes nothing from anybody."""
-        connection = self._link.connection
-        away = (*connection.connection_errors, OperationalError, BatchPublishError, OSError)
-        # A Redis that is full or loading answers with errors that kombu takes for a channel's.
-        return away if self._link.is_amqp else (*away, *connection.channel_errors)
+        """The exceptions that mean: the broker is unreachable or accepts no message."""
+        connection = self._broker.connection
+        errors = (*connection.connection_errors, OperationalError, BatchPublishError, OSError)
+        # kombu reports the errors of a Redis that is full or loading as channel errors.
+        return errors if self._broker.is_amqp else (*errors, *connection.channel_errors)
 
     def connect(self) -> None:
-        """Be connected, or raise one of ``broker_errors`` after a few seconds."""
-        self._link.connect()
+        """Connect. Raise one of ``broker_errors`` after a few seconds."""
+        self._broker.connect()
 
     def close(self) -> None:
-        """Drop the connection; the next use makes another."""
-        link = self.__dict__.pop("_link", None)
-        if link is not None:
-            link.close()
+        """Close the connection. The next use opens another."""
+        broker = self.__dict__.pop("_broker", None)
+        if broker is not None:
+            broker.close()
 
-    def publish(self, batch: Sequence[OutgoingRun]) -> Published:
-        """Send ``batch``, in order. Raises one of ``broker_errors`` when the broker is away."""
-        published = Published()
-        # One for the whole batch: what it knows of a task, and which runs a method of the
-        # application has published, holds when they are tried again.
-        self._messages = self._new_messages()
+    def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
+        """Send ``batch`` in order. Raises ``broker_errors`` when the broker is unreachable."""
+        result = PublishResult()
+        # One sender for the whole batch: retries within the batch need the runs that overridden
+        # methods have published.
+        self._sender = self._new_sender()
         ready, suspect = batch, list[OutgoingRun]()
         if self.outages:
-            ready, suspect = self._parted(batch, published)
+            ready, suspect = self._split_by_outage(batch, result)
         self._strikes.clear()
-        with self._undisturbed():
+        with self._abandoning_on_error():
             if ready:
-                send = self._publish_confirmed if self._link.is_amqp else self._publish_pipelined
-                send(ready, published)
+                send = self._publish_confirmed if self._broker.is_amqp else self._publish_pipelined
+                send(ready, result)
             if suspect:
-                self._publish_apart(suspect, published)
+                self._publish_separately(suspect, result)
         if self.outages:
-            self._note_passed(batch, published)
-        return published
+            self._record_accepted(batch, result)
+        return result
 
-    def hold(self) -> Callable[[OutgoingRun], datetime | None] | None:
-        """Return what says until when a new run is not to be recorded, or None: record all.
+    def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
+        """Return a function that delays new runs with an outage, or None without outages.
 
-        Runs of a queue that is refused would pile up; their fire times wait unplanned instead.
+        The function returns the instant until which beat must not record the run, or None. Runs of
+        a refused queue would accumulate; instead, their fire times stay unplanned.
         """
         self.outages.expire()
         if not self.outages:
             return None
-        messages = self._new_messages()
+        sender = self._new_sender()
 
-        def held_until(run: OutgoingRun) -> datetime | None:
+        def delayed_until(run: OutgoingRun) -> datetime | None:
             task = Scope(Kind.TASK, run.task)
             try:
-                scope = messages.scope(run)
+                scope = sender.scope(run)
             except RoutingError:
-                return self.outages.hold(task, run.schedule_id, certain=True)
-            holds = self.outages.hold
-            return holds(scope, run.schedule_id) or holds(task, run.schedule_id)
+                return self.outages.delay_new_run(task, run.schedule_id, certain=True)
+            delay = self.outages.delay_new_run
+            return delay(scope, run.schedule_id) or delay(task, run.schedule_id)
 
-        return held_until
+        return delayed_until
 
     @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Abandon the connection when its use breaks off, be it by a signal.
+    def _abandoning_on_error(self) -> Iterator[None]:
+        """Abandon the connection when an exception or a signal interrupts its use.
 
-        One that is blocked is kept: it tells when that is over.
+        A blocked connection stays open: the broker reports on it when the block ends.
         """
         try:
             yield
         except BaseException:
-            if not self._link.blocked:
-                self._link.abandon()
+            if not self._broker.blocked:
+                self._broker.abandon()
             raise
 
     def terminate(self, run_ids: Sequence[str]) -> None:
-        """Ask the workers to end these runs: a broadcast, which a worker may miss.
+        """Broadcast a request to the workers to terminate these runs. A worker may miss it.
 
-        Raises one of ``broker_errors`` when the broker is away, and DispatchError when it does not
-        carry the request: it has no broadcasts, or this user has not the right.
+        Raises one of ``broker_errors`` when the broker is unreachable, and DispatchError when it
+        has no broadcasts or this user lacks the permission.
         """
-        with self._undisturbed():
-            refusal = terminate_tasks(self._app, self._link, run_ids)
+        with self._abandoning_on_error():
+            refusal = terminate_tasks(self._app, self._broker, run_ids)
         if refusal is not None:
             raise DispatchError(refusal)
 
-    def _parted(
-        self, batch: Sequence[OutgoingRun], published: Published
+    def _split_by_outage(
+        self, batch: Sequence[OutgoingRun], result: PublishResult
     ) -> tuple[list[OutgoingRun], list[OutgoingRun]]:
-        """Return the runs to send, and those of a queue that was refused before.
+        """Return the runs to send, and the runs of exact outages that are due for a retry.
 
-        What is not to be tried yet is delayed.
+        Delays all other runs.
         """
         ready: list[OutgoingRun] = []
         suspect: list[OutgoingRun] = []
-        messages = self._messages
         for run in batch:
-            scope = self._scope(messages, run, published)
-            if scope is not None and not self._is_held(scope, run, published):
+            scope = self._scope(run, result)
+            if scope is not None and not self._is_delayed(scope, run, result):
                 (suspect if self.outages.is_exact(scope) else ready).append(run)
         return ready, suspect
 
-    def _scope(self, messages: Messages, run: OutgoingRun, published: Published) -> Scope | None:
-        """Return where ``run`` goes; None: its router raises, and it is delayed."""
+    def _scope(self, run: OutgoingRun, result: PublishResult) -> Scope | None:
+        """Return the destination of ``run``. None: the router raised and the run is delayed."""
         try:
-            return messages.scope(run)
+            return self._sender.scope(run)
         except RoutingError as error:
-            self._settle(run, refusals.misrouted(run, error), published)
+            self._record_refusal(run, refusals.from_router(run, error), result)
             return None
 
-    def _is_held(self, scope: Scope, run: OutgoingRun, published: Published) -> bool:
-        retry_at = self.outages.retry_at(scope, at_once=self._strikes[scope] < STRIKES)
+    def _is_delayed(self, scope: Scope, run: OutgoingRun, result: PublishResult) -> bool:
+        retry_at = self.outages.retry_at(scope, immediately=self._strikes[scope] < MAX_STRIKES)
         if retry_at is not None:
-            self._delay(run, retry_at, published)
+            self._delay(run, retry_at, result)
         return retry_at is not None
 
-    def _delay(self, run: OutgoingRun, retry_at: datetime, published: Published) -> None:
-        if run.run_id in self._messages.published_by_application:
-            published.unknown.add(run.run_id)
+    def _delay(self, run: OutgoingRun, retry_at: datetime, result: PublishResult) -> None:
+        if run.run_id in self._sender.published_by_application:
+            result.unknown.add(run.run_id)
         else:
-            published.delayed[run.run_id] = retry_at
+            result.delayed[run.run_id] = retry_at
 
-    def _note_passed(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        """Note what was taken: evidence against the rows of those that were refused meanwhile."""
-        messages, sent = self._messages, set(published.sent)
+    def _record_accepted(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+        """Record the accepted runs: they show that a refusal of others is about their rows."""
+        sent = set(result.sent)
         for run in (run for run in batch if run.run_id in sent):
-            self.outages.passed(Scope(Kind.TASK, run.task), run.schedule_id)
+            self.outages.record_other_accepted(Scope(Kind.TASK, run.task), run.schedule_id)
             with suppress(RoutingError):
-                self.outages.passed(messages.scope(run), run.schedule_id)
+                self.outages.record_other_accepted(self._sender.scope(run), run.schedule_id)
 
-    def _publish_pipelined(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        for start in range(0, len(batch), PIPELINED):
-            part = batch[start : start + PIPELINED]
+    def _publish_pipelined(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+        for start in range(0, len(batch), PIPELINE_SIZE):
+            part = batch[start : start + PIPELINE_SIZE]
             try:
-                self._publish_pipeline(part, published)
+                self._publish_pipeline(part, result)
             except BatchPublishError as error:
-                # Of a queue that was refused; the commands of the others were executed, too.
+                # Redis refused one queue. It has executed the commands of the other queues.
                 if not refusals.names_queue(error.__cause__):
                     raise
-                self._publish_apart(part, published)
+                self._publish_separately(part, result)
 
-    def _publish_pipeline(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        messages, done = self._messages, Published()
-        producer = self._producer(self._link.connection)
+    def _publish_pipeline(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+        done = PublishResult()
+        producer = self._producer(self._broker.connection)
         with producer.batch():
             for run in batch:
                 if self._strikes:
-                    scope = self._scope(messages, run, done)
-                    if scope is None or self._is_held(scope, run, done):
+                    scope = self._scope(run, done)
+                    if scope is None or self._is_delayed(scope, run, done):
                         continue
                 if self._send(producer, run, done):
                     done.sent.append(run.run_id)
-        published.add(done)
+        result.add(done)
 
-    def _publish_apart(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        """Send so that a queue that is refused keeps no other from being taken."""
-        if self._link.is_amqp:
-            self._publish_by_queue(batch, published)
+    def _publish_separately(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+        """Send so that a refused queue does not affect the other queues."""
+        if self._broker.is_amqp:
+            self._publish_by_queue(batch, result)
         else:
-            self._publish_singly(batch, published)
+            self._publish_singly(batch, result)
 
-    def _publish_singly(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        messages = self._messages
-        producer = self._producer(self._link.connection)
-        for run in published.left_of(batch):
-            scope = self._scope(messages, run, published)
-            if scope is None or self._is_held(scope, run, published):
+    def _publish_singly(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+        producer = self._producer(self._broker.connection)
+        for run in result.missing_from(batch):
+            scope = self._scope(run, result)
+            if scope is None or self._is_delayed(scope, run, result):
                 continue
-            if self._send(producer, run, published):
-                published.sent.append(run.run_id)
-                self.outages.took(scope)
+            if self._send(producer, run, result):
+                result.sent.append(run.run_id)
+                self.outages.record_accepted(scope)
 
-    def _publish_confirmed(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        before = len(published)
-        error = self._confirmed(batch, published)
+    def _publish_confirmed(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+        before = len(result)
+        error = self._send_confirmed(batch, result)
         if error is not None:
-            self._publish_by_queue(published.left_of(batch), published)
-        elif len(published) - before < len(batch):
-            self._delay_unconfirmed(published.left_of(batch), published)
+            self._publish_by_queue(result.missing_from(batch), result)
+        elif len(result) - before < len(batch):
+            self._delay_unconfirmed(result.missing_from(batch), result)
 
-    def _confirmed(self, batch: Sequence[OutgoingRun], published: Published) -> ChannelError | None:
-        """Send ``batch`` on one channel; return the error by which the broker closed it."""
-        closed = None
-        handed: list[str] = []
-        with ConfirmingChannel(self._link) as confirming:
+    def _send_confirmed(
+        self, batch: Sequence[OutgoingRun], result: PublishResult
+    ) -> ChannelError | None:
+        """Send ``batch`` on one channel. Return the error when the broker closed it, else None."""
+        channel_error = None
+        attempted: list[str] = []
+        with ConfirmingChannel(self._broker) as confirming:
             producer = self._producer(confirming.channel)
             try:
                 for run in batch:
                     confirming.label = run.run_id
-                    if self._send(producer, run, published, confirming):
-                        handed.append(run.run_id)
-                confirming.drain()
+                    if self._send(producer, run, result, confirming):
+                        attempted.append(run.run_id)
+                confirming.wait_for_confirms()
             except ChannelError as error:
-                closed = error
-                confirming.give_up()
-            taken = _taken(confirming, self._messages)
-            published.sent += [run_id for run_id in handed if run_id in taken]
-        return closed
+                channel_error = error
+                confirming.discard_unconfirmed()
+            confirmed = _confirmed_ids(confirming, self._sender)
+            result.sent += [run_id for run_id in attempted if run_id in confirmed]
+        return channel_error
 
-    def _delay_unconfirmed(self, runs: Sequence[OutgoingRun], published: Published) -> None:
-        messages = self._messages
+    def _delay_unconfirmed(self, runs: Sequence[OutgoingRun], result: PublishResult) -> None:
         for run in runs:
-            scope = self._scope(messages, run, published)
+            scope = self._scope(run, result)
             if scope is not None:
                 error = OperationalError(NOT_CONFIRMED)
-                self._settle(run, Refusal(scope, error, exact=True), published)
+                self._record_refusal(run, Refusal(scope, error, exact=True), result)
 
-    def _publish_by_queue(self, batch: Sequence[OutgoingRun], published: Published) -> None:
-        messages = self._messages
+    def _publish_by_queue(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
         queues: dict[Scope, list[OutgoingRun]] = {}
         for run in batch:
-            scope = self._scope(messages, run, published)
+            scope = self._scope(run, result)
             if scope is not None:
                 queues.setdefault(scope, []).append(run)
         for scope, runs in queues.items():
-            self._publish_queue(scope, runs, published)
+            self._publish_queue(scope, runs, result)
 
     def _publish_queue(
-        self, scope: Scope, batch: Sequence[OutgoingRun], published: Published
+        self, scope: Scope, batch: Sequence[OutgoingRun], result: PublishResult
     ) -> None:
-        """Send runs of one queue or exchange. A message that is refused is found by halves."""
-        before = len(published.sent)
-        error = self._confirmed(batch, published)
-        left = published.left_of(batch)
-        has_taken = len(published.sent) > before
-        # A queue that took some and refuses the others is still out of order.
-        if (has_taken and not left) or (error is not None and refusals.is_of_message(error)):
-            self.outages.took(scope)
+        """Send runs of one queue or exchange. Find a refused message by bisection."""
+        before = len(result.sent)
+        error = self._send_confirmed(batch, result)
+        missing = result.missing_from(batch)
+        has_accepted = len(result.sent) > before
+        # A queue that accepted some runs and refused others is still out of order.
+        if (has_accepted and not missing) or (
+            error is not None and refusals.concerns_one_message(error)
+        ):
+            self.outages.record_accepted(scope)
         if error is None:
-            self._delay_unconfirmed(left, published)
-        elif not refusals.is_of_message(error):
-            for run in left:
-                self._settle(run, refusals.by_broker(run, scope, error), published)
+            self._delay_unconfirmed(missing, result)
+        elif not refusals.concerns_one_message(error):
+            for run in missing:
+                self._record_refusal(run, refusals.from_broker(run, scope, error), result)
         elif len(batch) == 1:
-            for run in left:
-                self._settle(run, refusals.of_single(run, error, self._messages), published)
+            for run in missing:
+                self._record_refusal(
+                    run, refusals.from_single_message(run, error, self._sender), result
+                )
         else:
-            middle = (len(left) + 1) // 2
-            for half in (left[:middle], left[middle:]):
+            middle = (len(missing) + 1) // 2
+            for half in (missing[:middle], missing[middle:]):
                 if half:
-                    self._publish_queue(scope, half, published)
+                    self._publish_queue(scope, half, result)
 
     def _producer(self, channel: Any) -> Producer:
         producer: Producer = self._app.amqp.Producer(channel, auto_declare=False)
         return producer
 
-    def _new_messages(self) -> Messages:
-        driver_type = self._link.connection.transport.driver_type
-        return Messages(self._app, now=self._now, driver_type=driver_type)
+    def _new_sender(self) -> MessageSender:
+        driver_type = self._broker.connection.transport.driver_type
+        return MessageSender(self._app, now=self._now, driver_type=driver_type)
 
     def _send(
         self,
         producer: Producer,
         run: OutgoingRun,
-        published: Published,
+        result: PublishResult,
         confirming: ConfirmingChannel | None = None,
     ) -> bool:
-        """Send one run; return whether it is on its way to the broker.
+        """Send one run and return whether it was handed to the driver.
 
-        Raises what concerns the broker as a whole, or a channel of AMQP.
+        Raises errors that concern the whole broker or a channel of AMQP.
         """
-        messages = self._messages
         try:
-            messages.send(producer, run)
+            self._sender.send(producer, run)
         except NotPublishedError as reason:
-            self._decline(run, reason, published, confirming)
+            self._decline(run, reason, result, confirming)
             return False
-        # kombu takes a KeyError for an error of a connection to Redis. Here it is one of a name,
-        # such as that of a compression.
+        # kombu lists KeyError as a connection error of Redis. Here it means an unknown name, such
+        # as that of a compression.
         except (*self.broker_errors, ChannelError) as error:
-            refusal = self._refusal_of_broker(run, error)
+            refusal = self._classify_broker_error(run, error)
             if refusal is None:
                 raise
-        # A router, a serializer, a receiver of a signal, a method of the application or a driver
-        # may raise anything.
+        # A router, a serializer, a signal receiver, an overridden method or a driver may raise
+        # any exception.
         except Exception as error:  # noqa: BLE001
-            refusal = refusals.of_message(run, error, messages)
+            refusal = refusals.from_exception(run, error, self._sender)
         else:
             return True
-        if run.waiting_since and refusals.is_of_override(run, refusal, messages):
-            # Its message may be in the queue, and that may be why the method raises.
-            published.declined[run.run_id] = refusals.said(refusal.error)
+        if run.waiting_since and refusals.is_from_override(run, refusal, self._sender):
+            # The queue may hold its message, which may be why the method raises.
+            result.declined[run.run_id] = refusals.format_error(refusal.error)
             return False
-        self._settle(run, refusal, published)
-        if messages.is_first_unreachable(run) and run.run_id in published.delayed:
-            # Behind those of its task that were not tried: they may be for another broker.
-            published.delayed[run.run_id] += outages.FIRST
+        self._record_refusal(run, refusal, result)
+        if self._sender.is_first_unreachable(run) and run.run_id in result.delayed:
+            # After the untried runs of its task, which may go to another broker.
+            result.delayed[run.run_id] += outages.FIRST_PAUSE
         return False
 
-    def _refusal_of_broker(self, run: OutgoingRun, error: Exception) -> Refusal | None:
-        """Return what ``error`` says of ``run``; None: it concerns the broker, or a channel."""
-        messages = self._messages
+    def _classify_broker_error(self, run: OutgoingRun, error: Exception) -> Refusal | None:
+        """Return the refusal of ``run``, or None for an error of the broker or a channel."""
         if isinstance(error, KeyError):
-            return refusals.of_message(run, error, messages)
-        if self._link.is_amqp and isinstance(error, ChannelError):
-            # Also from a method of the application: the channel may be beat's. The driver opens it
-            # again at once, so its state proves nothing.
+            return refusals.from_exception(run, error, self._sender)
+        if self._broker.is_amqp and isinstance(error, ChannelError):
+            # An overridden method may use beat's channel, too. The driver reopens the channel
+            # immediately, so its state proves nothing.
             return None
-        if not self._link.is_amqp and refusals.names_queue(error):
-            return refusals.by_broker(run, refusals.scope_of(run, messages), error)
-        if messages.is_overridden(run.task) and self._still_works():
-            messages.note_unreachable(run, error)
-            return refusals.of_message(run, error, messages)
+        if not self._broker.is_amqp and refusals.names_queue(error):
+            return refusals.from_broker(run, refusals.scope_of(run, self._sender), error)
+        if self._sender.is_overridden(run.task) and self._is_connection_alive():
+            self._sender.record_unreachable(run, error)
+            return refusals.from_exception(run, error, self._sender)
         return None
 
     def _decline(
         self,
         run: OutgoingRun,
         reason: NotPublishedError,
-        published: Published,
+        result: PublishResult,
         confirming: ConfirmingChannel | None,
     ) -> None:
-        """Note that a method of the application returned and did not send ``run``.
+        """Record that an overridden method returned without sending ``run``.
 
-        Raises an error of the broker where that may be why: the method may have swallowed it.
+        Raises an error of the broker where the method may have swallowed one.
         """
         if confirming is not None:
             confirming.check_open()
-        if not self._still_works():
+        if not self._is_connection_alive():
             message = f"the connection to the broker was lost while {run.task!r} was sent"
             raise OperationalError(message) from reason
-        if run.run_id in self._messages.published_by_application:
-            # A second call, because the channel was closed: the first message may be out.
-            published.unknown.add(run.run_id)
+        if run.run_id in self._sender.published_by_application:
+            # A second call after a channel error: the broker may have the first message.
+            result.unknown.add(run.run_id)
         else:
-            published.declined[run.run_id] = str(reason)
+            result.declined[run.run_id] = str(reason)
 
-    def _still_works(self) -> bool:
-        """Return whether beat's own connection works: then an error was that of another one."""
-        link, connection = self._link, self._link.connection
+    def _is_connection_alive(self) -> bool:
+        """Return whether beat's connection works, so that the error came from another one."""
+        broker, connection = self._broker, self._broker.connection
         if not connection.connected:
             return False
-        link.connect()
-        # It makes a new one where the old one is dead.
-        return link.connection is connection
+        broker.connect()
+        # ``connect`` replaces a dead connection.
+        return broker.connection is connection
 
-    def _settle(self, run: OutgoingRun, refusal: Refusal, published: Published) -> None:
-        """Refuse ``run`` for good, if its own row is at fault; else delay it."""
-        scope, error, own, exact = refusal
-        if own is Own.YES:
-            published.refused[run.run_id] = refusals.dispatch_error(run, error)
+    def _record_refusal(self, run: OutgoingRun, refusal: Refusal, result: PublishResult) -> None:
+        """Refuse ``run`` permanently when its row is at fault, else delay it."""
+        scope, error, fault, exact = refusal
+        if fault is RowFault.YES:
+            result.refused[run.run_id] = refusals.dispatch_error(run, error)
             return
         if scope.kind is not Kind.TASK and not exact:
             self._strikes[scope] += 1
-        outage = self.outages.note(
-            scope, refusals.said(error), schedule_id=run.schedule_id, exact=exact
+        outage = self.outages.record(
+            scope, refusals.format_error(error), schedule_id=run.schedule_id, exact=exact
         )
-        if outage.tries >= outages.LAST_TRY and (
-            own is Own.IF_IT_LASTS
-            or (own is Own.IF_OTHERS_PASS and outage.others_pass(self._now()))
+        if outage.tries >= outages.MAX_TRIES and (
+            fault is RowFault.IF_PERSISTENT
+            or (fault is RowFault.IF_OTHERS_ACCEPTED and outage.are_others_accepted(self._now()))
         ):
-            published.refused[run.run_id] = refusals.dispatch_error(run, error)
+            result.refused[run.run_id] = refusals.dispatch_error(run, error)
         else:
-            self._delay(run, outage.retry_at, published)
+            self._delay(run, outage.retry_at, result)
 
 
-def _taken(confirming: ConfirmingChannel, messages: Messages) -> set[str]:
-    """Return the runs that a broker has; one that another connection published has no confirm."""
-    return confirming.taken | (messages.published_by_application - confirming.labels)
+def _confirmed_ids(confirming: ConfirmingChannel, sender: MessageSender) -> set[str]:
+    """Return the ids of runs that a broker has. Runs of other connections have no confirm."""
+    return confirming.confirmed | (sender.published_by_application - confirming.labels)

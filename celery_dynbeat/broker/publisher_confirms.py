@@ -1,7 +1,7 @@
-"""Publisher confirms of AMQP, pipelined: publish many, then wait until all are confirmed.
+"""Pipelined publisher confirms of AMQP: publish many messages, then wait for all confirms.
 
-Source: RabbitMQ's "Consumer Acknowledgements and Publisher Confirms". Tags count the publishes of
-a channel from 1; one ack may stand for all tags up to its own.
+Source: RabbitMQ's "Consumer Acknowledgements and Publisher Confirms". Delivery tags count the
+publishes of a channel from 1. One ack with ``multiple`` confirms all tags up to its own.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kombu.exceptions import ChannelError, OperationalError
 
-from celery_dynbeat.broker.connection import AT_ONCE, BrokerConnection
+from celery_dynbeat.broker.connection import NO_WAIT, BrokerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,16 +19,16 @@ CONFIRM_TIMEOUT = 30.0
 
 
 class ConfirmingChannel:
-    """A channel in confirm mode that knows which labelled publishes the broker has taken.
+    """A channel in confirm mode that records which labelled publishes the broker confirmed.
 
-    Set ``label`` before publishing; several publishes under one label (a task and its task-sent
-    event) count when all of them are confirmed.
+    Set ``label`` before each publish. A label with several publishes (a task and its task-sent
+    event) is confirmed when all of them are.
     """
 
-    def __init__(self, link: BrokerConnection) -> None:
-        link.connect()
-        self._link = link
-        self.channel = link.connection.channel()
+    def __init__(self, broker: BrokerConnection) -> None:
+        broker.connect()
+        self._broker = broker
+        self.channel = broker.connection.channel()
         self.label = ""
         self._open: dict[int, str] = {}
         self._last_tag = 0
@@ -53,45 +53,46 @@ class ConfirmingChannel:
         if kind is not None or not self.channel.is_open:
             return
         if self._open:
-            # The answer to a farewell would wait behind the confirms that did not come.
-            self._link.abandon()
+            # The reply to a close would wait for the missing confirms.
+            self._broker.abandon()
         else:
             self.channel.close()
 
     @property
     def labels(self) -> set[str]:
-        """The labels under which anything was published."""
+        """The labels with at least one publish."""
         return self._labels
 
     @property
-    def taken(self) -> set[str]:
-        """The labels of which every publish was confirmed."""
+    def confirmed(self) -> set[str]:
+        """The labels whose publishes are all confirmed."""
         return self._labels - self._nacked - set(self._open.values())
 
-    def drain(self) -> None:
-        """Wait for the confirms; after 30 s what is missing counts as not taken.
+    def wait_for_confirms(self) -> None:
+        """Wait for the confirms, for at most CONFIRM_TIMEOUT seconds.
 
-        Raises OperationalError when nothing was taken, or when the broker is blocked, and
-        ChannelError when it has closed the channel.
+        Publishes without a confirm then count as not confirmed. Raises OperationalError when
+        nothing was confirmed or the broker blocks the connection, and ChannelError when it has
+        closed the channel.
         """
         self.check_open()
         deadline = time.monotonic() + CONFIRM_TIMEOUT
         while self._open:
-            self._link.check_blocked()
+            self._broker.check_blocked()
             try:
-                remaining = max(AT_ONCE, deadline - time.monotonic())
-                self._link.connection.drain_events(timeout=remaining)
+                remaining = max(NO_WAIT, deadline - time.monotonic())
+                self._broker.connection.drain_events(timeout=remaining)
             except TimeoutError as error:
-                if self.taken:
+                if self.confirmed:
                     return
                 message = f"no message was confirmed within {CONFIRM_TIMEOUT:g} s"
                 raise OperationalError(message) from error
 
     def check_open(self) -> None:
-        """Raise ChannelError when the broker has closed the channel and the caller was not told.
+        """Raise ChannelError when the broker has closed the channel and the caller saw no error.
 
-        A method of the application may swallow the error. The driver opens the channel again, but
-        not in confirm mode: no confirm would come.
+        A method of the application may swallow the error. The driver then reopens the channel
+        without confirm mode, so no confirm would arrive.
         """
         if self._has_reopened:
             raise ChannelError(
@@ -99,10 +100,10 @@ class ConfirmingChannel:
                 " caught the error"
             )
 
-    def give_up(self) -> None:
-        """Expect no more confirms: the broker has closed the channel, and kombu opened it again.
+    def discard_unconfirmed(self) -> None:
+        """Treat the missing confirms as refused.
 
-        What was not confirmed counts as not taken.
+        For a channel that the broker has closed and kombu has reopened.
         """
         self._nacked.update(self._open.values())
         self._open.clear()
@@ -120,8 +121,8 @@ class ConfirmingChannel:
         publish: Callable[..., Any] = channel.basic_publish
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            # The driver reads the notice; what is written after it piles up in the buffers.
-            self._link.check_blocked()
+            # The driver has read connection.blocked: later writes would only fill the buffers.
+            self._broker.check_blocked()
             result = publish(*args, **kwargs)
             self._last_tag += 1
             self._open[self._last_tag] = self.label
@@ -130,12 +131,12 @@ class ConfirmingChannel:
 
         channel.basic_publish = counted
 
-    def _on_ack(self, tag: int, multiple: bool) -> None:  # noqa: FBT001 - amqp calls it so
-        self._settle(tag, multiple=multiple)
+    def _on_ack(self, tag: int, multiple: bool) -> None:  # noqa: FBT001 - the signature that amqp calls
+        self._remove(tag, multiple=multiple)
 
     def _on_nack(self, tag: int, multiple: bool) -> None:  # noqa: FBT001
-        self._nacked.update(self._settle(tag, multiple=multiple))
+        self._nacked.update(self._remove(tag, multiple=multiple))
 
-    def _settle(self, tag: int, *, multiple: bool) -> list[str]:
+    def _remove(self, tag: int, *, multiple: bool) -> list[str]:
         tags = [open_tag for open_tag in self._open if open_tag <= tag] if multiple else [tag]
         return [self._open.pop(open_tag) for open_tag in tags if open_tag in self._open]

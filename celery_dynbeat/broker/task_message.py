@@ -1,7 +1,7 @@
-"""A run to a Celery message, and the message to a producer: what ``task.apply_async`` does.
+"""Send a run as a Celery message, as ``task.apply_async`` does.
 
-Whatever is the same for all messages of a batch is looked up once. Where the application replaces
-a part of Celery's way, that part is called, one run at a time: ``celery_dynbeat.broker.overrides``.
+Values that all messages of a batch share are resolved once. Where the application overrides a
+method of Celery, that method is called for each run (``celery_dynbeat.broker.overrides``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,66 +17,69 @@ from celery.utils.time import subtract_datetimes
 from dateutil.parser import isoparse
 from kombu import Producer
 
-from celery_dynbeat.broker.headers import (
-    run_headers,
-)
+from celery_dynbeat.broker.headers import run_headers
 from celery_dynbeat.broker.outages import Kind, Scope
-from celery_dynbeat.broker.overrides import Watch, apply_async, is_overridden, takes
+from celery_dynbeat.broker.overrides import (
+    PublishWatch,
+    accepts_arguments,
+    apply_async,
+    is_overridden,
+)
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
-#: RabbitMQ takes a time to live of 32 bits, in milliseconds: 49 days. It refuses a message with a
-#: longer one. A message that is dropped then is sent again by the sweep.
-LONGEST_EXPIRATION = 4_294_967.0
-#: Where Celery's ``send_task`` publishes what RabbitMQ is to hold back.
-DELAYING_EXCHANGE = "celery_delayed_27"
-#: Options that belong into the task message; all others say how it travels.
+#: Seconds. RabbitMQ stores the time to live in 32 bits, in milliseconds (49 days), and refuses a
+#: message with a longer one. The sweep resends the run of a message that expired early.
+MAX_EXPIRATION = 4_294_967.0
+#: The exchange to which ``send_task`` publishes a message that RabbitMQ delays.
+DELAYED_EXCHANGE = "celery_delayed_27"
+#: Options that belong to the task message. All others are options of the publish.
 _MESSAGE_OPTIONS = ("time_limit", "soft_time_limit", "ignore_result", "shadow", "countdown")
 
 
-def shown(payload: Sequence[Any] | Mapping[str, Any], longest: int) -> str | None:
-    """Return what ``saferepr`` says of a payload; None where that takes more than ``repr``.
+def fast_repr(payload: Sequence[Any] | Mapping[str, Any], max_length: int) -> str | None:
+    """Return the ``saferepr`` of a payload where ``repr`` gives the same text, else None.
 
-    It differs in what is nested, cut, or quoted otherwise; and costs as much as all else in a
-    message.
+    The two differ for nested, truncated or differently quoted values. ``saferepr`` costs as much
+    as all other work for a message.
     """
     values = payload.values() if isinstance(payload, Mapping) else payload
     if any(isinstance(value, (dict, list)) for value in values):
         return None
     text = repr(payload)
     is_plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
-    return text if is_plain and len(text) <= longest else None
+    return text if is_plain and len(text) <= max_length else None
 
 
 class RoutingError(Exception):
-    """Celery's router, or a function of ``task_routes``, raised for a run: the ``__cause__``."""
+    """Celery's router or a function of ``task_routes`` raised. ``__cause__`` is its error."""
 
 
-class _Known(NamedTuple):
-    """What this process knows of a task. ``defaults`` are options that a schedule may override."""
+class _TaskInfo(NamedTuple):
+    """Properties of a task. ``defaults`` are its options, which a schedule may override."""
 
     defaults: Mapping[str, Any]
     overridden: bool
 
 
 class _Unreachable(NamedTuple):
-    """The first run for which a method of the application reached no broker."""
+    """The first run whose overridden method could not reach a broker."""
 
     run_id: str
     error: BaseException
 
 
-class _Way(NamedTuple):
-    """How runs with the same options travel. ``own`` goes into the message, and ``expires``."""
+class _SendOptions(NamedTuple):
+    """The options of a run. ``routed`` holds the options of the publish."""
 
-    own: Mapping[str, Any]
+    message: Mapping[str, Any]
     expires: Any
     routed: Mapping[str, Any]
 
 
-class Messages:
-    """Sends the runs of one batch. ``now`` is the clock by which they expire.
+class MessageSender:
+    """Sends the runs of one batch.
 
-    ``driver_type`` is that of the broker's transport in kombu.
+    ``now`` is the clock for ``expires_after``. ``driver_type`` is that of the kombu transport.
     """
 
     def __init__(self, app: Celery, *, now: Callable[[], datetime], driver_type: str) -> None:
@@ -86,25 +89,23 @@ class Messages:
         self._amqp = app.amqp
         self._create: Callable[..., Any] = app.amqp.create_task_message
         self._origin = anon_nodename()
-        self._tells: bool = app.conf.task_send_sent_event
-        # A router may look at the arguments, and at the clock.
-        self._routes_alike = not app.amqp.routes
-        self._plain: dict[str, _Way] = {}
-        self._known: dict[str, _Known] = {}
+        self._send_sent_event: bool = app.conf.task_send_sent_event
+        # A router may depend on the arguments and on the clock.
+        self._is_route_constant = not app.amqp.routes
+        self._options_by_task: dict[str, _SendOptions] = {}
+        self._tasks: dict[str, _TaskInfo] = {}
         self._has_quorum_queues: bool | None = None
-        #: The ids of the runs that the application's own methods have published, also where they
-        #: raised afterwards.
+        #: The ids of runs that overridden methods have published, even if they raised afterwards.
         self.published_by_application: set[str] = set()
-        # Tasks whose own method has failed to reach a broker: it may take seconds each time.
+        # Tasks whose overridden method could not reach a broker. Each attempt may take seconds.
         self._unreachable: dict[str, _Unreachable] = {}
 
     def send(self, producer: Producer, run: OutgoingRun) -> None:
-        """Send one run as ``task.apply_async`` would, without asking the result backend to listen.
+        """Send one run as ``task.apply_async`` would, without ``backend.on_task_call``.
 
-        The publish signals and the task-sent event go out as for any task. When the run expires is
-        for the guard to judge, by the database's clock: Celery's own ``expires`` counts by the
-        clock of the worker's host. Raises NotPublishedError when a method of the application
-        returned without a message.
+        The publish signals and the task-sent event are sent as for any task. The guard checks the
+        expiry by the database's clock, because Celery's ``expires`` uses the clock of the worker's
+        host. Raises NotPublishedError when an overridden method returned without a message.
         """
         if self.is_overridden(run.task):
             self._call_application(producer, run)
@@ -114,47 +115,47 @@ class Messages:
             self._send(producer, run)
 
     def is_overridden(self, task: str) -> bool:
-        """Return whether the application replaces a part of how Celery sends the task."""
-        return self._know(task).overridden
+        """Return whether the application overrides a method by which Celery sends the task."""
+        return self._task(task).overridden
 
-    def note_unreachable(self, run: OutgoingRun, error: BaseException) -> None:
-        """Note that the task's own method reached no broker: it is not called again for a batch."""
+    def record_unreachable(self, run: OutgoingRun, error: BaseException) -> None:
+        """Record that the overridden method reached no broker, so that the batch skips it."""
         self._unreachable.setdefault(run.task, _Unreachable(run.run_id, error))
 
     def is_first_unreachable(self, run: OutgoingRun) -> bool:
-        """Return whether ``run`` is the one for which the method reached no broker."""
-        found = self._unreachable.get(run.task)
-        return found is not None and found.run_id == run.run_id
+        """Return whether ``run`` is the first whose overridden method reached no broker."""
+        first = self._unreachable.get(run.task)
+        return first is not None and first.run_id == run.run_id
 
-    def takes_arguments(self, run: OutgoingRun) -> bool:
-        """Return whether the arguments of ``run`` fit its task, as far as this process knows it."""
-        return takes(self._app.tasks.get(run.task), run.args, run.kwargs)
+    def accepts_arguments(self, run: OutgoingRun) -> bool:
+        """Return whether the task accepts the arguments of ``run``. True if unknown."""
+        return accepts_arguments(self._app.tasks.get(run.task), run.args, run.kwargs)
 
     def _send(self, producer: Producer, run: OutgoingRun) -> None:
-        way = self._way(run)
+        options = self._resolve_options(run)
         message = self._create(
             run.run_id,
             run.task,
             list(run.args),
             dict(run.kwargs),
-            expires=None if run.expires_at else way.expires,
+            expires=None if run.expires_at else options.expires,
             retries=run.retries,
             reply_to=self._app.thread_oid,
-            create_sent_event=self._tells,
+            create_sent_event=self._send_sent_event,
             origin=self._origin,
-            # No arguments are an empty tuple to Celery.
-            argsrepr=shown(run.args or (), self._amqp.argsrepr_maxsize),
-            kwargsrepr=shown(run.kwargs, self._amqp.kwargsrepr_maxsize),
-            **way.own,
+            # Celery shows missing arguments as an empty tuple.
+            argsrepr=fast_repr(run.args or (), self._amqp.argsrepr_maxsize),
+            kwargsrepr=fast_repr(run.kwargs, self._amqp.kwargsrepr_maxsize),
+            **options.message,
         )
-        routed = dict(way.routed)
+        routed = dict(options.routed)
         if run.expires_at is not None:
             routed["expiration"] = self._expiration(run.expires_at, self._now())
-        elif way.expires is not None:
-            routed["expiration"] = self._expiration(way.expires, self._app.now())
-        # Whoever listens in is shown the queue, as always.
+        elif options.expires is not None:
+            routed["expiration"] = self._expiration(options.expires, self._app.now())
+        # Receivers of the signal get the queue in ``declare``, as Celery passes it.
         if not before_task_publish.receivers and self._is_declared(producer, routed):
-            # As kombu would find out, after it has copied the queue and its exchange to ask.
+            # kombu would reach the same result, after a copy of the queue and its exchange.
             routed.setdefault("declare", ())
         self._amqp.send_task_message(
             producer,
@@ -168,20 +169,20 @@ class Messages:
     def _call_application(self, producer: Producer, run: OutgoingRun) -> None:
         if run.task in self._unreachable:
             raise self._unreachable[run.task].error
-        with Watch(run.run_id, run_headers(run)) as watch:
+        with PublishWatch(run.run_id, run_headers(run)) as watch:
             try:
                 apply_async(
                     self._app, run.task, run.args, run.kwargs, self._call_options(producer, run)
                 )
             finally:
-                if watch.has_seen_run:
+                if watch.is_published:
                     self.published_by_application.add(run.run_id)
         watch.check(run.task)
 
     def _send_delayed(self, producer: Producer, run: OutgoingRun) -> None:
-        """Let Celery choose the queue in which RabbitMQ holds the message back."""
-        options = {**self._know(run.task).defaults, **self._call_options(producer, run)}
-        # The broker counts whole seconds, from 1 on.
+        """Send through ``send_task``, which chooses the delay queue of RabbitMQ."""
+        options = {**self._task(run.task).defaults, **self._call_options(producer, run)}
+        # The broker counts whole seconds, at least 1.
         options["countdown"] = max(1, options["countdown"])
         registered = self._app.tasks.get(run.task)
         self._app.send_task(
@@ -189,13 +190,13 @@ class Messages:
         )
 
     def _call_options(self, producer: Producer, run: OutgoingRun) -> dict[str, Any]:
-        """Return the options for a method of Celery that sends ``run``."""
+        """Return the options for the call of a Celery method that sends ``run``."""
         options = {
             **run.options,
             "task_id": run.run_id,
             "producer": producer,
             "headers": run_headers(run),
-            # Beat retries the batch.
+            # Beat itself retries the batch.
             "retry": False,
         }
         if run.retries:
@@ -206,10 +207,10 @@ class Messages:
         return options
 
     def _is_delayed_by_broker(self, run: OutgoingRun) -> bool:
-        """Return whether Celery lets RabbitMQ hold the message back until its countdown ends.
+        """Return whether RabbitMQ delays the message until its countdown ends.
 
-        It does so in ``send_task``, where one of the queues is a quorum queue: held by a worker, a
-        message takes the place of another there.
+        ``send_task`` does this when one of the queues is a quorum queue: a message that a worker
+        holds would use up the prefetch count there.
         """
         if not run.options.get("countdown"):
             return False
@@ -219,73 +220,73 @@ class Messages:
 
     @staticmethod
     def _expiration(expires: Any, now: datetime) -> float:
-        """Return after how many seconds the broker may drop the message, as send_task does."""
+        """Return the seconds after which the broker may drop the message, as send_task does."""
         if isinstance(expires, str):
             expires = isoparse(expires)
         if isinstance(expires, datetime):
             expires = subtract_datetimes(expires, now).total_seconds()
-        return min(float(max(0, expires)), LONGEST_EXPIRATION)
+        return min(float(max(0, expires)), MAX_EXPIRATION)
 
-    def _way(self, run: OutgoingRun) -> _Way:
-        if run.options or not self._routes_alike:
-            return self._found(run)
-        if run.task not in self._plain:
-            self._plain[run.task] = self._found(run)
-        return self._plain[run.task]
+    def _resolve_options(self, run: OutgoingRun) -> _SendOptions:
+        if run.options or not self._is_route_constant:
+            return self._route(run)
+        if run.task not in self._options_by_task:
+            self._options_by_task[run.task] = self._route(run)
+        return self._options_by_task[run.task]
 
-    def _found(self, run: OutgoingRun) -> _Way:
-        options = {**self._know(run.task).defaults, **run.options}
+    def _route(self, run: OutgoingRun) -> _SendOptions:
+        options = {**self._task(run.task).defaults, **run.options}
         options.pop("headers", None)
-        own = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
+        message = {key: options.pop(key) for key in _MESSAGE_OPTIONS if key in options}
         expires = options.pop("expires", None)
         registered = self._app.tasks.get(run.task)
         try:
             routed = self._amqp.router.route(options, run.task, run.args, run.kwargs, registered)
-        # An OSError of a router is not the broker's.
+        # Without the wrapper, an OSError of a router would look like an error of the broker.
         except Exception as error:
             raise RoutingError(f"task {run.task!r} cannot be routed") from error
-        return _Way(own, expires, routed)
+        return _SendOptions(message, expires, routed)
 
     def scope(self, run: OutgoingRun) -> Scope:
-        """Return the queue or exchange that ``run`` goes to. Raises RoutingError.
+        """Return the queue or exchange to which ``run`` goes. Raises RoutingError.
 
-        Where a method of the application sends it, that method may choose another one: then the
-        scope is the task, apart for each queue or exchange that Celery would choose.
+        An overridden method may choose another destination. Then the scope is the task, with the
+        queue or exchange that Celery would choose as the detail.
         """
         if not self.is_overridden(run.task):
             return self._destination(run)
         try:
             route = " ".join(self._destination(run))
         except RoutingError:
-            # The method may give the router what it needs.
+            # The overridden method may choose a route itself.
             route = "unknown"
         return Scope(Kind.TASK, run.task, route)
 
     def _destination(self, run: OutgoingRun) -> Scope:
         if run.options and self._is_delayed_by_broker(run):
-            # Refused for as long as no worker has declared it, whatever the queue behind it.
-            return Scope(Kind.EXCHANGE, DELAYING_EXCHANGE, self._directly(run).name)
-        return self._directly(run)
+            # RabbitMQ refuses it until a worker has declared it, for every queue.
+            return Scope(Kind.EXCHANGE, DELAYED_EXCHANGE, self._route_scope(run).name)
+        return self._route_scope(run)
 
-    def _directly(self, run: OutgoingRun) -> Scope:
-        routed = self._way(run).routed
+    def _route_scope(self, run: OutgoingRun) -> Scope:
+        routed = self._resolve_options(run).routed
         queue, exchange = (
             getattr(routed.get(option), "name", routed.get(option))
             for option in ("queue", "exchange")
         )
         key = routed.get("routing_key")
-        # As send_task_message decides: without a routing key the exchange of a queue is not used.
+        # As send_task_message does: without a routing key it ignores the exchange of a queue.
         if exchange and (key or queue is None):
             return Scope(Kind.EXCHANGE, str(exchange), f"{key} {queue}")
         return Scope(Kind.QUEUE, str(queue or self._amqp.default_queue.name))
 
     def serializer(self, run: OutgoingRun) -> str | None:
         """Return the name of the serializer of ``run``. Raises RoutingError."""
-        chosen = self._way(run).routed.get("serializer") or self._app.conf.task_serializer
-        return chosen if chosen is None else str(chosen)
+        name = self._resolve_options(run).routed.get("serializer") or self._app.conf.task_serializer
+        return name if name is None else str(name)
 
     def _is_declared(self, producer: Producer, routed: Mapping[str, Any]) -> bool:
-        """Return whether the queue of a message was declared on this very connection."""
+        """Return whether this connection has declared the queue of a message."""
         queue = routed.get("queue")
         if queue is None:
             if routed.get("exchange") is not None:
@@ -296,18 +297,18 @@ class Messages:
         declared = producer.connection.declared_entities
         return bool(queue.can_cache_declaration and hash(queue) in declared)
 
-    def _know(self, task: str) -> _Known:
-        if task not in self._known:
+    def _task(self, task: str) -> _TaskInfo:
+        if task not in self._tasks:
             registered = self._app.tasks.get(task)
             overridden = is_overridden(self._app, registered)
-            self._known[task] = _Known(self._defaults(registered), overridden)
-        return self._known[task]
+            self._tasks[task] = _TaskInfo(self._defaults(registered), overridden)
+        return self._tasks[task]
 
     @staticmethod
     def _defaults(task: Task | None) -> Mapping[str, Any]:
-        """Return the options that the definition of a task gives to its messages."""
+        """Return the message options in the definition of a task."""
         if task is None:
-            # The worker then goes by its own definition of the task.
+            # The worker then uses its own definition of the task.
             return {"ignore_result": None}
         options: dict[str, Any] = task._get_exec_options()  # noqa: SLF001 - as apply_async does
         given = {key: value for key, value in options.items() if value is not None}

@@ -96,7 +96,7 @@ def _node(found: HealthReport, node: Node) -> dict[str, Any]:
         "stopped_at": _iso(node.stopped_at),
         "error": node.error,
         "notifier": node.notifier,
-        "outages": [each._asdict() for each in outages.read(node.outages)],
+        "outages": [each._asdict() for each in outages.parse_report(node.outages)],
     }
 
 

@@ -221,9 +221,11 @@ class _Look:
 
     def _outages(self) -> Iterator[Problem]:
         """Yield one problem for each queue, exchange or task, whichever beats report it."""
-        reports = [outages.read(node.outages) for node, state in self._beats if state in _LIVING]
+        reports = [
+            outages.parse_report(node.outages) for node, state in self._beats if state in _LIVING
+        ]
         reported = {(each.kind, each.name): each for report in reports for each in report}
-        for each in list(reported.values())[: outages.MOST_REPORTED]:
+        for each in list(reported.values())[: outages.MAX_REPORTED]:
             yield _outage(each)
 
     def _without_progress(self) -> list[Node]:
@@ -308,7 +310,7 @@ def _deaf(node: Node) -> Problem:
     )
 
 
-def _outage(reported: outages.Reported) -> Problem:
+def _outage(reported: outages.ReportedOutage) -> Problem:
     text = (
         f"runs wait: since {reported.since} publishing fails"
         f" for {reported.kind} {reported.name!r}: {reported.error}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
@@ -26,13 +26,13 @@ class RecordingPublisher:
         if self._failure is not None:
             raise self._failure
 
-    def publish(self, batch: Sequence[OutgoingRun]) -> Published:
+    def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
         """Keep the batch."""
         self.connect()
         self.sent += batch
-        return Published(sent=[run.run_id for run in batch])
+        return PublishResult(sent=[run.run_id for run in batch])
 
-    def hold(self) -> None:
+    def outage_delay(self) -> None:
         """Return None: nothing is held back."""
 
     def terminate(self, run_ids: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from celery_dynbeat.broker.headers import (
     HEADER_OVERLAP,
     run_headers,
 )
-from celery_dynbeat.broker.publisher import Published
+from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
@@ -63,7 +63,7 @@ class TaskRunner(RecordingPublisher):
             notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108 - at use
         )
 
-    def publish(self, batch: Sequence[OutgoingRun]) -> Published:
+    def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
         """Queue the batch."""
         published = super().publish(batch)
         now = self._context.clock.now()

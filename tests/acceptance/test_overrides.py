@@ -220,8 +220,8 @@ def test_a_missing_exchange_for_delays_delays_only_runs_with_a_countdown(amqp_ur
 
         assert set(published.sent) == {batch[1].run_id, batch[2].run_id}
         assert list(published.delayed) == [batch[0].run_id]
-        assert publisher.hold()(batch[1]) is None
-        assert publisher.hold()(batch[0]) is not None
+        assert publisher.outage_delay()(batch[1]) is None
+        assert publisher.outage_delay()(batch[0]) is not None
         publisher.close()
 
 

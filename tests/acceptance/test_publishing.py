@@ -37,7 +37,7 @@ def poison_is_set_aside_and_good_is_sent(site):
 def test_a_poison_message_on_rabbitmq_harms_nobody_else(rabbitmq_site, kind):
     create_good_around(rabbitmq_site, POISONS[kind])
     # An exchange may come in a minute and a half; here it has three seconds.
-    rabbitmq_site.constants["celery_dynbeat.broker.outages.LAST_TRY"] = 3
+    rabbitmq_site.constants["celery_dynbeat.broker.outages.MAX_TRIES"] = 3
 
     beat = rabbitmq_site.beat()
     rabbitmq_site.worker()

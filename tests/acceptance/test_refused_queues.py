@@ -63,7 +63,9 @@ class Installation:
         return {self.mine.get(name).error for name in names}
 
     def reported(self):
-        return [(each.kind, each.name) for each in outages.read(self.publisher.outages.report())]
+        return [
+            (each.kind, each.name) for each in outages.parse_report(self.publisher.outages.report())
+        ]
 
     def close(self):
         self.publisher.close()
@@ -126,7 +128,7 @@ def test_a_right_that_is_missing_for_seconds_quarantines_nothing(on_rabbitmq, gr
     assert on_rabbitmq.statuses(names) == {"pending"}
 
     grant()
-    on_rabbitmq.after(outages.LONGEST)
+    on_rabbitmq.after(outages.MAX_PAUSE)
 
     assert on_rabbitmq.statuses(names) == {"sent"}
     assert on_rabbitmq.errors(names) == {None}
@@ -201,11 +203,11 @@ def test_an_exchange_that_the_row_names_may_be_missing_for_a_while_only(on_rabbi
     )
     on_rabbitmq.after(DAY)
     assert on_rabbitmq.statuses(good) == {"sent"}
-    for _ in range(outages.LAST_TRY - 2):
-        on_rabbitmq.after(outages.LONGEST)
+    for _ in range(outages.MAX_TRIES - 2):
+        on_rabbitmq.after(outages.MAX_PAUSE)
     assert on_rabbitmq.mine.get(bad).error is None
 
-    on_rabbitmq.after(outages.LONGEST)
+    on_rabbitmq.after(outages.MAX_PAUSE)
 
     assert "no exchange 'nobody-declared-it'" in on_rabbitmq.mine.get(bad).error
     assert on_rabbitmq.statuses([bad]) == {"failed"}
@@ -218,7 +220,7 @@ def test_an_exchange_that_comes_in_time_gets_its_runs(on_rabbitmq, channel):
     assert on_rabbitmq.statuses(names) == {"pending"}
 
     channel.exchange_declare("late", "direct")
-    on_rabbitmq.after(outages.LONGEST)
+    on_rabbitmq.after(outages.MAX_PAUSE)
 
     assert on_rabbitmq.statuses(names) == {"sent"}
 

@@ -168,7 +168,7 @@ def test_a_thousand_good_rows_are_on_time_beside_the_bad_ones(
         damages["exchange"] = (f"options = '{DEAD_EXCHANGE}'", "nobody.declared.it")
     fault_site.config["dynbeat_resend_after"] = 60
     # An exchange may come in a minute and a half; here it has seven seconds.
-    fault_site.constants["celery_dynbeat.broker.outages.LAST_TRY"] = 4
+    fault_site.constants["celery_dynbeat.broker.outages.MAX_TRIES"] = 4
     beat = fault_site.beat().wait_for_log("beat started")
     worker = fault_site.worker(pool="threads").wait_for_log("ready.")
     create_good(fault_site, "alone")

@@ -102,7 +102,7 @@ def test_a_beat_without_the_right_to_broadcast_sends_on_and_says_so_once(
             return fault_site.count_runs(Run.error.like("%right to write%")) >= 1
 
         wait_until(noted, within=20)
-        assert beat.text.count("may not broadcast") == 1
+        assert beat.text.count("may not write to") == 1
         assert "pass failed" not in beat.text
         fault_site.end_processes()
     finally:

@@ -101,7 +101,7 @@ def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_none(
     after(3 * SECOND)
 
     router.error = None
-    after(outages.LONGEST)
+    after(outages.MAX_PAUSE)
 
     assert (count("pending"), count("sent")) == (0, 9)
     assert {mine.get(f"n-{number}").error for number in range(9)} == {None}
@@ -131,7 +131,7 @@ def test_while_an_outage_lasts_runs_do_not_pile_up(mine, router, count, after):
         assert count("pending") <= 20
 
     router.error = None
-    after(outages.LONGEST + SECOND)
+    after(outages.MAX_PAUSE + SECOND)
     after(2 * SECOND)
     assert count("pending") == 0
     assert count("skipped") == 20
@@ -160,12 +160,12 @@ def test_a_try_costs_each_waiting_run_one_call_of_the_router(mine, router, after
     router.error = ValueError("away")
     after(timedelta(days=1))
     for _ in range(10):
-        after(outages.LONGEST)
+        after(outages.MAX_PAUSE)
     before = router.calls
 
     after(SECOND)
     assert router.calls == before
-    after(outages.LONGEST)
+    after(outages.MAX_PAUSE)
 
     assert router.calls - before <= 3 * 10
 
@@ -210,7 +210,7 @@ def test_a_serializer_that_the_application_names_and_that_is_missing_is_not(
 
     dynbeat.app.conf.task_serializer = "json"
     del dynbeat.app.amqp.__dict__["send_task_message"]
-    after(outages.LONGEST)
+    after(outages.MAX_PAUSE)
 
     assert count("sent") == 3
 
@@ -244,8 +244,8 @@ def test_a_queue_that_the_row_names_and_the_application_does_not_know_is_missed_
         mine.create(name, task="t", trigger=Every(timedelta(days=1)), options=options)
     after(timedelta(days=1))
     assert (count("sent"), count("pending")) == (1, 1)
-    for _ in range(outages.LAST_TRY):
-        after(outages.LONGEST)
+    for _ in range(outages.MAX_TRIES):
+        after(outages.MAX_PAUSE)
 
     assert count("failed") == 1
     assert "unknown" in mine.get("bad").error
@@ -330,15 +330,15 @@ def test_status_names_the_outage_and_the_fix_until_it_has_ended(mine, router, af
 
 
 def test_what_a_beat_reports_is_bounded(mine, router, after, publisher):
-    for number in range(outages.MOST_REPORTED + 5):
+    for number in range(outages.MAX_REPORTED + 5):
         mine.create(f"n-{number}", task=f"t{number}", trigger=MINUTELY)
     router.error = ValueError("x" * 10_000)
     after(MINUTE)
 
-    report = outages.read(publisher.outages.report())
+    report = outages.parse_report(publisher.outages.report())
 
-    assert len(report) == outages.MOST_REPORTED
-    assert max(len(each.error) for each in report) <= outages.LONGEST_ERROR
+    assert len(report) == outages.MAX_REPORTED
+    assert max(len(each.error) for each in report) <= outages.ERROR_LENGTH
 
 
 def test_a_run_that_is_refused_for_days_holds_no_other_schedule_of_its_task(dynbeat, mine, after):

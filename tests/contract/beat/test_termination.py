@@ -12,7 +12,7 @@ from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
 from tests.support.worker_stub import WorkerStub
 
-REFUSAL = "beat may not broadcast"
+REFUSAL = "beat may not write"
 
 
 class Broker(RecordingPublisher):

@@ -223,7 +223,7 @@ def test_a_method_that_publishes_the_run_and_raises_then_leaves_it_unknown(app):
     published = publish(app, run(FIRST))
 
     assert published.unknown == {FIRST}
-    assert published.left_of([run(FIRST)]) == []
+    assert published.missing_from([run(FIRST)]) == []
     assert len(messages(app)) == 1
 
 
@@ -280,7 +280,7 @@ def test_a_method_may_route_where_the_router_raises_for_the_row(app):
     second = publisher.publish([run(FIRST)])
 
     assert (list(first.delayed), second.sent) == ([SECOND], [FIRST])
-    assert publisher.hold()(run(FIRST)) is None
+    assert publisher.outage_delay()(run(FIRST)) is None
     publisher.close()
 
 

@@ -114,7 +114,7 @@ QUARTZ = [
     ("15 10 L-1W * *", "2010-10-01", "2010-10-29 10:15"),
     ("43 9 * * 5L", "2026-01-01", "2026-01-30 09:43"),
 ]
-# Published cases with ``?``: an instant to look from, which counts, and the fire time.
+# PublishResult cases with ``?``: an instant to look from, which counts, and the fire time.
 # Cronos: tests/Cronos.Tests/CronExpressionFacts.cs (GetNextOccurrence_ReturnsCorrectDate, and the
 # same for five fields). It puts the seconds first and takes ``?`` in any field: the seconds were
 # moved to the end, and cases with ``?`` in another field than those of days stand in REFUSED.
