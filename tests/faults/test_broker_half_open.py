@@ -19,8 +19,8 @@ GIVEN_UP_WITHIN = 40
 @pytest.fixture
 def proxy(fault_site, fault_services, proxied):
     """Give the proxy between beat and its broker; the worker, started before, goes past it."""
-    fault_site.constants["celery_dynbeat.broker.connection.ANSWER_WITHIN"] = RESPONSE_TIMEOUT
-    fault_site.constants["celery_dynbeat.broker.connection.CONNECT_WITHIN"] = RESPONSE_TIMEOUT
+    fault_site.constants["celery_dynbeat.broker.connection.RESPONSE_TIMEOUT"] = RESPONSE_TIMEOUT
+    fault_site.constants["celery_dynbeat.broker.connection.CONNECT_TIMEOUT"] = RESPONSE_TIMEOUT
     fault_site.worker(pool="threads").wait_for_log("ready.")
     made = proxied(fault_services.broker_server)
     fault_site.config["broker_url"] = made.through(fault_services.broker_url)

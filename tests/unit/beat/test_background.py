@@ -96,7 +96,7 @@ def test_the_end_waits_for_a_call_and_tells_of_its_error(caplog):
 
 
 def test_the_end_does_not_wait_for_ever(caplog, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.beat.background.CLOSES_WITHIN", 0.05)
+    monkeypatch.setattr("celery_dynbeat.beat.background.CLOSE_TIMEOUT", 0.05)
     beside, answered = Beside(), threading.Event()
     beside.begin(lambda: answered.wait(10) and None)
     beside.close()
