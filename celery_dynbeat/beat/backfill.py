@@ -58,10 +58,10 @@ def go_on(session: Session, *, now: datetime, settings: Settings) -> tuple[int, 
 
     Returns how many backfills were looked at, and the new runs, which are to be published.
     """
-    found = backfills.lock_due(session, now=now)
+    found = backfills.lock_oldest_due(session, now=now)
     if found is None:
-        return backfills.remove_orphans(session, now=now), []
-    if isinstance(found, backfills.Unreadable):
+        return backfills.delete_orphans(session, now=now), []
+    if isinstance(found, backfills.UnreadableBackfill):
         _pass_over(session, found, now=now, settings=settings)
         return 1, []
     backfill, schedule = found
@@ -100,7 +100,7 @@ def _go_on(
     if not window:
         _wait_or_end(backfill, schedule, rule, now)
         return []
-    present = backfills.present(session, schedule_id=schedule.id, instants=window)
+    present = backfills.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
     dealt, wanted = select_missing(window, present=present, capacity=room)
     batch = _Batch(wanted, _rests(session, schedule, rule, wanted))
     outgoing = _record(session, schedule, batch, now=now, settings=settings)
@@ -114,7 +114,7 @@ def _room(session: Session, backfill: Backfill, rule: ScheduleSpec, now: datetim
     """Return how many runs may be made now."""
     alone = rule.overlap != "allow"
     most = 1 if alone else backfill.batch_size
-    unfinished = backfills.unfinished(
+    unfinished = backfills.count_unfinished_runs(
         session,
         schedule_id=backfill.schedule_id,
         started_after=now - rule.max_run_time,
@@ -146,7 +146,7 @@ def _rests(
     rests: dict[str, SkippedRemainder] = {}
     left = wanted
     while left:
-        row = backfills.first_from(session, schedule_id=schedule.id, instant=left[0])
+        row = backfills.first_run_from(session, schedule_id=schedule.id, instant=left[0])
         if row is None:
             break
         taken = [at for at in left if at <= row.scheduled_for]
@@ -167,10 +167,13 @@ def _record(
 ) -> list[OutgoingRun]:
     for run_id, rest in batch.rests.items():
         backfills.shrink_skipped(session, run_id=run_id, fire_count=rest.newer)
-    new = [run_rows.outgoing(schedule, at, now=now, settings=settings) for at in batch.wanted]
+    new = [
+        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings) for at in batch.wanted
+    ]
     overdue_at = now + settings.dispatch_timeout
     pending = [
-        run_rows.pending(run, now=now, overdue_at=overdue_at, origin=Origin.BACKFILL) for run in new
+        run_rows.pending_row(run, now=now, overdue_at=overdue_at, origin=Origin.BACKFILL)
+        for run in new
     ]
     added = runs.add(session, pending)
     for rest in batch.rests.values():
@@ -182,7 +185,9 @@ def _record(
 def _keep(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> None:
     at = skip.newest
     # Taken where the count is that of another rule; the record has to say it all the same.
-    while not runs.add(session, [run_rows.skipped(schedule, replace(skip, newest=at), now=now)]):
+    while not runs.add(
+        session, [run_rows.skipped_row(schedule, replace(skip, newest=at), now=now)]
+    ):
         at -= MICROSECOND
 
 
@@ -226,7 +231,7 @@ def _set_aside(schedule: Schedule, error: Exception) -> None:
 
 
 def _pass_over(
-    session: Session, found: backfills.Unreadable, *, now: datetime, settings: Settings
+    session: Session, found: backfills.UnreadableBackfill, *, now: datetime, settings: Settings
 ) -> None:
     """Set aside what cannot be read; mending the schedule lets its backfill go on."""
     if found.schedule is not None:
@@ -236,10 +241,10 @@ def _pass_over(
             found.schedule,
             extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": found.schedule.id},
         )
-        due.set_damaged_aside(session, [found.schedule])
+        due.quarantine_unreadable(session, [found.schedule])
     if found.backfill is None:
         until = now + settings.poll_interval
-        backfills.put_off(session, backfill_id=found.backfill_id, until=until)
+        backfills.defer(session, backfill_id=found.backfill_id, until=until)
         return
     logger.error(
         "backfill %s is cancelled: %s",
@@ -247,4 +252,4 @@ def _pass_over(
         found.backfill,
         extra={"event": Event.SCHEDULE_QUARANTINED, "backfill_id": found.backfill_id},
     )
-    backfills.give_up(session, backfill_id=found.backfill_id, now=now)
+    backfills.cancel_unread(session, backfill_id=found.backfill_id, now=now)

@@ -148,7 +148,7 @@ def _decided(
 def _is_held(claimed: Claimed, row: Row, hold: Hold, *, now: datetime, settings: Settings) -> bool:
     """Put off a schedule that cannot be published now. Its fire times are planned later."""
     _check_payload(row)
-    until = hold(run_rows.outgoing(row, row.next_fire_at, now=now, settings=settings))
+    until = hold(run_rows.new_outgoing_run(row, row.next_fire_at, now=now, settings=settings))
     if until is not None:
         claimed.changes.append({"id": row.id, "next_run_at": until})
     return until is not None
@@ -195,7 +195,7 @@ def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -
 
     Those in ``told`` were told of before.
     """
-    rows = due.unreadable(session, now=now, limit=MOST_TOLD)
+    rows = due.find_unsupported(session, now=now, limit=MOST_TOLD)
     for row in rows:
         if row.id not in told:
             logger.warning(
@@ -221,10 +221,10 @@ def _lock_due(
     lock = partial(due.lock_due, session, now=now, since=since)
     if not second:
         return lock(limit=limit)
-    others = lock(limit=limit - limit // 2, without=second)
-    left = limit - len(others.rows) - len(others.damaged)
-    theirs = lock(limit=left, only=second)
-    return LockedRows([*others.rows, *theirs.rows], [*others.damaged, *theirs.damaged])
+    others = lock(limit=limit - limit // 2, except_owners=second)
+    left = limit - len(others.rows) - len(others.unreadable)
+    theirs = lock(limit=left, only_owners=second)
+    return LockedRows([*others.rows, *theirs.rows], [*others.unreadable, *theirs.unreadable])
 
 
 class _OverlapState:
@@ -241,7 +241,7 @@ class _OverlapState:
                     longest[row.id] = _counts_for(row, settings)
         counting = [
             run
-            for run in overlaps.unfinished(session, list(longest))
+            for run in overlaps.unfinished_runs(session, list(longest))
             if run.started_at is None or now - run.started_at < longest[run.schedule_id]
         ]
         self.unfinished = Counter(run.schedule_id for run in counting)
@@ -282,13 +282,13 @@ def _decide(
         waiting=busy.waiting[row.id],
         last_run_at=row.last_run_at,
     )
-    new = [run_rows.outgoing(row, at, now=now, settings=settings) for at in planned.runs]
+    new = [run_rows.new_outgoing_run(row, at, now=now, settings=settings) for at in planned.runs]
     claimed.changes.append(_moved(row, rule, planned, now))
     claimed.outgoing += new[: len(planned.send)]
     # A run that waits is one that nobody sends until the sweep finds that it need not wait.
     overdue_at = now + settings.dispatch_timeout
-    claimed.records += [run_rows.pending(run, now=now, overdue_at=overdue_at) for run in new]
-    claimed.records += [run_rows.skipped(row, skip, now=now) for skip in planned.skips]
+    claimed.records += [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
+    claimed.records += [run_rows.skipped_row(row, skip, now=now) for skip in planned.skips]
     if planned.replaces:
         claimed.replaced.append(row.id)
 
@@ -300,7 +300,7 @@ def _tell_passed(claimed: Claimed, row: Row, rule: ScheduleSpec, now: datetime) 
     reason = "missed: the schedule was paused or broken"
     skip = skip_missed(rule, fire_at=row.next_fire_at, now=now, reason=reason)
     if skip is not None:
-        claimed.records.append(run_rows.skipped(row, skip, now=now))
+        claimed.records.append(run_rows.skipped_row(row, skip, now=now))
 
 
 def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
@@ -322,7 +322,7 @@ def _replace(session: Session, claimed: Claimed, new: Collection[str], *, now: d
     by = {run.schedule_id: run.run_id for run in claimed.outgoing if run.run_id in new}
     replaced = [schedule_id for schedule_id in claimed.replaced if schedule_id in by]
     ids = [by[schedule_id] for schedule_id in replaced]
-    claimed.terminate = overlaps.replace(session, replaced, by=ids, now=now)
+    claimed.terminate = overlaps.cancel_replaced(session, replaced, by=ids, now=now)
 
 
 def _uncount(claimed: Claimed, new: Collection[str]) -> None:
@@ -383,5 +383,5 @@ def _set_damaged_aside(session: Session, damaged: Sequence[UnreadableRow]) -> in
             damage,
             extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": damage.id},
         )
-    due.set_damaged_aside(session, damaged)
+    due.quarantine_unreadable(session, damaged)
     return len(damaged)

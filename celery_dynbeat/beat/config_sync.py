@@ -20,11 +20,11 @@ from celery_dynbeat.celery_schedules import trigger_of
 from celery_dynbeat.client import Context, checks, edits
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.db.encoding import in_ascii
+from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime import pausing
 from celery_dynbeat.store import schedules
-from celery_dynbeat.store.schedules import CONFIG, REFUSED
+from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def _sync(
     converted: Mapping[str, dict[str, Any] | Exception],
 ) -> None:
     now = context.clock.now()
-    gone = set(schedules.managed(session, managed_by=CONFIG)) - converted.keys()
+    gone = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG)) - converted.keys()
     for name in sorted(gone):
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
@@ -118,8 +118,8 @@ def _refuse(
     # A pause by the operator keeps its reason, and stays when the entry is valid again.
     if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
         return
-    reason = f"{REFUSED}{text}"[: checks.PROSE_LENGTH]
-    plain = in_ascii(reason)[: checks.PROSE_LENGTH]
+    reason = f"{REFUSED_PREFIX}{text}"[: checks.PROSE_LENGTH]
+    plain = escape_non_ascii(reason)[: checks.PROSE_LENGTH]
     if row.paused_reason in {reason, plain}:
         return
     try:
@@ -136,12 +136,12 @@ def _managed_row(context: Context, session: Session, name: object) -> Schedule |
             row = schedules.lock(session, owner="", name=checks.name("name", name))
     except InvalidScheduleError:
         return None
-    return row if row is not None and row.managed_by == CONFIG else None
+    return row if row is not None and row.managed_by == MANAGED_BY_CONFIG else None
 
 
 def _is_refused(row: Schedule) -> bool:
     """Return whether the row is paused because its entry was refused, and for nothing else."""
-    return not row.enabled and (row.paused_reason or "").startswith(REFUSED)
+    return not row.enabled and (row.paused_reason or "").startswith(REFUSED_PREFIX)
 
 
 def _upsert_beside_others(
@@ -175,10 +175,10 @@ def _upsert(context: Context, session: Session, name: str, given: Mapping[str, A
             given=rest,
             now=now,
         )
-        new.managed_by = CONFIG
+        new.managed_by = MANAGED_BY_CONFIG
         schedules.add(session, edits.insert_values(new))
         return
-    if row.managed_by != CONFIG:
+    if row.managed_by != MANAGED_BY_CONFIG:
         msg = "a schedule of that name was made through the API; rename one of the two"
         raise InvalidScheduleError(msg, field="name")
     edits.change(context, session, row, given, now=now, resume=_is_refused(row))

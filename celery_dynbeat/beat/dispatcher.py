@@ -165,7 +165,7 @@ class Dispatcher:
                 settings=self._settings,
                 heavy=self._deprioritised_owners,
                 costly=self._costly.at(now),
-                since=self._lookout.front.due,
+                since=self._lookout.front.no_due_before,
                 hold=hold,
             )
             # A claim of nothing is no point at which a crash would matter.
@@ -194,7 +194,7 @@ class Dispatcher:
     def _republish_overdue(self, now: datetime) -> int:
         # What is just being confirmed is not overdue.
         self._beside.settle()
-        since = self._lookout.front.overdue
+        since = self._lookout.front.no_overdue_before
         taken, overdue = self._database.run(
             partial(take_overdue, now=now, settings=self._settings, since=since),
         )
@@ -315,7 +315,7 @@ class Dispatcher:
         # In a transaction of its own: schedules are locked before their runs.
         self._database.run(
             partial(
-                due.set_aside,
+                due.quarantine,
                 schedule_id=run.schedule_id,
                 version=run.version,
                 error=f"{type(error).__name__}: {error}",

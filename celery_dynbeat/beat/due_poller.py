@@ -52,9 +52,11 @@ class DuePoller:
             self._front, self._everywhere_at = pending_work.NO_WATERMARK, now
         elif idle is not None and not is_due(idle.earliest(), now):
             return idle
-        look = partial(pending_work.read, now=now, until=now + self._interval, front=self._front)
+        look = partial(
+            pending_work.read, now=now, until=now + self._interval, watermark=self._front
+        )
         todo = self._database.read(look)
-        self._front = todo.front
+        self._front = todo.watermark
         return todo
 
     def _is_fresh(self, now: datetime) -> bool:

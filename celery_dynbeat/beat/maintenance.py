@@ -84,10 +84,12 @@ class Maintenance:
         # The broadcast may have been missed, or never sent: beat may have died before it.
         before, limit = now - self._interval, self._settings.batch_size
         asked = self._database.read_in_transaction(
-            partial(overlaps.cancelled, before=before, limit=limit)
+            partial(overlaps.cancelled_before, before=before, limit=limit)
         )
         for reason, ids in self._termination.ask_again(asked).items():
-            self._database.run(partial(overlaps.note_not_ended, run_ids=ids, reason=reason))
+            self._database.run(
+                partial(overlaps.note_termination_failure, run_ids=ids, reason=reason)
+            )
 
     @property
     def next_at(self) -> datetime | None:

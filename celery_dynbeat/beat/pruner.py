@@ -45,9 +45,9 @@ def prune(
 ) -> Pruned:
     """Delete what may go of the next BATCH runs behind the id ``after``."""
     limit = now - older_than
-    rows = retention.page(session, after=after, before=first_run_id(limit), limit=BATCH)
+    rows = retention.read_page(session, after=after, before=first_run_id(limit), limit=BATCH)
     doomed = [row.id for row in rows if _may_go(row, limit)]
-    deleted = retention.remove(session, doomed)
+    deleted = retention.delete_finished(session, doomed)
     return Pruned(deleted, rows[-1].id if len(rows) == BATCH else None)
 
 

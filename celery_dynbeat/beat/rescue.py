@@ -27,7 +27,7 @@ def rescue_runs(
 def resend_retries(session: Session, *, now: datetime, settings: Settings) -> int:
     """Have a batch of runs sent once more whose retry the broker has forgotten; return how many."""
     before = now - settings.resend_after
-    recalled = stuck_runs.recall(session, before=before, now=now, limit=settings.batch_size)
+    recalled = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
     if recalled:
         logger.warning(
             "%s retries were not begun within %s and are sent once more",

@@ -197,7 +197,7 @@ class _Parts:
             clock=context.clock,
             settings=context.settings,
             reached=reached,
-            beside=Beside() if context.database.serves_threads else AtOnce(),
+            beside=Beside() if context.database.supports_concurrent_writes else AtOnce(),
             poll_interval=poll_interval,
         )
         self._heartbeat = Heartbeat(

@@ -75,7 +75,7 @@ def _publishable(
             task_allowlist.check(settings, owner=row.owner, task=row.task)
             # What overlap asks of the row, below, is not to fail for all.
             max_run_time(row.max_run_time, settings)
-            overdue.append(run_rows.outgoing_again(row, settings=settings))
+            overdue.append(run_rows.recorded_outgoing_run(row, settings=settings))
         # A task that is not allowed by now, a duration beyond all dates: this run's trouble alone.
         except Exception as error:  # noqa: BLE001
             _give_up(session, row, error, now=now)
@@ -92,7 +92,7 @@ def _give_up(session: Session, row: Row, error: Exception, *, now: datetime) -> 
         extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
     )
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
-    due.set_aside(
+    due.quarantine(
         session, schedule_id=row.schedule_id, version=row.version, error=format_error(error)
     )
 
@@ -109,8 +109,8 @@ def _fail_damaged(session: Session, damaged: Sequence[UnreadableRow], *, now: da
             extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": damage.id},
         )
         runs.mark_unpublishable(session, run_id=damage.id, now=now, error=str(damage))
-    theirs = runs.schedules_of(session, [damage.id for damage in damaged])
-    due.set_damaged_aside(session, due.lock_damaged(session, schedule_ids=theirs))
+    theirs = runs.schedule_ids_of(session, [damage.id for damage in damaged])
+    due.quarantine_unreadable(session, due.lock_unreadable(session, schedule_ids=theirs))
 
 
 def _waiting(
@@ -124,7 +124,7 @@ def _waiting(
         and row.origin == Origin.SCHEDULE
         and row.sent_at is None
     ]
-    others = overlaps.unfinished(session, list({row.schedule_id for row in buffered}))
+    others = overlaps.unfinished_runs(session, list({row.schedule_id for row in buffered}))
     return {row.id for row in buffered if _is_blocked(row, others, now, settings)}
 
 

@@ -73,7 +73,7 @@ def _recorded(context: Context, name: str | None) -> str | None:
     if name is not None:
         now = context.clock.now()
         context.database.run(lambda session: store.rename(session.connection(), name=name, now=now))
-    return context.database.read(lambda session: store.recorded(session.connection()))
+    return context.database.read(lambda session: store.get_name(session.connection()))
 
 
 def _run(

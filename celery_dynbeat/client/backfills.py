@@ -76,7 +76,7 @@ class Backfilling:
         checks.name("name", name)
 
         def work(session: Session) -> Sequence[BackfillInfo]:
-            row = schedules.find(session, owner=self.owner, name=name)
+            row = schedules.get(session, owner=self.owner, name=name)
             if row is None:
                 raise ScheduleNotFoundError(owner=self.owner, name=name)
             found = backfills.history(session, schedule_id=row.id, limit=limit)
@@ -150,7 +150,7 @@ def _new(
 
 
 def _refuse_second(session: Session, row: Schedule) -> None:
-    other = backfills.going_on(session, schedule_id=row.id)
+    other = backfills.lock_unfinished(session, schedule_id=row.id)
     if other is not None:
         msg = (
             f"schedule {row.name!r} of owner {row.owner!r} has backfill {other.id} going on, from"

@@ -176,7 +176,7 @@ def _apply(
 
 def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
     if skip is not None:
-        runs.add(session, [run_rows.skipped(row, skip, now=now)])
+        runs.add(session, [run_rows.skipped_row(row, skip, now=now)])
 
 
 def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
@@ -209,7 +209,7 @@ def delete(session: Session, row: Schedule, *, now: datetime) -> None:
         reason="the schedule was deleted",
     )
     session.expunge(row)
-    schedules.remove(session, schedule_id=row.id)
+    schedules.delete_one(session, schedule_id=row.id)
 
 
 def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> None:

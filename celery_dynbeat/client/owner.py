@@ -210,7 +210,7 @@ class OwnerSchedules(Backfilling):
         session: Session | None = None,
     ) -> Page:
         """Return up to ``limit`` schedules by name; ``after`` is the cursor of the page before."""
-        matching = schedules.Filter(owner=self.owner, task=task, enabled=enabled, tag=tag)
+        matching = schedules.ScheduleFilter(owner=self.owner, task=task, enabled=enabled, tag=tag)
         return queries.page(self._context, session, matching=matching, limit=limit, after=after)
 
     def run_now(self, name: str, *, session: Session | None = None) -> RunInfo:
@@ -310,7 +310,7 @@ class OwnerSchedules(Backfilling):
         return self._context.write(session, locked)
 
     def _find(self, session: Session, name: str) -> Schedule:
-        row = schedules.find(session, owner=self.owner, name=checks.name("name", name))
+        row = schedules.get(session, owner=self.owner, name=checks.name("name", name))
         if row is None:
             raise ScheduleNotFoundError(owner=self.owner, name=name)
         return row

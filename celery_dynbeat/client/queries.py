@@ -22,7 +22,7 @@ def page(
     context: Context,
     session: Session | None,
     *,
-    matching: schedules.Filter,
+    matching: schedules.ScheduleFilter,
     limit: int,
     after: str | None,
 ) -> Page:
@@ -66,8 +66,8 @@ def history(
         checked_name("name", name)
 
     def work(session: Session) -> Sequence[RunInfo]:
-        row = None if name is None else schedules.find(session, owner=owner, name=name)
-        matching = runs.Filter(
+        row = None if name is None else schedules.get(session, owner=owner, name=name)
+        matching = runs.RunFilter(
             owner=owner,
             name=name,
             schedule_id=None if row is None else row.id,

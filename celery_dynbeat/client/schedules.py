@@ -78,11 +78,11 @@ class Schedules:
         checks.name("owner", owner, empty=True)
 
         def work(session: Session) -> int:
-            owners.remove(session, owner=owner)
-            schedules.lock_owner(session, owner=owner)
+            owners.delete_row(session, owner=owner)
+            schedules.lock_ids_of_owner(session, owner=owner)
             now = self._context.clock.now()
             runs.revoke_owner(session, owner=owner, now=now, reason="the owner was deleted")
-            return schedules.remove_owner(session, owner=owner)
+            return schedules.delete_of_owner(session, owner=owner)
 
         return self._context.write(session, work)
 
@@ -98,7 +98,7 @@ class Schedules:
         session: Session | None = None,
     ) -> Page:
         """Return up to ``limit`` schedules by owner and name, of all owners or of one."""
-        matching = schedules.Filter(owner=owner, task=task, enabled=enabled, tag=tag)
+        matching = schedules.ScheduleFilter(owner=owner, task=task, enabled=enabled, tag=tag)
         return queries.page(self._context, session, matching=matching, limit=limit, after=after)
 
     def _row(self, index: int, new: object, now: Any) -> Schedule:

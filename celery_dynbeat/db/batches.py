@@ -39,16 +39,16 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
-from celery_dynbeat.db.encoding import storable
+from celery_dynbeat.db.encoding import escape_unstorable
 from celery_dynbeat.db.types import as_utc
 
 #: As JSON writes it; or a backslash that is followed by digits, for which no harm is done.
 _NUL = r"\u0000"
 
 #: Rows of one statement: driver and server hold them several times, each with its payload.
-AT_ONCE = 500
+ROWS_PER_STATEMENT = 500
 #: So many of them are made into text at once.
-PART = 100
+ROWS_PER_JSON_CHUNK = 100
 
 Rows = Sequence[Mapping[str, Any]]
 _Names = tuple[str, ...]
@@ -69,13 +69,16 @@ def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
 
 
 def _parts(rows: Rows) -> Iterator[Rows]:
-    return (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))
+    return (
+        rows[start : start + ROWS_PER_STATEMENT]
+        for start in range(0, len(rows), ROWS_PER_STATEMENT)
+    )
 
 
 def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> int:
     capabilities = capabilities_of(connection.dialect)
     told = {"preserve_rowcount": True}
-    names, alike, values = _packed(rows) if capabilities.takes_rows_from_json else ((), (), {})
+    names, alike, values = _packed(rows) if capabilities.has_json_recordset else ((), (), {})
     # A JSON column takes a NUL in a text; what takes JSON apart does not.
     if values and _NUL not in values["document"]:
         statement = _insert_from(capabilities, table, names, alike, new)
@@ -91,7 +94,7 @@ def update_each(connection: Connection, table: Table, rows: Rows) -> None:
 
 
 def _update_each(connection: Connection, table: Table, rows: Rows) -> None:
-    if capabilities_of(connection.dialect).takes_rows_from_json:
+    if capabilities_of(connection.dialect).has_json_recordset:
         if "error" in rows[0]:
             # Within the document a column has no type.
             rows = [{**row, "error": _error(row["error"], connection)} for row in rows]
@@ -132,7 +135,7 @@ def _update_by_id(table: Table, names: _Names) -> Update:
 
 
 def _error(text: str | None, connection: Connection) -> str | None:
-    return None if text is None else storable(text, connection.dialect)
+    return None if text is None else escape_unstorable(text, connection.dialect)
 
 
 def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
@@ -147,7 +150,10 @@ def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
 def _document(names: Sequence[str], rows: Rows) -> str:
     """Return the columns ``names`` of the rows as a list of objects."""
     # Part by part: the rows are not all in memory a second time.
-    parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
+    parts = (
+        rows[start : start + ROWS_PER_JSON_CHUNK]
+        for start in range(0, len(rows), ROWS_PER_JSON_CHUNK)
+    )
     chosen = ([{name: row[name] for name in names} for row in part] for part in parts)
     # As it is: what is escaped the server has to translate, which not every encoding allows.
     written = (json.dumps(part, default=_text, ensure_ascii=False)[1:-1] for part in chosen)
@@ -182,8 +188,8 @@ def _recordset(columns: Mapping[str, TypeEngine[Any]]) -> TableValuedAlias:
     return rows.render_derived("given", with_types=True)
 
 
-def among(capabilities: Capabilities, key: Column[Any]) -> ColumnElement[bool]:
-    """Return the condition that ``key`` is one of what ``values_of`` gives to the statement."""
+def is_among(capabilities: Capabilities, key: Column[Any]) -> ColumnElement[bool]:
+    """Return the condition that ``key`` equals one of the values in ``among_parameter``."""
     given: BindParameter[Any] = bindparam("given", expanding=not capabilities.has_lateral)
     if not capabilities.has_lateral:
         return key.in_(given)
@@ -192,17 +198,19 @@ def among(capabilities: Capabilities, key: Column[Any]) -> ColumnElement[bool]:
     return key == any_(cast(cast(given, Text), ARRAY(key.type)))
 
 
-def values_of(capabilities: Capabilities, values: Sequence[Any]) -> dict[str, Any]:
-    """Return the parameter of ``among``."""
+def among_parameter(capabilities: Capabilities, values: Sequence[Any]) -> dict[str, Any]:
+    """Return the parameter of ``is_among``."""
     return {"given": _array(values) if capabilities.has_lateral else list(values)}
 
 
-def any_of(key: Any, values: Sequence[Any]) -> ColumnElement[Any]:
+def any_element_of(key: Any, values: Sequence[Any]) -> ColumnElement[Any]:
     """Return what ``key`` is equal to when it is one of ``values``, on PostgreSQL."""
     return any_(_array_of(key, values))
 
 
-def for_each(key: Any, values: Sequence[Any], query: Callable[[Any], Select[Any]]) -> Select[Any]:
+def lateral_for_each(
+    key: Any, values: Sequence[Any], query: Callable[[Any], Select[Any]]
+) -> Select[Any]:
     """Return ``query`` of each of ``values``, which are of the type of ``key``, with LATERAL.
 
     One after the other, each by the index that serves it. What is a list in a condition may be a

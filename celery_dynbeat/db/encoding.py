@@ -21,7 +21,7 @@ _codecs: WeakKeyDictionary[Dialect, str] = WeakKeyDictionary()
 _PREFIXES = {"WIN": "cp", "KOI8": "koi8_"}
 
 
-def check(connection: Connection, *, shown_url: str) -> str | None:
+def check_encoding(connection: Connection, *, shown_url: str) -> str | None:
     """Return the encoding of a database that cannot store every text, else None; warn once."""
     dialect = connection.dialect
     encoding = capabilities_of(dialect).limited_encoding(connection)
@@ -48,12 +48,12 @@ def _codec_of(encoding: str) -> str:
         return "ascii"
 
 
-def storable(text: str, dialect: Dialect) -> str:
+def escape_unstorable(text: str, dialect: Dialect) -> str:
     """Return ``text`` with escapes for what the database behind ``dialect`` cannot store."""
     codec = _codecs.get(dialect)
     return text if codec is None else text.encode(codec, "backslashreplace").decode(codec)
 
 
-def in_ascii(text: str) -> str:
+def escape_non_ascii(text: str) -> str:
     """Return ``text`` with escapes for all letters beyond ASCII, which every database stores."""
     return text.encode("ascii", "backslashreplace").decode()

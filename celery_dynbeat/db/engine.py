@@ -26,7 +26,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import pool_ping, prepared_statements, timeouts
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
-from celery_dynbeat.db.dialects.base import ALONE, OWN_TRANSACTION
+from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class Database:
             raise ConfigurationError(str(error)) from error
 
     @property
-    def serves_threads(self) -> bool:
+    def supports_concurrent_writes(self) -> bool:
         """Whether two threads may write at once, each on a connection of its own."""
         pools = (QueuePool, NullPool)
         return not self.capabilities.embedded and isinstance(self.engine.pool, pools)
@@ -131,7 +131,7 @@ class Database:
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, which writes nothing; each query sees what is committed."""
-        with self._session(alone=True) as session:
+        with self._session(autocommit=True) as session:
             return work(session)
 
     def read_in_transaction(self, work: Callable[[Session], T]) -> T:
@@ -140,20 +140,20 @@ class Database:
             return work(session)
 
     @cached_property
-    def _commits_statements(self) -> bool:
-        # Asked once: a statement that stands alone has the default of the server.
-        if not self.capabilities.commits_statements:
+    def _uses_autocommit(self) -> bool:
+        # Asked once: a statement that stands autocommit has the default of the server.
+        if not self.capabilities.autocommit_saves_round_trips:
             return False
         with self.engine.connect() as connection:
-            return self.capabilities.takes_isolation(connection)
+            return self.capabilities.defaults_to_read_committed(connection)
 
     def run_autocommit(self, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``, all of whose statements may stand alone, each committed.
+        """Return ``work(session)``, all of whose statements may stand autocommit, each committed.
 
         Where a statement that is its own transaction costs one round trip instead of three or four,
         it is one; else this is ``run``.
         """
-        return self._repeated(work, alone=self._commits_statements)
+        return self._repeated(work, autocommit=self._uses_autocommit)
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)`` after committing it; repeat it when the database asks to.
@@ -161,23 +161,23 @@ class Database:
         ``work`` may run several times and must have no effect outside of the transaction.
         Raises what it raises, or the database's last error.
         """
-        return self._repeated(work, alone=False)
+        return self._repeated(work, autocommit=False)
 
-    def _repeated(self, work: Callable[[Session], T], *, alone: bool) -> T:
+    def _repeated(self, work: Callable[[Session], T], *, autocommit: bool) -> T:
         pause = _FIRST_PAUSE
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._once(work, alone=alone)
+                return self._once(work, autocommit=autocommit)
             except DBAPIError as error:
                 if not self.capabilities.is_transient(error):
                     raise
             # Two that collided should not collide again.
             time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
             pause *= 2
-        return self._once(work, alone=alone)
+        return self._once(work, autocommit=autocommit)
 
     @contextmanager
-    def patient_connection(self) -> Iterator[Connection]:
+    def connection_without_timeouts(self) -> Iterator[Connection]:
         """Yield a connection that waits for an answer as long as it takes, for a migration."""
         if self._shared is not None or self.capabilities.embedded:
             with self.engine.connect() as connection:
@@ -186,36 +186,40 @@ class Database:
         of_a_pool = {key for key in self._options if key.startswith(("pool", "max_overflow"))}
         own = {key: self._options[key] for key in self._options.keys() - of_a_pool}
         given = {**own, "poolclass": NullPool, "hide_parameters": True}
-        given["connect_args"] = timeouts.unbounded(self.engine.url, given.get("connect_args", {}))
-        url = self.engine.url.difference_update_query(timeouts.OF_STATEMENTS)
+        given["connect_args"] = timeouts.connect_args_without_timeouts(
+            self.engine.url, given.get("connect_args", {})
+        )
+        url = self.engine.url.difference_update_query(timeouts.STATEMENT_TIMEOUTS)
         engine = create_engine(url, **given)
         with engine.connect() as connection:
             yield connection
 
-    def _once(self, work: Callable[[Session], T], *, alone: bool) -> T:
-        with self._session(alone=alone) as session:
+    def _once(self, work: Callable[[Session], T], *, autocommit: bool) -> T:
+        with self._session(autocommit=autocommit) as session:
             self.capabilities.begin_write(session)
             result = work(session)
             session.commit()
             return result
 
     @cached_property
-    def _autocommitting(self) -> Engine:
+    def _autocommit_engine(self) -> Engine:
         # The same pool; a connection is set back when it returns.
         return self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @cached_property
-    def _transacting(self) -> Engine:
+    def _transaction_engine(self) -> Engine:
         # The same pool, as above.
         capabilities = self.capabilities
-        if self._shared is None and capabilities.configures_options:
+        if self._shared is None and capabilities.configures_isolation:
             return self.engine
         return self.engine.execution_options(**capabilities.execution_options)
 
-    def _session(self, *, alone: bool = False) -> Session:
-        if alone and self._commits_statements:
-            return Session(self._autocommitting, expire_on_commit=False, info={ALONE: True})
-        return Session(self._transacting, expire_on_commit=False, info={OWN_TRANSACTION: True})
+    def _session(self, *, autocommit: bool = False) -> Session:
+        if autocommit and self._uses_autocommit:
+            return Session(self._autocommit_engine, expire_on_commit=False, info={AUTOCOMMIT: True})
+        return Session(
+            self._transaction_engine, expire_on_commit=False, info={OWN_TRANSACTION: True}
+        )
 
     def dispose(self) -> None:
         """Close the idle connections. The next use opens new ones."""
@@ -247,12 +251,14 @@ class Database:
             raise ConfigurationError(msg)
         check_synchronous(engine, given_as=f"the driver {url.drivername} of dynbeat_database_url")
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
-        event.listen(engine, "handle_error", partial(_leave_read_only_server, capabilities))
+        event.listen(
+            engine, "handle_error", partial(_disconnect_from_read_only_server, capabilities)
+        )
         if "prepare_threshold" not in self._options.get("connect_args", {}):
             prepared_statements.disable_behind_poolers(engine, capabilities)
         timeouts.set_read_timeout(engine)
         if not is_embedded(engine.dialect.name):
-            pool_ping.replace_dead(engine)
+            pool_ping.ping_idle_connections(engine)
         return engine
 
     def _options_for(self, url: URL) -> dict[str, Any]:
@@ -270,7 +276,9 @@ def _from_json(text: str | bytes) -> Any:
     return json.loads(text.decode() if isinstance(text, bytes) else text)
 
 
-def _leave_read_only_server(capabilities: Capabilities, context: ExceptionContext) -> None:
+def _disconnect_from_read_only_server(
+    capabilities: Capabilities, context: ExceptionContext
+) -> None:
     """Drop the pooled connections of a server that does not take writes any more.
 
     They still answer, so nothing else would replace them by ones to the server that does.

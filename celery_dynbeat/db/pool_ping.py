@@ -14,11 +14,11 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 #: Seconds since its last use after which a connection is asked.
-FRESH_FOR = 1.0
+PING_AFTER_SECONDS = 1.0
 _USED_AT = "dynbeat_used_at"
 
 
-def replace_dead(engine: Engine) -> None:
+def ping_idle_connections(engine: Engine) -> None:
     """Let the pool of ``engine`` replace what does not answer, and all that is as old."""
 
     @event.listens_for(engine, "checkin")
@@ -29,7 +29,7 @@ def replace_dead(engine: Engine) -> None:
     def _ask(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
         used_at = record.info.get(_USED_AT)
         # None: it was made just now.
-        if used_at is None or time.monotonic() - used_at < FRESH_FOR:
+        if used_at is None or time.monotonic() - used_at < PING_AFTER_SECONDS:
             return
         if not _answers(engine, connection):
             raise InvalidatePoolError

@@ -42,7 +42,7 @@ def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
     @event.listens_for(engine, "handle_error")
     def _on_error(context: ExceptionContext) -> None:
         error = context.sqlalchemy_exception
-        if not isinstance(error, DBAPIError) or not capabilities.has_lost_statement(error):
+        if not isinstance(error, DBAPIError) or not capabilities.is_prepared_statement_lost(error):
             return
         context.is_disconnect = True
         if not lost.is_set():

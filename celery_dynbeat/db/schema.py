@@ -13,7 +13,7 @@ from celery_dynbeat.db import encoding
 from celery_dynbeat.db.engine import Database
 
 VERSION_TABLE = "dynbeat_alembic_version"
-_CURE = "run `celery -A your_app dynbeat schema upgrade`"
+_HINT = "run `celery -A your_app dynbeat schema upgrade`"
 
 
 def upgrade(database: Database) -> None:
@@ -23,13 +23,13 @@ def upgrade(database: Database) -> None:
     """
     capabilities = database.capabilities
     with database.engine.connect() as connection:
-        encoding.check(connection, shown_url=database.shown_url)
-        if _is_enough(_revision(connection)):
+        encoding.check_encoding(connection, shown_url=database.shown_url)
+        if _is_current(_revision(connection)):
             return
-    with database.patient_connection() as connection:
+    with database.connection_without_timeouts() as connection:
         capabilities.lock_schema(connection)
         try:
-            if not _is_enough(_revision(connection)):
+            if not _is_current(_revision(connection)):
                 _migrate(connection)
             connection.commit()
         finally:
@@ -43,19 +43,19 @@ def check(database: Database) -> str:
     a rolling upgrade the tables come first, and migrations only add.
     """
     with database.engine.connect() as connection:
-        return check_on(connection, database.shown_url)
+        return check_connection(connection, database.shown_url)
 
 
-def check_on(connection: Connection, shown_url: str) -> str:
+def check_connection(connection: Connection, shown_url: str) -> str:
     """Do the same as ``check``, within the transaction of ``connection``."""
     revision = _revision(connection)
     if revision is None:
-        msg = f"the tables of celery_dynbeat are not in {shown_url}: {_CURE}"
+        msg = f"the tables of celery_dynbeat are not in {shown_url}: {_HINT}"
         raise SchemaError(msg)
-    if not _is_enough(revision):
-        msg = f"the tables are at revision {revision}, this version needs {head()}: {_CURE}"
+    if not _is_current(revision):
+        msg = f"the tables are at revision {revision}, this version needs {head()}: {_HINT}"
         raise SchemaError(msg)
-    encoding.check(connection, shown_url=shown_url)
+    encoding.check_encoding(connection, shown_url=shown_url)
     return revision
 
 
@@ -94,6 +94,6 @@ def _revision(connection: Connection) -> str | None:
     return connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
 
 
-def _is_enough(revision: str | None) -> bool:
+def _is_current(revision: str | None) -> bool:
     # Revisions are numbers that only grow: one that we do not know was made after us.
     return revision is not None and revision >= head()

@@ -23,7 +23,7 @@ from sqlalchemy import URL, Engine, event
 CONNECT_TIMEOUT = 10
 READ_TIMEOUT = 30
 #: What limits a statement, however well the connection is.
-OF_STATEMENTS = ("read_timeout", "write_timeout")
+STATEMENT_TIMEOUTS = ("read_timeout", "write_timeout")
 
 _LIBPQ = MappingProxyType(
     {
@@ -63,9 +63,9 @@ def connect_args(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **given}
 
 
-def unbounded(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
+def connect_args_without_timeouts(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments ``given`` without those that limit a statement."""
-    kept = {key: value for key, value in given.items() if key not in OF_STATEMENTS}
+    kept = {key: value for key, value in given.items() if key not in STATEMENT_TIMEOUTS}
     defaults = _ENCODED.get(url.get_driver_name(), {})
     return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **kept}
 
@@ -74,7 +74,7 @@ def set_read_timeout(engine: Engine) -> None:
     """Make the engine's connections obey ``read_timeout`` where the driver knows none."""
     if engine.dialect.driver != "psycopg":
         return
-    from celery_dynbeat.db.psycopg_logging import BoundedConnection  # noqa: PLC0415 - an extra
+    from celery_dynbeat.db.psycopg_read_timeout import BoundedConnection  # noqa: PLC0415 - an extra
 
     @event.listens_for(engine, "do_connect")
     def _connect(

@@ -10,7 +10,7 @@ from sqlalchemy import CHAR, DateTime, Dialect, String, Text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from celery_dynbeat.db.encoding import storable
+from celery_dynbeat.db.encoding import escape_unstorable
 
 #: What SQLAlchemy calls MySQL and MariaDB.
 MYSQL = frozenset({"mysql", "mariadb"})
@@ -116,4 +116,4 @@ class LongText(TypeDecorator[str]):
         return self.impl_instance
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return None if value is None else storable(value, dialect)
+        return None if value is None else escape_unstorable(value, dialect)

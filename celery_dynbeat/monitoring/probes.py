@@ -97,7 +97,7 @@ def _error_text(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
     name = type(cause).__name__
     text = str(cause).partition("\n")[0] if isinstance(error, _SPEAKING) else ""
-    return f"{name}: {text[: tables.MOST_TEXT]}" if text else name
+    return f"{name}: {text[: tables.MAX_TEXT]}" if text else name
 
 
 def _database(context: Context, limits: Limits) -> HealthReport:

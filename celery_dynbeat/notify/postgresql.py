@@ -39,7 +39,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.dialects.postgresql import CHANNEL, notify
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.timeouts import OF_STATEMENTS
+from celery_dynbeat.db.timeouts import STATEMENT_TIMEOUTS
 from celery_dynbeat.notify.base import Listener, Notifier, Transport, reconnect_back_off
 from celery_dynbeat.store.nodes import beat_listens_to_broker
 
@@ -231,7 +231,7 @@ class _Detached(psycopg.AsyncConnection[Any]):
 
 def _parameters(database: Database) -> dict[str, Any]:
     """Return what libpq needs to reach the database: the URL, and libpq's own of connect_args."""
-    url = make_url(database.engine.url).difference_update_query(OF_STATEMENTS)
+    url = make_url(database.engine.url).difference_update_query(STATEMENT_TIMEOUTS)
     dialect = url.set(drivername="postgresql+psycopg").get_dialect()()
     _, named = dialect.create_connect_args(url)
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}

@@ -43,7 +43,7 @@ def admit_beat(database: Database, *, name: str | None, now: Callable[[], dateti
     To be called when a beat starts. Raises ConfigurationError when the tables belong to another
     application, or when ``name`` is None and they belong to one.
     """
-    found = database.read(lambda session: store.recorded(session.connection()))
+    found = database.read(lambda session: store.get_name(session.connection()))
     if found is None and name is not None:
         found = _record(database, name=name, now=now)
     if found is None:
@@ -58,7 +58,9 @@ def admit_beat(database: Database, *, name: str | None, now: Callable[[], dateti
 
 def _record(database: Database, *, name: str, now: Callable[[], datetime]) -> str:
     instant = now()
-    found = database.run(lambda session: store.record(session.connection(), name=name, now=instant))
+    found = database.run(
+        lambda session: store.record_name(session.connection(), name=name, now=instant)
+    )
     if found == name:
         logger.info(
             "the tables belong to application %r from now on",
@@ -92,7 +94,7 @@ def warn_of_other(connection: Connection, *, name: str | None) -> None:
     """Log a warning when the tables belong to another application than ``name``."""
     if name is None:
         return
-    found = store.recorded(connection)
+    found = store.get_name(connection)
     if found is not None and found != name:
         logger.warning(
             "the tables belong to application %r, this process is of %r: the beats of %r send what"

@@ -107,7 +107,7 @@ class Context:
         """
         create = self.settings.create_tables
         if session is not None:
-            schema.check_on(session.connection(), self.database.shown_url)
+            schema.check_connection(session.connection(), self.database.shown_url)
         elif self.database.capabilities.embedded if create is None else create:
             schema.upgrade(self.database)
         else:

@@ -56,15 +56,15 @@ def end_attempts(
     session: Session, found: LockedRows, *, now: datetime, settings: Settings, reason: str
 ) -> EndedAttempts:
     """Record what becomes of locked runs whose attempt is dead; ``reason`` says why it is."""
-    for damage in found.damaged:
-        stuck_runs.end(session, [damage.id], status=Status.LOST, now=now, error=str(damage))
+    for damage in found.unreadable:
+        stuck_runs.end_lost(session, [damage.id], status=Status.LOST, now=now, error=str(damage))
     cancelled = [row for row in found.rows if row.cancelled_at is not None]
     others = [row for row in found.rows if row.cancelled_at is None]
     again = [row for row in others if _is_rerun(row, settings)]
     lost = [row for row in others if not _is_rerun(row, settings)]
-    stuck_runs.end(session, _ids(cancelled), status=Status.REVOKED, now=now, error=REPLACED)
+    stuck_runs.end_lost(session, _ids(cancelled), status=Status.REVOKED, now=now, error=REPLACED)
     stuck_runs.rerun(session, _ids(again), now=now, error=reason)
-    stuck_runs.end(session, _ids(lost), status=Status.LOST, now=now, error=reason)
+    stuck_runs.end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
     for fate, theirs in (("revoked", cancelled), ("sent again", again), ("lost", lost)):
         for row in theirs:
             logger.warning(
@@ -75,7 +75,7 @@ def end_attempts(
                 row.worker,
                 extra={"event": Event.RUN_LOST, "run_id": row.id},
             )
-    number = len(found.rows) + len(found.damaged)
+    number = len(found.rows) + len(found.unreadable)
     return EndedAttempts(number, len(again), _limits(lost, settings))
 
 

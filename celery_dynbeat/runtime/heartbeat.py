@@ -105,7 +105,7 @@ class Heartbeat:
 
     def _write(self) -> bool:
         now = self._clock.now()
-        life = nodes.NodeHeartbeat(
+        heartbeat = nodes.NodeHeartbeat(
             kind=self._kind,
             name=self._name,
             pid=self._pid,
@@ -116,13 +116,15 @@ class Heartbeat:
             outages=self._outages,
         )
         # Not by name and pid alone: in containers a predecessor had the same.
-        known = self._entered and self._database.run(partial(nodes.refresh, life=life))
+        known = self._entered and self._database.run(partial(nodes.refresh, heartbeat=heartbeat))
         if not known:
             if self._started_at is None:
                 self._started_at = _ago(now, self._born)
             # Not computed anew: after a step of the clock, what this node runs would seem to have
             # begun before it.
-            self._database.run(partial(nodes.register, life=life, started_at=self._started_at))
+            self._database.run(
+                partial(nodes.register, heartbeat=heartbeat, started_at=self._started_at)
+            )
             self._entered = True
         return known
 

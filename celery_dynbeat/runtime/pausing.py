@@ -44,7 +44,7 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
     row = schedules.lock_id(session, schedule_id=schedule_id)
     if row is None or not row.enabled:
         return False
-    ends = stuck_runs.latest_ends(session, schedule_id=schedule_id, limit=limit)
+    ends = stuck_runs.latest_outcomes(session, schedule_id=schedule_id, limit=limit)
     failures = [
         end for end in ends if end.status != Status.SUCCEEDED and end.finished_at > row.updated_at
     ]

@@ -11,22 +11,22 @@ _COLUMNS = APPLICATIONS.c
 _ONLY_ROW = 1
 
 
-def recorded(connection: Connection) -> str | None:
+def get_name(connection: Connection) -> str | None:
     """Return the name of the application that the tables belong to; None before its first beat."""
     return connection.scalar(select(_COLUMNS.name).where(_COLUMNS.id == _ONLY_ROW))
 
 
-def record(connection: Connection, *, name: str, now: datetime) -> str:
+def record_name(connection: Connection, *, name: str, now: datetime) -> str:
     """Record ``name`` unless a name is recorded, and return the recorded one.
 
     Waits for a transaction that records one at the same time.
     """
     statement = capabilities_of(connection.dialect).insert_new(APPLICATIONS)
     connection.execute(statement, {"id": _ONLY_ROW, "name": name, "recorded_at": now})
-    return recorded(connection) or name
+    return get_name(connection) or name
 
 
 def rename(connection: Connection, *, name: str, now: datetime) -> None:
     """Record ``name``, in place of the recorded one if there is one."""
-    record(connection, name=name, now=now)
+    record_name(connection, name=name, now=now)
     connection.execute(update(APPLICATIONS).values(name=name, recorded_at=now))

@@ -37,7 +37,7 @@ from celery_dynbeat.common.run_states import (
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.db.tables import NODES, RUNS
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.runs import affected
+from celery_dynbeat.store.runs import execute_dml
 
 _run, _node = RUNS.c, NODES.c
 
@@ -82,7 +82,7 @@ def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
             error=None,
         )
     )
-    return affected(session, statement) == 1
+    return execute_dml(session, statement) == 1
 
 
 def _begin(session: Session, statement: Update, beginning: Beginning, *, now: datetime) -> bool:
@@ -94,7 +94,7 @@ def _begin(session: Session, statement: Update, beginning: Beginning, *, now: da
         "process": beginning.pid,
         "now": now,
     }
-    return affected(session, statement, values) == 1
+    return execute_dml(session, statement, values) == 1
 
 
 def _beginning(condition: ColumnElement[bool]) -> Update:
@@ -159,7 +159,7 @@ def finish(
     values = {"run": run_id, "end": status, "at": at, "reason": error, "trace": traceback}
     values |= {"node": worker} if attempt is None else {"begun": attempt}
     values |= {"again_at": retry_at} if status == Status.RETRYING else {}
-    return affected(session, statement, values) == 1
+    return execute_dml(session, statement, values) == 1
 
 
 @cache
@@ -210,7 +210,7 @@ def refuse(
     )
     if after is not None:
         statement = statement.where(Run.attempt == after)
-    return affected(session, statement) == 1
+    return execute_dml(session, statement) == 1
 
 
 def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: datetime) -> bool:
@@ -228,7 +228,7 @@ def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: dateti
         )
         .values(status=Status.SENT, overdue_at=case((has_come, Run.started_at), else_=overdue_at))
     )
-    return affected(session, statement) == 1
+    return execute_dml(session, statement) == 1
 
 
 def undo_start(
@@ -250,7 +250,7 @@ def undo_start(
         )
         .values(status=Status.SENT, overdue_at=before)
     )
-    return affected(session, statement) == 1
+    return execute_dml(session, statement) == 1
 
 
 def begun_by(session: Session, *, run_id: str, worker: str) -> Row[int, int | None] | None:

@@ -16,11 +16,11 @@ from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
 from celery_dynbeat.db.tables import BACKFILLS, SCHEDULES
 from celery_dynbeat.store import rows
 from celery_dynbeat.store.runs import (
-    IN_LIST,
+    MAX_IN_LIST,
     UNFINISHED_INDEX,
     UNFINISHED_ORDER,
-    affected,
-    unfinished_of,
+    execute_dml,
+    is_unfinished_of,
 )
 
 #: What tells which fire times a row of history stands for.
@@ -33,13 +33,13 @@ _STANDS_FOR: tuple[Any, ...] = (
 )
 
 
-def earliest() -> Any:
+def earliest_next_run_at() -> Any:
     """Return the subquery for the earliest ``next_run_at`` of all."""
     at = BACKFILLS.c.next_run_at
     return select(at).where(at.is_not(None)).order_by(at).limit(1).scalar_subquery()
 
 
-def is_due(*, now: datetime) -> Any:
+def first_due_id(*, now: datetime) -> Any:
     """Return the condition that a backfill is due, as the database itself compares instants."""
     first = select(Backfill.id).where(*_due(now)).order_by(Backfill.next_run_at)
     return first.limit(1).scalar_subquery()
@@ -50,7 +50,7 @@ def _due(now: datetime) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableBackfill:
     """A backfill that cannot go on because it, or its schedule, cannot be read; both are locked.
 
     ``schedule`` is None when the schedule was set aside before, or the fault is not its own.
@@ -62,7 +62,9 @@ class Unreadable:
 
 
 @in_index_order
-def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | Unreadable | None:
+def lock_oldest_due(
+    session: Session, *, now: datetime
+) -> tuple[Backfill, Schedule] | UnreadableBackfill | None:
     """Return the backfill that has waited longest, with its schedule; both are locked.
 
     None when none is due, or when others hold those that are. A claim and an edit of the schedule
@@ -87,33 +89,33 @@ def lock_due(session: Session, *, now: datetime) -> tuple[Backfill, Schedule] | 
     return None if row is None else (row[0], row[1])
 
 
-def _unreadable(session: Session, backfill_id: int, schedule_id: int) -> Unreadable:
+def _unreadable(session: Session, backfill_id: int, schedule_id: int) -> UnreadableBackfill:
     backfill, schedule = BACKFILLS.c, SCHEDULES.c
     of_backfill = select(*backfill).where(backfill.id == backfill_id)
     of_schedule = select(*schedule).where(schedule.id == schedule_id, schedule.error.is_(None))
-    wrong = rows.read(session, of_backfill, key=backfill.id).damaged
-    with_it = rows.read(session, of_schedule, key=schedule.id).damaged
-    return Unreadable(
+    wrong = rows.read(session, of_backfill, key=backfill.id).unreadable
+    with_it = rows.read(session, of_schedule, key=schedule.id).unreadable
+    return UnreadableBackfill(
         backfill_id=backfill_id,
         backfill=wrong[0] if wrong else None,
         schedule=with_it[0] if with_it else None,
     )
 
 
-def put_off(session: Session, *, backfill_id: int, until: datetime) -> None:
+def defer(session: Session, *, backfill_id: int, until: datetime) -> None:
     """Let nobody look at a backfill before ``until``."""
     put = update(Backfill).where(Backfill.id == backfill_id).values(next_run_at=until)
-    affected(session, put)
+    execute_dml(session, put)
 
 
-def give_up(session: Session, *, backfill_id: int, now: datetime) -> None:
+def cancel_unread(session: Session, *, backfill_id: int, now: datetime) -> None:
     """Cancel a backfill without reading it."""
     ended = {"next_run_at": None, "next_fire_at": None, "finished_at": now, "cancelled": True}
-    affected(session, update(Backfill).where(Backfill.id == backfill_id).values(**ended))
+    execute_dml(session, update(Backfill).where(Backfill.id == backfill_id).values(**ended))
 
 
 @in_index_order
-def remove_orphans(session: Session, *, now: datetime) -> int:
+def delete_orphans(session: Session, *, now: datetime) -> int:
     """Delete due backfills whose schedule is gone; return how many there were.
 
     SQLite's own shell, for one, does not follow foreign keys.
@@ -124,15 +126,15 @@ def remove_orphans(session: Session, *, now: datetime) -> int:
         .outerjoin(Schedule, Schedule.id == Backfill.schedule_id)
         .where(*_due(now))
         .order_by(Backfill.next_run_at)
-        .limit(IN_LIST)
+        .limit(MAX_IN_LIST)
     )
     found: Any = session.execute(due).all()
     ids = [row.id for row in found if row.there is None]
-    return affected(session, delete(Backfill).where(Backfill.id.in_(ids))) if ids else 0
+    return execute_dml(session, delete(Backfill).where(Backfill.id.in_(ids))) if ids else 0
 
 
 @in_index_order
-def going_on(session: Session, *, schedule_id: int) -> Backfill | None:
+def lock_unfinished(session: Session, *, schedule_id: int) -> Backfill | None:
     """Return the backfill of the schedule that has not ended, locked; there is one at most."""
     # A locking read: the caller's snapshot may be older than another's backfill.
     statement = _of(schedule_id).where(Backfill.finished_at.is_(None)).limit(1).with_for_update()
@@ -144,7 +146,7 @@ def add(session: Session, backfill: Backfill) -> None:
     # To PostgreSQL the schedule is changed by it: a transaction with an older snapshot, which
     # cannot see the backfill, can then not lock the schedule for another one.
     locked = update(Schedule).where(Schedule.id == backfill.schedule_id)
-    affected(session, locked.values(version=Schedule.version))
+    execute_dml(session, locked.values(version=Schedule.version))
     session.add(backfill)
     session.flush()
 
@@ -169,7 +171,7 @@ def _of(schedule_id: int) -> Any:
 
 
 @in_index_order
-def unfinished(
+def count_unfinished_runs(
     session: Session,
     *,
     schedule_id: int,
@@ -194,21 +196,23 @@ def unfinished(
 
 
 @in_index_order
-def present(session: Session, *, schedule_id: int, instants: Sequence[datetime]) -> set[datetime]:
+def fire_times_with_run(
+    session: Session, *, schedule_id: int, instants: Sequence[datetime]
+) -> set[datetime]:
     """Return those of the fire times that have a run; a skipped one has none."""
     sent = (Run.schedule_id == schedule_id, Run.status != Status.SKIPPED)
     at = Run.scheduled_for
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
         # With the limit it is a query by itself, and no condition of one of the whole history.
         of_one = select(at).where(*sent).limit(1)
-        statement = batches.for_each(at, instants, lambda each: of_one.where(at == each))
+        statement = batches.lateral_for_each(at, instants, lambda each: of_one.where(at == each))
     else:
         statement = select(at).where(*sent, at.in_(instants))
     return set(session.scalars(statement))
 
 
 @in_index_order
-def first_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
+def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
     """Return id, status, scheduled_for, fire_count, error of the first row of history from then on.
 
     Manual runs are passed over: they lie between the fire times.
@@ -230,8 +234,8 @@ def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
     """Let a skipped row stand for ``fire_count`` fire times; with 0 it goes."""
     is_skipped = (Run.id == run_id, Run.status == Status.SKIPPED)
     if fire_count:
-        return affected(session, update(Run).where(*is_skipped).values(fire_count=fire_count))
-    return affected(session, delete(Run).where(*is_skipped))
+        return execute_dml(session, update(Run).where(*is_skipped).values(fire_count=fire_count))
+    return execute_dml(session, delete(Run).where(*is_skipped))
 
 
 @in_index_order
@@ -240,7 +244,7 @@ def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, rea
     statement = (
         update(Run)
         .where(
-            unfinished_of(session, [backfill.schedule_id]),
+            is_unfinished_of(session, [backfill.schedule_id]),
             Run.scheduled_for.between(backfill.start_at, backfill.end_at),
             Run.origin == Origin.BACKFILL,
             Run.status.in_(REVOKE.sources),
@@ -249,4 +253,4 @@ def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, rea
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )
     )
-    return affected(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
+    return execute_dml(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))

@@ -18,7 +18,7 @@ from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
 #: Schedules at the front of the index that are searched for those that this version passes over.
-FRONT = 500
+UNSUPPORTED_SEARCH_LIMIT = 500
 #: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
 _DUE_COLUMNS = (
     _COLUMNS.id,
@@ -53,7 +53,7 @@ _DUE_COLUMNS = (
 _UNPLANNED = (_COLUMNS.enabled,)
 
 
-def _readable() -> ColumnElement[bool]:
+def _has_supported_trigger() -> ColumnElement[bool]:
     """Return the condition that this version knows the row's kind of trigger.
 
     During a rolling upgrade a row may be of a kind that only the newer beats know. It stays in the
@@ -69,8 +69,8 @@ def lock_due(
     now: datetime,
     limit: int,
     since: datetime | None = None,
-    only: Collection[str] = (),
-    without: Collection[str] = (),
+    only_owners: Collection[str] = (),
+    except_owners: Collection[str] = (),
 ) -> LockedRows:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
@@ -82,10 +82,10 @@ def lock_due(
     """
     statement = _due(since is not None)
     values = {"now": now, "limit": limit, "since": since}
-    if only:
-        statement = statement.where(_COLUMNS.owner.in_(only))
-    if without:
-        statement = statement.where(_COLUMNS.owner.not_in(without))
+    if only_owners:
+        statement = statement.where(_COLUMNS.owner.in_(only_owners))
+    if except_owners:
+        statement = statement.where(_COLUMNS.owner.not_in(except_owners))
     return read(session, statement, key=_COLUMNS.id, values=values)
 
 
@@ -99,7 +99,7 @@ def due_statement(*, now: datetime, limit: int) -> Select[Any]:
 def _due(in_part: bool) -> Select[Any]:  # noqa: FBT001
     at = _COLUMNS.next_run_at
     due = select(*_DUE_COLUMNS).where(
-        at.is_not(None), at <= bindparam("now", type_=UtcDateTime), _readable()
+        at.is_not(None), at <= bindparam("now", type_=UtcDateTime), _has_supported_trigger()
     )
     if in_part:
         due = due.where(at >= bindparam("since", type_=UtcDateTime))
@@ -120,51 +120,60 @@ def unplanned_statement(*, limit: int) -> Select[Any]:
 
 
 @in_index_order
-def lock_damaged(session: Session, *, schedule_ids: Collection[int]) -> Sequence[UnreadableRow]:
+def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Sequence[UnreadableRow]:
     """Return what is wrong with those of the schedules that cannot be read; all are locked.
 
     Those that another transaction has locked are passed over.
     """
     statement = select(*_DUE_COLUMNS).where(Schedule.id.in_(schedule_ids), Schedule.error.is_(None))
-    return read(session, statement.with_for_update(skip_locked=True), key=Schedule.id).damaged
+    return read(session, statement.with_for_update(skip_locked=True), key=Schedule.id).unreadable
 
 
-def is_due(*, now: datetime) -> Any:
+def first_due_id(*, now: datetime) -> Any:
     """Return the condition that a schedule is due, as the database itself compares instants."""
     due = select(Schedule.id).where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
-    first = due.where(_readable()).order_by(Schedule.next_run_at, Schedule.id)
+    first = due.where(_has_supported_trigger()).order_by(Schedule.next_run_at, Schedule.id)
     return first.limit(1).scalar_subquery()
 
 
-def has_unplanned() -> Any:
+def first_unplanned_id() -> Any:
     """Return the condition that an unplanned schedule exists."""
     unplanned = select(_COLUMNS.id).where(*_unplanned()).order_by(*_UNPLANNED)
     return unplanned.limit(1).scalar_subquery()
 
 
-def earliest_due(*, since: Any = None) -> Any:
+def earliest_next_run_at(*, since: Any = None) -> Any:
     """Return the subquery for the earliest ``next_run_at`` of all, or from ``since`` on."""
     # Not min(): beside another condition MariaDB reads the whole index for it.
     at = _COLUMNS.next_run_at
-    earliest = select(at).where(at.is_not(None), _readable())
+    earliest = select(at).where(at.is_not(None), _has_supported_trigger())
     if since is not None:
         earliest = earliest.where(at >= since)
     return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
 
 
 @in_index_order
-def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
+def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
     """Return id, owner, name and kind of up to ``limit`` schedules that this version passes over.
 
     Only of those whose turn it is: that are due, or that are not planned yet. Of each, the
-    first FRONT are looked at: there they stay, while beat claims the others.
+    first UNSUPPORTED_SEARCH_LIMIT are looked at: there they stay, while beat claims the others.
     """
     columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)
     due = (Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
-    their_turn = ((due, (Schedule.next_run_at, Schedule.id)), (_unplanned_at_all(), _UNPLANNED))
+    their_turn = (
+        (due, (Schedule.next_run_at, Schedule.id)),
+        (_is_unplanned_of_any_kind(), _UNPLANNED),
+    )
     found: list[Any] = []
     for conditions, order in their_turn:
-        front = select(*columns).where(*conditions).order_by(*order).limit(FRONT).subquery()
+        front = (
+            select(*columns)
+            .where(*conditions)
+            .order_by(*order)
+            .limit(UNSUPPORTED_SEARCH_LIMIT)
+            .subquery()
+        )
         statement = select(front).where(front.c.trigger_kind.not_in(KINDS)).limit(limit)
         found += session.execute(statement).all()
     return found[:limit]
@@ -173,10 +182,10 @@ def unreadable(session: Session, *, now: datetime, limit: int) -> Sequence[Row[A
 def _unplanned() -> tuple[Any, ...]:
     # As it was typed; beat writes what it understood. An index would not serve it for what is due.
     typed = func.lower(func.trim(_COLUMNS.trigger_kind))
-    return (*_unplanned_at_all(), typed.in_(KINDS))
+    return (*_is_unplanned_of_any_kind(), typed.in_(KINDS))
 
 
-def _unplanned_at_all() -> tuple[Any, ...]:
+def _is_unplanned_of_any_kind() -> tuple[Any, ...]:
     return (
         _COLUMNS.enabled,
         _COLUMNS.next_run_at.is_(None),
@@ -193,7 +202,7 @@ def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
     batches.update_each(session.connection(), SCHEDULES, changes)
 
 
-def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
+def quarantine(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
     """Take a schedule out of the index with ``error``, unless somebody has edited it since."""
     statement = (
         update(Schedule)
@@ -204,6 +213,8 @@ def set_aside(session: Session, *, schedule_id: int, version: int, error: str) -
     return bool(result.rowcount == 1)  # type: ignore[attr-defined]
 
 
-def set_damaged_aside(session: Session, damaged: Iterable[UnreadableRow]) -> None:
+def quarantine_unreadable(session: Session, unreadable: Iterable[UnreadableRow]) -> None:
     """Take schedules that are locked and cannot be read out of the index."""
-    advance(session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in damaged])
+    advance(
+        session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in unreadable]
+    )

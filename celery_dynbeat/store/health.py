@@ -18,17 +18,17 @@ from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
 from celery_dynbeat.store import application, due
 from celery_dynbeat.store.runs import UNFINISHED_ORDER
-from celery_dynbeat.store.schedules import CONFIG, REFUSED
+from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import KINDS
 
 #: What is more than this is said to be so many "and more".
-MOST_COUNTED = 1_000
+MAX_COUNTED = 1_000
 #: Of the runs that have not ended, those that are looked at.
-MOST_RUNS = 10_000
-MOST_NODES = 200
-MOST_NAMED = 5
+MAX_RUNS_READ = 10_000
+MAX_NODES = 200
+MAX_NAMED = 5
 #: Characters of an error.
-MOST_TEXT = 200
+MAX_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Tables:
     """The answers of one moment. Instants are None where there is nothing of the kind.
 
     ``runs`` counts the unfinished runs by status. ``quarantined_first`` and
-    ``unsupported_trigger`` hold the owner and name of MOST_NAMED schedules at most, and the error
+    ``unsupported_trigger`` hold the owner and name of MAX_NAMED schedules at most, and the error
     or the kind of trigger of each.
     """
 
@@ -63,7 +63,7 @@ class Tables:
     backfills: Count
     #: The application that the tables belong to.
     application: str | None
-    #: Name and reason of the first MOST_NAMED schedules whose beat_schedule entry is refused.
+    #: Name and reason of the first MAX_NAMED schedules whose beat_schedule entry is refused.
     refused: Count
     refused_first: Sequence[tuple[str, str]]
 
@@ -72,7 +72,7 @@ class Tables:
 def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     """Return what the tables say at ``now``; of nodes those with a sign of life since then."""
     quarantined = session.execute(quarantined_statement()).all()
-    unknown = due.unreadable(session, now=now, limit=MOST_NAMED)
+    unknown = due.find_unsupported(session, now=now, limit=MAX_NAMED)
     due_at = session.scalars(due_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
     refused = session.execute(refused_statement()).all()
@@ -86,26 +86,26 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         oldest_due_at=due_at[0] if due_at else None,
         quarantined=_counted(quarantined),
         quarantined_first=[
-            (row.owner, row.name, row.error) for row in sorted(quarantined)[:MOST_NAMED]
+            (row.owner, row.name, row.error) for row in sorted(quarantined)[:MAX_NAMED]
         ],
         unsupported_trigger=[(row.owner, row.name, row.trigger_kind) for row in unknown],
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
         runs=_by_status(session.execute(runs_statement()).all()),
         backfills=_counted(session.scalars(backfills_statement()).all()),
-        application=application.recorded(session.connection()),
+        application=application.get_name(session.connection()),
         refused=_counted(refused),
-        refused_first=[(row.name, row.reason) for row in refused[:MOST_NAMED]],
+        refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
     )
 
 
 def _counted(rows: Sequence[Any]) -> Count:
-    return Count(min(len(rows), MOST_COUNTED), len(rows) > MOST_COUNTED)
+    return Count(min(len(rows), MAX_COUNTED), len(rows) > MAX_COUNTED)
 
 
 def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
     found = {row.status: row.number for row in rows}
-    more = sum(found.values()) > MOST_RUNS
+    more = sum(found.values()) > MAX_RUNS_READ
     return {str(status): Count(found.get(status, 0), more) for status in UNFINISHED}
 
 
@@ -119,7 +119,7 @@ def due_statement(*, now: datetime) -> Select[Any]:
             Schedule.trigger_kind.in_(KINDS),
         )
         .order_by(Schedule.next_run_at, Schedule.id)
-        .limit(MOST_COUNTED + 1)
+        .limit(MAX_COUNTED + 1)
     )
 
 
@@ -129,7 +129,7 @@ def overdue_statement(*, now: datetime) -> Select[Any]:
         select(Run.overdue_at)
         .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
         .order_by(Run.overdue_at)
-        .limit(MOST_COUNTED + 1)
+        .limit(MAX_COUNTED + 1)
     )
 
 
@@ -139,7 +139,7 @@ def runs_statement() -> Select[Any]:
         select(Run.status)
         .where(Run.finished_at.is_(None))
         .order_by(*UNFINISHED_ORDER)
-        .limit(MOST_RUNS + 1)
+        .limit(MAX_RUNS_READ + 1)
         .subquery()
     )
     status = unfinished.c.status
@@ -155,7 +155,7 @@ def quarantined_statement() -> Select[Any]:
             Schedule.id,
             Schedule.owner,
             Schedule.name,
-            func.substr(Schedule.error, 1, MOST_TEXT).label("error"),
+            func.substr(Schedule.error, 1, MAX_TEXT).label("error"),
         )
         .where(
             Schedule.enabled.in_([True, False]),
@@ -163,7 +163,7 @@ def quarantined_statement() -> Select[Any]:
             Schedule.next_run_at.is_(None),
             Schedule.error.is_not(None),
         )
-        .limit(MOST_COUNTED + 1)
+        .limit(MAX_COUNTED + 1)
     )
 
 
@@ -172,16 +172,16 @@ def refused_statement() -> Select[Any]:
     return (
         select(
             Schedule.name,
-            func.substr(Schedule.paused_reason, len(REFUSED) + 1, MOST_TEXT).label("reason"),
+            func.substr(Schedule.paused_reason, len(REFUSED_PREFIX) + 1, MAX_TEXT).label("reason"),
         )
         .where(
             Schedule.owner == "",
-            Schedule.managed_by == CONFIG,
+            Schedule.managed_by == MANAGED_BY_CONFIG,
             not_(Schedule.enabled),
-            Schedule.paused_reason.startswith(REFUSED, autoescape=True),
+            Schedule.paused_reason.startswith(REFUSED_PREFIX, autoescape=True),
         )
         .order_by(Schedule.name)
-        .limit(MOST_COUNTED + 1)
+        .limit(MAX_COUNTED + 1)
     )
 
 
@@ -191,11 +191,11 @@ def backfills_statement() -> Select[Any]:
         select(Backfill.next_run_at)
         .where(Backfill.next_run_at.is_not(None))
         .order_by(Backfill.next_run_at)
-        .limit(MOST_COUNTED + 1)
+        .limit(MAX_COUNTED + 1)
     )
 
 
 def nodes_statement(kind: NodeKind, *, since: datetime) -> Select[Any]:
     """Return the statement for the nodes of a kind, those heard of last first."""
     statement = select(Node).where(Node.kind == kind, Node.seen_at >= since)
-    return statement.order_by(Node.seen_at.desc(), Node.name).limit(MOST_NODES)
+    return statement.order_by(Node.seen_at.desc(), Node.name).limit(MAX_NODES)

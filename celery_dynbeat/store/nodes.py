@@ -12,9 +12,9 @@ from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Run
 from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
-TICK = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 #: Long, because a clock that is set forward makes living nodes seem silent.
-FORGET_AFTER = timedelta(days=30)
+NODE_RETENTION = timedelta(days=30)
 #: Longer than any dynbeat_node_timeout that is of use.
 NOTIFIER_FRESH_FOR = timedelta(hours=1)
 
@@ -38,17 +38,17 @@ class NodeHeartbeat:
 
 
 @in_index_order
-def register(session: Session, *, life: NodeHeartbeat, started_at: datetime) -> None:
+def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime) -> None:
     """Register a node; another process of the same name is taken to have ended.
 
-    Nodes that have been silent for FORGET_AFTER are forgotten: they count as dead anyway.
+    Nodes that have been silent for NODE_RETENTION are forgotten: they count as dead anyway.
     """
-    session.execute(delete(Node).where(Node.kind == life.kind, Node.name == life.name))
+    session.execute(delete(Node).where(Node.kind == heartbeat.kind, Node.name == heartbeat.name))
     # What a predecessor began before the clock was set back must not seem to be this node's.
-    left = session.scalar(_started_after(life.seen_at, worker=life.name))
-    started_at = started_at if left is None else left + TICK
-    session.execute(delete(Node).where(Node.seen_at < life.seen_at - FORGET_AFTER))
-    session.execute(insert(Node).values(**asdict(life), started_at=started_at))
+    left = session.scalar(_started_after(heartbeat.seen_at, worker=heartbeat.name))
+    started_at = started_at if left is None else left + MICROSECOND
+    session.execute(delete(Node).where(Node.seen_at < heartbeat.seen_at - NODE_RETENTION))
+    session.execute(insert(Node).values(**asdict(heartbeat), started_at=started_at))
 
 
 def _started_after(now: datetime, *, worker: str) -> Any:
@@ -60,17 +60,17 @@ def _started_after(now: datetime, *, worker: str) -> Any:
     )
 
 
-def refresh(session: Session, *, life: NodeHeartbeat) -> bool:
+def refresh(session: Session, *, heartbeat: NodeHeartbeat) -> bool:
     """Say that the node is alive; False when its row is gone or is another process's by now."""
     statement = (
         update(Node)
-        .where(Node.kind == life.kind, Node.name == life.name, Node.pid == life.pid)
+        .where(Node.kind == heartbeat.kind, Node.name == heartbeat.name, Node.pid == heartbeat.pid)
         .values(
-            seen_at=life.seen_at,
-            progressed_at=life.progressed_at,
-            error=life.error,
-            notifier=life.notifier,
-            outages=life.outages,
+            seen_at=heartbeat.seen_at,
+            progressed_at=heartbeat.progressed_at,
+            error=heartbeat.error,
+            notifier=heartbeat.notifier,
+            outages=heartbeat.outages,
             stopped_at=None,
         )
     )

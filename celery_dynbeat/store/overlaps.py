@@ -13,20 +13,20 @@ from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.store.rows import Row, read
 from celery_dynbeat.store.runs import (
-    IN_LIST,
+    MAX_IN_LIST,
     NEWEST_UNFINISHED,
     UNFINISHED_INDEX,
     UNFINISHED_ORDER,
-    affected,
+    execute_dml,
+    is_unfinished_of,
     newest_unfinished,
     revoke_unstarted,
-    unfinished_of,
 )
 
 #: Why a run was cancelled for a newer one.
 REPLACED = "overlap: a newer run took its place"
 #: What overlap asks of a run.
-_ASKED: tuple[Any, ...] = (
+_OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.id,
     Run.schedule_id,
     Run.scheduled_for,
@@ -35,28 +35,28 @@ _ASKED: tuple[Any, ...] = (
     Run.started_at,
 )
 #: Of the runs of one schedule that have not ended, those that overlap looks at.
-MOST_UNFINISHED = 100
+MAX_UNFINISHED = 100
 #: Runs that wait for one to end, at most; as a rule there is one.
-MOST_WAITING = 10
+MAX_BUFFERED = 10
 
 
 @in_index_order
-def unfinished(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
+def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
     """Return the runs of the schedules that may still end, with what overlap asks of them.
 
-    Of a schedule that has more than MOST_UNFINISHED, the newest. Runs that cannot be read are left
+    Of a schedule that has more than MAX_UNFINISHED, the newest. Runs that cannot be read are left
     out.
     """
-    parts = [schedule_ids[at : at + IN_LIST] for at in range(0, len(schedule_ids), IN_LIST)]
+    parts = [schedule_ids[at : at + MAX_IN_LIST] for at in range(0, len(schedule_ids), MAX_IN_LIST)]
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
-        each = (newest_unfinished(_ASKED, part, limit=MOST_UNFINISHED) for part in parts)
+        each = (newest_unfinished(_OVERLAP_COLUMNS, part, limit=MAX_UNFINISHED) for part in parts)
         return [row for query in each for row in read(session, query, key=_key(query)).rows]
     found: list[Row] = []
     while parts:
         part = parts.pop()
-        limit = MOST_UNFINISHED + (2 * len(part) if len(part) > 1 else 0)
+        limit = MAX_UNFINISHED + (2 * len(part) if len(part) > 1 else 0)
         some = read(session, _unfinished(part, limit=limit), key=Run.id)
-        if len(part) == 1 or len(some.rows) + len(some.damaged) < limit:
+        if len(part) == 1 or len(some.rows) + len(some.unreadable) < limit:
             found += some.rows
         else:
             # Some have very many. Halves, until those stand alone.
@@ -71,13 +71,15 @@ def _key(query: Select[Any]) -> Any:
 
 def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
     unended = (Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
-    statement = force_index(select(*_ASKED), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
+    statement = (
+        force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
+    )
     # In the order of the index only where it is one: a list of schedules would be sorted.
     return statement.order_by(*NEWEST_UNFINISHED) if len(schedule_ids) == 1 else statement
 
 
 @in_index_order
-def replace(
+def cancel_replaced(
     session: Session, schedule_ids: Sequence[int], *, by: Sequence[str], now: datetime
 ) -> list[str]:
     """Cancel the unfinished runs of the schedules, save those in ``by``, which take their place.
@@ -87,20 +89,20 @@ def replace(
     """
     if not schedule_ids:
         return []
-    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=REPLACED, without=by)
+    revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=REPLACED, except_ids=by)
     # What a worker started just before the revocation is found here.
-    running = (unfinished_of(session, schedule_ids), Run.status == Status.RUNNING)
+    running = (is_unfinished_of(session, schedule_ids), Run.status == Status.RUNNING)
     mark = update(Run).where(*running, Run.cancelled_at.is_(None)).values(cancelled_at=now)
-    affected(session, force_index(mark, Run.__table__, UNFINISHED_INDEX))
+    execute_dml(session, force_index(mark, Run.__table__, UNFINISHED_INDEX))
     marked = force_index(select(Run.id), Run, UNFINISHED_INDEX)
     return list(session.scalars(marked.where(*running, Run.cancelled_at == now)))
 
 
 @in_index_order
-def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
+def cancelled_before(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
     """Return the runs that were asked to end ``before`` an instant, and have not yet.
 
-    Without those that ``note_not_ended`` has noted.
+    Without those that ``note_termination_failure`` has noted.
     """
     statement = force_index(select(Run.id), Run, UNFINISHED_INDEX).where(
         Run.finished_at.is_(None),
@@ -112,7 +114,7 @@ def cancelled(session: Session, *, before: datetime, limit: int) -> Sequence[str
 
 
 @in_index_order
-def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
+def note_termination_failure(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
     """Write on runs in progress, which a newer one replaced, why they could not be ended."""
     statement = (
         update(Run)
@@ -124,10 +126,10 @@ def note_not_ended(session: Session, *, run_ids: Sequence[str], reason: str) -> 
         )
         .values(error=reason)
     )
-    return affected(session, statement) > 0
+    return execute_dml(session, statement) > 0
 
 
-def release(session: Session, *, run_id: str, now: datetime) -> int:
+def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> int:
     """Make the run that waits behind ``run_id`` overdue, so that beat sends it at once."""
     ended = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
     unsent = (
@@ -141,9 +143,9 @@ def release(session: Session, *, run_id: str, now: datetime) -> int:
         force_index(select(Run.id), Run, UNFINISHED_INDEX)
         .where(Run.finished_at.is_(None), Run.schedule_id == ended, *unsent)
         .order_by(*UNFINISHED_ORDER)
-        .limit(MOST_WAITING)
+        .limit(MAX_BUFFERED)
     )
     ids = session.scalars(waiting).all()
     if not ids:
         return 0
-    return affected(session, update(Run).where(Run.id.in_(ids), *unsent).values(overdue_at=now))
+    return execute_dml(session, update(Run).where(Run.id.in_(ids), *unsent).values(overdue_at=now))

@@ -14,7 +14,7 @@ from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Owner, Schedule
 
 _BATCH = 500
-BY_NAME = "uq_dynbeat_schedule_owner_name"
+OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
 
 
 def lock(session: Session, owners: Collection[str]) -> None:
@@ -30,18 +30,18 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
 
     What others have committed counts, even when the caller's snapshot is older.
     """
-    latest = capabilities_of(session.get_bind().dialect).latest
+    latest = capabilities_of(session.get_bind().dialect).reading_latest
     names = sorted(owners)
     found: dict[str, int] = {}
     for start in range(0, len(names), _BATCH):
         # For each owner by itself: grouped, the whole index is read in its order.
-        of_owner = force_index(select(func.count()), Schedule, BY_NAME)
+        of_owner = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
         counted = latest(of_owner.where(Schedule.owner == Owner.owner)).scalar_subquery()
         batch = select(Owner.owner, counted).where(Owner.owner.in_(names[start : start + _BATCH]))
         found.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
     return found
 
 
-def remove(session: Session, *, owner: str) -> None:
+def delete_row(session: Session, *, owner: str) -> None:
     """Delete the owner's row, if there is one; waits for who has the owner's turn."""
     session.execute(delete(Owner).where(Owner.owner == owner))

@@ -21,11 +21,11 @@ class Watermark:
 
     What lies before them in the indexes is dead, and while somebody's transaction is open for long
     nobody can clear it away: a scan that begins here need not pass over it. Whatever is committed
-    later with an earlier instant is found by a look without a front.
+    later with an earlier instant is found by a look without a watermark.
     """
 
-    due: datetime | None = None
-    overdue: datetime | None = None
+    no_due_before: datetime | None = None
+    no_overdue_before: datetime | None = None
 
 
 NO_WATERMARK = Watermark()
@@ -35,14 +35,14 @@ NO_WATERMARK = Watermark()
 class PendingWork:
     """The earliest of each kind of work; None where there is none.
 
-    ``front`` is where the next look may begin.
+    ``watermark`` is where the next look may begin.
     """
 
     next_run_at: datetime | None
     overdue_at: datetime | None
     unplanned: bool
     backfill_at: datetime | None
-    front: Watermark = NO_WATERMARK
+    watermark: Watermark = NO_WATERMARK
 
     def earliest(self) -> datetime | None:
         """Return when there is something to do, or None."""
@@ -51,57 +51,59 @@ class PendingWork:
 
 
 def read(
-    session: Session, *, now: datetime, until: datetime, front: Watermark = NO_WATERMARK
+    session: Session, *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
 ) -> PendingWork:
     """Return the agenda as it stands at ``now``; of what is overdue, up to ``until``.
 
     When one of its instants cannot be read, what is due counts from ``now``, and what is not due is
     left out: those who take up what is due deal with such a row, and until then it is asleep.
     """
-    answer = session.execute(_look(front != NO_WATERMARK), _values(until, front))
+    answer = session.execute(
+        _pending_statement(watermark != NO_WATERMARK), _values(until, watermark)
+    )
     try:
         next_run_at, overdue_at, unplanned, backfill_at = answer.one()
     except rows.UNREADABLE:
-        return _what_is_due(session, now)
-    found = Watermark(_front(next_run_at, now), _front(overdue_at, now))
+        return _read_due_only(session, now)
+    found = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
     return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, found)
 
 
-def _front(instant: datetime | None, now: datetime) -> datetime:
+def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
     return (now if instant is None else min(instant, now)) - IN_FLIGHT
 
 
-def _what_is_due(session: Session, now: datetime) -> PendingWork:
+def _read_due_only(session: Session, now: datetime) -> PendingWork:
     # Ids alone, for no instant is to be read.
     ids = select(
-        due.is_due(now=now),
-        runs.is_overdue(now=now),
-        due.has_unplanned(),
-        backfills.is_due(now=now),
+        due.first_due_id(now=now),
+        runs.first_overdue_id(now=now),
+        due.first_unplanned_id(),
+        backfills.first_due_id(now=now),
     )
     found = [now if each is not None else None for each in session.execute(ids).one()]
     next_run_at, overdue_at, unplanned, backfill_at = found
     return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at)
 
 
-def statement(*, until: datetime, front: Watermark = NO_WATERMARK) -> Select[Any]:
+def statement(*, until: datetime, watermark: Watermark = NO_WATERMARK) -> Select[Any]:
     """Return the statement of ``read``, for those who want to see its plan."""
-    return _look(front != NO_WATERMARK).params(_values(until, front))
+    return _pending_statement(watermark != NO_WATERMARK).params(_values(until, watermark))
 
 
-def _values(until: datetime, front: Watermark) -> dict[str, datetime | None]:
-    return {"until": until, "due": front.due, "overdue": front.overdue}
+def _values(until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
+    return {"until": until, "due": watermark.no_due_before, "overdue": watermark.no_overdue_before}
 
 
 # Made once for all passes.
 @cache
-def _look(in_part: bool) -> Select[Any]:  # noqa: FBT001 - the key of a cache
+def _pending_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001 - the key of a cache
     until = bindparam("until", type_=UtcDateTime)
     due_since = bindparam("due", type_=UtcDateTime) if in_part else None
     overdue_since = bindparam("overdue", type_=UtcDateTime) if in_part else None
     return select(
-        type_coerce(due.earliest_due(since=due_since), UtcDateTime),
-        type_coerce(runs.earliest_overdue(since=overdue_since, until=until), UtcDateTime),
-        due.has_unplanned(),
-        type_coerce(backfills.earliest(), UtcDateTime),
+        type_coerce(due.earliest_next_run_at(since=due_since), UtcDateTime),
+        type_coerce(runs.earliest_overdue_at(since=overdue_since, until=until), UtcDateTime),
+        due.first_unplanned_id(),
+        type_coerce(backfills.earliest_next_run_at(), UtcDateTime),
     )

@@ -14,7 +14,7 @@ from celery_dynbeat.db.types import MYSQL
 
 
 @in_index_order
-def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
+def read_page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
     """Return up to ``limit`` runs with ids between the two, in order, and what keeps them.
 
     ``last_run_at`` and ``next_fire_at`` are those of the schedule, None without one; ``over_at`` is
@@ -40,7 +40,7 @@ def page(session: Session, *, after: str, before: str, limit: int) -> Sequence[R
 
 
 @in_index_order
-def remove(session: Session, ids: Sequence[str]) -> int:
+def delete_finished(session: Session, ids: Sequence[str]) -> int:
     """Delete those of the runs that have ended; one that another beat deletes is passed over."""
     if not ids:
         return 0

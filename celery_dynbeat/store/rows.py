@@ -30,9 +30,9 @@ UNREADABLE = (
 #: What is beat's to decide, not the user's.
 _PLANNED = ("next_fire_at", "next_run_at", "finished_at")
 #: So many rows of an answer are taken over at once.
-PART = 100
+ROWS_PER_PARTITION = 100
 #: Of the text of an error, what is kept.
-LONGEST = 500
+MAX_ERROR_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LockedRows(NamedTuple):
     """The rows of an answer, in its order, and what is wrong with those that are missing."""
 
     rows: Sequence[Row]
-    damaged: Sequence[UnreadableRow]
+    unreadable: Sequence[UnreadableRow]
 
 
 def format_error(error: Exception, *, of: str = "") -> str:
@@ -64,7 +64,7 @@ def format_error(error: Exception, *, of: str = "") -> str:
     # Not SQLAlchemy's text: it appends the statement.
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = f"{type(original).__name__}: {of}{original}"
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."
 
 
 def read(
@@ -82,17 +82,17 @@ def read(
     # Not within the try: what this raises is the server's.
     answer = session.execute(statement, values)
     try:
-        return LockedRows(_named(answer), [])
+        return LockedRows(_as_named_tuples(answer), [])
     except UNREADABLE:
         statement = statement.params(values or {})
         ids = session.scalars(statement.with_only_columns(key, maintain_column_froms=True)).all()
-    return _apart(session, statement, key, ids)
+    return _read_by_halves(session, statement, key, ids)
 
 
-def _named(answer: Result[Any]) -> Sequence[Row]:
+def _as_named_tuples(answer: Result[Any]) -> Sequence[Row]:
     make = _row_of(tuple(answer.keys()))
     # Part by part: the driver's rows, SQLAlchemy's and these are not all in memory at once.
-    return [make(row) for part in answer.partitions(PART) for row in part]
+    return [make(row) for part in answer.partitions(ROWS_PER_PARTITION) for row in part]
 
 
 @cache
@@ -103,21 +103,23 @@ def _row_of(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
     return make
 
 
-def _apart(session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]) -> LockedRows:
+def _read_by_halves(
+    session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]
+) -> LockedRows:
     """Read the rows by halves, until those that cannot be read stand alone."""
     answer = session.execute(statement.where(key.in_(ids)))
     try:
-        return LockedRows(_named(answer), [])
+        return LockedRows(_as_named_tuples(answer), [])
     except UNREADABLE as error:
         if len(ids) == 1:
-            return LockedRows([], [_damage(session, statement, key, ids[0], error)])
+            return LockedRows([], [_unreadable_row(session, statement, key, ids[0], error)])
     middle = len(ids) // 2
-    older = _apart(session, statement, key, ids[:middle])
-    newer = _apart(session, statement, key, ids[middle:])
-    return LockedRows([*older.rows, *newer.rows], [*older.damaged, *newer.damaged])
+    older = _read_by_halves(session, statement, key, ids[:middle])
+    newer = _read_by_halves(session, statement, key, ids[middle:])
+    return LockedRows([*older.rows, *newer.rows], [*older.unreadable, *newer.unreadable])
 
 
-def _damage(
+def _unreadable_row(
     session: Session, statement: Select[Any], key: Any, row_id: Any, error: Exception
 ) -> UnreadableRow:
     for column in statement.selected_columns:
@@ -130,10 +132,10 @@ def _damage(
     return UnreadableRow(row_id, "?", error)
 
 
-def whole(
+def load_or_null(
     session: Session, statement: Select[Schedule], *, edited: bool = False
 ) -> Sequence[Schedule]:
-    """Return the schedules that ``statement`` finds, also those that cannot be read whole.
+    """Return the schedules that ``statement`` finds, also those that cannot be read load_or_null.
 
     There what cannot be read is None, and ``error`` says what that is, save where it says already
     why the schedule was set aside. Nothing of that is written, save that with ``edited`` the next
@@ -144,10 +146,10 @@ def whole(
         return answer.all()
     except UNREADABLE:
         ids = session.scalars(statement.with_only_columns(Schedule.id)).all()
-    return [_patched(session, statement, row_id, edited=edited) for row_id in ids]
+    return [_load_one_or_null(session, statement, row_id, edited=edited) for row_id in ids]
 
 
-def _patched(
+def _load_one_or_null(
     session: Session, statement: Select[Schedule], row_id: int, *, edited: bool
 ) -> Schedule:
     statement = statement.where(Schedule.id == row_id)
@@ -155,19 +157,19 @@ def _patched(
     try:
         return answer.one()
     except UNREADABLE:
-        damaged = _damages(session, row_id)
-    left_out = [defer(getattr(Schedule, name)) for name in damaged]
+        unreadable = _unreadable_columns(session, row_id)
+    left_out = [defer(getattr(Schedule, name)) for name in unreadable]
     row = session.scalars(statement.options(*left_out)).one()
-    for name in damaged:
+    for name in unreadable:
         set_committed_value(row, name, None)
         if edited and name in _PLANNED:
             flag_modified(row, name)
-    if row.error is None and damaged:
-        set_committed_value(row, "error", "; ".join(str(each) for each in damaged.values()))
+    if row.error is None and unreadable:
+        set_committed_value(row, "error", "; ".join(str(each) for each in unreadable.values()))
     return row
 
 
-def _damages(session: Session, schedule_id: int) -> dict[str, UnreadableRow]:
+def _unreadable_columns(session: Session, schedule_id: int) -> dict[str, UnreadableRow]:
     found: dict[str, UnreadableRow] = {}
     for column in Schedule.__table__.columns:
         answer = session.execute(select(column).where(Schedule.id == schedule_id))

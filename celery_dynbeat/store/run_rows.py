@@ -13,7 +13,9 @@ from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.planning.schedule_spec import expires_at
 
 
-def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) -> OutgoingRun:
+def new_outgoing_run(
+    row: Any, fire_at: datetime, *, now: datetime, settings: Settings
+) -> OutgoingRun:
     """Return a new run of the schedule in ``row``, as it is sent."""
     return _outgoing(
         row,
@@ -25,7 +27,7 @@ def outgoing(row: Any, fire_at: datetime, *, now: datetime, settings: Settings) 
     )
 
 
-def outgoing_again(row: Any, *, settings: Settings) -> OutgoingRun:
+def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
     """Return a run that was recorded before; ``row`` is that run, with its schedule's columns."""
     expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
     return _outgoing(
@@ -56,7 +58,7 @@ def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
     )
 
 
-def pending(
+def pending_row(
     run: OutgoingRun, *, now: datetime, overdue_at: datetime, origin: Origin = Origin.SCHEDULE
 ) -> dict[str, Any]:
     """Return the record of a run that nobody has sent yet; after ``overdue_at`` the sweep does."""
@@ -74,7 +76,7 @@ def pending(
     }
 
 
-def skipped(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
+def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
     """Return the record of fire times of the schedule in ``row`` that are not sent."""
     return {
         **_history(row.id, row.owner, row.name, row.task),

@@ -32,18 +32,18 @@ from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.rows import LockedRows, read
 
 #: The longest list of values in one condition; drivers allow some tens of thousands.
-IN_LIST = 1_000
+MAX_IN_LIST = 1_000
 #: In the order of their index, of whose use the planner does not think by itself: it takes history
 #: for something that soon leads to a run of any kind.
 UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
 #: The same from its end: the newest first.
 NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
 UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
-BY_SCHEDULE = "uq_dynbeat_run_schedule_id_scheduled_for"
+FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class RunFilter:
     """Which runs a history shows; None means any. ``since`` counts from ``scheduled_for``.
 
     ``schedule_id`` is that of the schedule which bears ``name``, and belongs to ``owner``, now.
@@ -79,8 +79,8 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
 def _present(session: Session, ids: set[str]) -> set[str]:
     wanted = sorted(ids)
     found: set[str] = set()
-    for start in range(0, len(wanted), IN_LIST):
-        statement = select(Run.id).where(Run.id.in_(wanted[start : start + IN_LIST]))
+    for start in range(0, len(wanted), MAX_IN_LIST):
+        statement = select(Run.id).where(Run.id.in_(wanted[start : start + MAX_IN_LIST]))
         found.update(session.scalars(statement))
     return found
 
@@ -101,10 +101,10 @@ def mark_sent(
     if not ids:
         return 0
     capabilities = capabilities_of(session.get_bind().dialect)
-    given = batches.values_of(capabilities, ids)
+    given = batches.among_parameter(capabilities, ids)
     values = {**given, "after": attempt, "now": now, "again_at": overdue_at}
     values |= {"first": min(ids), "last": max(ids)}
-    return affected(session, _mark_sent(capabilities), values)
+    return execute_dml(session, _mark_sent(capabilities), values)
 
 
 @cache
@@ -117,7 +117,7 @@ def _mark_sent(capabilities: Capabilities) -> Update:
     bounds = run.id.between(bindparam("first"), bindparam("last"))
     return (
         update(RUNS)
-        .where(bounds, batches.among(capabilities, run.id))
+        .where(bounds, batches.is_among(capabilities, run.id))
         .values(
             overdue_at=case((unstarted, again_at), else_=run.overdue_at),
             status=case((unstarted, Status.SENT), else_=run.status),
@@ -133,10 +133,10 @@ def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: s
         .where(Run.id == run_id, Run.status.in_(GIVE_UP.sources))
         .values(status=Status.FAILED, finished_at=now, error=error, overdue_at=None)
     )
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
-def earliest_overdue(*, since: Any = None, until: Any) -> Any:
+def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
     """Return the subquery for the earliest ``overdue_at`` up to ``until``, or from ``since`` on.
 
     Behind lies what is sent and not started: most of it leaves the index without ever being due.
@@ -149,7 +149,7 @@ def earliest_overdue(*, since: Any = None, until: Any) -> Any:
     return earliest.order_by(overdue_at).limit(1).scalar_subquery()
 
 
-def is_overdue(*, now: datetime) -> Any:
+def first_overdue_id(*, now: datetime) -> Any:
     """Return the condition that a run is overdue, as the database itself compares instants."""
     overdue = select(Run.id).where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
     return overdue.order_by(Run.overdue_at).limit(1).scalar_subquery()
@@ -198,7 +198,7 @@ def lock_overdue(
 
 
 @in_index_order
-def schedules_of(session: Session, ids: Sequence[str]) -> Sequence[int]:
+def schedule_ids_of(session: Session, ids: Sequence[str]) -> Sequence[int]:
     """Return the ids of the schedules of the runs, those that still are there."""
     statement = select(Run.schedule_id).where(Run.id.in_(ids), Run.schedule_id.is_not(None))
     return [found for found in session.scalars(statement.distinct()) if found is not None]
@@ -210,7 +210,7 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
         return 0
     unstarted = Run.status.in_(CONFIRM.sources)
     statement = update(Run).where(Run.id.in_(ids), unstarted).values(overdue_at=overdue_at)
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
@@ -227,7 +227,7 @@ def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
             error="not started within expires_after",
         )
     )
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
 def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
@@ -241,7 +241,7 @@ def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) 
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )
     )
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
 @in_index_order
@@ -263,7 +263,7 @@ def revoke_orphans(
     return revoke(session, orphans, now=now, reason="the schedule was deleted")
 
 
-def unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
+def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
     """Return the condition that a run of one of the schedules, which are locked, has not ended.
 
     The statement also asks for the status, and forces UNFINISHED_INDEX where that can be said.
@@ -273,7 +273,7 @@ def unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElemen
     # Two statements: of a subquery in the UPDATE the planner may make the inner loop. And no other
     # condition beside the ids, which would then be parsed again for each row that it leads to.
     ids = session.scalars(newest_unfinished((Run.id,), schedule_ids)).all()
-    return Run.id == batches.any_of(Run.id, ids)
+    return Run.id == batches.any_element_of(Run.id, ids)
 
 
 def newest_unfinished(
@@ -289,7 +289,7 @@ def newest_unfinished(
         unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
         return select(*columns).where(*unfinished).order_by(*NEWEST_UNFINISHED).limit(limit)
 
-    return batches.for_each(Schedule.id, schedule_ids, newest)
+    return batches.lateral_for_each(Schedule.id, schedule_ids, newest)
 
 
 @in_index_order
@@ -300,24 +300,24 @@ def revoke_unstarted(
     now: datetime,
     reason: str,
     keep_manual: bool = False,
-    without: Sequence[str] = (),
+    except_ids: Sequence[str] = (),
 ) -> int:
     """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins.
 
-    Runs in ``without`` are left alone.
+    Runs in ``except_ids`` are left alone.
     """
     statement = (
         update(Run)
-        .where(unfinished_of(session, schedule_ids), Run.status.in_(REVOKE.sources))
+        .where(is_unfinished_of(session, schedule_ids), Run.status.in_(REVOKE.sources))
         .values(
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )
     )
     if keep_manual:
         statement = statement.where(Run.origin != Origin.MANUAL)
-    if without:
-        statement = statement.where(Run.id.not_in(without))
-    return affected(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
+    if except_ids:
+        statement = statement.where(Run.id.not_in(except_ids))
+    return execute_dml(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
 
 
 @in_index_order
@@ -328,9 +328,9 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
     # subquery.
     return sum(
         revoke_unstarted(
-            session, schedule_ids=theirs[start : start + IN_LIST], now=now, reason=reason
+            session, schedule_ids=theirs[start : start + MAX_IN_LIST], now=now, reason=reason
         )
-        for start in range(0, len(theirs), IN_LIST)
+        for start in range(0, len(theirs), MAX_IN_LIST)
     )
 
 
@@ -340,13 +340,13 @@ def get(session: Session, *, run_id: str) -> Run | None:
 
 
 @in_index_order
-def history(session: Session, *, matching: Filter, limit: int) -> Sequence[Run]:
+def history(session: Session, *, matching: RunFilter, limit: int) -> Sequence[Run]:
     """Return up to ``limit`` runs, the newest fire time first."""
     statement = select(Run)
     order: list[Any] = [Run.scheduled_for.desc()]
     if matching.schedule_id is not None:
         # Not the owner and the name beside it, which it implies: another index would lead to them.
-        statement = force_index(statement, Run, BY_SCHEDULE)
+        statement = force_index(statement, Run, FIRE_TIME_INDEX)
         statement = statement.where(Run.schedule_id == matching.schedule_id)
     else:
         order.append(Run.id.desc())
@@ -363,15 +363,15 @@ def history(session: Session, *, matching: Filter, limit: int) -> Sequence[Run]:
 
 
 @in_index_order
-def unlink(session: Session, condition: ColumnElement[bool]) -> None:
+def detach_from_schedule(session: Session, condition: ColumnElement[bool]) -> None:
     """Let the runs belong to no schedule: theirs is about to be deleted."""
     # In parts: a long history takes longer than a connection waits for one answer.
-    linked = select(Run.id).where(condition, Run.schedule_id.is_not(None)).limit(IN_LIST)
+    linked = select(Run.id).where(condition, Run.schedule_id.is_not(None)).limit(MAX_IN_LIST)
     while ids := session.scalars(linked).all():
-        affected(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
+        execute_dml(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
 
 
-def affected(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:
+def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:
     """Execute an UPDATE and return how many rows it changed."""
     options = {"synchronize_session": False}
     result = session.execute(statement, values, execution_options=options)

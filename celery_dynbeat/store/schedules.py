@@ -21,20 +21,20 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.db.tables import SCHEDULES
-from celery_dynbeat.store.rows import whole
-from celery_dynbeat.store.runs import unlink
+from celery_dynbeat.store.rows import load_or_null
+from celery_dynbeat.store.runs import detach_from_schedule
 
 #: ``managed_by`` of a row that follows an entry of Celery's ``beat_schedule``.
-CONFIG = "config"
+MANAGED_BY_CONFIG = "config"
 #: What ``paused_reason`` of such a row begins with while its entry is refused.
-REFUSED = "the beat_schedule entry is refused: "
+REFUSED_PREFIX = "the beat_schedule entry is refused: "
 
 #: Made once: to make it with its values takes longer than to have it answered.
 _INSERT = insert(SCHEDULES)
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ScheduleFilter:
     """Which schedules a list shows; None means any."""
 
     owner: str | None = None
@@ -69,7 +69,7 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
         with session.begin_nested():
             batches.insert(session.connection(), SCHEDULES, rows)
     except IntegrityError as error:
-        taken = existing(session, ((row["owner"], row["name"]) for row in rows))
+        taken = existing_keys(session, ((row["owner"], row["name"]) for row in rows))
         if not taken:
             raise
         owner, name = min(taken)
@@ -77,11 +77,11 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 @in_index_order
-def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of the (owner, name) ``keys`` that are in the table."""
     wanted = list(keys)
     found: set[tuple[str, str]] = set()
-    latest = capabilities_of(session.get_bind().dialect).latest
+    latest = capabilities_of(session.get_bind().dialect).reading_latest
     for start in range(0, len(wanted), 500):
         statement = select(Schedule.owner, Schedule.name).where(
             tuple_(Schedule.owner, Schedule.name).in_(wanted[start : start + 500]),
@@ -91,7 +91,7 @@ def existing(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str
     return found
 
 
-def find(session: Session, *, owner: str, name: str) -> Schedule | None:
+def get(session: Session, *, owner: str, name: str) -> Schedule | None:
     """Return the schedule, or None."""
     return _only(session, _named(owner, name))
 
@@ -111,7 +111,7 @@ def lock_id(session: Session, *, schedule_id: int) -> Schedule | None:
 def _only(
     session: Session, statement: Select[Schedule], *, edited: bool = False
 ) -> Schedule | None:
-    return next(iter(whole(session, statement, edited=edited)), None)
+    return next(iter(load_or_null(session, statement, edited=edited)), None)
 
 
 def _named(owner: str, name: str) -> Select[Schedule]:
@@ -122,7 +122,7 @@ def _named(owner: str, name: str) -> Select[Schedule]:
 def page(
     session: Session,
     *,
-    matching: Filter,
+    matching: ScheduleFilter,
     after: tuple[str, str] | None,
     limit: int,
 ) -> Sequence[Schedule]:
@@ -134,7 +134,7 @@ def page(
         statement = statement.where(condition)
     if after is not None:
         statement = statement.where(_behind(session, after, owner=matching.owner))
-    return whole(session, statement)
+    return load_or_null(session, statement)
 
 
 def _behind(session: Session, after: tuple[str, str], *, owner: str | None) -> ColumnElement[bool]:
@@ -142,10 +142,10 @@ def _behind(session: Session, after: tuple[str, str], *, owner: str | None) -> C
         # Beside an owner a comparison of both columns bounds no index.
         return Schedule.name > after[1]
     dialect = session.get_bind().dialect
-    return capabilities_of(dialect).behind((Schedule.owner, Schedule.name), after)
+    return capabilities_of(dialect).row_after((Schedule.owner, Schedule.name), after)
 
 
-def _conditions(session: Session, matching: Filter) -> Iterable[Any]:
+def _conditions(session: Session, matching: ScheduleFilter) -> Iterable[Any]:
     if matching.owner is not None:
         yield Schedule.owner == matching.owner
     if matching.task is not None:
@@ -157,21 +157,21 @@ def _conditions(session: Session, matching: Filter) -> Iterable[Any]:
         yield capabilities_of(dialect).has_tag(Schedule.tags, matching.tag)
 
 
-def remove(session: Session, *, schedule_id: int) -> None:
+def delete_one(session: Session, *, schedule_id: int) -> None:
     """Delete one schedule; its history stays, without it."""
     # The foreign keys do it too, save on SQLite where an application's own engine leaves them off;
     # and SQLite gives the id to the next schedule, whose history this must not become.
-    unlink(session, Run.schedule_id == schedule_id)
+    detach_from_schedule(session, Run.schedule_id == schedule_id)
     session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
 
 @in_index_order
-def remove_owner(session: Session, *, owner: str) -> int:
+def delete_of_owner(session: Session, *, owner: str) -> int:
     """Delete all schedules of ``owner`` and return how many there were."""
     theirs = select(Schedule.id).where(Schedule.owner == owner)
-    # By the owner, which has an index: MariaDB walks the whole history for a subquery.
-    unlink(session, Run.owner == owner)
+    # By the owner, which has an index: MariaDB walks the load_or_null history for a subquery.
+    detach_from_schedule(session, Run.owner == owner)
     session.execute(
         delete(Backfill).where(Backfill.schedule_id.in_(theirs)),
         execution_options={"synchronize_session": False},
@@ -181,14 +181,14 @@ def remove_owner(session: Session, *, owner: str) -> int:
 
 
 @in_index_order
-def lock_owner(session: Session, *, owner: str) -> Sequence[int]:
+def lock_ids_of_owner(session: Session, *, owner: str) -> Sequence[int]:
     """Return the ids of the owner's schedules, locked for this transaction."""
     statement = select(Schedule.id).where(Schedule.owner == owner).with_for_update()
     return session.scalars(statement).all()
 
 
 @in_index_order
-def managed(session: Session, *, managed_by: str) -> Sequence[str]:
+def managed_names(session: Session, *, managed_by: str) -> Sequence[str]:
     """Return the names of the application's own schedules that ``managed_by`` keeps."""
     statement = select(Schedule.name).where(
         Schedule.owner == "",

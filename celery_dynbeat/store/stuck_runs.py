@@ -12,10 +12,10 @@ from celery_dynbeat.common.run_states import LOSE, RERUN, RESEND_RETRY, Status
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.store.rows import LockedRows, read
-from celery_dynbeat.store.runs import UNFINISHED_ORDER, affected
+from celery_dynbeat.store.runs import UNFINISHED_ORDER, execute_dml
 
 #: Rows between the last runs that were tried: skipped, revoked, manual ones, those under way.
-PASSED_OVER = 500
+UNTRIED_MARGIN = 500
 
 
 @in_index_order
@@ -34,7 +34,9 @@ def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> Locked
     return _lock(session, found, _lost_runs(), _is_lost(silent_since))
 
 
-def running_at(session: Session, *, worker: str, limit: int) -> Sequence[Row[str, int, int | None]]:
+def running_on_worker(
+    session: Session, *, worker: str, limit: int
+) -> Sequence[Row[str, int, int | None]]:
     """Return id, attempt and worker_pid of up to ``limit`` running runs of a worker node."""
     statement = (
         select(Run.id, Run.attempt, Run.worker_pid)
@@ -46,7 +48,7 @@ def running_at(session: Session, *, worker: str, limit: int) -> Sequence[Row[str
     return session.execute(statement).all()
 
 
-def lock_dropped(session: Session, *, worker: str, attempts: Mapping[str, int]) -> LockedRows:
+def lock_attempts(session: Session, *, worker: str, attempts: Mapping[str, int]) -> LockedRows:
     """Return the runs that still are in these attempts of ``worker``, with what decides their fate.
 
     ``attempts`` holds an attempt for each run id. The runs are locked; those that another
@@ -97,7 +99,9 @@ def _is_lost(silent_since: datetime) -> Any:
     return and_(Run.finished_at.is_(None), Run.status == Status.RUNNING, or_(replaced, silent))
 
 
-def end(session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str) -> int:
+def end_lost(
+    session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str
+) -> int:
     """Move running runs, whose worker is gone, to lost or revoked."""
     if not ids:
         return 0
@@ -106,7 +110,7 @@ def end(session: Session, ids: Sequence[str], *, status: Status, now: datetime, 
         .where(Run.id.in_(ids), Run.status.in_(LOSE.sources))
         .values(status=status, finished_at=now, error=error)
     )
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
 def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> int:
@@ -118,11 +122,11 @@ def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) ->
         .where(Run.id.in_(ids), Run.status.in_(RERUN.sources))
         .values(status=Status.PENDING, overdue_at=now, started_at=None, error=error)
     )
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
 @in_index_order
-def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> int:
+def resend_retries(session: Session, *, before: datetime, now: datetime, limit: int) -> int:
     """Move up to ``limit`` runs whose retry was to begin ``before`` an instant back to pending.
 
     The broker has forgotten Celery's message, so beat sends one in its place, with the same count.
@@ -142,21 +146,21 @@ def recall(session: Session, *, before: datetime, now: datetime, limit: int) -> 
             retries=Run.retries + 1,
         )
     )
-    return affected(session, statement)
+    return execute_dml(session, statement)
 
 
 @in_index_order
-def latest_ends(session: Session, *, schedule_id: int, limit: int) -> Sequence[Row[Any]]:
+def latest_outcomes(session: Session, *, schedule_id: int, limit: int) -> Sequence[Row[Any]]:
     """Return status, finished_at and error of the schedule's own last runs that were tried.
 
     By fire time, the newest first; manual runs and those of a backfill are left out. Of the
-    schedule's history the newest ``limit`` + PASSED_OVER rows are looked at.
+    schedule's history the newest ``limit`` + UNTRIED_MARGIN rows are looked at.
     """
     newest = (
         select(Run.status, Run.finished_at, Run.error, Run.origin)
         .where(Run.schedule_id == schedule_id)
         .order_by(Run.scheduled_for.desc())
-        .limit(limit + PASSED_OVER)
+        .limit(limit + UNTRIED_MARGIN)
         .subquery()
     )
     statement: Any = (

@@ -22,7 +22,7 @@ def end_dropped(
 
     A run that has ended meanwhile, or begun another attempt, is not touched.
     """
-    found = stuck_runs.lock_dropped(session, worker=worker, attempts=attempts)
+    found = stuck_runs.lock_attempts(session, worker=worker, attempts=attempts)
     return end_attempts(
         session, found, now=now, settings=settings, reason="its pool process is gone"
     )

@@ -21,7 +21,7 @@ from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.encoding import in_ascii
+from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.pausing import pause_if_failing
 from celery_dynbeat.store import attempts, overlaps, stuck_runs
@@ -173,7 +173,11 @@ class Recorder:
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
         written = write(session, outcome)
         ended = outcome.awaited and outcome.status not in UNFINISHED
-        if written and ended and overlaps.release(session, run_id=outcome.run_id, now=outcome.at):
+        if (
+            written
+            and ended
+            and overlaps.make_buffered_overdue(session, run_id=outcome.run_id, now=outcome.at)
+        ):
             self._announce(session)
         return written
 
@@ -237,7 +241,8 @@ class Recorder:
 def _plain(outcome: Outcome) -> Outcome:
     """Return the outcome with its texts in ASCII."""
     error, traceback = (
-        None if text is None else in_ascii(text) for text in (outcome.error, outcome.traceback)
+        None if text is None else escape_non_ascii(text)
+        for text in (outcome.error, outcome.traceback)
     )
     return replace(outcome, error=error, traceback=traceback)
 
@@ -262,7 +267,7 @@ def write(session: Session, outcome: Outcome) -> bool:
             overdue_at=outcome.resend_at,
         )
     if outcome.status == Status.RUNNING:
-        return overlaps.note_not_ended(
+        return overlaps.note_termination_failure(
             session, run_ids=[outcome.run_id], reason=outcome.error or ""
         )
     return attempts.finish(

@@ -271,7 +271,7 @@ class PoolCheck:
         # So many that the suspects are among them, however much the pool executes.
         limit = len(before.requests) + BATCH
         rows = self._context.database.read(
-            lambda session: stuck_runs.running_at(session, worker=self._worker, limit=limit)
+            lambda session: stuck_runs.running_on_worker(session, worker=self._worker, limit=limit)
         )
         # After the rows: what a pool executes is given to it before its row says so.
         pool = self._pool()

@@ -47,7 +47,7 @@ def next_version(monkeypatch):
         forget()
 
     def forget():
-        for cached in (parse._parse, parse._parse_whole, due._due, pending_work._look):
+        for cached in (parse._parse, parse._parse_whole, due._due, pending_work._pending_statement):
             cached.cache_clear()
 
     yield learn

@@ -23,7 +23,7 @@ from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule
 from celery_dynbeat.store import runs
-from celery_dynbeat.store.stuck_runs import running_at
+from celery_dynbeat.store.stuck_runs import running_on_worker
 from celery_dynbeat.testing import FrozenClock
 from celery_dynbeat.worker.dropped_attempts import end_dropped
 from celery_dynbeat.worker.outcome_recorder import Outcome, write
@@ -184,7 +184,8 @@ class Steps:
         with self._loaded(plan, row) as session:
             settings, attempts = self._context.settings, {RUN_IDS[0]: attempt}
             seen = {
-                found.id: found.attempt for found in running_at(session, worker=worker, limit=1)
+                found.id: found.attempt
+                for found in running_on_worker(session, worker=worker, limit=1)
             }
             if seen == attempts:
                 end_dropped(session, worker=worker, attempts=seen, now=NOW, settings=settings)

@@ -59,8 +59,10 @@ class SimulatedCluster:
     def start_worker(self, worker: str) -> None:
         """Let a worker begin, in place of one of the same name that has died."""
         self.workers[worker] = {}
-        life = self._node_heartbeat(worker)
-        self._context.database.run(partial(nodes.register, life=life, started_at=life.seen_at))
+        heartbeat = self._node_heartbeat(worker)
+        self._context.database.run(
+            partial(nodes.register, heartbeat=heartbeat, started_at=heartbeat.seen_at)
+        )
 
     def _node_heartbeat(self, worker: str) -> nodes.NodeHeartbeat:
         now, pid = self._context.clock.now(), os.getpid()
@@ -69,7 +71,9 @@ class SimulatedCluster:
     def heartbeat(self) -> None:
         """Let the living workers say that they are."""
         for worker in self.workers:
-            self._context.database.run(partial(nodes.refresh, life=self._node_heartbeat(worker)))
+            self._context.database.run(
+                partial(nodes.refresh, heartbeat=self._node_heartbeat(worker))
+            )
 
     def kill_worker(self, worker: str, *, redelivered: bool) -> None:
         """Kill a worker; with ``redelivered`` the broker gives its messages to others."""

@@ -36,11 +36,11 @@ class WorkerStub:
 
     def _write_heartbeat(self, session: Session) -> None:
         now = self._context.clock.now()
-        life = nodes.NodeHeartbeat(
+        heartbeat = nodes.NodeHeartbeat(
             kind=NodeKind.WORKER, name=self.name, pid=os.getpid(), seen_at=now
         )
-        if not nodes.refresh(session, life=life):
-            nodes.register(session, life=life, started_at=now)
+        if not nodes.refresh(session, heartbeat=heartbeat):
+            nodes.register(session, heartbeat=heartbeat, started_at=now)
 
     def start(self, run: OutgoingRun, *, redelivered: bool = False) -> bool:
         """Ask the guard for the run's message; return whether it may start."""

@@ -14,7 +14,7 @@ from sqlalchemy.sql.dml import Insert
 S = TypeVar("S", bound=GenerativeSelect)
 
 #: In ``Session.info``: the session is one transaction of ours, or statements that stand alone.
-OWN_TRANSACTION, ALONE = "dynbeat_own_transaction", "dynbeat_alone"
+OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_alone"
 #: The name of the lock that a change of the schema takes.
 SCHEMA_LOCK = "dynbeat_schema"
 
@@ -25,19 +25,19 @@ class Capabilities(ABC):
     #: Options of a transaction of ours.
     execution_options: ClassVar[dict[str, Any]] = {}
     #: Whether ``configure`` gives them to each connection of an engine of ours, once and for all.
-    configures_options: ClassVar[bool] = False
+    configures_isolation: ClassVar[bool] = False
     #: Whether a committed change can wake beat through the database itself.
     notifies: ClassVar[bool] = False
     #: Whether a file holds the database, so that tables may be created without asking.
     embedded: ClassVar[bool] = False
     #: Whether a parameter may be a document, which the database takes apart into rows.
-    takes_rows_from_json: ClassVar[bool] = False
+    has_json_recordset: ClassVar[bool] = False
     #: Whether a query may be asked once for each row of another one.
     has_lateral: ClassVar[bool] = False
     #: Whether a statement outside of a transaction saves the round trips of its begin and its end.
-    commits_statements: ClassVar[bool] = False
+    autocommit_saves_round_trips: ClassVar[bool] = False
 
-    def takes_isolation(self, connection: Connection) -> bool:
+    def defaults_to_read_committed(self, connection: Connection) -> bool:
         """Return whether a statement that stands alone has the isolation level of ours, too."""
         del connection
         return True
@@ -78,7 +78,7 @@ class Capabilities(ABC):
     def insert_or_lock(self, table: Table) -> Insert:
         """Return an INSERT that locks the row instead where its primary key exists."""
 
-    def latest(self, statement: S) -> S:
+    def reading_latest(self, statement: S) -> S:
         """Return ``statement`` as one that sees what was committed before ``insert_or_lock``."""
         # PostgreSQL and SQLite refuse a write behind a snapshot that is older.
         return statement
@@ -87,7 +87,9 @@ class Capabilities(ABC):
         """Delete the rows with these ids of runs, waiting for the locks of no others."""
         connection.execute(delete(table).where(table.c.id.in_(ids)))
 
-    def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
+    def row_after(
+        self, columns: tuple[Any, Any], key: tuple[object, object]
+    ) -> ColumnElement[bool]:
         """Return the condition that two columns come behind ``key``, as the bound of an index."""
         return tuple_(*columns) > tuple_(*key)
 
@@ -100,7 +102,7 @@ class Capabilities(ABC):
         del error
         return False
 
-    def has_lost_statement(self, error: DBAPIError) -> bool:
+    def is_prepared_statement_lost(self, error: DBAPIError) -> bool:
         """Return whether the server does not know a statement that the driver prepared there."""
         del error
         return False

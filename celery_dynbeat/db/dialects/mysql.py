@@ -36,7 +36,7 @@ class MySql(Capabilities):
 
     # REPEATABLE READ locks gaps, and two beats would wait for each other's.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
-    configures_options = True
+    configures_isolation = True
     # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
     _transient = frozenset({1213, 1205, 1020})
     # ER_CANT_AGGREGATE_2COLLATIONS, ER_INVALID_CHARACTER_STRING,
@@ -60,7 +60,7 @@ class MySql(Capabilities):
         key = {column.name: column for column in table.primary_key}
         return mysql.insert(table).on_duplicate_key_update(key)
 
-    def latest(self, statement: S) -> S:
+    def reading_latest(self, statement: S) -> S:
         # At REPEATABLE READ only a locking read looks past the snapshot.
         return statement.with_for_update(read=True)
 
@@ -69,7 +69,9 @@ class MySql(Capabilities):
         statement = text(_DELETE.format(table=table.name))
         connection.execute(statement, {"ids": json.dumps(list(ids))})
 
-    def behind(self, columns: tuple[Any, Any], key: tuple[object, object]) -> ColumnElement[bool]:
+    def row_after(
+        self, columns: tuple[Any, Any], key: tuple[object, object]
+    ) -> ColumnElement[bool]:
         # Of rows that are compared, InnoDB's optimizer makes no range.
         (first, second), (first_key, second_key) = columns, key
         return or_(first > first_key, and_(first == first_key, second > second_key))

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
-from celery_dynbeat.db.dialects.base import ALONE, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
+from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
 
 CHANNEL = "dynbeat_change"
 # All plans but the nested loop over index scans. Just-in-time compilation starts at a cost, and a
@@ -53,9 +53,9 @@ class PostgreSql(Capabilities):
     # which look at each other's rows, fail each other. It goes with BEGIN, so PgBouncer passes it.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     notifies = True
-    takes_rows_from_json = True
+    has_json_recordset = True
     has_lateral = True
-    commits_statements = True
+    autocommit_saves_round_trips = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
     # invalid_sql_statement_name, duplicate_prepared_statement
@@ -69,7 +69,7 @@ class PostgreSql(Capabilities):
                 session.info[_IS_OFF] = True
             yield
             return
-        if session.info.get(ALONE):
+        if session.info.get(AUTOCOMMIT):
             # There is no transaction in which it could be set.
             yield
             return
@@ -86,7 +86,7 @@ class PostgreSql(Capabilities):
             if not failed:
                 connection.execute(_RESTORE, before)
 
-    def takes_isolation(self, connection: Connection) -> bool:
+    def defaults_to_read_committed(self, connection: Connection) -> bool:
         level: str = connection.execute(_DEFAULT_ISOLATION).scalar_one()
         return level == "read committed"
 
@@ -112,9 +112,9 @@ class PostgreSql(Capabilities):
         return new.on_conflict_do_update(index_elements=list(key), set_=key)
 
     def is_transient(self, error: DBAPIError) -> bool:
-        return _sqlstate(error) in self._transient or self.has_lost_statement(error)
+        return _sqlstate(error) in self._transient or self.is_prepared_statement_lost(error)
 
-    def has_lost_statement(self, error: DBAPIError) -> bool:
+    def is_prepared_statement_lost(self, error: DBAPIError) -> bool:
         # protocol_violation: a statement of that name with other parameters
         other = _sqlstate(error) == "08P01" and "prepared statement" in str(error.orig)
         return other or _sqlstate(error) in self._statement_lost

@@ -190,7 +190,7 @@ def test_a_run_in_the_air_is_none_that_waits_behind_another(limited, clock, outl
 
 def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
     with application(postgresql_url) as dynbeat:
-        assert dynbeat.context.database.serves_threads
+        assert dynbeat.context.database.supports_concurrent_writes
         mine = dynbeat.schedules.for_owner("user:42")
         mine.create("n", task="t", trigger=Every(1))
         beside = Beside()
@@ -215,4 +215,4 @@ def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
 @pytest.mark.parametrize("pool", [StaticPool, AssertionPool])
 def test_threads_that_would_share_a_connection_do_not_write_at_once(postgresql_url, pool):
     engine = create_engine(postgresql_url, poolclass=pool)
-    assert not Database(engine=engine).serves_threads
+    assert not Database(engine=engine).supports_concurrent_writes

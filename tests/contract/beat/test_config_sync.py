@@ -10,7 +10,7 @@ from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.monitoring.health import judge
 from celery_dynbeat.monitoring.probes import look
-from celery_dynbeat.store.health import MOST_NAMED
+from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 
 MINUTE = timedelta(minutes=1)
@@ -262,7 +262,7 @@ def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(s
 
 @every_database
 def test_status_shows_what_is_refused_with_the_reason_and_the_fix(start, own, dynbeat):
-    names = [f"n{number}" for number in range(MOST_NAMED + 1)]
+    names = [f"n{number}" for number in range(MAX_NAMED + 1)]
     start(**dict.fromkeys(names, ENTRY), paused=ENTRY)
     own.pause("paused", reason="incident")
     assert status(dynbeat)[0]["schedules"]["refused"] == {"count": 0, "more": False}
@@ -271,7 +271,7 @@ def test_status_shows_what_is_refused_with_the_reason_and_the_fix(start, own, dy
 
     report, text = status(dynbeat)
     assert report["schedules"]["refused"] == {"count": len(names), "more": False}
-    assert [each["name"] for each in report["schedules"]["refused_first"]] == names[:MOST_NAMED]
+    assert [each["name"] for each in report["schedules"]["refused_first"]] == names[:MAX_NAMED]
     assert report["schedules"]["refused_first"][0]["reason"].startswith("relative = True: ")
     (warning,) = [each for each in report["warnings"] if each["code"] == "entries_refused"]
     assert "restart beat" in warning["hint"]

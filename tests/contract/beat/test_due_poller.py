@@ -208,7 +208,7 @@ def test_a_look_costs_the_same_however_long_a_transaction_is_open(dynbeat):
             with engine.begin() as connection:
                 connection.execute(update(Schedule).values(next_run_at=at))
 
-        front = pending_work.Watermark(due=at, overdue=at)
+        front = pending_work.Watermark(no_due_before=at, no_overdue_before=at)
         everywhere, in_part = (
             blocks(engine, where) for where in (pending_work.NO_WATERMARK, front)
         )
@@ -218,7 +218,7 @@ def test_a_look_costs_the_same_however_long_a_transaction_is_open(dynbeat):
 
 def blocks(engine, front):
     """Return how many blocks the database touches for a look."""
-    statement = pending_work.statement(until=START, front=front)
+    statement = pending_work.statement(until=START, watermark=front)
     compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
     with engine.connect() as connection:
         explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))

@@ -290,7 +290,7 @@ def reported(dynbeat, publisher):
             (NodeKind.BEAT, publisher.outages.report()),
             (NodeKind.WORKER, None),
         ):
-            life = nodes.NodeHeartbeat(
+            heartbeat = nodes.NodeHeartbeat(
                 kind=kind,
                 name="n1",
                 pid=os.getpid(),
@@ -298,7 +298,7 @@ def reported(dynbeat, publisher):
                 progressed_at=now,
                 outages=report,
             )
-            work = partial(nodes.register, life=life, started_at=now)
+            work = partial(nodes.register, heartbeat=heartbeat, started_at=now)
             dynbeat.context.database.run(work)
         found = look(dynbeat.app)
         return json.loads(json.dumps(as_dict(found, judge(found))))

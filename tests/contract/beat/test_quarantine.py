@@ -158,7 +158,7 @@ def test_an_error_of_the_broker_does_not_undo_an_edit_made_since(dynbeat, mine):
     mine.update("n", task="mended")
 
     changed = dynbeat.context.database.run(
-        lambda session: due.set_aside(
+        lambda session: due.quarantine(
             session, schedule_id=made.id, version=made.version, error="refused"
         )
     )

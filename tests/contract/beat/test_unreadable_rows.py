@@ -191,7 +191,7 @@ def test_a_second_beat_takes_what_the_first_has_not_locked(dynbeat, mine, clock,
     database = dynbeat.context.database
 
     with database._session() as first:
-        assert len(due.lock_due(first, now=clock.now(), limit=1).damaged) == 1
+        assert len(due.lock_due(first, now=clock.now(), limit=1).unreadable) == 1
         mine.create("good", task="t", trigger=Once(clock.now() + timedelta(seconds=1)))
         clock.advance(timedelta(seconds=1))
         assert beat.tick() == timedelta(0)

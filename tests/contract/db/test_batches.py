@@ -96,8 +96,8 @@ def test_new_rows_are_added_and_others_passed_over(connection, rows):
 
 def test_rows_among_many_are_found(connection, rows):
     key, capabilities = Schedule.__table__.c.id, capabilities_of(connection.dialect)
-    wanted = batches.values_of(capabilities, [*rows[:3], 10**9])
+    wanted = batches.among_parameter(capabilities, [*rows[:3], 10**9])
 
-    found = connection.scalars(select(key).where(batches.among(capabilities, key)), wanted)
+    found = connection.scalars(select(key).where(batches.is_among(capabilities, key)), wanted)
 
     assert sorted(found) == sorted(rows[:3])

@@ -113,7 +113,7 @@ def test_the_error_of_a_schedule_is_stored_escaped(dynbeat):
     mine.update("n", trigger=MINUTELY)
     version = mine.get("n").version
     database.run(
-        lambda session: due.set_aside(session, schedule_id=row.id, version=version, error=KOREAN)
+        lambda session: due.quarantine(session, schedule_id=row.id, version=version, error=KOREAN)
     )
     assert mine.get("n").error == ESCAPED
 

@@ -67,7 +67,7 @@ def test_a_limit_in_the_url_counts_too(server):
 
 def test_a_migration_is_waited_for(server):
     url, sleep = server
-    with impatient(url) as made, made.patient_connection() as connection:
+    with impatient(url) as made, made.connection_without_timeouts() as connection:
         connection.execute(text(sleep.format(2)))
 
 

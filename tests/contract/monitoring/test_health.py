@@ -18,7 +18,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.monitoring.health import judge
 from celery_dynbeat.monitoring.probes import look
 from celery_dynbeat.store import health, nodes
-from celery_dynbeat.store.health import MOST_COUNTED, MOST_NAMED, Count
+from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers.machine import free_port
 from tests.support.worker_stub import WorkerStub
@@ -42,7 +42,7 @@ def codes(report, kind="problems"):
 def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
     """Let a node say that it is alive."""
     now = dynbeat.context.clock.now()
-    life = nodes.NodeHeartbeat(
+    heartbeat = nodes.NodeHeartbeat(
         kind=kind,
         name=name,
         pid=os.getpid(),
@@ -50,7 +50,7 @@ def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None)
         progressed_at=now if progressed else None,
         error=error,
     )
-    work = partial(nodes.register, life=life, started_at=now)
+    work = partial(nodes.register, heartbeat=heartbeat, started_at=now)
     dynbeat.context.database.run(work)
 
 
@@ -58,8 +58,8 @@ def pulse(dynbeat, *, name, progressed_at=None):
     """Let a beat that has begun say that it is alive, and no more."""
     now = dynbeat.context.clock.now()
     beat = {"kind": NodeKind.BEAT, "name": name, "pid": os.getpid()}
-    life = nodes.NodeHeartbeat(**beat, seen_at=now, progressed_at=progressed_at)
-    assert dynbeat.context.database.run(partial(nodes.refresh, life=life))
+    heartbeat = nodes.NodeHeartbeat(**beat, seen_at=now, progressed_at=progressed_at)
+    assert dynbeat.context.database.run(partial(nodes.refresh, heartbeat=heartbeat))
 
 
 @pytest.fixture
@@ -297,8 +297,8 @@ def test_runs_that_have_not_ended_are_counted_by_their_state(dynbeat, mine, beat
 
 @pytest.mark.usefixtures("crew")
 def test_more_than_the_most_is_counted_as_so_many_and_more(dynbeat, monkeypatch):
-    monkeypatch.setattr(health, "MOST_COUNTED", 3)
-    monkeypatch.setattr(health, "MOST_RUNS", 3)
+    monkeypatch.setattr(health, "MAX_COUNTED", 3)
+    monkeypatch.setattr(health, "MAX_RUNS_READ", 3)
     mine = dynbeat.schedules.for_owner("user:42")
     for number in range(5):
         mine.create(f"n{number}", task="t", trigger=MINUTELY)
@@ -318,7 +318,7 @@ def test_more_than_the_most_is_counted_as_so_many_and_more(dynbeat, monkeypatch)
 def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine):
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"n{number:04}", "task": "t", "trigger": MINUTELY}
-        for number in range(MOST_COUNTED + 2)
+        for number in range(MAX_COUNTED + 2)
     )
     mine.create("well", task="t", trigger=MINUTELY)
     broken = "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no\nmore' WHERE name LIKE"
@@ -328,9 +328,9 @@ def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine)
 
     assert report["healthy"]
     assert codes(report, "warnings") == ["schedules_quarantined"]
-    assert report["schedules"]["quarantined"] == {"count": MOST_COUNTED, "more": True}
+    assert report["schedules"]["quarantined"] == {"count": MAX_COUNTED, "more": True}
     first = report["schedules"]["quarantined_first"]
-    assert len(first) == MOST_NAMED
+    assert len(first) == MAX_NAMED
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
 
 

@@ -42,7 +42,7 @@ def admit(tables, name):
 
 
 def recorded(tables):
-    return tables.read(lambda session: store.recorded(session.connection()))
+    return tables.read(lambda session: store.get_name(session.connection()))
 
 
 def start_beat(dynbeat):
@@ -101,7 +101,7 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
     beat = threading.Thread(target=begin)
 
     def work(session):
-        store.record(session.connection(), name="shop", now=START)
+        store.record_name(session.connection(), name="shop", now=START)
         beat.start()
         assert looked.wait(20)
 

@@ -83,10 +83,10 @@ def test_the_claim_reads_the_front_of_an_index(crowded, kind):
 
 
 def test_the_agenda_reads_the_fronts_of_indexes(crowded, kind):
-    front = pending_work.Watermark(due=START, overdue=START)
+    front = pending_work.Watermark(no_due_before=START, no_overdue_before=START)
 
     for where in (pending_work.NO_WATERMARK, front):
-        plan = explained(crowded, kind, pending_work.statement(until=START, front=where))
+        plan = explained(crowded, kind, pending_work.statement(until=START, watermark=where))
 
         assert [node for node in reads_all(plan) if not small(node)] == []
 

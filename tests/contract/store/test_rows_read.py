@@ -210,7 +210,7 @@ def test_a_worker_reads_its_own_runs_alone(request, kind):
             execute(dynbeat, others.format(worker, names))
         with executed(dynbeat) as statements:
             found = dynbeat.context.database.read(
-                lambda session: stuck_runs.running_at(session, worker="mine", limit=ROWS)
+                lambda session: stuck_runs.running_on_worker(session, worker="mine", limit=ROWS)
             )
         asked = [each for each in statements if each[0].startswith("SELECT")]
 

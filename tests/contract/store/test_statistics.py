@@ -14,7 +14,7 @@ from celery_dynbeat import ScheduleNotFoundError
 from celery_dynbeat.beat.pruner import BATCH
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import due, health, overlaps, stuck_runs
-from celery_dynbeat.store.health import MOST_COUNTED, MOST_RUNS
+from celery_dynbeat.store.health import MAX_COUNTED, MAX_RUNS_READ
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.executed_statements import record_statements
@@ -159,9 +159,9 @@ def allowed(sql):
         return 2 * BATCH
     if "anon_1.origin" in sql:
         # The last failures in a row; MariaDB makes a table of what is looked at.
-        return 2 * stuck_runs.PASSED_OVER + FEW
+        return 2 * stuck_runs.UNTRIED_MARGIN + FEW
     # Those at the front that this version may not know.
-    return 2 * due.FRONT + FEW if "anon_1.trigger_kind" in sql else FEW
+    return 2 * due.UNSUPPORTED_SEARCH_LIMIT + FEW if "anon_1.trigger_kind" in sql else FEW
 
 
 @pytest.mark.parametrize("of", ["nothing", "an empty table", "all due", "none due"])
@@ -200,11 +200,11 @@ def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, diale
     assert excess(statements[:before], besides=OVER_THE_QUEUE) == {}
     # The runs that have not ended are counted, in a table of its own on MariaDB.
     most = max(each.rows for each in statements[before:] if "GROUP BY" in each.sql)
-    assert most <= 4 * MOST_RUNS
+    assert most <= 4 * MAX_RUNS_READ
     # No index of PostgreSQL leads to what was set aside.
     told = ("GROUP BY", "error IS NOT")
     others = [each for each in statements[before:] if not any(word in each.sql for word in told)]
-    assert max(each.rows for each in others) <= 2 * MOST_COUNTED
+    assert max(each.rows for each in others) <= 2 * MAX_COUNTED
 
 
 def passes_and_runs(dynbeat):
@@ -227,11 +227,11 @@ def held_by(dynbeat, worker):
     """Do what the pool check of a worker does with its running runs."""
     database = dynbeat.context.database
     rows = database.read(
-        lambda session: stuck_runs.running_at(session, worker=worker.name, limit=2 * DUE)
+        lambda session: stuck_runs.running_on_worker(session, worker=worker.name, limit=2 * DUE)
     )
     attempts = {row.id: row.attempt for row in rows}
     database.run(
-        lambda session: stuck_runs.lock_dropped(session, worker="other", attempts=attempts)
+        lambda session: stuck_runs.lock_attempts(session, worker="other", attempts=attempts)
     )
     return rows
 
@@ -268,10 +268,10 @@ def test_overlap_looks_at_the_newest_of_very_many_runs_and_at_all_of_the_others(
         record_statements(dynbeat.context.database.engine) as statements,
         Session(dynbeat.context.database.engine) as session,
     ):
-        found = overlaps.unfinished(session, ids)
+        found = overlaps.unfinished_runs(session, ids)
 
     newest = sorted(run.id for run in found if run.schedule_id == first)
-    assert len(newest) == overlaps.MOST_UNFINISHED
+    assert len(newest) == overlaps.MAX_UNFINISHED
     assert newest[-1].endswith(f"{ROWS:012}")
     # One run each, where RUNS gives them any.
     others = [run.schedule_id - first for run in found if run.schedule_id != first]
@@ -289,10 +289,10 @@ def test_failures_in_a_row_are_looked_for_in_the_newest_part_of_a_history(dynbea
         Session(dynbeat.context.database.engine) as session,
     ):
         schedule_id = session.scalar(text(f"SELECT {first}"))
-        assert stuck_runs.latest_ends(session, schedule_id=schedule_id, limit=3) == []
+        assert stuck_runs.latest_outcomes(session, schedule_id=schedule_id, limit=3) == []
 
     # Twice where a part of it is a table of its own.
-    assert max(each.rows for each in statements) <= 2 * (stuck_runs.PASSED_OVER + FEW)
+    assert max(each.rows for each in statements) <= 2 * (stuck_runs.UNTRIED_MARGIN + FEW)
 
 
 def test_the_queries_of_a_caller_are_planned_as_before(postgresql_url):

@@ -58,11 +58,11 @@ def alive(dynbeat, clock):
 
     def alive(name, *, pid=1, started_at=None):
         now = clock.now()
-        life = nodes.NodeHeartbeat(kind=NodeKind.WORKER, name=name, pid=pid, seen_at=now)
+        heartbeat = nodes.NodeHeartbeat(kind=NodeKind.WORKER, name=name, pid=pid, seen_at=now)
         dynbeat.context.database.run(
             lambda session: (
-                nodes.refresh(session, life=life)
-                or nodes.register(session, life=life, started_at=started_at or now)
+                nodes.refresh(session, heartbeat=heartbeat)
+                or nodes.register(session, heartbeat=heartbeat, started_at=started_at or now)
             )
         )
 
