@@ -1,4 +1,4 @@
-"""The ways in which beat hears of a change, and the choice between them."""
+"""The notifiers that wake beat after a change, and their selection."""
 
 from typing import Any
 
@@ -10,23 +10,23 @@ from celery_dynbeat.notify.base import Listener, Notifier, Transport
 from celery_dynbeat.notify.polling import PollingNotifier
 
 
-def choose(wanted: str, *, app: Celery, database: Database) -> Notifier:
-    """Return the notifier called ``wanted``: auto, postgresql, broker or polling.
+def choose(name: str, *, app: Celery, database: Database) -> Notifier:
+    """Return the notifier for ``name``: "auto", "postgresql", "broker" or "polling".
 
-    ``auto`` takes the database's own notices where it has them, else the broker's fanout, else
-    polling. Applications and beats choose alike, so they meet. Raises ConfigurationError when what
-    was asked for is not to be had.
+    ``auto`` selects LISTEN/NOTIFY on PostgreSQL, else the broker's fanout exchange, else polling.
+    Applications and beats call the same function, so they select the same notifier. Raises
+    ConfigurationError when the notifier is not available.
     """
     notifies = database.capabilities.notifies
-    if wanted == "postgresql" and not notifies:
+    if name == "postgresql" and not notifies:
         msg = (
             "dynbeat_notifier = 'postgresql' needs a PostgreSQL database, and"
             f" dynbeat_database_url is {database.shown_url}; choose 'auto' or 'broker'"
         )
         raise ConfigurationError(msg)
-    if wanted == "postgresql" or (wanted == "auto" and notifies):
+    if name == "postgresql" or (name == "auto" and notifies):
         return _postgresql(app, database)
-    if wanted == "broker" or (wanted == "auto" and _has_fanout(app)):
+    if name == "broker" or (name == "auto" and _has_fanout(app)):
         return _broker(app)
     return PollingNotifier()
 
@@ -36,15 +36,15 @@ def _postgresql(app: Celery, database: Database) -> Notifier:
         from celery_dynbeat.notify.postgresql import PostgresNotifier  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         msg = (
-            "notices of PostgreSQL need psycopg 3: install celery-dynbeat[postgres], or set"
+            "LISTEN and NOTIFY need psycopg 3: install celery-dynbeat[postgres], or set"
             " dynbeat_notifier to 'broker' or 'polling'"
         )
         raise ConfigurationError(msg) from error
 
-    def instead() -> Notifier:
+    def make_fallback() -> Notifier:
         return _broker(app) if _has_fanout(app) else PollingNotifier()
 
-    return PostgresNotifier(database, instead)
+    return PostgresNotifier(database, make_fallback)
 
 
 def _broker(app: Celery) -> Notifier:
@@ -54,7 +54,7 @@ def _broker(app: Celery) -> Notifier:
 
 
 def _has_fanout(app: Celery) -> bool:
-    # Read from what the transport declares: nothing connects here.
+    # The transport declares its exchange types. This opens no connection.
     connection: Any = app.connection_for_read()
     try:
         return bool(connection.supports_exchange_type("fanout"))

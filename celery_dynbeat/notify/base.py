@@ -1,4 +1,7 @@
-"""What wakes beat when a schedule changes. Late or lost is allowed: beat polls all the same."""
+"""The interfaces that wake beat when a schedule changes.
+
+A notification may be late or lost: beat polls as well.
+"""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -18,17 +21,17 @@ class Transport(StrEnum):
 
 
 class Listener(Protocol):
-    """Beat's side: calls ``wake`` from a thread of its own, after each committed change."""
+    """The receiver in beat. Calls ``wake`` from its own thread after each committed change."""
 
     @property
     def transport(self) -> Transport:
-        """How this beat receives notifications at present."""
+        """The transport that this beat uses now."""
 
     def start(self) -> None:
-        """Begin to listen; a failure is logged and mended by itself, never raised."""
+        """Start to listen. The listener logs an error, reconnects and never raises."""
 
     def stop(self) -> None:
-        """Stop listening, within a few seconds. May be called twice."""
+        """Stop listening within a few seconds. May be called twice."""
 
 
 def reconnect_back_off(*, first: float = 1.0) -> BackOff:
@@ -37,10 +40,10 @@ def reconnect_back_off(*, first: float = 1.0) -> BackOff:
 
 
 class Notifier(Protocol):
-    """One way to tell beat of a change."""
+    """The sender of change notifications."""
 
     def notify(self, session: Session) -> None:
-        """Wake the beats when the transaction of ``session`` commits; not when it rolls back."""
+        """Wake the beats when the transaction of ``session`` commits. A rollback sends nothing."""
 
     def listener(self, wake: Callable[[], None]) -> Listener:
-        """Return beat's side of this way."""
+        """Return the receiver for beat."""

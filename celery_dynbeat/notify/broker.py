@@ -1,8 +1,7 @@
-"""A fanout exchange on Celery's own broker.
+"""Change notifications through a fanout exchange on Celery's broker.
 
-The notice is published after the commit, by a hook on the caller's session. It is a hint and
-nothing else: when the broker does not take it, the change stands all the same and beat finds it by
-polling.
+A hook on the caller's session publishes the notification after the commit. If the broker does not
+accept it, the change is committed all the same, and beat sees it at its next poll.
 """
 
 import logging
@@ -27,59 +26,59 @@ from celery_dynbeat.notify.base import Transport, reconnect_back_off
 logger = logging.getLogger(__name__)
 
 EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mode="transient")
-#: For the broker to take a notice; whoever made the change waits so long, twice at most.
+#: Seconds for one publish. The caller of the API waits for two of them at most.
 PUBLISH_TIMEOUT = 2.0
 STOP_TIMEOUT = 5.0
-ASK_EVERY = 10.0
+PING_INTERVAL = 10.0
 _PENDING = "dynbeat_announce"
 
 
 class BrokerNotifier:
-    """Wakes beat through the broker, for databases that cannot."""
+    """Wakes beat through the broker, for databases without notifications."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
 
     def notify(self, session: Session) -> None:
-        """Publish one notice after the commit, however many changes the transaction holds."""
+        """Publish one notification after the commit, for any number of changes."""
         if _PENDING not in session.info:
             event.listen(session, "after_commit", self._after_commit)
             event.listen(session, "after_transaction_end", _after_end)
         session.info[_PENDING] = True
 
     def listener(self, wake: Callable[[], None]) -> "BrokerListener":
-        """Return the thread that consumes the notices."""
+        """Return the thread that consumes the notifications."""
         return BrokerListener(self._app, wake)
 
     def _after_commit(self, session: Session) -> None:
-        # A savepoint that is released "commits" too; only the outermost one counts.
+        # The release of a savepoint calls this hook, too. Only the outermost commit counts.
         if session.in_nested_transaction() or not session.info.get(_PENDING):
             return
         session.info[_PENDING] = False
         try:
             self._publish()
-        # The commit stands, and the caller must not be told otherwise by a mere hint that failed.
+        # The change is committed. An exception would make the caller believe that it failed.
         except Exception as error:  # noqa: BLE001
             logger.warning(
-                "beat was not told of a change (%s); it will find it by polling",
+                "change notification failed (%s); beat will see the change at its next poll",
                 type(error).__name__,
                 extra={"event": Event.NOTIFY_FAILED},
             )
 
     @cached_property
-    def _to_broker(self) -> Connection:
-        # Never opened: it names a pool. Not the application's own, whose connections may wait for
-        # an answer without end.
+    def _pool_connection(self) -> Connection:
+        # The key of a connection pool; never opened itself. The connections of the application's
+        # pool may have no timeout.
         connection: Connection = self._app.connection_for_write()
         if connection.transport.driver_type == "amqp":
-            limits = {"read_timeout": PUBLISH_TIMEOUT, "write_timeout": PUBLISH_TIMEOUT}
+            timeouts = {"read_timeout": PUBLISH_TIMEOUT, "write_timeout": PUBLISH_TIMEOUT}
             given = connection.transport_options or {}
-            connection.transport_options = {**limits, **given, "confirm_publish": False}
+            connection.transport_options = {**timeouts, **given, "confirm_publish": False}
         set_read_timeout(connection, within=PUBLISH_TIMEOUT)
         return connection
 
     def _publish(self) -> None:
-        producers = pools.producers[self._to_broker]
+        producers = pools.producers[self._pool_connection]
         with producers.acquire(block=True, timeout=PUBLISH_TIMEOUT) as producer:
             connection = producer.connection
             try:
@@ -101,7 +100,7 @@ def _after_end(session: Session, transaction: SessionTransaction) -> None:
 
 
 class BrokerListener:
-    """A thread with a connection and a queue of its own, both gone when it stops."""
+    """A thread with its own connection and queue. Both are deleted when it stops."""
 
     transport = Transport.BROKER
 
@@ -113,11 +112,11 @@ class BrokerListener:
         self._thread = threading.Thread(target=self._run, name="dynbeat-listen", daemon=True)
 
     def start(self) -> None:
-        """Begin to consume."""
+        """Start to consume."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT)
@@ -128,16 +127,16 @@ class BrokerListener:
             set_read_timeout(connection)
             try:
                 self._consume(connection)
-            # Each transport has its own errors, and a listener that dies is a beat that is late.
+            # Each transport raises its own errors. Without the listener, beat would only poll.
             except Exception as error:  # noqa: BLE001
                 pause = self._back_off.next_delay()
                 logger.warning(
-                    "listener lost the broker (%s), again in %.1f s; beat polls meanwhile",
+                    "listener lost the broker (%s); reconnecting in %.1f s, polling until then",
                     type(error).__name__,
                     pause,
                     extra={"event": Event.LISTENER_FAILED},
                 )
-                # Without a farewell, to which a server that hangs would never reply.
+                # Not close(): a server that hangs would never reply.
                 with suppress(Exception):
                     connection.collect()
                 self._stopping.wait(pause)
@@ -151,22 +150,22 @@ class BrokerListener:
             f"dynbeat.change.{uuid()}", EXCHANGE, exclusive=True, auto_delete=True, durable=False
         )
         with Consumer(
-            connection, [queue], callbacks=[self._on_notice], no_ack=True, accept=["json"]
+            connection, [queue], callbacks=[self._on_notification], no_ack=True, accept=["json"]
         ):
-            # What changed before the queue was bound was heard by nobody.
+            # The queue has no notification of changes before it was bound.
             self._wake()
-            asked_at = time.monotonic()
+            pinged_at = time.monotonic()
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
                     connection.drain_events(timeout=1)
-                # Not before: Redis refuses a channel in its answer, which is read here.
+                # Not earlier: drain_events() reads a refusal of the channel by Redis.
                 self._back_off.reset()
                 if connection.supports_heartbeats:
                     connection.heartbeat_check()
-                if time.monotonic() - asked_at > ASK_EVERY:
+                if time.monotonic() - pinged_at > PING_INTERVAL:
                     ping(connection)
-                    asked_at = time.monotonic()
+                    pinged_at = time.monotonic()
 
-    def _on_notice(self, body: Any, message: Any) -> None:
+    def _on_notification(self, body: Any, message: Any) -> None:
         del body, message
         self._wake()

@@ -1,4 +1,4 @@
-"""No notice at all: beat looks for itself, at most dynbeat_poll_interval later."""
+"""No notifications: beat sees a change at its next poll, after dynbeat_poll_interval at most."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,14 @@ class NullListener:
     transport = Transport.POLLING
 
     def start(self) -> None:
-        """Nothing to listen to."""
+        """Do nothing."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
 
 class PollingNotifier:
-    """Tells nobody."""
+    """Sends no notifications."""
 
     def notify(self, session: Session) -> None:
         """Do nothing."""

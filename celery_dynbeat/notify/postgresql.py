@@ -1,23 +1,23 @@
-"""PostgreSQL's NOTIFY and LISTEN.
+"""Change notifications through NOTIFY and LISTEN of PostgreSQL.
 
-NOTIFY is part of the transaction: the server delivers it at the commit and forgets it at a
-rollback. The listener is a thread with an asyncio loop and a separate connection, which the
-engine makes, so it reaches the server that the engine reaches:
+NOTIFY is part of the transaction: the server delivers it at the commit and discards it at a
+rollback. The listener is a thread with an asyncio loop and a separate connection. The engine
+creates that connection, so it reaches the same server:
 
-    connect -> LISTEN -> prove -> wake (for what was missed meanwhile) -> wait for notifications
-      ^                    |                            ^                   | one came: wake
-      |                    | not heard: the fallback    |                   | now and then: ping
-      |                    | listens meanwhile          |                   |
-      +--- pause ----------+----------------------------+-------------------+ error, or no answer
+    connect -> LISTEN -> verify -> wake (for missed changes) -> wait for notifications
+      ^                    |                                      | notification: wake
+      |                    | no notification: use the fallback    | PING_INTERVAL: ping
+      |                    |                                      |
+      +--- pause ----------+--------------------------------------+ error or timeout
 
-The proof is a NOTIFY with a token, sent through the engine's pool. Behind a pooler in transaction
-mode the waiting connection has no server connection, and receives nothing; nothing else reports
-that. Then the fallback (the broker's fanout, or polling) takes over, ``Node.notifier``
-tells the applications, which from then on publish to the broker too, and the proof is tried again
-every minute.
+To verify LISTEN, the listener sends a NOTIFY with a token through the engine's pool. Behind a
+pooler in transaction mode, the waiting connection has no server connection and receives nothing,
+without any error. Then the fallback (the broker's fanout exchange, or polling) takes over.
+``Node.notifier`` shows this to the applications, which then publish to the broker as well. The
+listener repeats the check every UNUSABLE_PAUSE.
 
-A connection that went silent (a proxy that dropped it, a server that is gone without a word) does
-not answer the ping, which is a query with a time limit.
+The ping is a query with a timeout. It detects a connection that a proxy or a dead server dropped
+without a close.
 """
 
 import asyncio
@@ -46,18 +46,18 @@ from celery_dynbeat.store.nodes import beat_listens_to_broker
 logger = logging.getLogger(__name__)
 
 PING_INTERVAL = 10.0
-ANSWER_TIMEOUT = 5.0
+RESPONSE_TIMEOUT = 5.0
 STOP_TIMEOUT = 5.0
-#: Between two proofs of a listener that hears nothing.
+#: Seconds between two checks of a listener that receives nothing.
 UNUSABLE_PAUSE = 60.0
-#: Payload of a proof; a token follows.
-PROOF = "proof "
+#: The payload of a check; a token follows.
+CHECK_PREFIX = "proof "
 
 
 class PostgresNotifier:
-    """Wakes beat through the database itself, which every application reaches anyway.
+    """Wakes beat through the database.
 
-    ``make_fallback`` makes what takes over where LISTEN does not work.
+    ``make_fallback`` returns the notifier to use where LISTEN does not work.
     """
 
     def __init__(self, database: Database, make_fallback: Callable[[], Notifier]) -> None:
@@ -75,12 +75,12 @@ class PostgresNotifier:
             self._fallback.notify(session)
 
     def listener(self, wake: Callable[[], None]) -> "PostgresListener":
-        """Return the thread that LISTENs."""
+        """Return the thread that listens."""
         return PostgresListener(self._database, wake, lambda: self._fallback.listener(wake))
 
 
 class PostgresListener:
-    """A thread that waits for notifications and survives the loss of its connection."""
+    """A thread that waits for notifications and reconnects after an error."""
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class PostgresListener:
 
     @property
     def transport(self) -> Transport:
-        """POSTGRESQL, unless the proof failed: then the transport of the fallback."""
+        """POSTGRESQL, or the transport of the fallback when the check failed."""
         fallback = self._fallback
         return Transport.POSTGRESQL if fallback is None else fallback.transport
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Cancel the wait and end the thread."""
+        """Cancel the wait and stop the thread."""
         self._stopping.set()
         if self._loop is not None and self._task is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
@@ -119,11 +119,11 @@ class PostgresListener:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._listen_for_ever())
+            asyncio.run(self._listen_until_stopped())
         except asyncio.CancelledError:
             logger.debug("listener stopped")
 
-    async def _listen_for_ever(self) -> None:
+    async def _listen_until_stopped(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         while not self._stopping.is_set():
             try:
@@ -134,7 +134,7 @@ class PostgresListener:
             except (psycopg.Error, DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
                 pause = self._back_off.next_delay()
                 logger.warning(
-                    "listener lost its connection (%s), again in %.1f s; beat polls meanwhile",
+                    "listener lost its connection (%s); reconnecting in %.1f s, polling until then",
                     type(error).__name__,
                     pause,
                     extra={"event": Event.LISTENER_FAILED},
@@ -144,39 +144,39 @@ class PostgresListener:
     async def _listen(self) -> None:
         connection = await self._connect()
         try:
-            await _answer(connection, f"LISTEN {CHANNEL}")
-            await self._prove(connection)
+            await _execute(connection, f"LISTEN {CHANNEL}")
+            await self._verify(connection)
             self._back_off.reset()
             self._stop_fallback()
-            # No notification came for what changed before the LISTEN.
+            # Changes before the LISTEN sent no notification to this connection.
             self._wake()
             while True:
                 async for notification in connection.notifies(timeout=PING_INTERVAL):
-                    # The proof of another listener changes nothing.
-                    if not notification.payload.startswith(PROOF):
+                    # The check of another listener is not a change.
+                    if not notification.payload.startswith(CHECK_PREFIX):
                         self._wake()
-                await _answer(connection, "SELECT 1")
+                await _execute(connection, "SELECT 1")
         finally:
-            # An orderly close waits for a server that may be gone.
+            # close() would wait for a server that may be unreachable.
             connection.pgconn.finish()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        # This blocks the loop, which serves this listener alone. A thread of asyncio's executor
-        # would keep the process from ending.
+        # This blocks the loop, which serves only this listener. A thread of asyncio's executor
+        # would delay the exit of the process.
         connection = _connect(self._database)
         await connection.set_autocommit(True)
-        # A pooler may give each statement another server connection.
+        # A pooler may run each statement on another server connection.
         connection.prepare_threshold = None
         return connection
 
-    async def _prove(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Return when a notification that the pool sent has arrived. Raises _DeafError."""
-        payload = f"{PROOF}{uuid.uuid4().hex}"
+    async def _verify(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Wait for a notification that the pool sent. Raises _ListenerUnusableError."""
+        payload = f"{CHECK_PREFIX}{uuid.uuid4().hex}"
         self._database.run(lambda session: session.execute(select(notify(payload))))
-        heard = connection.notifies(timeout=ANSWER_TIMEOUT)
-        async for notification in heard:
+        notifications = connection.notifies(timeout=RESPONSE_TIMEOUT)
+        async for notification in notifications:
             if notification.payload == payload:
-                await heard.aclose()
+                await notifications.aclose()
                 return
         raise _ListenerUnusableError
 
@@ -186,7 +186,7 @@ class PostgresListener:
         fallback = self._make_fallback()
         logger.warning(
             "LISTEN receives no notification: is %s a pooler in transaction mode? Beat uses %s"
-            " instead; set dynbeat_notifier to 'broker', or give beat a URL of the server itself",
+            " instead; set dynbeat_notifier to 'broker', or give beat the URL of the server",
             self._database.shown_url,
             fallback.transport,
             extra={"event": Event.LISTENER_UNUSABLE},
@@ -201,19 +201,19 @@ class PostgresListener:
 
 
 class _ListenerUnusableError(Exception):
-    """The connection that LISTENs hears nothing."""
+    """LISTEN works without error, but its connection receives no notification."""
 
 
 def _connect(database: Database) -> psycopg.AsyncConnection[Any]:
-    """Return a connection to the server that ``database`` uses, outside of its pool.
+    """Return a connection to the server of ``database``, outside its pool.
 
-    An engine on psycopg makes it as it makes its own: with several hosts, with connect_args, a
-    creator, or a listener of do_connect. What engines on other drivers keep cannot be used here;
-    for them the URL counts.
+    An engine on psycopg creates it like its own connections: several hosts, ``connect_args``, a
+    ``creator`` and listeners of ``do_connect`` apply. For engines on other drivers only the URL
+    and the libpq options of ``connect_args`` apply.
     """
     if database.engine.dialect.driver != "psycopg":
         return _Detached(psycopg.connect(**_parameters(database)))
-    # From a separate pool: a pooled connection may have died without an error.
+    # From a separate pool: a pooled connection may be dead.
     fairy = database.engine.pool.recreate().connect()
     driver_connection: Any = fairy.driver_connection
     fairy.detach()
@@ -221,30 +221,30 @@ def _connect(database: Database) -> psycopg.AsyncConnection[Any]:
 
 
 class _Detached(psycopg.AsyncConnection[Any]):
-    """A connection of psycopg's blocking kind, waited for by asyncio."""
+    """A blocking psycopg connection that asyncio waits for."""
 
     def __init__(self, blocking: psycopg.Connection[Any]) -> None:
         super().__init__(blocking.pgconn)
-        # It closes the connection when it is collected.
+        # Keep a reference: its garbage collection would close the connection.
         self._blocking = blocking
 
 
 def _parameters(database: Database) -> dict[str, Any]:
-    """Return what libpq needs to reach the database: the URL, and libpq's own of connect_args."""
+    """Return the libpq parameters of the URL and of ``connect_args``."""
     url = make_url(database.engine.url).difference_update_query(STATEMENT_TIMEOUTS)
     dialect = url.set(drivername="postgresql+psycopg").get_dialect()()
     _, named = dialect.create_connect_args(url)
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-    ours = {key: value for key, value in database.connect_args.items() if key in known}
-    return {"connect_timeout": int(ANSWER_TIMEOUT), **named, **ours}
+    given = {key: value for key, value in database.connect_args.items() if key in known}
+    return {"connect_timeout": int(RESPONSE_TIMEOUT), **named, **given}
 
 
-async def _answer(connection: psycopg.AsyncConnection[Any], statement: LiteralString) -> None:
-    """Run a statement. Raises TimeoutError when the answer does not come in time."""
+async def _execute(connection: psycopg.AsyncConnection[Any], statement: LiteralString) -> None:
+    """Execute a statement. Raises TimeoutError after RESPONSE_TIMEOUT seconds."""
     running = asyncio.ensure_future(connection.execute(statement))
-    done, _ = await asyncio.wait({running}, timeout=ANSWER_TIMEOUT)
+    done, _ = await asyncio.wait({running}, timeout=RESPONSE_TIMEOUT)
     if not done:
-        # First: psycopg answers a cancel by asking the server for one, and waits for that too.
+        # Before cancel(): psycopg would send a cancel request to the server and wait for it.
         connection.pgconn.finish()
         running.cancel()
         with suppress(asyncio.CancelledError, psycopg.Error):

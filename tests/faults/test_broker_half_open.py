@@ -95,7 +95,7 @@ def loses_the_notices(fault_site, proxy, record_property):
     notices = {"dynbeat_notifier": "broker", "dynbeat_poll_interval": POLL_INTERVAL}
     fault_site.config.update(notices)
     fault_site.app.conf.update(notices)
-    fault_site.constants["celery_dynbeat.notify.broker.ASK_EVERY"] = 1.0
+    fault_site.constants["celery_dynbeat.notify.broker.PING_INTERVAL"] = 1.0
     beat = fault_site.beat().wait_for_log("beat started")
     wait_until(lambda: change_latency(fault_site, "warm-up") < 1, within=60)
 

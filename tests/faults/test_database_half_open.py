@@ -71,7 +71,7 @@ def test_a_silent_listen_connection_is_replaced_within_its_heartbeat(
     proxy, fault_site, record_property
 ):
     fault_site.config.update(dynbeat_poll_interval=POLL_INTERVAL)
-    constants = {"PING_INTERVAL": 1.0, "ANSWER_TIMEOUT": 1.0}
+    constants = {"PING_INTERVAL": 1.0, "RESPONSE_TIMEOUT": 1.0}
     for name, seconds in constants.items():
         fault_site.constants[f"celery_dynbeat.notify.postgresql.{name}"] = seconds
     beat = fault_site.beat().wait_for_log("beat started")
