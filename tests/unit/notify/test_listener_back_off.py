@@ -37,7 +37,7 @@ def test_the_listener_of_postgresql_backs_off(monkeypatch, caplog):
     listener = postgresql.PostgresListener(Database("postgresql://"), lambda: None, list)
 
     with pytest.raises(Enough):
-        asyncio.run(listener._listen_for_ever())
+        asyncio.run(listener._listen_until_stopped())
 
     assert within(pauses, LIMITS)
     assert [record.event for record in caplog.records] == ["listener_failed"] * len(LIMITS)
@@ -46,7 +46,7 @@ def test_the_listener_of_postgresql_backs_off(monkeypatch, caplog):
 def test_the_listener_of_the_broker_backs_off(monkeypatch, caplog):
     pauses = []
     listener = BrokerListener(
-        Celery("deaf", broker="memory://", set_as_current=False), lambda: None
+        Celery("listener", broker="memory://", set_as_current=False), lambda: None
     )
 
     def refuse(_connection):
