@@ -95,7 +95,7 @@ def _keep(
 ) -> DynbeatError | None:
     """Write the row of an entry. Return the error that refuses it, None when there is none."""
     try:
-        with context.refusing_unstorable():
+        with context.rejecting_unstorable():
             _upsert_beside_others(context, session, name, given)
     except DynbeatError as error:
         return error
@@ -123,7 +123,7 @@ def _refuse(
     if row.paused_reason in {reason, plain}:
         return
     try:
-        with context.refusing_unstorable(), session.begin_nested():
+        with context.rejecting_unstorable(), session.begin_nested():
             pausing.pause(session, row, reason=reason, now=now)
     except InvalidScheduleError:
         # The reason quotes what the database cannot store.
@@ -132,7 +132,7 @@ def _refuse(
 
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
     try:
-        with context.refusing_unstorable(), session.begin_nested():
+        with context.rejecting_unstorable(), session.begin_nested():
             row = schedules.lock(session, owner="", name=checks.name("name", name))
     except InvalidScheduleError:
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_dynbeat.broker.publisher import PublishResult
-from celery_dynbeat.common.run_ids import made_at
+from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
@@ -36,7 +36,7 @@ def decide(
     revoked: defaultdict[str, list[str]] = defaultdict(list)
     if published.declined:
         for run in (run for run in outgoing if run.run_id in published.declined):
-            age = now - made_at(run.run_id)
+            age = now - created_at(run.run_id)
             if run.attempt or run.waiting_since or age >= settings.dispatch_timeout:
                 sent.add(run.run_id)
             else:

@@ -17,8 +17,8 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.node_timeout import AGES, longest_silence
-from celery_dynbeat.runtime.pausing import pause_failing
+from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
+from celery_dynbeat.runtime.pausing import pause_all_failing
 from celery_dynbeat.store import overlaps
 
 logger = logging.getLogger(__name__)
@@ -64,21 +64,21 @@ class Maintenance:
             self._looked_at = now
         return lost + recalled
 
-    def _longest_silence(self, now: datetime) -> timedelta:
+    def _effective_node_timeout(self, now: datetime) -> timedelta:
         if self._cut_off:
             self._cut_off, self._back_at = False, now
         timeout, back_at = self._settings.node_timeout, self._back_at
         if back_at is not None and timedelta(0) <= now - back_at < timeout:
-            return AGES
-        return longest_silence(self._clock, self._settings)
+            return NEVER
+        return effective_node_timeout(self._clock, self._settings)
 
     def _rescue_runs(self, now: datetime) -> int:
-        silence = self._longest_silence(now)
+        silence = self._effective_node_timeout(now)
         lost = self._database.run(
             partial(rescue_runs, now=now, silence=silence, settings=self._settings),
         )
-        pause_failing(self._database, lost.limits, now=now)
-        return lost.number
+        pause_all_failing(self._database, lost.pause_limits, now=now)
+        return lost.count
 
     def _ask_again(self, now: datetime) -> None:
         # The broadcast may have been missed, or never sent: beat may have died before it.

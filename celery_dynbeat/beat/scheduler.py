@@ -32,7 +32,7 @@ from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.runtime import application
-from celery_dynbeat.runtime.heartbeat import Heartbeat
+from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 
 if TYPE_CHECKING:
     from celery_dynbeat.notify import Listener
@@ -186,7 +186,7 @@ class _Parts:
     ) -> None:
         context.prepare_tables()
         # First: a beat of another application must not touch the rows of beat_schedule.
-        application.admit_beat(
+        application.ensure_application(
             context.database, name=context.settings.application, now=context.clock.now
         )
         config_sync.sync(context)
@@ -200,7 +200,7 @@ class _Parts:
             beside=Beside() if context.database.supports_concurrent_writes else AtOnce(),
             poll_interval=poll_interval,
         )
-        self._heartbeat = Heartbeat(
+        self._heartbeat = HeartbeatWriter(
             database=context.database,
             clock=context.clock,
             kind=NodeKind.BEAT,
@@ -228,7 +228,7 @@ class _Parts:
             text = f"{type(error).__name__}: {_first_line(error)}"
             self._beat(error=text)
             raise
-        self._heartbeat.progress()
+        self._heartbeat.note_progress()
         self._beat()
         if not self._is_loaded:
             self._is_loaded = True

@@ -26,7 +26,7 @@ _CELERYS = frozenset(vars(Context)) | {
     *("stamped_headers", "replaced_task_nesting", "celery_beat_task", "periodic_task_name"),
 }
 #: The instant at which the guard first deferred the message.
-HEADER_PUT_OFF_AT = "dynbeat_put_off_at"
+HEADER_DEFERRED_AT = "dynbeat_put_off_at"
 
 
 def is_reserved(header: str) -> bool:

@@ -11,13 +11,13 @@ from celery_dynbeat.beat.pruner import BEGINNING, prune
 from celery_dynbeat.cli.failing import fail
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.errors import DynbeatError
-from celery_dynbeat.common.settings import LONGEST
+from celery_dynbeat.common.settings import MAX_DURATION
 
 
 @click.command("prune")
 @click.option(
     "--older-than",
-    type=click.FloatRange(min=0, min_open=True, max=LONGEST.days),
+    type=click.FloatRange(min=0, min_open=True, max=MAX_DURATION.days),
     metavar="DAYS",
     help="What ended longer ago goes. Default: dynbeat_history_retention.",
 )

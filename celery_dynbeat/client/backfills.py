@@ -16,7 +16,7 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.db.models import Backfill, Schedule
 from celery_dynbeat.planning.backfill_planning import fire_times
-from celery_dynbeat.runtime.context import Context, naming
+from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import backfills, schedules
 
 #: The fire times of one backfill, at most.
@@ -131,8 +131,8 @@ def _new(
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     _refuse_second(session, row)
     end = max(start, min(end, now))
-    with naming(row):
-        found = fire_times(context.rule(row), start=start, end=end, limit=BACKFILL_LIMIT + 1)
+    with naming_schedule(row):
+        found = fire_times(context.spec(row), start=start, end=end, limit=BACKFILL_LIMIT + 1)
     if not 0 < len(found) <= BACKFILL_LIMIT:
         raise _wrong_number(row, start, end, len(found))
     return Backfill(

@@ -228,7 +228,7 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
     row.version += 1
     row.updated_at = now
     session.flush()
-    context.notify(session, next_run_at=row.next_run_at, now=now)
+    context.notify_beat(session, next_run_at=row.next_run_at, now=now)
 
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
@@ -264,7 +264,7 @@ def _is_to_fire(context: Context, row: Schedule, instant: datetime) -> bool:
     if row.next_fire_at is None or instant < row.next_fire_at:
         return False
     try:
-        return context.rule(row).trigger.next_after(instant - MICROSECOND) == instant
+        return context.spec(row).trigger.next_after(instant - MICROSECOND) == instant
     except InvalidTriggerError:
         return False
 

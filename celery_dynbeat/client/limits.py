@@ -54,7 +54,7 @@ def check(
     if keeps and not trigger.metered:
         return
     seen = {name: values.get(name, getattr(row, name)) for name in SpecColumns.__annotations__}
-    rule = context.rule(cast("SpecColumns", SimpleNamespace(**seen)))
+    rule = context.spec(cast("SpecColumns", SimpleNamespace(**seen)))
     after = now if rule.start_at is None else max(now, rule.start_at)
     if trigger.metered:
         _check_cost(rule, given=trigger, after=after)

@@ -286,7 +286,7 @@ class OwnerSchedules(Backfilling):
         )
         limits.check_quota(self._context, session, {self.owner: 1})
         row.id = schedules.add(session, edits.insert_values(row))
-        self._context.notify(session, next_run_at=row.next_run_at, now=now)
+        self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)
 
     def _edit(

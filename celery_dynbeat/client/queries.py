@@ -12,7 +12,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning.plan import following
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
-from celery_dynbeat.runtime.context import Context, naming
+from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import runs, schedules
 
 LARGEST_PAGE = 1_000
@@ -83,8 +83,8 @@ def history(
 def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
     """Return the next fire times of a row, within its span and its number of runs."""
     _check_limit("count", count)
-    with naming(row):
-        return _upcoming(context.rule(row), row, count=count)
+    with naming_schedule(row):
+        return _upcoming(context.spec(row), row, count=count)
 
 
 def _upcoming(rule: ScheduleSpec, row: Schedule, *, count: int) -> list[datetime]:

@@ -65,7 +65,7 @@ class Schedules:
         def work(session: Session) -> int:
             limits.check_quota(self._context, session, Counter(row.owner for row in rows))
             schedules.add_many(session, [edits.insert_values(row) for row in rows])
-            self._context.notify(session, next_run_at=earliest, now=now)
+            self._context.notify_beat(session, next_run_at=earliest, now=now)
             return len(rows)
 
         return self._context.write(session, work)

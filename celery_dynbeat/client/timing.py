@@ -9,7 +9,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerErr
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
-from celery_dynbeat.runtime.context import Context, naming
+from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import runs
 from celery_dynbeat.triggers import Once, Trigger
 
@@ -19,7 +19,7 @@ def plan_new(context: Context, row: Schedule, *, trigger: Trigger, now: datetime
 
     Raises InvalidScheduleError when it has none, for the reason that it has none.
     """
-    rule = context.rule(row)
+    rule = context.spec(row)
     _plan(row, rule, _first_fire(row, rule, now=now, written=True), now=now)
     if row.next_run_at is None:
         raise never_fires(rule, row, trigger=trigger, now=now)
@@ -30,8 +30,8 @@ def plan_from(context: Context, row: Schedule, *, now: datetime) -> None:
 
     Raises InvalidTriggerError, which names the row, when its trigger cannot be read.
     """
-    with naming(row):
-        rule = context.rule(row)
+    with naming_schedule(row):
+        rule = context.spec(row)
         _plan(row, rule, _first_fire(row, rule, now=now), now=now)
 
 
@@ -52,7 +52,7 @@ def replan(
     if trigger is None:
         plan_from(context, row, now=now)
     else:
-        rule = context.rule(row)
+        rule = context.spec(row)
         fire_at = _first_fire(row, rule, now=now, written=written)
         if fire_at is not None and fire_at <= now:
             _refuse_second_run(session, row, fire_at, trigger=trigger)
@@ -66,8 +66,8 @@ def replan(
 def delay(context: Context, row: Schedule) -> None:
     """Apply another jitter to a fire time that stays what it is."""
     if row.next_run_at is not None and row.next_fire_at is not None:
-        with naming(row):
-            row.next_run_at = run_at(context.rule(row), row.next_fire_at)
+        with naming_schedule(row):
+            row.next_run_at = run_at(context.spec(row), row.next_fire_at)
 
 
 def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
@@ -75,7 +75,7 @@ def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
     if row.next_fire_at is None:
         return None
     try:
-        rule = context.rule(row)
+        rule = context.spec(row)
         return skip_missed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
     except InvalidTriggerError:
         # The text is damaged, or too costly to search. An edit must be able to replace it.

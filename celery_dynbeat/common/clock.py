@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
-RESYNC_EVERY = timedelta(minutes=1)
+RESYNC_INTERVAL = timedelta(minutes=1)
 #: A reading that differs by more from what was expected is a step, and no drift.
 STEP = timedelta(seconds=1)
 
@@ -52,7 +52,7 @@ class DatabaseClock:
         """
         if self._base is None:
             self._synchronise()
-        elif self._monotonic() - self._tried_at > RESYNC_EVERY.total_seconds():
+        elif self._monotonic() - self._tried_at > RESYNC_INTERVAL.total_seconds():
             self._resynchronise()
         assert self._base is not None  # noqa: S101 - narrows the type: _synchronise set it
         return self._base + timedelta(seconds=self._monotonic() - self._base_at)

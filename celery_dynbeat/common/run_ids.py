@@ -15,12 +15,12 @@ def new_run_id(now: datetime) -> str:
     return _uuid(now, secrets.token_hex(10))
 
 
-def first_run_id(made_at: datetime) -> str:
-    """Return the id before which the ids of all runs made earlier than ``made_at`` stand."""
-    return _uuid(made_at, "0" * 20)
+def first_run_id(created_at: datetime) -> str:
+    """Return the id before which the ids of all runs made earlier than ``created_at`` stand."""
+    return _uuid(created_at, "0" * 20)
 
 
-def made_at(run_id: str) -> datetime:
+def created_at(run_id: str) -> datetime:
     """Return the instant at which a run was made, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=UUID(run_id).int >> 80)
 

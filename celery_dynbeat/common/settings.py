@@ -13,10 +13,10 @@ from celery_dynbeat.common.errors import ConfigurationError
 PREFIX = "dynbeat_"
 _UNSET = object()
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
-LARGEST_BATCH = 10_000
+MAX_BATCH_SIZE = 10_000
 #: Added to the present instant it gives one that every database holds.
-LONGEST = timedelta(days=36_525)
-LONGEST_NAME = 255
+MAX_DURATION = timedelta(days=36_525)
+MAX_NAME_LENGTH = 255
 CATCH_UPS = ("latest", "all", "none")
 OVERLAPS = ("allow", "skip", "buffer_one", "cancel_previous")
 ON_LOST = ("record", "rerun")
@@ -43,12 +43,12 @@ def application_name(value: object) -> str:
     """Return the name of an application. Raises ValueError when it cannot be one."""
     if (
         not isinstance(value, str)
-        or not 0 < len(value) <= LONGEST_NAME
+        or not 0 < len(value) <= MAX_NAME_LENGTH
         or not value.isprintable()
         or value != value.strip()
     ):
         msg = (
-            f"must be a text of 1 to {LONGEST_NAME} printable characters, without white space at"
+            f"must be a text of 1 to {MAX_NAME_LENGTH} printable characters, without white space at"
             " its ends"
         )
         raise ValueError(msg)
@@ -78,8 +78,8 @@ def _count(value: object) -> int:
 
 def _batch(value: object) -> int:
     # The ids of a batch stand in one condition, and drivers allow some tens of thousands.
-    if _count(value) > LARGEST_BATCH:
-        msg = f"must be at most {LARGEST_BATCH}"
+    if _count(value) > MAX_BATCH_SIZE:
+        msg = f"must be at most {MAX_BATCH_SIZE}"
         raise ValueError(msg)
     return _count(value)
 
@@ -89,8 +89,8 @@ def _duration(value: object) -> timedelta:
     if seconds is None or not seconds >= timedelta.resolution.total_seconds():
         msg = "must be a positive number of seconds or a positive timedelta"
         raise ValueError(msg)
-    if seconds > LONGEST.total_seconds():
-        msg = f"must be at most {LONGEST.days} days (100 years): give less, or leave it unset"
+    if seconds > MAX_DURATION.total_seconds():
+        msg = f"must be at most {MAX_DURATION.days} days (100 years): give less, or leave it unset"
         raise ValueError(msg)
     return timedelta(seconds=seconds)
 

@@ -1,4 +1,4 @@
-"""What every call of the API stands on: the database, its clock, the settings, the notifier."""
+"""What each process of one application shares: settings, database, clock and notifier."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from celery_dynbeat.db.engine import Database, check_synchronous
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
-from celery_dynbeat.runtime.sessions import joined
+from celery_dynbeat.runtime.sessions import session_to_join
 
 if TYPE_CHECKING:
     from celery_dynbeat.runtime.task_names import TaskNames
@@ -32,7 +32,11 @@ T = TypeVar("T")
 
 @dataclass
 class Context:
-    """One application's access to its schedules. Nothing is connected before the first use."""
+    """The settings, database, clock and notifier of one application; each connects at first use.
+
+    ``shared_engine`` replaces the engine that the settings describe, ``given_clock`` the clock of
+    the database.
+    """
 
     app: Celery
     shared_engine: Engine | None = None
@@ -45,13 +49,13 @@ class Context:
 
     @cached_property
     def settings(self) -> Settings:
-        """The dynbeat_* settings. Raises ConfigurationError."""
+        """The dynbeat_* settings. Raises ConfigurationError for an unknown or invalid one."""
         name = application.name_of(self.app.main)
         return Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
 
     @cached_property
     def database(self) -> Database:
-        """The database that the settings name, or the engine that was shared."""
+        """The database of ``shared_engine``, else of the settings."""
         if self.shared_engine is not None:
             return Database(engine=self.shared_engine)
         settings = self.settings
@@ -64,14 +68,14 @@ class Context:
 
     @cached_property
     def task_names(self) -> "TaskNames":
-        """What warns of the names of tasks that this process does not know."""
-        # Workers store no schedules.
+        """The check that warns of unknown task names."""
+        # A late import: workers store no schedules.
         from celery_dynbeat.runtime.task_names import TaskNames  # noqa: PLC0415
 
         return TaskNames(self.app)
 
-    def present(self) -> datetime:
-        """Return the present instant, by this machine's clock when there is no better one."""
+    def now(self) -> datetime:
+        """Return the database's time, or this host's time while the database is unreachable."""
         try:
             return self.clock.now()
         except SQLAlchemyError:
@@ -79,31 +83,31 @@ class Context:
 
     @cached_property
     def notifier(self) -> notify.Notifier:
-        """What wakes beat."""
+        """The notifier that wakes beat."""
         return notify.choose(self.settings.notifier, app=self.app, database=self.database)
 
     def prepare(self, session: Session | None = None) -> None:
-        """Prepare the tables once, and warn when they belong to another application.
+        """Prepare the tables at the first call; warn if they belong to another application.
 
-        Raises SchemaError when they are missing or behind.
+        Raises SchemaError when they are missing or outdated.
         """
         if self._prepared:
             return
         self.prepare_tables(session)
         name = self.settings.application
         if session is not None:
-            application.warn_of_other(session.connection(), name=name)
+            application.warn_if_other(session.connection(), name=name)
         else:
             self.database.read(
-                lambda session: application.warn_of_other(session.connection(), name=name)
+                lambda session: application.warn_if_other(session.connection(), name=name)
             )
         self._prepared = True
 
     def prepare_tables(self, session: Session | None = None) -> None:
         """Create the tables on an embedded database; elsewhere only check them.
 
-        With the caller's ``session`` they are only checked, on its own connection. Raises
-        SchemaError when they are missing or behind.
+        With the caller's ``session`` they are only checked, on its connection. Raises SchemaError
+        when they are missing or outdated.
         """
         create = self.settings.create_tables
         if session is not None:
@@ -114,18 +118,21 @@ class Context:
             schema.check(self.database)
 
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``: in the caller's transaction, else in one that is committed."""
-        session = joined(session)
+        """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
+
+        Raises InvalidScheduleError for a text that the database cannot encode.
+        """
+        session = session_to_join(session)
         self.prepare(session)
-        with self.refusing_unstorable():
+        with self.rejecting_unstorable():
             if session is None:
                 return self.database.run(work)
             capabilities_of(session.get_bind().dialect).begin_write(session)
             return work(session)
 
     @contextmanager
-    def refusing_unstorable(self) -> Iterator[None]:
-        """Raise InvalidScheduleError for a text that the database's encoding does not have."""
+    def rejecting_unstorable(self) -> Iterator[None]:
+        """Raise InvalidScheduleError for a text that the database cannot encode."""
         try:
             yield
         except UnicodeEncodeError as error:
@@ -136,33 +143,33 @@ class Context:
             raise _unstorable(error) from error
 
     def read(self, session: Session | None, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``, in the caller's transaction when there is one.
+        """Return ``work(session)``, in the caller's transaction if there is one.
 
-        For rows by their keys; a query of many rows is for ``read_many``.
+        For reads by key. Use ``read_many`` for queries that return many rows.
         """
-        session = joined(session)
+        session = session_to_join(session)
         self.prepare(session)
         return self.database.read(work) if session is None else work(session)
 
     def read_many(self, session: Session | None, work: Callable[[Session], T]) -> T:
-        """Do the same for queries that follow an index, which takes a transaction to say so."""
-        session = joined(session)
+        """Do the same in a transaction, which hints need that make a query follow its index."""
+        session = session_to_join(session)
         self.prepare(session)
         return self.database.read_in_transaction(work) if session is None else work(session)
 
-    def notify(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
-        """Wake beat after the commit, if it could sleep past ``next_run_at`` otherwise."""
+    def notify_beat(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
+        """Wake beat after the commit if it may sleep until after ``next_run_at``."""
         if next_run_at is not None and next_run_at <= now + self.settings.poll_interval:
             self.notifier.notify(session)
 
-    def rule(self, columns: SpecColumns) -> ScheduleSpec:
-        """Return the rule that a row states, with the settings' defaults."""
+    def spec(self, columns: SpecColumns) -> ScheduleSpec:
+        """Return the spec of a row, completed by the settings."""
         return spec_from_row(columns, self.settings)
 
 
 @contextmanager
-def naming(row: Schedule) -> Iterator[None]:
-    """Let an InvalidTriggerError about a stored row name its owner and name, and the fix."""
+def naming_schedule(row: Schedule) -> Iterator[None]:
+    """Make each InvalidTriggerError raised in the block name the schedule and the fix."""
     try:
         yield
     except InvalidTriggerError as error:
@@ -174,9 +181,9 @@ def naming(row: Schedule) -> Iterator[None]:
 
 
 def _unstorable(error: Exception) -> InvalidScheduleError:
-    said = str(getattr(error, "orig", error)).partition("\n")[0]
+    reason = str(getattr(error, "orig", error)).partition("\n")[0]
     msg = (
         "a name or another text holds a letter that the database's encoding does not have"
-        f" ({said}): use others, or a database whose encoding is UTF8"
+        f" ({reason}): use others, or a database whose encoding is UTF8"
     )
     return InvalidScheduleError(msg)

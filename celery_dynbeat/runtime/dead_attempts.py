@@ -1,19 +1,18 @@
-"""Runs that nobody would end: their worker is gone, or the message of their retry is.
+"""Record the end of attempts whose worker is dead, or executes them no longer.
 
-Gone is a worker that was killed, replaced, or silent for dynbeat_node_timeout.
+A worker is dead when it was stopped or replaced, or was silent for dynbeat_node_timeout.
 
-    running, its node is gone, on_lost="record" (the default)         -> lost
-    running, its node is gone, on_lost="rerun" (an idempotent task)    -> pending, sent once more
-    running, its node is gone, the broker delivered its message again  -> pending, sent once more
-    the same, for the MOST_ATTEMPTS-th time: it may be what kills them -> lost
-    running, its node is gone, a newer run was to replace it           -> revoked
-    retrying, not begun dynbeat_resend_after past its time             -> pending, sent once more
+    running, on_lost="record" (the default)                     -> lost
+    running, on_lost="rerun" (an idempotent task)               -> pending, sent again
+    running, the broker redelivered the message                 -> pending, sent again
+    the last two, at the MAX_ATTEMPTS-th attempt                -> lost: it may kill its workers
+    running, a newer run was to replace it                      -> revoked
 
-The same becomes of a run whose node lives and does not execute it: that node says so itself
-(``worker.pool_check``).
+Beat calls this for the runs of dead nodes (``beat.rescue``). A living worker calls it for runs that
+it does not execute (``worker.pool_check``).
 
-A worker that was only slow and comes back records how its attempt ended, over ``lost``. Against a
-second start stands the guard: what the broker delivers again finds the run started or ended.
+A worker that was only slow records the end of its attempt later, over ``lost``. The guard prevents
+a second start: a redelivered message finds its run started or ended.
 """
 
 import logging
@@ -35,64 +34,68 @@ from celery_dynbeat.store.rows import LockedRows
 
 logger = logging.getLogger(__name__)
 
-#: A run that took as many workers with it is not sent again.
-MOST_ATTEMPTS = 5
+#: After as many attempts the run is not sent again.
+MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempts:
-    """What became of a batch of runs whose attempt is dead.
+    """The ended attempts of one batch: their number, and how many of their runs are sent again.
 
-    ``limits`` holds the schedules that may have to be paused, each with the number of failures in
-    a row that its policy allows.
+    ``pause_limits`` maps schedules that may have to be paused to the number of failures in a row
+    that their policy allows.
     """
 
-    number: int
-    rerun: int
-    limits: Mapping[int, int]
+    count: int
+    rerun_count: int
+    pause_limits: Mapping[int, int]
 
 
 def end_attempts(
-    session: Session, found: LockedRows, *, now: datetime, settings: Settings, reason: str
+    session: Session, locked: LockedRows, *, now: datetime, settings: Settings, reason: str
 ) -> EndedAttempts:
-    """Record what becomes of locked runs whose attempt is dead; ``reason`` says why it is."""
-    for damage in found.unreadable:
-        stuck_runs.end_lost(session, [damage.id], status=Status.LOST, now=now, error=str(damage))
-    cancelled = [row for row in found.rows if row.cancelled_at is not None]
-    others = [row for row in found.rows if row.cancelled_at is None]
-    again = [row for row in others if _is_rerun(row, settings)]
+    """End the attempts of locked runs, and record ``reason`` with each of them."""
+    for row in locked.unreadable:
+        stuck_runs.end_lost(session, [row.id], status=Status.LOST, now=now, error=str(row))
+    replaced = [row for row in locked.rows if row.cancelled_at is not None]
+    others = [row for row in locked.rows if row.cancelled_at is None]
+    rerun = [row for row in others if _is_rerun(row, settings)]
     lost = [row for row in others if not _is_rerun(row, settings)]
-    stuck_runs.end_lost(session, _ids(cancelled), status=Status.REVOKED, now=now, error=REPLACED)
-    stuck_runs.rerun(session, _ids(again), now=now, error=reason)
+    stuck_runs.end_lost(session, _ids(replaced), status=Status.REVOKED, now=now, error=REPLACED)
+    stuck_runs.rerun(session, _ids(rerun), now=now, error=reason)
     stuck_runs.end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
-    for fate, theirs in (("revoked", cancelled), ("sent again", again), ("lost", lost)):
-        for row in theirs:
-            logger.warning(
-                "run %s is %s: %s (worker %s)",
-                row.id,
-                fate,
-                reason,
-                row.worker,
-                extra={"event": Event.RUN_LOST, "run_id": row.id},
-            )
-    number = len(found.rows) + len(found.unreadable)
-    return EndedAttempts(number, len(again), _limits(lost, settings))
+    for result, rows in (("revoked", replaced), ("sent again", rerun), ("lost", lost)):
+        _log(rows, result=result, reason=reason)
+    count = len(locked.rows) + len(locked.unreadable)
+    return EndedAttempts(count, len(rerun), _pause_limits(lost, settings))
+
+
+def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
+    for row in rows:
+        logger.warning(
+            "run %s is %s: %s (worker %s)",
+            row.id,
+            result,
+            reason,
+            row.worker,
+            extra={"event": Event.RUN_LOST, "run_id": row.id},
+        )
 
 
 def _ids(rows: list[Row[Any]]) -> list[str]:
     return [row.id for row in rows]
 
 
-def _limits(lost: list[Row[Any]], settings: Settings) -> dict[int, int]:
-    # The schedule of a run may be deleted by now.
-    limits = {row.schedule_id: row.pause_after_failures for row in lost if row.schedule_id}
+def _pause_limits(lost: list[Row[Any]], settings: Settings) -> dict[int, int]:
+    # The schedule of a run may have been deleted.
+    own = {row.schedule_id: row.pause_after_failures for row in lost if row.schedule_id}
     default = settings.pause_after_failures
-    asked = {key: default if limit is None else limit for key, limit in limits.items()}
-    return {key: limit for key, limit in sorted(asked.items()) if limit}
+    limits = {key: default if limit is None else limit for key, limit in own.items()}
+    return {key: limit for key, limit in sorted(limits.items()) if limit}
 
 
 def _is_rerun(row: Row[Any], settings: Settings) -> bool:
-    # A pause and a delete win against a new attempt, as they do against the first.
-    allowed = row.attempt < MOST_ATTEMPTS and (bool(row.enabled) or row.origin == Origin.MANUAL)
+    # A pause or a delete prevents a new attempt, as it prevents the first.
+    allowed = row.attempt < MAX_ATTEMPTS and (bool(row.enabled) or row.origin == Origin.MANUAL)
     redelivered = row.redelivered_attempt == row.attempt
     return allowed and (redelivered or (row.on_lost or settings.on_lost) == "rerun")

@@ -1,4 +1,4 @@
-"""A node's row: that this process is alive, and since when."""
+"""The heartbeats of this process: the row that shows other processes that its node is alive."""
 
 import logging
 import os
@@ -14,12 +14,14 @@ from celery_dynbeat.store import nodes
 
 logger = logging.getLogger(__name__)
 
-#: Beats within one dynbeat_node_timeout.
-BEATS = 3
+HEARTBEATS_PER_TIMEOUT = 3
 
 
-class Heartbeat:
-    """Writes the row of this process. Never raises: a node lives without its database too."""
+class HeartbeatWriter:
+    """Writes the row of this node. Never raises: the process works on without its database.
+
+    ``timeout`` is dynbeat_node_timeout; ``interval`` is the time between two heartbeats.
+    """
 
     def __init__(
         self,
@@ -35,18 +37,19 @@ class Heartbeat:
         self._kind = kind
         self._name = name
         self._pid = os.getpid()
-        self._born = time.monotonic()
         self._started_at: datetime | None = None
+        self._is_registered = False
+        # Monotonic readings.
+        self._created = time.monotonic()
         self._written: float | None = None
-        self._entered = False
         self._progressed: float | None = None
         self._error: str | None = None
         self._notifier: str | None = None
         self._outages: str | None = None
-        self.every = timeout / BEATS
+        self.interval = timeout / HEARTBEATS_PER_TIMEOUT
 
-    def progress(self) -> None:
-        """Note that the process has just done what it is there for. Writes nothing."""
+    def note_progress(self) -> None:
+        """Note that the process makes progress. The next heartbeat writes it."""
         self._progressed = time.monotonic()
 
     def beat(
@@ -56,22 +59,22 @@ class Heartbeat:
         notifier: str | None = None,
         outages: str | None = None,
     ) -> bool:
-        """Say that the process is alive, unless that was said a moment ago.
+        """Write a heartbeat if ``interval`` has passed since the last one or an argument changed.
 
-        ``error`` is what keeps it from making progress, ``notifier`` how a beat receives
-        notifications, ``outages`` the report of what it cannot publish to; a change of one of them
-        is written at once. Returns whether the row was written now and was this process's own
-        before: no other process uses the name of the node.
+        ``error`` is what prevents progress, ``notifier`` how a beat receives notifications,
+        ``outages`` the report of what it cannot publish to. Returns whether this call wrote to a
+        row that already belonged to this process: then no other process uses the node's name.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
-        fresh = elapsed is not None and elapsed < self.every.total_seconds()
+        is_fresh = elapsed is not None and elapsed < self.interval.total_seconds()
         changed = (error, notifier, outages) != (self._error, self._notifier, self._outages)
-        if fresh and not changed:
+        if is_fresh and not changed:
             return False
-        self._error, self._notifier, self._outages, known = error, notifier, outages, False
+        self._error, self._notifier, self._outages = error, notifier, outages
+        is_own_row = False
         try:
-            known = self._write()
-        # Whatever the driver raises: the next beat tries again.
+            is_own_row = self._write()
+        # Drivers raise errors of many classes. The next heartbeat tries again.
         except Exception as failure:  # noqa: BLE001
             logger.warning(
                 "heartbeat of %s not written: %s",
@@ -80,10 +83,10 @@ class Heartbeat:
                 extra={"event": Event.HEARTBEAT_FAILED},
             )
         self._written = time.monotonic()
-        return known
+        return is_own_row
 
     def deregister(self) -> None:
-        """Say that the process ends in good order."""
+        """Write that the process stops."""
         try:
             now = self._clock.now()
             self._database.run(
@@ -95,7 +98,7 @@ class Heartbeat:
                     now=now,
                 ),
             )
-        except Exception as error:  # noqa: BLE001 - it ends, whatever the database says
+        except Exception as error:  # noqa: BLE001 - the process stops, with or without the database
             logger.warning(
                 "end of %s not written: %s",
                 self._name,
@@ -110,25 +113,25 @@ class Heartbeat:
             name=self._name,
             pid=self._pid,
             seen_at=now,
-            progressed_at=None if self._progressed is None else _ago(now, self._progressed),
+            progressed_at=None if self._progressed is None else _instant_of(self._progressed, now),
             error=self._error,
             notifier=self._notifier,
             outages=self._outages,
         )
-        # Not by name and pid alone: in containers a predecessor had the same.
-        known = self._entered and self._database.run(partial(nodes.refresh, heartbeat=heartbeat))
-        if not known:
-            if self._started_at is None:
-                self._started_at = _ago(now, self._born)
-            # Not computed anew: after a step of the clock, what this node runs would seem to have
-            # begun before it.
-            self._database.run(
-                partial(nodes.register, heartbeat=heartbeat, started_at=self._started_at)
-            )
-            self._entered = True
-        return known
+        # Not by name and pid alone: in containers, the previous process had the same.
+        if self._is_registered and self._database.run(partial(nodes.refresh, heartbeat=heartbeat)):
+            return True
+        # Computed once. After a step of the clock, a later value would be after the start of the
+        # runs that this node executes.
+        if self._started_at is None:
+            self._started_at = _instant_of(self._created, now)
+        self._database.run(
+            partial(nodes.register, heartbeat=heartbeat, started_at=self._started_at)
+        )
+        self._is_registered = True
+        return False
 
 
-def _ago(now: datetime, reading: float) -> datetime:
+def _instant_of(reading: float, now: datetime) -> datetime:
     """Return the instant at which the monotonic clock showed ``reading``."""
     return now - timedelta(seconds=time.monotonic() - reading)

@@ -64,7 +64,7 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
     return True
 
 
-def pause_failing(database: Database, limits: Mapping[int, int], *, now: datetime) -> None:
+def pause_all_failing(database: Database, limits: Mapping[int, int], *, now: datetime) -> None:
     """Pause the schedules that failed as often in a row as their limit says, each by itself."""
     for schedule_id, limit in limits.items():
         database.run(partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now))

@@ -6,7 +6,7 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 
 
-def joined(session: object) -> Session | None:
+def session_to_join(session: object) -> Session | None:
     """Return the session to join, None if none is given.
 
     A ``scoped_session`` stands for the session of the present scope. Raises InvalidScheduleError

@@ -11,7 +11,7 @@ from celery_dynbeat.common.events import Event
 logger = logging.getLogger(__name__)
 
 #: Names that one process warns of. End users may choose them, and the set must stay bounded.
-MOST_WARNED = 100
+MAX_WARNED = 100
 _SUGGESTIONS = 3
 
 
@@ -27,7 +27,7 @@ class TaskNames:
 
         Never raises. A process that imports no tasks knows none, and warns of none.
         """
-        if name in self._warned or len(self._warned) >= MOST_WARNED:
+        if name in self._warned or len(self._warned) >= MAX_WARNED:
             return
         known = self._known()
         if name in known:

@@ -46,11 +46,12 @@ _run, _node = RUNS.c, NODES.c
 class Beginning:
     """The start of an attempt: of which run, by whom. ``retries`` is Celery's count.
 
-    ``after`` is the attempt that the message follows, 0 for the first; this one is ``after + 1``.
+    ``expected_attempt`` is the attempt that the message follows, 0 for the first. The number of
+    the started attempt is ``expected_attempt + 1``.
     """
 
     run_id: str
-    after: int
+    expected_attempt: int
     retries: int
     worker: str
     pid: int
@@ -62,7 +63,7 @@ def start(session: Session, beginning: Beginning, *, now: datetime) -> bool:
 
 
 def restart(session: Session, beginning: Beginning, *, now: datetime) -> bool:
-    """Keep a run running, as a new attempt: ``beginning.after`` has died with its worker."""
+    """Keep a run running, as a new attempt: the worker of the last attempt is dead."""
     return _begin(session, _RESTART, beginning, now=now)
 
 
@@ -88,7 +89,7 @@ def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
 def _begin(session: Session, statement: Update, beginning: Beginning, *, now: datetime) -> bool:
     values = {
         "run": beginning.run_id,
-        "after": beginning.after,
+        "expected_attempt": beginning.expected_attempt,
         "tries": beginning.retries,
         "node": beginning.worker,
         "process": beginning.pid,
@@ -109,7 +110,7 @@ def _beginning(condition: ColumnElement[bool]) -> Update:
         update(RUNS)
         .where(
             _run.id == bindparam("run"),
-            _run.attempt == bindparam("after"),
+            _run.attempt == bindparam("expected_attempt"),
             _run.cancelled_at.is_(None),
             condition,
         )
@@ -196,24 +197,30 @@ def _end(*, retries: bool) -> dict[str, Any]:
 
 
 def refuse(
-    session: Session, *, run_id: str, after: int | None, status: Status, at: datetime, error: str
+    session: Session,
+    *,
+    run_id: str,
+    expected_attempt: int | None,
+    status: Status,
+    at: datetime,
+    error: str,
 ) -> bool:
     """Move a run that nobody has begun to revoked, expired or failed: its message is dropped.
 
-    A run in progress is not touched, nor one for which a message of another attempt than ``after``
-    is under way: what was dropped is a duplicate then. None: it is not known.
+    The UPDATE changes no run in progress, and no run whose last attempt is not
+    ``expected_attempt``: the dropped message is a duplicate. None: it is not known.
     """
     statement = (
         update(Run)
         .where(Run.id == run_id, Run.status.in_(REFUSE.sources))
         .values(status=status, finished_at=at, overdue_at=None, retry_at=None, error=error)
     )
-    if after is not None:
-        statement = statement.where(Run.attempt == after)
+    if expected_attempt is not None:
+        statement = statement.where(Run.attempt == expected_attempt)
     return execute_dml(session, statement) == 1
 
 
-def give_back(session: Session, *, run_id: str, attempt: int, overdue_at: datetime) -> bool:
+def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime) -> bool:
     """Move a running run to sent: the broker was asked to deliver the message again.
 
     ``overdue_at`` is when beat sends it; at once, if the broker's message came before this.

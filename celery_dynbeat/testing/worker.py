@@ -29,7 +29,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.start_decision import Decision, Delivery, Verdict, judge
+from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
 
 logger = logging.getLogger(__name__)
 
@@ -99,27 +99,27 @@ class TaskRunner(RecordingPublisher):
             )
             return
         decision = self._decide(message)
-        if decision.verdict is Verdict.START:
-            assert decision.attempt is not None  # noqa: S101 - see Decision
+        if decision.action is StartAction.START:
+            assert decision.attempt is not None  # noqa: S101 - see StartDecision
             self._trace(message, decision.attempt)
 
-    def _decide(self, message: Message) -> Decision:
+    def _decide(self, message: Message) -> StartDecision:
         expires_at = message.headers.get(HEADER_EXPIRES_AT)
         delivery = Delivery(
             run_id=message.run_id,
             retries=message.retries,
-            after=message.headers[HEADER_ATTEMPT],
+            expected_attempt=message.headers[HEADER_ATTEMPT],
             redelivered=False,
-            put_off=False,
+            deferred=False,
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
             worker=WORKER_NAME,
             main_pid=os.getpid(),
             pid=os.getpid(),
-            runs_here=lambda: False,
+            executes_here=lambda: False,
         )
         now, timeout = self._context.clock.now(), self._context.settings.node_timeout
         return self._context.database.run(
-            lambda session: judge(session, delivery, now=now, timeout=timeout)
+            lambda session: decide_start(session, delivery, now=now, timeout=timeout)
         )
 
     def _trace(self, message: Message, attempt: int) -> None:

@@ -1,7 +1,7 @@
-"""Celery worker's adapter: steps of its blueprints that put the guard and the recorder to work.
+"""Celery worker's adapter: bootsteps that install the guard, the recorder and the heartbeat.
 
-``Dynbeat(app)`` adds them. The first is created before the pool forks, so that every process of the
-pool has the guard around its tasks and reports how they end.
+``Dynbeat(app)`` adds them. Celery creates ``DynbeatStep`` before the pool forks, so each pool
+process has guarded tasks and reports how they end.
 """
 
 import logging
@@ -13,11 +13,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.runtime.heartbeat import Heartbeat
+from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.pool_slots import PoolSlots
-from celery_dynbeat.worker.signal_handlers import Outcomes
-from celery_dynbeat.worker.task_guard import Admission
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.task_guard import TaskGuard
 
 logger = logging.getLogger(__name__)
 
@@ -27,63 +27,65 @@ STOP_TIMEOUT = 5.0
 class DynbeatStep(bootsteps.StartStopStep):
     """A step of the worker's blueprint: created before the pool forks, started after it."""
 
-    # After all that forks: what this step opens should not be open in a child.
+    # Start after every step that forks: a child must not inherit the connections of this step.
     requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        # As Celery's own steps do: the consumer's steps find this one there.
+        # Celery's own steps do the same. ProgressStep finds this step there.
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
-        forks = _forks(parent)
-        self._outcomes = Outcomes(self._context, parent.hostname, forks=forks)
-        slots = PoolSlots() if forks else None
+        pool_forks = _pool_forks(parent)
+        self._outcomes = OutcomeSignals(self._context, parent.hostname, pool_forks=pool_forks)
+        slots = PoolSlots() if pool_forks else None
         self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self.heartbeat = Heartbeat(
+        self.heartbeat = HeartbeatWriter(
             database=self._context.database,
-            # Read when it is used, behind the fork.
+            # The clock connects at its first use, which comes after the fork.
             clock=self._context.clock,
             kind=NodeKind.WORKER,
             name=parent.hostname,
             timeout=self._context.settings.node_timeout,
         )
-        admission = Admission(self._context, parent.hostname, self._outcomes, slots=slots)
+        task_guard = TaskGuard(self._context, parent.hostname, self._outcomes, slots=slots)
         for task in parent.app.tasks.values():
-            admission.guard(task)
+            task_guard.wrap(task)
         self._pool_check = PoolCheck(
             self._context,
             parent.hostname,
             outcomes=self._outcomes,
-            # Looked up when it is used: a pool that is restarted is another.
+            # Read at use: a restart of the pool replaces it.
             pool=lambda: pool_state(parent.pool, slots),
-            executes=admission.holds,
+            is_handling=task_guard.is_handling,
             results=BackendResults(parent.app),
-            every=self.heartbeat.every,
+            interval=self.heartbeat.interval,
         )
         self._outcomes.connect()
-        signals.worker_shutdown.connect(self._end, weak=False)
+        signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
     def start(self, parent: Any) -> None:
-        """Register the node, and keep its row fresh from a thread."""
+        """Register the node, and start the thread that writes its heartbeats."""
         del parent
         try:
             self._context.prepare()
         except SQLAlchemyError as error:
-            # It is away, not wrong: until it is back the guard puts every run off.
+            # Start all the same: the guard defers each run until the database is reachable.
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
-            logger.warning("the database %s is away: %s", url, reason)
+            logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()
         self.heartbeat.beat()
-        self._thread = threading.Thread(target=self._live, name="dynbeat-heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_heartbeat, name="dynbeat-heartbeat", daemon=True
+        )
         self._thread.start()
 
-    def _end(self, sender: Any, **_: Any) -> None:
-        """Receive worker_shutdown: say good-bye and write what outcomes are kept.
+    def _on_worker_shutdown(self, sender: Any, **_: Any) -> None:
+        """Receive worker_shutdown: deregister the node and write the buffered outcomes.
 
-        Not ``stop``: steps stop in the reverse order of their start, this one before the pool,
-        whose last tasks have yet to end.
+        This does not happen in ``stop``. Celery stops steps in the reverse order of their start,
+        so it stops this step before the pool has finished its last tasks.
         """
         if sender is not self._worker or self._stopping.is_set():
             return
@@ -91,19 +93,19 @@ class DynbeatStep(bootsteps.StartStopStep):
         if self._thread is not None:
             self._thread.join(STOP_TIMEOUT)
         self._outcomes.disconnect()
-        signals.worker_shutdown.disconnect(self._end)
+        signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
 
-    def _live(self) -> None:
-        while not self._stopping.wait(self.heartbeat.every.total_seconds()):
+    def _run_heartbeat(self) -> None:
+        while not self._stopping.wait(self.heartbeat.interval.total_seconds()):
             if self.heartbeat.beat():
-                self._pool_check.look()
+                self._pool_check.check()
         self.heartbeat.deregister()
 
 
-def _forks(worker: Any) -> bool:
+def _pool_forks(worker: Any) -> bool:
     """Return whether the pool of a worker consists of forked processes."""
-    # Loads what no other pool needs.
+    # A late import: no other pool needs this module.
     from celery.concurrency.prefork import TaskPool  # noqa: PLC0415
 
     is_prefork = isinstance(worker.pool_cls, type) and issubclass(worker.pool_cls, TaskPool)
@@ -111,11 +113,11 @@ def _forks(worker: Any) -> bool:
 
 
 class ProgressStep(bootsteps.StartStopStep):
-    """A step of the consumer's blueprint: notes that the worker's loop turns.
+    """A step of the consumer's blueprint: notes that the worker's event loop runs.
 
-    The heartbeat's own thread would pulse in a worker that hangs, too. A worker that is only kept
-    from its broker, or a solo one that is busy with a long task, turns no loop and yet has its runs
-    in hand: it makes no progress, but it is not dead.
+    The heartbeat has its own thread, which also runs in a worker that hangs. A worker without a
+    broker, or a solo worker with a long task, does not run its event loop but still owns its runs.
+    Such a worker makes no progress, but it is not dead.
     """
 
     def __init__(self, parent: Any, **options: Any) -> None:
@@ -123,14 +125,14 @@ class ProgressStep(bootsteps.StartStopStep):
         self._entry: Any = None
 
     def start(self, parent: Any) -> None:
-        """Begin to note."""
+        """Note progress twice per heartbeat, by the timer of the event loop."""
         heartbeat = parent.controller.dynbeat.heartbeat
-        heartbeat.progress()
-        seconds = heartbeat.every.total_seconds() / 2
-        self._entry = parent.timer.call_repeatedly(seconds, heartbeat.progress)
+        heartbeat.note_progress()
+        seconds = heartbeat.interval.total_seconds() / 2
+        self._entry = parent.timer.call_repeatedly(seconds, heartbeat.note_progress)
 
     def stop(self, parent: Any) -> None:
-        """Do so no more; the consumer starts again when its broker is back."""
+        """Cancel the timer. The consumer starts again when the broker is reachable."""
         del parent
         entry, self._entry = self._entry, None
         if entry is not None:

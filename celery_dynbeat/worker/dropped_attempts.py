@@ -1,4 +1,4 @@
-"""End the attempts that a worker holds and does not execute."""
+"""End the attempts that a worker has started and does not execute."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,11 +18,11 @@ def end_dropped(
     now: datetime,
     settings: Settings,
 ) -> EndedAttempts:
-    """Deal with the attempts, one for each run id, that ``worker`` says it does not execute.
+    """End the ``attempts``, one for each run id, that ``worker`` does not execute.
 
-    A run that has ended meanwhile, or begun another attempt, is not touched.
+    A run that has ended, or has started another attempt, stays unchanged.
     """
-    found = stuck_runs.lock_attempts(session, worker=worker, attempts=attempts)
+    locked = stuck_runs.lock_attempts(session, worker=worker, attempts=attempts)
     return end_attempts(
-        session, found, now=now, settings=settings, reason="its pool process is gone"
+        session, locked, now=now, settings=settings, reason="its pool process is gone"
     )

@@ -1,10 +1,14 @@
-"""How runs ended, written to the history; kept while the database is away.
+"""Write how runs ended to the history; buffer outcomes while the database is unreachable.
 
-An outcome that cannot be written is kept in the memory of its process (at most KEPT of them, the
-oldest are dropped and logged) and written by a thread as soon as the database answers. Nothing is
-ever raised into the task. A pool process that ends hands what it keeps to the main process of its
-worker. What a process keeps when it is killed is lost: its runs stay ``running`` and are found with
-its node.
+    record -> written
+        |       the database is unreachable, or older outcomes are buffered
+        +--> buffered --thread, with back-off--> written
+                |  the outcome can never be written, or the buffer is full -> dropped and logged
+                +--the pool process ends--> sent to the main process of its worker
+
+The buffer is in the memory of its process. It holds MAX_BUFFERED outcomes; when it is full, the
+oldest outcome is dropped. The recorder never raises into the task. A process that is killed loses
+its buffer: its runs stay ``running`` and are found with its node.
 """
 
 import logging
@@ -28,12 +32,13 @@ from celery_dynbeat.store import attempts, overlaps, stuck_runs
 
 logger = logging.getLogger(__name__)
 
-KEPT = 10_000
-#: Characters of the errors and tracebacks of all that is kept; what comes later is kept in brief.
-KEPT_TEXT = 8_000_000
-BRIEF_ERROR_LENGTH = 100
-#: Run ids in one log record.
-NAMED = 10
+MAX_BUFFERED = 10_000
+#: Of the errors and tracebacks of all buffered outcomes. Beyond it, an outcome is buffered with a
+#: short error and without its traceback.
+MAX_BUFFERED_CHARS = 8_000_000
+SHORT_ERROR_LENGTH = 100
+#: The run ids in one log record.
+MAX_LOGGED_IDS = 10
 ERROR_LENGTH = 1_000
 TRACEBACK_LENGTH = 8_000
 #: In seconds, between two attempts to write the buffered outcomes.
@@ -42,13 +47,14 @@ FIRST_DELAY, MAX_DELAY = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended. ``attempt`` None: the reporter does not know which one it was.
+    """How an attempt ended. ``attempt`` None: the reporter does not know its number.
 
-    ``started`` False: a message was dropped that nobody began; ``attempt`` is the one it follows.
-    ``resend_at`` is given with status ``sent``: the broker was asked to deliver the message again;
-    with ``started`` False, process ``pid`` has not begun what it may have been marked to run.
-    ``retry_at`` comes with ``retrying``: when Celery means to begin the next attempt.
-    With status ``running`` the attempt continues, though it was to be ended; ``error`` says why.
+    ``started`` False: the worker dropped a message without starting the run; ``attempt`` is the
+    attempt that the message follows.
+    ``status`` sent: the broker was asked to redeliver the message; ``resend_at`` is required. With
+    ``started`` False: process ``pid`` does not execute the run, even if its row is ``running``.
+    ``status`` retrying: ``retry_at`` is when Celery starts the next attempt.
+    ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
     """
 
@@ -67,7 +73,7 @@ class Outcome:
 
 
 class Recorder:
-    """Writes outcomes, in the order in which they came."""
+    """Writes outcomes in the order in which they are recorded."""
 
     def __init__(
         self,
@@ -78,60 +84,74 @@ class Recorder:
     ) -> None:
         self._database = database
         self._settings = settings
-        self._announce = notify
-        self._kept: deque[Outcome] = deque()
-        self._kept_text = 0
-        # Of whoever writes what is kept; of whoever changes what is kept, for a moment.
-        self._writing, self._changing = threading.Lock(), threading.Lock()
+        self._notify = notify
+        self._buffered: deque[Outcome] = deque()
+        self._buffered_chars = 0
+        # The first is held while the buffer is written; the second for each change of the buffer.
+        self._flush_lock, self._buffer_lock = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
 
     def record(self, outcome: Outcome) -> None:
-        """Write ``outcome`` now, or keep it until the database is back."""
-        if not self._kept:
+        """Write ``outcome``, or buffer it until the database is reachable."""
+        if not self._buffered:
             try:
                 self._write(outcome)
-            # Also a soft time limit that strikes just now: Celery would swallow it, and the end.
+            # Also a soft time limit that is raised here: Celery would swallow it with the outcome.
             except Exception as error:  # noqa: BLE001
-                self._keep(outcome, error)
+                logger.warning(
+                    "outcome of run %s buffered until the database is reachable: %s",
+                    outcome.run_id,
+                    type(error).__name__,
+                    extra={"event": Event.OUTCOME_BUFFERED, "run_id": outcome.run_id},
+                )
+                self.buffer(outcome)
             return
-        self._keep(outcome, None)
+        self.buffer(outcome)
 
     def buffer(self, outcome: Outcome) -> None:
-        """Have the thread write ``outcome``, which another process could not write."""
-        self._keep(outcome, None)
+        """Add ``outcome`` to the buffer, which a thread writes."""
+        with self._buffer_lock:
+            if len(self._buffered) >= MAX_BUFFERED:
+                self._log_dropped([self._pop()], None)
+            self._append(outcome)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._flush_until_empty, name="dynbeat-outcomes", daemon=True
+                )
+                self._thread.start()
 
     def has_buffered(self, run_id: str) -> bool:
-        """Return whether an outcome of the run has yet to be written."""
-        return any(outcome.run_id == run_id for outcome in self._kept.copy())
+        """Return whether an outcome of the run is buffered."""
+        return any(outcome.run_id == run_id for outcome in self._buffered.copy())
 
     def flush(self) -> bool:
-        """Write what is kept, in order; False when the database is still away."""
-        with self._writing:
-            while self._kept:
-                outcome = self._kept[0]
+        """Write the buffered outcomes in order; False if the database is still unreachable."""
+        with self._flush_lock:
+            while self._buffered:
+                outcome = self._buffered[0]
                 try:
                     self._write(outcome)
                 except Exception as error:  # noqa: BLE001
                     if not _is_permanent(error):
                         return False
-                    self._report_dropped([outcome], error)
-                with self._changing:
-                    # It may have been dropped meanwhile.
-                    if self._kept and self._kept[0] is outcome:
+                    self._log_dropped([outcome], error)
+                with self._buffer_lock:
+                    # A full buffer may have dropped it while it was written.
+                    if self._buffered and self._buffered[0] is outcome:
                         self._pop()
         return True
 
     def hand_over(self, send: Callable[[Outcome], bool]) -> None:
-        """Give what is kept to ``send``, in order, until it returns False for one.
+        """Pass the buffered outcomes to ``send``, in order, until it returns False.
 
-        An outcome that the thread is just writing is given too. The second write of it changes
-        nothing: its attempt has ended.
+        This includes an outcome that the thread is writing. Its second write changes nothing: the
+        attempt has ended.
         """
         self._closing.set()
         handed_over = 0
-        with self._changing:
-            while self._kept and send(self._kept[0]):
+        with self._buffer_lock:
+            while self._buffered and send(self._buffered[0]):
                 self._pop()
                 handed_over += 1
         if handed_over:
@@ -142,103 +162,85 @@ class Recorder:
             )
 
     def close(self) -> None:
-        """Try once more to write what is kept, and log what is lost."""
+        """Write the buffered outcomes once more; log those that are lost."""
         self._closing.set()
-        if self._kept and not self.flush():
-            self._report_dropped(self._kept.copy(), None)
+        if self._buffered and not self.flush():
+            self._log_dropped(self._buffered.copy(), None)
 
     def _write(self, outcome: Outcome) -> None:
         try:
-            self._write_as_it_is(outcome)
+            self._write_unchanged(outcome)
         except Exception as error:
-            plain = _plain(outcome)
-            if plain == outcome or not self._is_unstorable(error):
+            in_plain_ascii = _in_ascii(outcome)
+            if in_plain_ascii == outcome or not self._is_unstorable(error):
                 raise
-            # Perhaps the encoding of the database, or of the connection, has no such letter.
-            self._write_as_it_is(plain)
+            # The encoding of the database or of the connection may lack a character.
+            self._write_unchanged(in_plain_ascii)
 
     def _is_unstorable(self, error: Exception) -> bool:
         if isinstance(error, DBAPIError) and self._database.capabilities.is_unstorable(error):
             return True
         return _is_permanent(error)
 
-    def _write_as_it_is(self, outcome: Outcome) -> None:
-        # The end of a run that another waits for, and what becomes of that one, are one decision.
+    def _write_unchanged(self, outcome: Outcome) -> None:
+        # An awaited run ends and the waiting run is released in the same transaction.
         run = self._database.run if outcome.awaited else self._database.run_autocommit
         written = run(lambda session: self._write_within(session, outcome))
         if written and outcome.status == Status.FAILED:
-            # In a transaction of its own: schedules are locked before their runs.
+            # In its own transaction: a schedule is locked before its runs.
             self._database.run(lambda session: self._pause_if_failing(session, outcome))
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
-        written = write(session, outcome)
+        written = apply_outcome(session, outcome)
         ended = outcome.awaited and outcome.status not in UNFINISHED
         if (
             written
             and ended
             and overlaps.make_buffered_overdue(session, run_id=outcome.run_id, now=outcome.at)
         ):
-            self._announce(session)
+            self._notify(session)
         return written
 
     def _pause_if_failing(self, session: Session, outcome: Outcome) -> None:
-        schedule_id, most = stuck_runs.pause_policy(session, run_id=outcome.run_id)
-        limit = self._settings.pause_after_failures if most is None else most
+        schedule_id, own_limit = stuck_runs.pause_policy(session, run_id=outcome.run_id)
+        limit = self._settings.pause_after_failures if own_limit is None else own_limit
         if schedule_id is not None and limit:
             pause_if_failing(session, schedule_id=schedule_id, limit=limit, now=outcome.at)
 
-    def _keep(self, outcome: Outcome, error: Exception | None) -> None:
-        if error is not None:
-            logger.warning(
-                "outcome of run %s kept until the database is back: %s",
-                outcome.run_id,
-                type(error).__name__,
-                extra={"event": Event.OUTCOME_BUFFERED, "run_id": outcome.run_id},
-            )
-        with self._changing:
-            if len(self._kept) >= KEPT:
-                self._report_dropped([self._pop()], None)
-            self._append(outcome)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._flush_until_empty, name="dynbeat-outcomes", daemon=True
-                )
-                self._thread.start()
-
     def _append(self, outcome: Outcome) -> None:
-        kept = _clipped(outcome, error_length=ERROR_LENGTH)
-        if self._kept_text + _text_length(kept) > KEPT_TEXT:
-            kept = replace(_clipped(outcome, error_length=BRIEF_ERROR_LENGTH), traceback=None)
-        self._kept_text += _text_length(kept)
-        self._kept.append(kept)
+        buffered = _truncated(outcome, error_length=ERROR_LENGTH)
+        if self._buffered_chars + _char_count(buffered) > MAX_BUFFERED_CHARS:
+            buffered = replace(_truncated(outcome, error_length=SHORT_ERROR_LENGTH), traceback=None)
+        self._buffered_chars += _char_count(buffered)
+        self._buffered.append(buffered)
 
     def _pop(self) -> Outcome:
-        outcome = self._kept.popleft()
-        self._kept_text -= _text_length(outcome)
+        outcome = self._buffered.popleft()
+        self._buffered_chars -= _char_count(outcome)
         return outcome
 
     def _flush_until_empty(self) -> None:
         back_off = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY)
         while not self._closing.wait(back_off.next_delay()):
             self.flush()
-            with self._changing:
-                if not self._kept:
+            with self._buffer_lock:
+                if not self._buffered:
                     self._thread = None
                     return
 
-    def _report_dropped(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
+    def _log_dropped(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
         ids = [outcome.run_id for outcome in outcomes]
         logger.error(
             "%s outcomes of runs dropped: %s (%s%s)",
             len(ids),
-            "the database was away for too long" if error is None else type(error).__name__,
-            ", ".join(ids[:NAMED]),
-            ", ..." if len(ids) > NAMED else "",
+            "the database was unreachable for too long" if error is None else type(error).__name__,
+            ", ".join(ids[:MAX_LOGGED_IDS]),
+            ", ..." if len(ids) > MAX_LOGGED_IDS else "",
             extra={"event": Event.OUTCOME_DROPPED},
         )
 
 
-def _plain(outcome: Outcome) -> Outcome:
+def _in_ascii(outcome: Outcome) -> Outcome:
     """Return the outcome with its texts in ASCII."""
     error, traceback = (
         None if text is None else escape_non_ascii(text)
@@ -248,19 +250,19 @@ def _plain(outcome: Outcome) -> Outcome:
 
 
 def _is_permanent(error: Exception) -> bool:
-    """Return whether an outcome will never be written, however long the others behind it wait."""
+    """Return whether no later attempt can write the outcome."""
     if isinstance(error, DBAPIError):
         return isinstance(error, (DataError, IntegrityError))
     return isinstance(error, (ArithmeticError, StatementError, TypeError, ValueError))
 
 
-def write(session: Session, outcome: Outcome) -> bool:
-    """Apply ``outcome`` where the state of the run allows it; return whether it did."""
+def apply_outcome(session: Session, outcome: Outcome) -> bool:
+    """Write ``outcome`` if the state of its run allows it; return whether it was written."""
     if not outcome.started:
-        return _write_unstarted(session, outcome)
+        return _apply_unstarted(session, outcome)
     if outcome.status == Status.SENT:
         assert outcome.resend_at is not None  # noqa: S101 - see Outcome
-        return attempts.give_back(
+        return attempts.requeue(
             session,
             run_id=outcome.run_id,
             attempt=outcome.attempt or 0,
@@ -277,13 +279,13 @@ def write(session: Session, outcome: Outcome) -> bool:
         worker=outcome.worker,
         status=outcome.status,
         at=outcome.at,
-        error=_head(outcome.error, ERROR_LENGTH),
-        traceback=_tail(outcome.traceback),
+        error=_truncated_error(outcome.error, ERROR_LENGTH),
+        traceback=_truncated_traceback(outcome.traceback),
         retry_at=outcome.retry_at,
     )
 
 
-def _write_unstarted(session: Session, outcome: Outcome) -> bool:
+def _apply_unstarted(session: Session, outcome: Outcome) -> bool:
     if outcome.status == Status.SENT:
         return attempts.undo_start(
             session,
@@ -295,35 +297,38 @@ def _write_unstarted(session: Session, outcome: Outcome) -> bool:
     return attempts.refuse(
         session,
         run_id=outcome.run_id,
-        after=outcome.attempt,
+        expected_attempt=outcome.attempt,
         status=outcome.status,
         at=outcome.at,
-        error=storable(outcome.error or "", ERROR_LENGTH),
+        error=storable_text(outcome.error or "", ERROR_LENGTH),
     )
 
 
-def storable(text: str, length: int) -> str:
-    """Return the beginning of ``text``, in characters that every database takes."""
+def storable_text(text: str, length: int) -> str:
+    """Return at most ``length`` characters of ``text``, escaped so that each database stores it."""
     clean = text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
     return clean if len(clean) <= length else f"{clean[: length - 3]}..."
 
 
-def _clipped(outcome: Outcome, *, error_length: int) -> Outcome:
-    error, traceback = _head(outcome.error, error_length), _tail(outcome.traceback)
-    return replace(outcome, error=error, traceback=traceback)
+def _truncated(outcome: Outcome, *, error_length: int) -> Outcome:
+    return replace(
+        outcome,
+        error=_truncated_error(outcome.error, error_length),
+        traceback=_truncated_traceback(outcome.traceback),
+    )
 
 
-def _text_length(outcome: Outcome) -> int:
+def _char_count(outcome: Outcome) -> int:
     return len(outcome.error or "") + len(outcome.traceback or "")
 
 
-def _head(text: str | None, length: int) -> str | None:
-    return None if text is None else storable(text, length)
+def _truncated_error(text: str | None, length: int) -> str | None:
+    return None if text is None else storable_text(text, length)
 
 
-def _tail(text: str | None) -> str | None:
-    # The end of a traceback says what happened; its beginning is Celery's own.
+def _truncated_traceback(text: str | None) -> str | None:
+    # The end of a traceback names the error. Its beginning is Celery's code.
     if text is None:
         return None
-    clean = storable(text, max(len(text) * 4, TRACEBACK_LENGTH))
+    clean = storable_text(text, max(len(text) * 4, TRACEBACK_LENGTH))
     return clean if len(clean) <= TRACEBACK_LENGTH else f"...{clean[3 - TRACEBACK_LENGTH :]}"

@@ -1,30 +1,33 @@
-"""A worker compares its running runs with its pool, and drops those that the pool does not execute.
+"""Compare the ``running`` runs of a worker with its pool, and end those that it does not execute.
 
-The main process of a worker lives longer than its pool processes, so its node is never silent, and
-nothing else can tell that an attempt is dead. Celery reports most of these deaths by a signal. It
-reports none when it gives the message back to the broker (``reject_on_worker_lost``, a hard time
-limit with ``acks_on_timeout=False``, ``worker_cancel_long_running_tasks_on_connection_loss``), when
-the process died after its result was stored, or when the memory with an outcome is lost.
+The main process of a worker lives longer than its pool processes. So its node is never silent, and
+beat cannot see that an attempt is dead. Celery reports most of these deaths by a signal. It sends
+no signal
 
-Each heartbeat reads the running rows of this node once. A row whose run the pool does not execute
-is a suspect. A suspect that stays one is dropped:
+- when it requeues the message (``reject_on_worker_lost``, a hard time limit with
+  ``acks_on_timeout=False``, ``worker_cancel_long_running_tasks_on_connection_loss``),
+- when the process died after its result was stored,
+- when the process died with the outcome in its buffer.
 
-    the result backend has the task's SUCCESS                           -> succeeded
-    on_lost="rerun", or the broker delivered the message again          -> pending, sent once more
-    a newer run was to replace it                                       -> revoked
-    otherwise                                                           -> lost
+Each heartbeat reads the ``running`` rows of this node once. A run that the pool does not execute
+is a suspect. The check ends a run that stays a suspect:
 
-How long it must stay one depends on what may still end it:
+    the result backend has the task's SUCCESS                   -> succeeded
+    on_lost="rerun", or the message was redelivered             -> pending, sent again
+    a newer run was to replace it                               -> revoked
+    otherwise                                                   -> lost
 
-    Celery's request and the pool process are both gone: Celery has reported the end, or never
-    will, save what it does at this moment           -> until the next heartbeat
-    one of the two is there: a pool process may keep the outcome since the database was away, Celery
-    may be about to report the death                 -> dynbeat_node_timeout and DOUBT_SECONDS
+How long it must stay a suspect depends on what can still end it:
 
-A pool process that lives and says by its slot that it executes the run is no suspect, whatever
-Celery has forgotten.
+    Celery's request and the pool process are both gone         -> until the next heartbeat. Celery
+        has reported the end, is reporting it at this moment, or will never report it.
+    one of the two exists                                       -> dynbeat_node_timeout and
+        GRACE_SECONDS. A pool process may have the outcome in its buffer because the database was
+        unreachable, or Celery is about to report the death.
 
-The check does not decide between two attempts: each transition asks for the attempt that was read.
+A run whose slot names a living pool process is no suspect, even if Celery has lost its request.
+
+The check does not decide between two attempts: each transition requires the attempt that was read.
 """
 
 import logging
@@ -34,6 +37,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from celery import Celery, states
@@ -44,31 +48,31 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.runtime.dead_attempts import EndedAttempts
-from celery_dynbeat.runtime.pausing import pause_failing
+from celery_dynbeat.runtime.pausing import pause_all_failing
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.worker.dropped_attempts import end_dropped
 from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
 from celery_dynbeat.worker.pool_slots import PoolSlots
-from celery_dynbeat.worker.signal_handlers import Outcomes
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 
 logger = logging.getLogger(__name__)
 
 #: Id, attempt and worker_pid of a running run.
 RunningRow = Row[str, int, int | None]
 
-#: Suspects that one check drops, and asks the result backend about.
+#: The runs that one check ends, and the results that it reads.
 BATCH = 100
-#: Added to dynbeat_node_timeout. A recorder that keeps outcomes tries twice in this time.
-DOUBT_SECONDS = 2 * MAX_DELAY
+#: Added to dynbeat_node_timeout. A recorder tries twice in this time to write its buffer.
+GRACE_SECONDS = 2 * MAX_DELAY
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
     """What the pool executes at an instant.
 
-    ``requests`` are the ids of Celery's requests that were given to the pool and are not done.
-    ``pids`` are the pool's living processes; None: the pool executes tasks in the main process.
-    ``executed`` are the ids of processes and runs, as the processes themselves say.
+    ``requests`` are the ids of Celery's requests that the pool has received and not finished.
+    ``pids`` are the ids of the living pool processes; None: the pool executes tasks in the main
+    process. ``executed`` are the process id and the run id in each slot.
     """
 
     requests: Collection[str]
@@ -77,28 +81,29 @@ class PoolState:
 
 
 def pool_state(pool: Any, slots: PoolSlots | None = None) -> PoolState | None:
-    """Return the state of Celery's ``pool``; None when it cannot be told now."""
+    """Return the state of Celery's ``pool``; None if it cannot be read now."""
     try:
-        # Of another thread's sets: one that changes while it is read raises RuntimeError.
+        # Other threads change these sets. A change during iteration raises RuntimeError.
         requests = {request.id for request in tuple(worker_state.reserved_requests)}
         requests |= {request.id for request in tuple(worker_state.active_requests)}
         info: Mapping[str, Any] = pool.info
-    # A pool that stops has no processes to list.
+    # AttributeError: a pool that stops has no processes to list.
     except (AttributeError, RuntimeError):
         return None
     pids: Collection[int | None] | None = info.get("processes")
     # A solo pool lists the main process.
     if pids is None or os.getpid() in pids:
         return PoolState(requests, None)
-    # A process that takes the place of a dead one has no id until it has started.
+    # A process that replaces a dead one has no id until it has started.
     living = [pid for pid in pids if pid is not None and not _has_exited(pid)]
     return PoolState(requests, living, slots.executed() if slots is not None else ())
 
 
 def _has_exited(pid: int) -> bool:
-    """Return whether a child process has exited, and leave it to Celery to reap it.
+    """Return whether a child process has exited; Celery still reaps it.
 
-    Celery lists dead processes until its loop turns, which it does not while the broker is away.
+    Celery lists dead processes until its event loop runs, which stops while the broker is
+    unreachable.
     """
     if not hasattr(os, "waitid"):
         return False
@@ -109,63 +114,81 @@ def _has_exited(pid: int) -> bool:
 
 
 class StoredResults(Protocol):
-    """Tells whether the result backend has the SUCCESS of a task."""
+    """Finds out whether the result backend has the SUCCESS of a task."""
 
-    def ask(self, run_ids: Sequence[str], *, within: float) -> None:
-        """Look for the results of tasks; return after ``within`` seconds, even without them."""
+    def fetch(self, run_ids: Sequence[str], *, timeout: float) -> None:
+        """Start to read the results of tasks; wait ``timeout`` seconds for them at most."""
 
     def succeeded(self, run_id: str) -> bool | None:
-        """Return the answer; None: there is none yet."""
+        """Return whether the task succeeded; None if its result has not been read yet."""
 
-    def forget(self, run_ids: Collection[str]) -> None:
-        """Keep the answers for these tasks alone."""
+    def retain(self, run_ids: Collection[str]) -> None:
+        """Drop the results of all other tasks."""
 
 
 class BackendResults:
-    """The results in ``app.backend``, read by a thread: a backend may hang, a heartbeat may not."""
+    """The results in ``app.backend``, read by a thread: a backend that hangs stops no heartbeat."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
-        self._answers: dict[str, bool | None] = {}
+        self._has_succeeded: dict[str, bool | None] = {}
         self._thread: threading.Thread | None = None
 
-    def ask(self, run_ids: Sequence[str], *, within: float) -> None:
-        """Look for the results of tasks; return after ``within`` seconds, even without them."""
-        new = [run_id for run_id in run_ids if run_id not in self._answers][:BATCH]
+    def fetch(self, run_ids: Sequence[str], *, timeout: float) -> None:
+        """Start to read the results of tasks; wait ``timeout`` seconds for them at most."""
+        new = [run_id for run_id in run_ids if run_id not in self._has_succeeded][:BATCH]
         if not new or (self._thread is not None and self._thread.is_alive()):
             return
-        self._answers |= dict.fromkeys(new)
+        self._has_succeeded |= dict.fromkeys(new)
         self._thread = threading.Thread(
-            target=self._look, args=(new,), name="dynbeat-results", daemon=True
+            target=self._read, args=(new,), name="dynbeat-results", daemon=True
         )
         self._thread.start()
-        self._thread.join(within)
+        self._thread.join(timeout)
 
     def succeeded(self, run_id: str) -> bool | None:
-        """Return the answer; None: there is none yet."""
-        return self._answers.get(run_id)
+        """Return whether the task succeeded; None if its result has not been read yet."""
+        return self._has_succeeded.get(run_id)
 
-    def forget(self, run_ids: Collection[str]) -> None:
-        """Keep the answers for these tasks alone."""
-        for run_id in set(self._answers).difference(run_ids):
-            self._answers.pop(run_id, None)
+    def retain(self, run_ids: Collection[str]) -> None:
+        """Drop the results of all other tasks."""
+        for run_id in set(self._has_succeeded).difference(run_ids):
+            self._has_succeeded.pop(run_id, None)
 
-    def _look(self, run_ids: Sequence[str]) -> None:
+    def _read(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
-            found = self._is_stored(run_id)
-            if run_id in self._answers:
-                self._answers[run_id] = found
+            has_succeeded = self._read_one(run_id)
+            if run_id in self._has_succeeded:
+                self._has_succeeded[run_id] = has_succeeded
 
-    def _is_stored(self, run_id: str) -> bool:
+    def _read_one(self, run_id: str) -> bool:
         try:
-            # rpc:// keeps results in the queue of the caller: a look would declare a queue.
+            # rpc:// has results only in the queue of the caller, and a read would declare a queue.
             if self._app.backend.as_uri() == "rpc://":
                 return False
             return bool(self._app.backend.get_state(run_id) == states.SUCCESS)
-        # No backend, or it is away. Whatever it raises, the run gets an end without it.
+        # No backend, or an unreachable one. The check ends the run without a result.
         except Exception as error:  # noqa: BLE001
             logger.debug("no result of run %s: %s", run_id, type(error).__name__)
             return False
+
+
+class _Presence(Enum):
+    """How much of an attempt the pool still has."""
+
+    GONE = auto()
+    #: Celery's request or the pool process, but not both.
+    PARTIAL = auto()
+    #: The pool process, with Celery's request or the slot.
+    EXECUTED = auto()
+
+
+def _presence(row: RunningRow, pool: PoolState) -> _Presence:
+    has_process = pool.pids is not None and row.worker_pid in pool.pids
+    has_request = row.id in pool.requests
+    if has_process and (has_request or (row.worker_pid, row.id) in pool.executed):
+        return _Presence.EXECUTED
+    return _Presence.PARTIAL if has_process or has_request else _Presence.GONE
 
 
 @dataclass(slots=True)
@@ -179,84 +202,80 @@ class Suspect:
 
 @dataclass(slots=True)
 class Suspects:
-    """The suspects of one node, by run id. Pure: it is told what was read, and when."""
+    """The suspects of one node, by run id. Pure: the caller reads the rows, the pool and the clock.
 
-    doubt: timedelta
-    seen: dict[str, Suspect] = field(default_factory=dict)
+    A suspect of which the request or the process exists is dead after ``grace``.
+    """
+
+    grace: timedelta
+    by_run_id: dict[str, Suspect] = field(default_factory=dict)
 
     def update(
         self,
         rows: Sequence[RunningRow],
         pool: PoolState,
         *,
-        executes: Callable[[str], bool],
+        is_handled: Callable[[str], bool],
         at: float,
     ) -> list[str]:
-        """Take over what one check has read; return the ids of the runs that nothing will end.
+        """Replace the suspects by those of one check; return the ids of the dead runs.
 
-        ``executes`` says whether the main process itself executes a run, or keeps its outcome.
+        ``is_handled`` returns whether the main process executes a run or has buffered its outcome.
         """
-        before, self.seen = self.seen, {}
+        before, self.by_run_id = self.by_run_id, {}
         dead = []
         for row in rows:
-            present = _is_present(row, pool)
-            if executes(row.id) or present == EXECUTED:
+            presence = _presence(row, pool)
+            if presence is _Presence.EXECUTED or is_handled(row.id):
                 continue
-            known = before.get(row.id)
-            if known is None or known.attempt != row.attempt:
-                known = Suspect(row.attempt, at)
-            known.checks += 1
-            self.seen[row.id] = known
-            waited = at - known.since
-            if waited >= self.doubt.total_seconds() if present else known.checks > 1:
+            suspect = before.get(row.id)
+            if suspect is None or suspect.attempt != row.attempt:
+                suspect = Suspect(row.attempt, at)
+            suspect.checks += 1
+            self.by_run_id[row.id] = suspect
+            if self._is_dead(suspect, presence, at):
                 dead.append(row.id)
         return dead
 
-
-#: The process of a run is there, and either Celery's request or the process's own word.
-EXECUTED = 2
-
-
-def _is_present(row: RunningRow, pool: PoolState) -> int:
-    """Return how much of an attempt is there: its request, and its process if it has its own."""
-    process = pool.pids is not None and row.worker_pid in pool.pids
-    if process and (row.worker_pid, row.id) in pool.executed:
-        return EXECUTED
-    return int(row.id in pool.requests) + int(process)
+    def _is_dead(self, suspect: Suspect, presence: _Presence, at: float) -> bool:
+        if presence is _Presence.GONE:
+            return suspect.checks > 1
+        return at - suspect.since >= self.grace.total_seconds()
 
 
 class PoolCheck:
-    """The check of one worker node; ``look`` is called after each heartbeat that was written."""
+    """The check of one worker node. Call ``check`` after each heartbeat that was written."""
 
     def __init__(
         self,
         context: Context,
         worker: str,
         *,
-        outcomes: Outcomes,
+        outcomes: OutcomeSignals,
         pool: Callable[[], PoolState | None],
-        executes: Callable[[str], bool],
+        is_handling: Callable[[str], bool],
         results: StoredResults,
-        every: timedelta,
+        interval: timedelta,
     ) -> None:
         self._context = context
         self._worker = worker
         self._outcomes = outcomes
         self._pool = pool
-        self._executes = executes
+        self._is_handling = is_handling
         self._results = results
         timeout = context.settings.node_timeout
-        self._suspects = Suspects(timeout + timedelta(seconds=DOUBT_SECONDS))
-        # A backend that does not answer delays neither heartbeats nor, for long, the end of a run.
-        self._waits, self._patience = every.total_seconds() / 4, timeout.total_seconds()
+        self._suspects = Suspects(timeout + timedelta(seconds=GRACE_SECONDS))
+        # A backend that does not answer delays no heartbeat, and the end of a run only for so long.
+        self._fetch_timeout = interval.total_seconds() / 4
+        self._result_timeout = timeout.total_seconds()
 
-    def look(self) -> None:
-        """Compare the rows with the pool. Never raises: the next heartbeat looks again."""
+    def check(self) -> None:
+        """Compare the rows with the pool. Never raises: the next heartbeat checks again."""
         try:
-            self._look(time.monotonic())
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises
-            # What was seen before the database was away proves nothing after it.
-            self._suspects.seen.clear()
+            self._check(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - drivers raise errors of many classes
+            # A suspect of before an outage may have ended during it.
+            self._suspects.by_run_id.clear()
             logger.warning(
                 "runs of %s not compared with its pool: %s",
                 self._worker,
@@ -264,47 +283,51 @@ class PoolCheck:
                 extra={"event": Event.POOL_CHECK_FAILED},
             )
 
-    def _look(self, at: float) -> None:
+    def _check(self, at: float) -> None:
         before = self._pool()
         if before is None:
             return
-        # So many that the suspects are among them, however much the pool executes.
+        # High enough to include the suspects, however many runs the pool executes.
         limit = len(before.requests) + BATCH
         rows = self._context.database.read(
             lambda session: stuck_runs.running_on_worker(session, worker=self._worker, limit=limit)
         )
-        # After the rows: what a pool executes is given to it before its row says so.
+        # Read the pool after the rows: a pool has a run before the row of the run says so.
         pool = self._pool()
         if pool is None:
             return
-        dead = self._suspects.update(rows, pool, executes=self._is_executing, at=at)
-        self._results.forget(self._suspects.seen)
-        self._results.ask(dead, within=self._waits)
-        self._drop([run_id for run_id in dead if self._is_answered(run_id, at)][:BATCH])
+        dead = self._suspects.update(rows, pool, is_handled=self._is_handled, at=at)
+        self._results.retain(self._suspects.by_run_id)
+        self._results.fetch(dead, timeout=self._fetch_timeout)
+        self._end([run_id for run_id in dead if self._can_end(run_id, at)][:BATCH])
 
-    def _is_executing(self, run_id: str) -> bool:
-        return self._executes(run_id) or self._outcomes.has_buffered(run_id)
+    def _is_handled(self, run_id: str) -> bool:
+        return self._is_handling(run_id) or self._outcomes.has_buffered(run_id)
 
-    def _is_answered(self, run_id: str, at: float) -> bool:
-        waited = at - self._suspects.seen[run_id].since
-        return self._results.succeeded(run_id) is not None or waited >= self._patience
+    def _can_end(self, run_id: str, at: float) -> bool:
+        waited = at - self._suspects.by_run_id[run_id].since
+        return self._results.succeeded(run_id) is not None or waited >= self._result_timeout
 
-    def _drop(self, run_ids: Sequence[str]) -> None:
-        attempts = {run_id: self._suspects.seen[run_id].attempt for run_id in run_ids}
+    def _end(self, run_ids: Sequence[str]) -> None:
+        attempts = {run_id: self._suspects.by_run_id[run_id].attempt for run_id in run_ids}
         for run_id in run_ids:
             if self._results.succeeded(run_id):
-                self._outcomes.record_stored(run_id, attempt=attempts.pop(run_id))
+                self._outcomes.record_stored_result(run_id, attempt=attempts.pop(run_id))
         if not attempts:
             return
         now = self._context.clock.now()
-        lost = self._context.database.run(lambda session: self._take(session, attempts, now))
-        pause_failing(self._context.database, lost.limits, now=now)
+        ended = self._context.database.run(
+            lambda session: self._end_dropped(session, attempts, now)
+        )
+        pause_all_failing(self._context.database, ended.pause_limits, now=now)
 
-    def _take(self, session: Session, attempts: Mapping[str, int], now: datetime) -> EndedAttempts:
+    def _end_dropped(
+        self, session: Session, attempts: Mapping[str, int], now: datetime
+    ) -> EndedAttempts:
         settings = self._context.settings
-        lost = end_dropped(
+        ended = end_dropped(
             session, worker=self._worker, attempts=attempts, now=now, settings=settings
         )
-        if lost.rerun:
+        if ended.rerun_count:
             self._context.notifier.notify(session)
-        return lost
+        return ended

@@ -1,8 +1,8 @@
-"""Which run each pool process of a worker executes, in memory that its main process shares.
+"""Which run each pool process executes, in memory that it shares with the main process.
 
-Celery's main process does not always know. When it loses the broker it forgets what it has given to
-a pool process and has not seen accepted yet; the process may have begun it. So each
-process writes the run in its slot: a few bytes of memory, without a system call.
+Celery's main process does not always know. When it loses the broker connection, it drops the
+requests that a pool process has received and not accepted yet, although the process may have
+started them. So each process writes its run to its slot: 44 bytes of memory, no system call.
 """
 
 import mmap
@@ -14,36 +14,36 @@ from billiard.process import current_process
 
 #: A process id, and a run id in ASCII.
 _SLOT = struct.Struct("=q36s")
-#: Processes of the pool beyond these have no slot.
-_SLOTS = 1_024
+#: Further pool processes have no slot.
+_SLOT_COUNT = 1_024
 _EMPTY = bytes(_SLOT.size)
 
 
 class PoolSlots:
-    """Made by the main process before its pool forks."""
+    """One slot per pool process. The main process creates the slots before its pool forks."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _SLOTS * _SLOT.size)
+        self._memory = mmap.mmap(-1, _SLOT_COUNT * _SLOT.size)
 
     def begin(self, run_id: str) -> None:
-        """Write that this pool process executes a run."""
-        at = _own_slot()
-        if at is not None:
-            self._memory[at : at + _SLOT.size] = _SLOT.pack(os.getpid(), run_id.encode())
+        """Write to the slot of this process that it executes a run."""
+        offset = _own_offset()
+        if offset is not None:
+            self._memory[offset : offset + _SLOT.size] = _SLOT.pack(os.getpid(), run_id.encode())
 
     def end(self) -> None:
-        """Write that this pool process executes none."""
-        at = _own_slot()
-        if at is not None:
-            self._memory[at : at + _SLOT.size] = _EMPTY
+        """Clear the slot of this process."""
+        offset = _own_offset()
+        if offset is not None:
+            self._memory[offset : offset + _SLOT.size] = _EMPTY
 
     def executed(self) -> Collection[tuple[int, str]]:
-        """Return the ids of the processes and of their runs; a process may have died in it."""
+        """Return the process id and the run id in each slot. The process may be dead."""
         slots = _SLOT.iter_unpack(self._memory[:])
         return {(pid, run_id.decode("ascii", "replace")) for pid, run_id in slots if pid}
 
 
-def _own_slot() -> int | None:
+def _own_offset() -> int | None:
     # The pool numbers its living processes from 0.
     index = getattr(current_process(), "index", None)
-    return None if index is None or index >= _SLOTS else int(index) * _SLOT.size
+    return None if index is None or index >= _SLOT_COUNT else int(index) * _SLOT.size

@@ -1,4 +1,4 @@
-"""Celery's signals of a worker, as outcomes of runs for the recorder."""
+"""Celery's signals in a worker, as outcomes of runs for the recorder."""
 
 import logging
 import os
@@ -28,19 +28,19 @@ from celery_dynbeat.worker.pool_channel import PoolChannel
 logger = logging.getLogger(__name__)
 
 
-class Outcomes:
-    """What one worker node says of its runs; its pool processes inherit it when they are forked.
+class OutcomeSignals:
+    """The signal receivers of one worker node. Its pool processes inherit it when they are forked.
 
-    ``forks`` says whether there will be such processes.
+    ``pool_forks``: the node has such processes.
     """
 
-    def __init__(self, context: Context, hostname: str, *, forks: bool = False) -> None:
+    def __init__(self, context: Context, hostname: str, *, pool_forks: bool = False) -> None:
         self._context = context
         self._hostname = hostname
         self._recorder = self._new_recorder()
-        self._channel: PoolChannel[Outcome] | None = PoolChannel() if forks else None
+        self._channel: PoolChannel[Outcome] | None = PoolChannel() if pool_forks else None
         self._is_pool_process = False
-        self._warned_of_pool = False
+        self._has_warned_of_pool = False
         self._thread: threading.Thread | None = None
 
     def _new_recorder(self) -> Recorder:
@@ -48,17 +48,17 @@ class Outcomes:
         return Recorder(
             context.database,
             settings=context.settings,
-            # Looked up when it is used: what the notifier connects belongs to the process.
+            # Read at use: the connections of the notifier belong to the process that opened them.
             notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108
         )
 
     def connect(self) -> None:
-        """Receive the signals from now on."""
+        """Connect the receivers to Celery's signals."""
         for signal, receiver in self._receivers():
             signal.connect(receiver, weak=False)
 
     def disconnect(self) -> None:
-        """Receive them no more."""
+        """Disconnect the receivers."""
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
 
@@ -75,7 +75,7 @@ class Outcomes:
         ]
 
     def start(self) -> None:
-        """Begin to receive, from a thread, what pool processes keep when they end."""
+        """Start the thread that receives the buffered outcomes of pool processes that end."""
         if self._channel is not None:
             self._thread = threading.Thread(
                 target=self._receive, args=(self._channel,), name="dynbeat-handover", daemon=True
@@ -84,53 +84,55 @@ class Outcomes:
 
     def _receive(self, channel: PoolChannel[Outcome]) -> None:
         while channel.wait():
-            self._collect(channel)
+            self._buffer_received(channel)
 
-    def _collect(self, channel: PoolChannel[Outcome]) -> None:
+    def _buffer_received(self, channel: PoolChannel[Outcome]) -> None:
         for outcome in channel.receive():
             self._recorder.buffer(outcome)
 
     def has_buffered(self, run_id: str) -> bool:
-        """Return whether the end of a run, which came to pass here, has yet to be written.
+        """Return whether an outcome of the run is buffered in this process.
 
-        In the main process: also in a pool process that has ended since.
+        In the main process this includes the outcomes of pool processes that have ended.
         """
         if self._channel is not None and not self._is_pool_process:
-            self._collect(self._channel)
+            self._buffer_received(self._channel)
         return self._recorder.has_buffered(run_id)
 
     def undo_start(self, run_id: str, *, began_at: datetime) -> None:
-        """Say that this process did not begin the run at that instant, though it may stand so."""
+        """Record that this process does not execute the run, even if its row is ``running``.
+
+        A start after ``began_at`` stays.
+        """
         self._record(run_id, Status.SENT, started=False, at=began_at)
 
-    def cannot_end(self, run_id: str, pool: str) -> None:
-        """Note that a run which was to be terminated continues, because of the kind of pool."""
+    def record_not_terminated(self, run_id: str, pool: str) -> None:
+        """Record that a run continues because this kind of pool cannot terminate it."""
         logger.log(
-            logging.INFO if self._warned_of_pool else logging.WARNING,
+            logging.INFO if self._has_warned_of_pool else logging.WARNING,
             "run %s cannot be terminated by the %r pool: use -P prefork, or another overlap",
             run_id,
             pool,
             extra={"event": Event.TERMINATE_FAILED, "run_id": run_id},
         )
-        self._warned_of_pool = True
+        self._has_warned_of_pool = True
         error = f"overlap: a newer run was sent, and the {pool!r} pool cannot end this one"
         self._record(run_id, Status.RUNNING, error=error)
 
     def close(self) -> None:
-        """Write what is kept, here and by the pool processes, which have ended."""
+        """Write the buffered outcomes of this process and of its ended pool processes."""
         if self._channel is not None:
             self._channel.stop_waiting()
             if self._thread is not None:
                 self._thread.join()
-            self._collect(self._channel)
+            self._buffer_received(self._channel)
             self._channel.close()
             self._channel = None
         self._recorder.close()
 
     def _record(self, run_id: str, status: Status, **details: Any) -> None:
-        """Record how the attempt ended that this node ran."""
         details.setdefault("attempt", None)
-        details.setdefault("at", self._context.present())
+        details.setdefault("at", self._context.now())
         outcome = Outcome(
             run_id=run_id,
             worker=self._hostname,
@@ -152,7 +154,7 @@ class Outcomes:
             )
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
-        """Receive task_failure: in the process that ran the body, or for one that is gone."""
+        """Receive task_failure: in the process that ran the body, or for a process that died."""
         if not is_run_id(task_id) or _is_requeued(sender, exception):
             return
         here = run_id_of(sender.request) == task_id
@@ -168,11 +170,11 @@ class Outcomes:
     def on_retry(
         self, sender: Task, request: Any, reason: Any = None, einfo: Any = None, **_: Any
     ) -> None:
-        """Receive task_retry: the attempt ended, Celery has sent the next.
+        """Receive task_retry: the attempt ended, and Celery has sent the message of the next.
 
-        That may be the main process's doing, for a pool process that died. When it cancels what
-        its lost connection to the broker leaves to others, it sends the signal and no message:
-        such an attempt was not numbered, and the broker's redelivery is its end.
+        The main process sends this signal too, for a pool process that died. When it cancels the
+        tasks of a lost broker connection, it sends the signal and no message. ``TaskGuard`` does
+        not number such an attempt, and the redelivery by the broker ends it.
         """
         del sender
         run_id, attempt = claimed_run_id(request), admitted_attempt(request)
@@ -181,7 +183,7 @@ class Outcomes:
                 run_id,
                 Status.RETRYING,
                 attempt=attempt,
-                retry_at=self._context.present() + self._delay(reason),
+                retry_at=self._context.now() + self._delay(reason),
                 error=str(reason),
                 traceback=str(einfo) if einfo is not None else None,
             )
@@ -198,16 +200,17 @@ class Outcomes:
             return
         if details.get("terminated"):
             self._record(run_id, Status.REVOKED, error="terminated", awaited=is_awaited(request))
-        # Before its start, or between the two: whichever of these finds the run ends it.
+        # The run may not have started, or may be between two attempts. Only one of the two outcomes
+        # finds a row to change.
         self._record_dropped(request, run_id, Status.REVOKED, "revoked before it started")
 
     def _record_dropped(self, request: Any, run_id: str, status: Status, error: str) -> None:
         self._record(run_id, status, started=False, attempt=attempt_of(request), error=error)
 
     def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
-        """Receive task_postrun, for the ends that have no signal of their own."""
+        """Receive task_postrun, for outcomes that have no signal of their own."""
         run_id = run_id_of(sender.request)
-        # A run that the guard refused was never begun here, and finish() does not touch it.
+        # None: the guard refused the run, so this process did not start an attempt.
         attempt = admitted_attempt(sender.request)
         if run_id is None or attempt is None:
             return
@@ -220,54 +223,53 @@ class Outcomes:
                 awaited=is_awaited(sender.request),
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
-            resend_at = self._context.present() + self._context.settings.resend_after
+            resend_at = self._context.now() + self._context.settings.resend_after
             self._record(run_id, Status.SENT, attempt=attempt, resend_at=resend_at)
 
     def _delay(self, reason: Any) -> timedelta:
-        """Return how long Celery's retry means to wait; ``reason`` is its Retry."""
+        """Return how long Celery's retry waits; ``reason`` is its Retry exception."""
         when = getattr(reason, "when", None)
         if isinstance(when, datetime):
             aware: datetime = maybe_make_aware(when, self._context.app.timezone)
             return aware - datetime.now(UTC)
         return timedelta(seconds=when or 0)
 
-    def record_stored(self, run_id: str, *, attempt: int) -> None:
+    def record_stored_result(self, run_id: str, *, attempt: int) -> None:
         """Record that an attempt succeeded whose process died after its result was stored."""
         self._record(
             run_id,
             Status.SUCCEEDED,
             attempt=attempt,
             error="its pool process died after the result was stored",
-            # The header that says so died with the process.
+            # The header that says so is lost. True costs the recorder one more query.
             awaited=True,
         )
 
     def on_process_init(self, **_: Any) -> None:
-        """Receive worker_process_init: what the parent keeps is the parent's to write."""
+        """Receive worker_process_init: start with an empty buffer; the main process has its own."""
         self._recorder = self._new_recorder()
         self._is_pool_process = True
         if self._channel is not None:
             self._channel.close_receiver()
 
     def on_process_shutdown(self, **_: Any) -> None:
-        """Receive worker_process_shutdown: the main process writes what is kept here."""
+        """Receive worker_process_shutdown: hand the buffered outcomes over to the main process."""
         if self._channel is not None:
             self._recorder.hand_over(self._channel.send)
         self._recorder.close()
 
     def on_unknown(self, id: str, name: str, message: Any = None, **_: Any) -> None:  # noqa: A002 - Celery's name
-        """Receive task_unknown: the message was dropped because no such task is registered."""
+        """Receive task_unknown: the worker dropped the message of a task that is not registered."""
         if is_run_id(id):
-            after = attempt_of(message)
-            error = f"NotRegistered: {name}"
-            self._record(id, Status.FAILED, started=False, attempt=after, error=error)
+            attempt, error = attempt_of(message), f"NotRegistered: {name}"
+            self._record(id, Status.FAILED, started=False, attempt=attempt, error=error)
 
 
 def _is_requeued(task: Task, exception: Any) -> bool:
-    """Return whether Celery gives the message of a failed attempt back to the broker.
+    """Return whether Celery requeues the message of a failed attempt.
 
-    It does so at a hard time limit, but signals a failure. ``pool_check`` drops the
-    attempt once its process is gone, which the signal precedes.
+    Celery does so at a hard time limit, but sends task_failure. ``pool_check`` ends the attempt
+    when its process is dead; the signal comes earlier.
     """
     exceeded = isinstance(exception, TimeLimitExceeded)
     return exceeded and bool(task.acks_late) and not task.acks_on_timeout

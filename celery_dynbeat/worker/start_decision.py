@@ -1,20 +1,20 @@
-"""May this message start its run? One UPDATE decides; where it refuses, the row tells why.
+"""Decide whether a message may start its run: one UPDATE, and the row where the UPDATE refuses.
 
-    it follows the run's last attempt, which nobody has in hand  -> start
-    it is Celery's retry of the run's last attempt               -> start (that one is over)
-    any other message: a duplicate, cancelled, or after its expiry -> refuse
-    except: the task gave it back to the broker, or it is a copy of one that may still begin
-                                                                 -> start
-    except: the broker delivered it again, and the run is marked running or lost. The node that has
-    the run decides:
-        gone, replaced, silent for dynbeat_node_timeout -> start a new attempt
-        this node, and it does not execute the run      -> start a new attempt
-        alive, as far as this process can know          -> note it on the row, drop the message
+    it follows the last attempt, and no worker owns the run        -> start
+    it is Celery's retry of the last attempt                       -> start: that attempt has ended
+    any other message: duplicate, cancelled, expired               -> refuse
+    except: the run is ``pending`` or ``sent``, and the message has the same count of retries:
+    the task requeued it, or it is one of several copies           -> start
+    except: it is redelivered, or a copy that was deferred, and the run is ``running`` or ``lost``.
+    The node that owns the run decides:
+        dead: stopped, replaced, or silent for dynbeat_node_timeout  -> start a new attempt
+        this node, and it does not execute the run                   -> start a new attempt
+        alive, as far as this process can see                        -> note it on the row, drop it
 
-A message is never dropped on suspicion, and never started on suspicion. What is noted is not lost:
-the node that has the run compares it with its pool (``pool_check``), and beat looks for silent
-nodes (``lost``). Either of them has a run that was noted sent again, if its attempt is dead. So a
-redelivered message leaves no copy of itself in the broker, however long the task takes.
+A suspicion neither starts nor drops a run. A noted redelivery is not lost. The node that owns the
+run compares it with its pool (``pool_check``), and beat finds silent nodes (``rescue``). If the
+attempt is dead, either of them sends the run again. So a redelivered message leaves no copy of
+itself in the broker, however long the task runs.
 """
 
 import os
@@ -30,23 +30,23 @@ from celery_dynbeat.db.models import Node, NodeKind, Run
 from celery_dynbeat.store import attempts, nodes, runs
 
 
-class Verdict(Enum):
-    """What becomes of a message."""
+class StartAction(Enum):
+    """What the guard does with a message."""
 
     START = auto()
     REFUSE = auto()
-    #: Dropped too, but the row notes that the broker wants another attempt if this one is dead.
-    NOTED = auto()
+    #: Drop the message. The row notes that the run is to be sent again if its attempt is dead.
+    NOTE_REDELIVERY = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The verdict on a message; with START, the number of the attempt that begins.
+class StartDecision:
+    """The action for a message. START: ``attempt`` is the number of the started attempt.
 
-    ``unfinished``, with REFUSE: the run has yet to end, by another message.
+    REFUSE: ``unfinished`` says that the run has not ended and that another message will end it.
     """
 
-    verdict: Verdict
+    action: StartAction
     attempt: int | None = None
     unfinished: bool = False
 
@@ -55,120 +55,124 @@ class Decision:
 class Delivery:
     """A message as it reached this process.
 
-    ``after`` is the attempt that the message follows; None: a version that did not say so sent it.
-    ``worker`` is the name of this node, ``main_pid`` its main process, ``pid`` the process that
-    would run the body. ``runs_here`` says whether ``pid`` has the run in progress. ``put_off`` says
-    that this is a copy, made while the database was away. ``expires_at`` None: it may start at any
-    time.
+    ``expected_attempt`` is the last attempt of the run when the message was sent; None: an old
+    version sent it. ``deferred``: the message is a copy, published while the database was
+    unreachable. ``expires_at`` None: the run does not expire. ``worker`` is the name of this node,
+    ``main_pid`` its main process, ``pid`` the process that would execute the body.
+    ``executes_here`` returns whether ``pid`` executes the run.
     """
 
     run_id: str
     retries: int
-    after: int | None
+    expected_attempt: int | None
     redelivered: bool
-    put_off: bool
+    deferred: bool
     expires_at: datetime | None = None
     worker: str
     main_pid: int
     pid: int
-    runs_here: Callable[[], bool]
+    executes_here: Callable[[], bool]
 
 
-def judge(session: Session, delivery: Delivery, *, now: datetime, timeout: timedelta) -> Decision:
-    """Decide about a message and, when it may start, mark its run as running."""
+def decide_start(
+    session: Session, delivery: Delivery, *, now: datetime, timeout: timedelta
+) -> StartDecision:
+    """Decide what to do with a message; mark its run as running if the message may start it."""
     if delivery.expires_at is not None and delivery.expires_at <= now:
-        # Only what never started. A run in progress, or between two attempts, began in time.
+        # This expires only a run without an attempt. Any other run started in time.
         runs.mark_expired(session, [delivery.run_id], now=now)
-    if delivery.after is not None and attempts.start(
-        session, _beginning(delivery, after=delivery.after), now=now
-    ):
-        return Decision(Verdict.START, delivery.after + 1)
+    expected = delivery.expected_attempt
+    if expected is not None and attempts.start(session, _beginning(delivery, expected), now=now):
+        return StartDecision(StartAction.START, expected + 1)
     run = runs.get(session, run_id=delivery.run_id)
     if run is None:
-        return Decision(Verdict.REFUSE)
-    if _may_begin(run, delivery):
-        beginning = _beginning(delivery, after=run.attempt)
-        return _decision(run, begun=attempts.start(session, beginning, now=now))
-    if _may_be_orphan(run, delivery):
-        return _judge_redelivered(session, run, delivery, now=now, timeout=timeout)
-    return Decision(Verdict.REFUSE, unfinished=run.finished_at is None)
+        return StartDecision(StartAction.REFUSE)
+    if _may_start_next(run, delivery):
+        beginning = _beginning(delivery, run.attempt)
+        return _decision(run, started=attempts.start(session, beginning, now=now))
+    if _may_be_orphaned(run, delivery):
+        return _decide_redelivery(session, run, delivery, now=now, timeout=timeout)
+    return StartDecision(StartAction.REFUSE, unfinished=run.finished_at is None)
 
 
-def _judge_redelivered(
+def _decide_redelivery(
     session: Session, run: Run, delivery: Delivery, *, now: datetime, timeout: timedelta
-) -> Decision:
+) -> StartDecision:
     node = nodes.get(session, kind=NodeKind.WORKER, name=run.worker or "")
-    if _is_dead(run, node, delivery, now, timeout):
-        beginning = _beginning(delivery, after=run.attempt)
-        return _decision(run, begun=attempts.restart(session, beginning, now=now))
+    if _is_dead(run, node, delivery, now=now, timeout=timeout):
+        beginning = _beginning(delivery, run.attempt)
+        return _decision(run, started=attempts.restart(session, beginning, now=now))
     if attempts.note_redelivery(session, run_id=run.id, attempt=run.attempt):
-        return Decision(Verdict.NOTED)
-    # The attempt has ended since it was read, or another has begun.
-    return judge(session, delivery, now=now, timeout=timeout)
+        return StartDecision(StartAction.NOTE_REDELIVERY)
+    # The attempt ended after it was read, or another attempt started.
+    return decide_start(session, delivery, now=now, timeout=timeout)
 
 
-def _beginning(delivery: Delivery, *, after: int) -> attempts.Beginning:
+def _beginning(delivery: Delivery, expected_attempt: int) -> attempts.Beginning:
     return attempts.Beginning(
         run_id=delivery.run_id,
-        after=after,
+        expected_attempt=expected_attempt,
         retries=delivery.retries,
         worker=delivery.worker,
         pid=delivery.pid,
     )
 
 
-def _decision(run: Run, *, begun: bool) -> Decision:
-    if begun:
-        return Decision(Verdict.START, run.attempt + 1)
-    # Another message was faster.
-    return Decision(Verdict.REFUSE, unfinished=True)
+def _decision(run: Run, *, started: bool) -> StartDecision:
+    if started:
+        return StartDecision(StartAction.START, run.attempt + 1)
+    # Another message started the run first.
+    return StartDecision(StartAction.REFUSE, unfinished=True)
 
 
-def _may_begin(run: Run, delivery: Delivery) -> bool:
-    """Return whether a message that does not follow the last attempt may begin the next.
+def _may_start_next(run: Run, delivery: Delivery) -> bool:
+    """Return whether a message may start the next attempt though it does not follow the last one.
 
-    Given back to the broker, it names the attempt before; a rerun wants any message of its try.
+    A requeued message names the attempt before the last one. Of a run that beat sent again, any
+    message with the same count of retries may start the next attempt.
     """
     if run.status in START.sources:
         return run.retries == delivery.retries
-    # An older version counts no attempts: its retry names none, or the one that it was sent.
-    unnoted = run.status == Status.RETRYING and run.retry_at is None
-    by_older = (delivery.after is None or unnoted) and delivery.retries > run.retries
-    return by_older and run.status in START_RETRY.sources
+    # Workers of an older version count no attempts: the header of their retry is missing or old.
+    unrecorded_retry = run.status == Status.RETRYING and run.retry_at is None
+    by_old_version = (
+        delivery.expected_attempt is None or unrecorded_retry
+    ) and delivery.retries > run.retries
+    return by_old_version and run.status in START_RETRY.sources
 
 
-def _may_be_orphan(run: Run, delivery: Delivery) -> bool:
-    again = delivery.redelivered or delivery.put_off
+def _may_be_orphaned(run: Run, delivery: Delivery) -> bool:
+    again = delivery.redelivered or delivery.deferred
     return again and run.status in RESTART.sources and run.retries == delivery.retries
 
 
 def _is_dead(
-    run: Run, node: Node | None, delivery: Delivery, now: datetime, timeout: timedelta
+    run: Run, node: Node | None, delivery: Delivery, *, now: datetime, timeout: timedelta
 ) -> bool:
-    """Return whether the attempt that the run is marked with is known to be dead."""
+    """Return whether the last attempt of the run is known to be dead."""
     if run.started_at is None or node is None or node.stopped_at is not None:
         return True
-    # A node that was silent and has just begun the run has yet to say that it lives.
+    # A node that was silent and has just started the run has not written its next heartbeat yet.
     silent_since = now - timeout
     silent = node.seen_at <= silent_since and run.started_at <= silent_since
     if node.started_at > run.started_at or silent:
         return True
     here = node.name == delivery.worker and node.pid == delivery.main_pid
-    return here and not _in_progress(run, delivery)
+    return here and not _is_executing(run, delivery)
 
 
-def _in_progress(run: Run, delivery: Delivery) -> bool:
-    """Return whether a process of this very node has the run in its hands."""
+def _is_executing(run: Run, delivery: Delivery) -> bool:
+    """Return whether a process of this node executes the run."""
     if run.worker_pid == delivery.pid:
-        return delivery.runs_here()
-    return run.worker_pid is not None and is_process(run.worker_pid)
+        return delivery.executes_here()
+    return run.worker_pid is not None and process_exists(run.worker_pid)
 
 
-def is_process(pid: int) -> bool:
-    """Return whether a process of this user has the number ``pid``."""
+def process_exists(pid: int) -> bool:
+    """Return whether a process of this user has the id ``pid``."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
-        # Gone; or its number belongs to another user's process now.
+        # PermissionError: the process has ended, and a process of another user has its id.
         return False
     return True

@@ -1,12 +1,17 @@
-"""Admission of messages to a worker: the guard around each task's body.
+"""The guard around the body of each task: it lets one message start a run.
 
-``guard`` wraps ``run`` of a task before the pool forks. A task that no schedule sent has no run id
-and passes through untouched.
+``TaskGuard.wrap`` replaces ``run`` of a task before the pool forks. The message of a task that no
+schedule sent has no run id; the guard calls the body and does nothing else.
 
-When the guard cannot reach the database it decides nothing: the message is put off, by a copy with
-the same id and the same count of retries, and the original is acknowledged. A copy too many is a
-duplicate, and harmless. Should the commit have taken place, and only its answer be lost, the run is
-marked as running here, and nobody runs it: it is disowned as soon as the database answers.
+    the run may start                    -> call the body (``start_decision``)
+    the run must not start               -> raise Ignore: Celery acknowledges the message
+    the database is unreachable          -> defer: publish a copy with the same id and the same
+                                            count of retries, and acknowledge the original
+    the broker is unreachable, too       -> raise Reject with requeue
+
+A second copy is a harmless duplicate. If the start was committed and only the reply was lost, the
+run is marked as ``running`` and no process executes it. The recorder undoes this start as soon as
+the database answers.
 """
 
 import logging
@@ -23,8 +28,8 @@ from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
 
 from celery_dynbeat.broker.headers import (
+    HEADER_DEFERRED_AT,
     HEADER_EXPIRES_AT,
-    HEADER_PUT_OFF_AT,
     admit,
     admitted_attempt,
     attempt_of,
@@ -34,11 +39,17 @@ from celery_dynbeat.broker.headers import (
 )
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.runtime.node_timeout import longest_silence
+from celery_dynbeat.runtime.node_timeout import effective_node_timeout
 from celery_dynbeat.store import attempts
 from celery_dynbeat.worker.pool_slots import PoolSlots
-from celery_dynbeat.worker.signal_handlers import Outcomes
-from celery_dynbeat.worker.start_decision import Decision, Delivery, Verdict, is_process, judge
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.start_decision import (
+    Delivery,
+    StartAction,
+    StartDecision,
+    decide_start,
+    process_exists,
+)
 from celery_dynbeat.worker.task_request import RunDeferred, RunRefused, guarded_request
 
 if TYPE_CHECKING:
@@ -46,22 +57,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The guard could not reach the database: look again after this many seconds.
-DATABASE_AWAY_PAUSE = 10
+#: The delay of the copy that the guard publishes while the database is unreachable.
+DEFER_SECONDS = 10
 _lock = threading.Lock()
 
 
-class Admission:
-    """The guard of one worker node; its pool processes inherit it when they are forked.
+class TaskGuard:
+    """The guard of one worker node. Its pool processes inherit it when they are forked.
 
-    They write what they execute in ``slots``.
+    Each pool process writes the run that it executes to ``slots``.
     """
 
     def __init__(
         self,
         context: Context,
         hostname: str,
-        outcomes: Outcomes,
+        outcomes: OutcomeSignals,
         *,
         slots: PoolSlots | None = None,
     ) -> None:
@@ -70,11 +81,11 @@ class Admission:
         self._hostname = hostname
         self._outcomes = outcomes
         self._main_pid = os.getpid()
-        # How many messages of each run this process has in hand, deciding or running.
-        self._held: Counter[str] = Counter()
+        # For each run: the messages that this process decides about or executes.
+        self._handled: Counter[str] = Counter()
 
-    def guard(self, task: Task) -> None:
-        """Wrap the body of ``task``, once."""
+    def wrap(self, task: Task) -> None:
+        """Wrap the body of ``task``. A second call for the same task changes nothing."""
         run: Callable[..., Any] = task.run
         if getattr(run, "dynbeat_guarded_by", None) is self:
             return
@@ -86,22 +97,23 @@ class Admission:
             if run_id is None:
                 return body(*args, **kwargs)
             if admitted_attempt(task.request) is not None:
-                # A __call__ of the task's own that runs its body again.
+                # The task's own __call__ runs the body again.
                 return body(*args, **kwargs)
-            with self._holding(run_id):
-                self._admit(task, run_id)
+            with self._handling(run_id):
+                self._require_start(task, run_id)
                 return body(*args, **kwargs)
 
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
         task.run = guarded
-        task.Request = guarded_request(task.Request, self._outcomes.cannot_end)
+        task.Request = guarded_request(task.Request, self._outcomes.record_not_terminated)
         self._number_retries(task)
 
     def _number_retries(self, task: Task) -> None:
-        """Let the retry that Celery sends for a dead pool process follow the attempt that died.
+        """Make the retry that Celery sends for a dead pool process follow the dead attempt.
 
-        The main process has the message of that attempt, whose header names the one before.
+        The main process has only the message of that attempt, whose header names the attempt
+        before it.
         """
         sign = getattr(task.signature_from_request, "dynbeat_body", task.signature_from_request)
 
@@ -110,40 +122,40 @@ class Admission:
             run_id = None if request is None else claimed_run_id(request)
             # Only the main process has a request that was never executed.
             if run_id is not None and request.called_directly and options.get("retries"):
-                admit(request, self._attempt_that_died(run_id) or (attempt_of(request) or 0) + 1)
+                admit(request, self._dead_attempt(run_id) or (attempt_of(request) or 0) + 1)
             return sign(request, *args, **options)
 
         signature_from_request.dynbeat_body = sign  # type: ignore[attr-defined]
         task.signature_from_request = signature_from_request
 
-    def _attempt_that_died(self, run_id: str) -> int | None:
-        """Return the run's attempt if it was this node's and its process is gone, else None."""
+    def _dead_attempt(self, run_id: str) -> int | None:
+        """Return the run's attempt if this node started it and its process is dead, else None."""
         try:
-            found = self._context.database.read(
+            last = self._context.database.read(
                 lambda session: attempts.begun_by(session, run_id=run_id, worker=self._hostname)
             )
-        # Whatever the driver raises: the message gives the usual number.
+        # The caller then uses the number that follows from the message.
         except Exception as error:  # noqa: BLE001
             logger.warning("attempt of run %s not read: %s", run_id, type(error).__name__)
             return None
-        if found is None or self._executes(run_id, found.worker_pid):
+        if last is None or self._executes(run_id, last.worker_pid):
             return None
-        return int(found.attempt)
+        return int(last.attempt)
 
     def _executes(self, run_id: str, pid: int | None) -> bool:
         if pid == os.getpid():
-            return self.holds(run_id)
-        return pid is not None and is_process(pid)
+            return self.is_handling(run_id)
+        return pid is not None and process_exists(pid)
 
-    def holds(self, run_id: str) -> bool:
-        """Return whether this process executes the body of a run, or decides about its message."""
-        return self._held[run_id] > 0
+    def is_handling(self, run_id: str) -> bool:
+        """Return whether this process executes the run, or decides about a message of it."""
+        return self._handled[run_id] > 0
 
     @contextmanager
-    def _holding(self, run_id: str) -> Iterator[None]:
-        # Held before it is decided: of two threads with one run, the second must see the first.
+    def _handling(self, run_id: str) -> Iterator[None]:
+        # Before the decision: of two threads with the same run, the second must see the first.
         with _lock:
-            self._held[run_id] += 1
+            self._handled[run_id] += 1
         if self._slots is not None:
             self._slots.begin(run_id)
         try:
@@ -152,68 +164,73 @@ class Admission:
             if self._slots is not None:
                 self._slots.end()
             with _lock:
-                self._held[run_id] -= 1
-                if not self._held[run_id]:
-                    del self._held[run_id]
+                self._handled[run_id] -= 1
+                if not self._handled[run_id]:
+                    del self._handled[run_id]
 
-    def _is_elsewhere(self, run_id: str) -> bool:
-        """Return whether this process has the run in hand beside the message that it looks at."""
-        return self._held[run_id] > 1 or self._outcomes.has_buffered(run_id)
+    def _handles_another_message(self, run_id: str) -> bool:
+        """Return whether this process handles another message of the run, or has its outcome."""
+        return self._handled[run_id] > 1 or self._outcomes.has_buffered(run_id)
 
-    def _admit(self, task: Task, run_id: str) -> None:
-        """Return when the run may start. Raises Ignore when it may not, or not yet."""
+    def _require_start(self, task: Task, run_id: str) -> None:
+        """Return when the run may start. Raises Ignore when it must not start, or not yet."""
         request, began_at = task.request, None
         try:
             began_at = self._context.clock.now()
-            decision = self._judge(request, run_id, began_at)
-        # The database is away, or whatever else: what is not decided is not started.
+            decision = self._decide(request, run_id, began_at)
+        # The database is unreachable, or the guard failed: without a decision no run starts.
         except Exception as error:  # noqa: BLE001
-            if began_at is not None and self._held[run_id] == 1:
-                # Perhaps it was, and only the answer was lost.
+            if began_at is not None and self._handled[run_id] == 1:
+                # The start may be committed, and only the reply lost.
                 self._outcomes.undo_start(run_id, began_at=began_at)
-            self._put_off(task, DATABASE_AWAY_PAUSE, f"not decided: {type(error).__name__}")
-        if decision.verdict is Verdict.NOTED:
-            self._drop_noted(run_id)
-        if decision.verdict is Verdict.REFUSE:
-            logger.info(
-                "run %s refused: cancelled, or started before",
-                run_id,
-                extra={"event": Event.RUN_REFUSED, "run_id": run_id},
-            )
-            msg = f"run {run_id} was cancelled, or was started before"
-            # To monitors an unfinished run is what the other message makes of it.
-            raise Ignore(msg) if decision.unfinished else RunRefused(msg)
+            self._defer(task, DEFER_SECONDS, f"not decided: {type(error).__name__}")
+        if decision.action is StartAction.NOTE_REDELIVERY:
+            self._drop_redelivered(run_id)
+        if decision.action is StartAction.REFUSE:
+            self._refuse(run_id, decision)
         admit(request, decision.attempt)
 
-    def _judge(self, request: Any, run_id: str, now: datetime) -> Decision:
+    def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
         info = request.delivery_info or {}
         delivery = Delivery(
             run_id=run_id,
             retries=request.retries or 0,
-            after=attempt_of(request),
+            expected_attempt=attempt_of(request),
             redelivered=bool(info.get("redelivered")),
-            put_off=HEADER_PUT_OFF_AT in (request.headers or {}),
+            deferred=HEADER_DEFERRED_AT in (request.headers or {}),
             expires_at=instant_in(request, HEADER_EXPIRES_AT),
             worker=self._hostname,
             main_pid=self._main_pid,
             pid=os.getpid(),
-            runs_here=lambda: self._is_elsewhere(run_id),
+            executes_here=lambda: self._handles_another_message(run_id),
         )
-        timeout = longest_silence(self._context.clock, self._context.settings)
+        timeout = effective_node_timeout(self._context.clock, self._context.settings)
         # Each transition is one conditional UPDATE, and no lock is held between two of them.
         return self._context.database.run_autocommit(
-            lambda session: judge(session, delivery, now=now, timeout=timeout),
+            lambda session: decide_start(session, delivery, now=now, timeout=timeout),
         )
 
-    def _drop_noted(self, run_id: str) -> NoReturn:
-        msg = f"run {run_id} was delivered again while it runs: it is sent again if its worker dies"
+    def _refuse(self, run_id: str, decision: StartDecision) -> NoReturn:
+        logger.info(
+            "run %s refused: cancelled, or started before",
+            run_id,
+            extra={"event": Event.RUN_REFUSED, "run_id": run_id},
+        )
+        msg = f"run {run_id} was cancelled, or started before"
+        # Of an unfinished run another message sends the events that monitors show.
+        raise Ignore(msg) if decision.unfinished else RunRefused(msg)
+
+    def _drop_redelivered(self, run_id: str) -> NoReturn:
+        msg = (
+            f"run {run_id} was redelivered while it is running: it is sent again if its worker dies"
+        )
         logger.info(msg, extra={"event": Event.RUN_REDELIVERED, "run_id": run_id})
         raise Ignore(msg)
 
-    def _put_off(self, task: Task, seconds: float, reason: str) -> None:
+    def _defer(self, task: Task, seconds: float, reason: str) -> NoReturn:
         request = task.request
         logger.warning(
-            "run %s put off by %s s: %s",
+            "run %s deferred by %s s: %s",
             request.id,
             seconds,
             reason,
@@ -221,7 +238,7 @@ class Admission:
         )
         headers = {
             **(request.headers or {}),
-            HEADER_PUT_OFF_AT: self._context.present().isoformat(),
+            HEADER_DEFERRED_AT: self._context.now().isoformat(),
         }
         copy = task.signature_from_request(
             request,
@@ -230,11 +247,12 @@ class Admission:
             headers=headers,
         )
         try:
-            # The message again, not a new call: an apply_async of the task's own might not send it,
-            # or send it without the headers that make it this run's.
+            # Not task.apply_async: an override may not send the message, or may send it without
+            # the headers that assign it to this run.
             Task.apply_async(task, copy.args, copy.kwargs, **copy.options)
         except Exception as error:
-            # The broker is away too. With acks_late it delivers again; else the sweep does.
+            # The broker is unreachable, too. With acks_late it delivers the message again; without,
+            # the sweep sends the run again.
             raise Reject(error, requeue=True) from error
-        msg = f"run {request.id} put off: {reason}"
+        msg = f"run {request.id} deferred: {reason}"
         raise RunDeferred(msg)

@@ -1,14 +1,14 @@
-"""The worker's request of a guarded task: Celery's own, in the main process of the worker.
+"""The request class of guarded tasks, in the main process of the worker.
 
-Celery sends ``task-started`` before the guard decides, and nothing when it raises Ignore: monitors
-would show a run that was refused as started for ever, and one that was put off, too. The events
-that end or defer it go out by the worker's own dispatcher, and as it is configured.
+Celery sends ``task-started`` before the guard decides, and no event when the guard raises Ignore.
+Monitors would show a refused or deferred run as started for ever. So the request sends one more
+event, through the worker's own event dispatcher and with its settings:
 
-    RunRefused -> task-revoked      Celery's monitors keep ``succeeded`` and ``failed`` over it
-    RunPutOff  -> task-retried      the next task-received follows
+    RunRefused  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps that state
+    RunDeferred -> task-retried     the next task-received follows
 
-A pool that cannot end a task (threads) raises NotImplementedError in the remote control command.
-For a run this is reported instead.
+A pool that cannot terminate a task (threads) raises NotImplementedError in the remote control
+command. For a run, the request reports this to the recorder instead.
 """
 
 from collections.abc import Callable
@@ -22,26 +22,27 @@ from celery_dynbeat.broker.headers import claimed_run_id
 
 
 class RunRefused(Ignore):
-    """The run of this message has ended, or was cancelled: the message is dropped."""
+    """The run of this message has ended or was cancelled; the worker drops the message."""
 
 
 class RunDeferred(Ignore):
-    """A copy of this message comes later."""
+    """The guard published a copy of this message with a delay."""
 
 
-def guarded_request(base: Any, cannot_end: Callable[[str, str], None]) -> type:
-    """Return a request class on top of ``base``, a class or its path.
+def guarded_request(base: Any, on_not_terminated: Callable[[str, str], None]) -> type:
+    """Return a subclass of the request class ``base``, which is a class or its path.
 
-    ``cannot_end`` is called with a run that was to be terminated and the name of the pool.
+    ``on_not_terminated`` receives the id of a run that could not be terminated, and the name of
+    the pool.
     """
-    celerys: Any = symbol_by_name(base)
-    celerys = getattr(celerys, "dynbeat_base", celerys)
+    celery_request: Any = symbol_by_name(base)
+    celery_request = getattr(celery_request, "dynbeat_base", celery_request)
 
-    class GuardedRequest(celerys):
-        dynbeat_base = celerys
+    class GuardedRequest(celery_request):
+        dynbeat_base = celery_request
 
         def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-            """Receive what a pool process raised, Ignore and Reject among it."""
+            """Handle what a pool process raised, Ignore and Reject included."""
             result = super().on_failure(exc_info, *args, **kwargs)
             _send_event(self, exc_info.exception)
             return result
@@ -54,7 +55,7 @@ def guarded_request(base: Any, cannot_end: Callable[[str, str], None]) -> type:
                 run_id = claimed_run_id(self._context)
                 if run_id is None:
                     raise
-                cannot_end(run_id, type(pool).__module__.rpartition(".")[2])
+                on_not_terminated(run_id, type(pool).__module__.rpartition(".")[2])
 
     return GuardedRequest
 

@@ -35,7 +35,7 @@ def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
     after = rabbitmq_site.wait_for_run("held", "succeeded")
     assert (after.id, after.attempt, after.worker) == (run.id, 2, run.worker)
     assert len(rabbitmq_site.event_log.starts(run.id)) == 2
-    assert "put off" not in heir.text
+    assert "deferred" not in heir.text
 
 
 def test_a_database_that_was_away_gets_the_outcome_afterwards(own_server, site_folder, redis_url):
@@ -48,7 +48,7 @@ def test_a_database_that_was_away_gets_the_outcome_afterwards(own_server, site_f
 
         server.kill()
         gate.touch()
-        worker.wait_for_log("kept until the database is back")
+        worker.wait_for_log("buffered until the database is reachable")
         beat.wait_for_log("pass failed")
         server.start()
 

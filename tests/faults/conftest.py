@@ -29,7 +29,7 @@ QUICK = {
     "dynbeat_node_timeout": 3,
 }
 #: For how long a worker puts off a run when its database is away; ten seconds in production.
-QUICK_CONSTANTS = {"celery_dynbeat.worker.task_guard.DATABASE_AWAY_PAUSE": 1}
+QUICK_CONSTANTS = {"celery_dynbeat.worker.task_guard.DEFER_SECONDS": 1}
 
 
 def pytest_generate_tests(metafunc):
@@ -141,8 +141,8 @@ class Busy:
         self.open()
         for one in self.beats:
             one.wait_for_log("pass failed")
-        self.worker.wait_for_log("kept until the database is back")
-        self.worker.wait_for_log("put off by")
+        self.worker.wait_for_log("buffered until the database is reachable")
+        self.worker.wait_for_log("deferred by")
 
     def supervise(self):
         """Start a worker in place of one that ended, as whoever runs it would; return True."""

@@ -8,18 +8,18 @@ from celery.exceptions import Ignore
 from sqlalchemy import select
 
 from celery_dynbeat import Cron, Once
-from celery_dynbeat.common.clock import RESYNC_EVERY, DatabaseClock
+from celery_dynbeat.common.clock import RESYNC_INTERVAL, DatabaseClock
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.runtime.heartbeat import Heartbeat
+from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.worker.signal_handlers import Outcomes
-from celery_dynbeat.worker.task_guard import Admission
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY, START, application
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(seconds=n) for n in (1, 60, 3_600, 86_400))
 #: After this, each process has read the database's clock anew.
-READ_ANEW = RESYNC_EVERY + SECOND
+READ_ANEW = RESYNC_INTERVAL + SECOND
 STEPS = {"an hour on": HOUR, "a day on": DAY, "an hour back": -HOUR}
 
 
@@ -160,7 +160,7 @@ def test_a_worker_that_is_replaced_after_the_clock_was_set_back_leaves_no_run_be
 
 def heartbeat(dynbeat, name):
     """Return the heartbeat of a process that has just begun, which never waits for its turn."""
-    return Heartbeat(
+    return HeartbeatWriter(
         database=dynbeat.context.database,
         clock=dynbeat.context.clock,
         kind=NodeKind.WORKER,
@@ -199,7 +199,7 @@ def test_a_message_that_comes_again_as_the_clock_is_set_on_starts_no_second_time
     began = []
     wall.step(step)
     wall.pass_by(READ_ANEW)
-    with pytest.raises(Ignore, match="delivered again while it runs"):
+    with pytest.raises(Ignore, match="redelivered while it is running"):
         deliver_again(stepping, stepped_beat.publisher.sent[0], began.append)
 
     assert began == []
@@ -212,8 +212,8 @@ def deliver_again(dynbeat, run, begin):
         begin(self.request.id)
 
     task = dynbeat.context.app.task(body, name=run.task, bind=True, shared=False)
-    outcomes = Outcomes(dynbeat.context, "w2@test")
-    Admission(dynbeat.context, "w2@test", outcomes).guard(task)
+    outcomes = OutcomeSignals(dynbeat.context, "w2@test")
+    TaskGuard(dynbeat.context, "w2@test", outcomes).wrap(task)
     again = {"redelivered": True}
     task.push_request(id=run.run_id, headers=run.headers, delivery_info=again, retries=0)
     task.request.called_directly = False

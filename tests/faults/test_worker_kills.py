@@ -13,7 +13,7 @@ from tests.support.sites import POOLS
 from tests.support.waiting import wait_until
 
 ANY_POOL = pytest.mark.parametrize("pool", POOLS)
-NOTED = "delivered again while it runs"
+NOTED = "redelivered while it is running"
 #: Runs that are sent and end while others are held.
 BYSTANDERS = 20
 

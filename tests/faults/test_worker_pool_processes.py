@@ -14,7 +14,7 @@ from tests.support.sites import POOLS
 from tests.support.waiting import wait_until
 
 BYSTANDERS = 20
-NOTED = "delivered again while it runs"
+NOTED = "redelivered while it is running"
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_run_that_is_cancelled_as_its_worker_loses_the_broker_starts_anew(
 
 
 def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, workload, gate):
-    fault_site.constants["celery_dynbeat.worker.pool_check.DOUBT_SECONDS"] = 1
+    fault_site.constants["celery_dynbeat.worker.pool_check.GRACE_SECONDS"] = 1
     fault_site.beat()
     fault_site.worker(pool="threads").wait_for_log("ready.")
     start = start_victim(fault_site, workload, gate, "attempts.leave_first", on_lost="rerun")
@@ -193,7 +193,7 @@ def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_
 ):
     proxy = proxied(broker_server)
     direct = fault_site.config["broker_url"]
-    fault_site.constants["celery_dynbeat.worker.pool_check.DOUBT_SECONDS"] = 1
+    fault_site.constants["celery_dynbeat.worker.pool_check.GRACE_SECONDS"] = 1
     fault_site.beat()
     fault_site.config["broker_url"] = proxy.through(direct)
     # The events of a heartbeat would wait for the broker, and keep the rest of it from the test.

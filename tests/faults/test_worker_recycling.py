@@ -37,7 +37,7 @@ def test_an_outcome_of_a_recycled_pool_process_is_written_by_its_worker(
     with workload.fault():
         database_server.stop()
         gate.touch()
-        worker.wait_for_log("kept until the database is back", times=2)
+        worker.wait_for_log("buffered until the database is reachable", times=2)
         recycle(fault_site)
         worker.wait_for_log("handed over to the main process", times=1 if kind == "shrink" else 2)
         database_server.start()

@@ -8,7 +8,7 @@ from tests.model.machine import Beat, BrokenPromiseError, Machine, World
 
 
 @dataclass(frozen=True, slots=True)
-class HealthReport:
+class Exploration:
     """How many worlds there are and how many moves between them; those from which none goes on."""
 
     worlds: int
@@ -16,7 +16,7 @@ class HealthReport:
     stuck: list[list[str]]
 
 
-def explore(machine: Machine, first: World) -> HealthReport:
+def explore(machine: Machine, first: World) -> Exploration:
     """Look at every world. Raises BrokenPromiseError with the history that led to it."""
     known: dict[World, int] = {canonical(first): 0}
     origin: list[tuple[int, str]] = [(-1, "")]
@@ -45,7 +45,7 @@ def explore(machine: Machine, first: World) -> HealthReport:
             error.add_note("\n".join(history(origin, here)))
             raise
     stuck = _unreached(backwards, settled)
-    return HealthReport(len(origin), moves, [history(origin, index) for index in stuck[:3]])
+    return Exploration(len(origin), moves, [history(origin, index) for index in stuck[:3]])
 
 
 def canonical(world: World) -> World:
@@ -58,8 +58,8 @@ def canonical(world: World) -> World:
     for message in world.queue:
         row = world.rows[message.fire]
         if row is None or row.unfinished or row.status == Status.LOST:
-            again = message.redelivered or message.put_off
-            queue.add(message._replace(redelivered=again, put_off=False))
+            again = message.redelivered or message.deferred
+            queue.add(message._replace(redelivered=again, deferred=False))
     return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue, key=repr)))
 
 

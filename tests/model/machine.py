@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.worker.start_decision import Verdict
+from celery_dynbeat.worker.start_decision import StartAction
 from tests.model.steps import WORKERS, Message, Plan, Row, Steps
 
 
@@ -149,7 +149,7 @@ class Machine:
                 if after != row:
                     yield Move(f"look after {fire}", True, self._row(world, fire, after))
             if row.status == Status.RETRYING:
-                after = self.steps.recall(world.plan, row)
+                after = self.steps.resend_retry(world.plan, row)
                 if after != row:
                     yield Move(f"recall {fire}", True, self._row(world, fire, after))
 
@@ -173,7 +173,9 @@ class Machine:
     def _busy_beat(self, world: World, index: int, beat: Beat) -> Iterator[Move]:
         if beat.outbox:
             message, *rest = beat.outbox
-            published = Beat(tuple(rest), (*beat.published, (message.fire, message.after)))
+            published = Beat(
+                tuple(rest), (*beat.published, (message.fire, message.expected_attempt))
+            )
             sent = self._queue(world, message)
             yield Move(f"publish {message.fire}", True, self._beat(sent, index, published))
         else:
@@ -287,12 +289,12 @@ class Machine:
         row = world.rows[fire]
         assert row is not None
         local = message._replace(fire=0)
-        after, decision = self.steps.judge(
+        after, decision = self.steps.decide(
             world.plan, row, self._heard(world), local, WORKERS[index], here=False
         )
-        name = f"w{index} receives {message}: {decision.verdict.name}"
+        name = f"w{index} receives {message}: {decision.action.name}"
         judged = self._row(taken, fire, after)
-        if decision.verdict is Verdict.START:
+        if decision.action is StartAction.START:
             self._check_start(world, index, fire, decision.attempt)
             # Of a message that is acknowledged nobody will ever hear again.
             kept = message if self.late else Message(fire, 0, message.retries)
@@ -301,15 +303,15 @@ class Machine:
             begun = self._row(judged, fire, after._replace(fresh=not worker.heard))
             yield Move(name, True, self._set(self._cause(begun, fire, -1), index, worker))
             unknown = self._cause(judged, fire)
-            yield from self._put_off(unknown, index, message, "its commit is not seen")
+            yield from self._defer(unknown, index, message, "its commit is not seen")
         else:
             yield Move(name, True, judged)
-        yield from self._put_off(taken, index, message, "the database is away")
+        yield from self._defer(taken, index, message, "the database is away")
 
-    def _put_off(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
+    def _defer(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
         row = world.rows[message.fire]
         assert row is not None
-        copy = message._replace(redelivered=False, put_off=True)
+        copy = message._replace(redelivered=False, deferred=True)
         worker = world.workers[index]
         if worker.job is None:
             world = self._set(world, index, worker._replace(debt=(message.fire, row.attempt)))
@@ -358,7 +360,7 @@ class Machine:
             row = world.rows[fire]
             # What the main process keeps, another of its pool processes does not know.
             here = job.state not in {"retried", "handed over"}
-            after, decision = self.steps.judge(
+            after, decision = self.steps.decide(
                 world.plan,
                 row,
                 self._heard(world),
@@ -366,12 +368,12 @@ class Machine:
                 WORKERS[index],
                 here=here,
             )
-            if decision.verdict is Verdict.START:
+            if decision.action is StartAction.START:
                 self._check_start(world, index, fire, decision.attempt)
                 continue
             judged = self._row(self._taken(world, message), fire, after)
             yield Move(f"w{index} refuses {message}", True, judged)
-            yield from self._put_off(self._taken(world, message), index, message, "away")
+            yield from self._defer(self._taken(world, message), index, message, "away")
 
     def _ended(self, world: World, index: int, status: Status, **known: int | None) -> World:
         worker = world.workers[index]

@@ -26,8 +26,8 @@ from celery_dynbeat.store import runs
 from celery_dynbeat.store.stuck_runs import running_on_worker
 from celery_dynbeat.testing import FrozenClock
 from celery_dynbeat.worker.dropped_attempts import end_dropped
-from celery_dynbeat.worker.outcome_recorder import Outcome, write
-from celery_dynbeat.worker.start_decision import Decision, Delivery, judge
+from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
+from celery_dynbeat.worker.start_decision import Delivery, StartDecision, decide_start
 from tests.support.applications import START
 
 MINUTE = timedelta(minutes=1)
@@ -71,13 +71,13 @@ class Plan(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message in the broker's hands; ``put_off``: a copy, made while the database was away."""
+    """A message in the broker. ``deferred``: a copy that the guard published without a decision."""
 
     fire: int
-    after: int
+    expected_attempt: int
     retries: int
     redelivered: bool = False
-    put_off: bool = False
+    deferred: bool = False
 
 
 _REMEMBERED = (
@@ -85,9 +85,9 @@ _REMEMBERED = (
     "sweep",
     "lose",
     "drop",
-    "recall",
+    "resend_retry",
     "confirm",
-    "judge",
+    "decide",
     "write",
     "undo_start",
     "edit",
@@ -137,7 +137,7 @@ class Steps:
             rescue_runs(session, now=NOW, silence=settings.node_timeout, settings=settings)
             return self._read(session)
 
-    def recall(self, plan: Plan, row: Row) -> Row:
+    def resend_retry(self, plan: Plan, row: Row) -> Row:
         """Look whether the row's retry was forgotten."""
         with self._loaded(plan, row) as session:
             resend_retries(session, now=NOW, settings=self._context.settings)
@@ -151,7 +151,7 @@ class Steps:
 
     # What workers do
 
-    def judge(
+    def decide(
         self,
         plan: Plan,
         row: Row,
@@ -160,23 +160,23 @@ class Steps:
         worker: str,
         *,
         here: bool,
-    ) -> tuple[Row, Decision]:
+    ) -> tuple[Row, StartDecision]:
         """Have the guard of ``worker`` decide; ``here``: that process has the run in hand."""
         pid = _pid(worker)
         delivery = Delivery(
             run_id=RUN_IDS[0],
             retries=message.retries,
-            after=message.after,
+            expected_attempt=message.expected_attempt,
             redelivered=message.redelivered,
-            put_off=message.put_off,
+            deferred=message.deferred,
             worker=worker,
             main_pid=pid,
             pid=pid,
-            runs_here=lambda: here,
+            executes_here=lambda: here,
         )
         with self._loaded(plan, row, nodes) as session:
             timeout = self._context.settings.node_timeout
-            decision = judge(session, delivery, now=NOW, timeout=timeout)
+            decision = decide_start(session, delivery, now=NOW, timeout=timeout)
             return self._read(session), decision
 
     def drop(self, plan: Plan, row: Row, worker: str, attempt: int) -> Row:
@@ -202,7 +202,7 @@ class Steps:
             retry_at=NOW - LONG if status == Status.RETRYING else None,
         )
         with self._loaded(plan, row) as session:
-            write(session, outcome)
+            apply_outcome(session, outcome)
             return self._read(session)
 
     def undo_start(self, plan: Plan, row: Row, worker: str) -> Row:
@@ -217,7 +217,7 @@ class Steps:
             started=False,
         )
         with self._loaded(plan, row) as session:
-            write(session, outcome)
+            apply_outcome(session, outcome)
             return self._read(session)
 
     # What users do

@@ -12,7 +12,7 @@ import pytest
 
 from celery_dynbeat.common.run_states import OWNED, UNFINISHED, Status
 from celery_dynbeat.testing import FrozenClock
-from celery_dynbeat.worker.start_decision import Verdict
+from celery_dynbeat.worker.start_decision import StartAction
 from tests.model.explorer import explore
 from tests.model.machine import Machine
 from tests.model.steps import WORKERS, Message, Plan, Row, Steps
@@ -82,7 +82,7 @@ def test_no_message_starts_a_run_that_has_ended(sqlite_url):
         for status, redelivered, attempt in itertools.product(ended, again, [0, 1]):
             row = Row(status, attempt, worker=WORKERS[0])
             message = Message(0, attempt, 0, redelivered=redelivered)
-            after, decision = steps.judge(
+            after, decision = steps.decide(
                 Plan(), row, (False, False), message, WORKERS[1], here=False
             )
-            assert (after.status, decision.verdict) == (status, Verdict.REFUSE)
+            assert (after.status, decision.action) == (status, StartAction.REFUSE)

@@ -13,7 +13,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
+from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SimulatedCluster:
         if redelivered:
             self.queue += [replace(message, redelivered=True) for message in held]
 
-    def deliver(self, message: Message, worker: str) -> Verdict | None:
+    def deliver(self, message: Message, worker: str) -> StartAction | None:
         """Give a message of the queue to a worker; None when it came after its expiry."""
         self.queue.remove(message)
         now = self._context.clock.now()
@@ -91,24 +91,24 @@ class SimulatedCluster:
         delivery = Delivery(
             run_id=message.run_id,
             retries=0,
-            after=message.after,
+            expected_attempt=message.after,
             redelivered=message.redelivered,
-            put_off=False,
+            deferred=False,
             worker=worker,
             main_pid=os.getpid(),
             pid=os.getpid(),
-            runs_here=lambda: message.run_id in self.workers[worker],
+            executes_here=lambda: message.run_id in self.workers[worker],
         )
         timeout = self._context.settings.node_timeout
         decision = self._context.database.run(
-            lambda session: judge(session, delivery, now=now, timeout=timeout)
+            lambda session: decide_start(session, delivery, now=now, timeout=timeout)
         )
-        verdict = decision.verdict
-        if verdict is Verdict.START:
+        action = decision.action
+        if action is StartAction.START:
             self.starts[message.run_id] += 1
             self.workers[worker][message.run_id] = message
             self._attempts[worker, message.run_id] = decision.attempt
-        return verdict
+        return action
 
     def redeliver(self, worker: str) -> None:
         """Let the broker lose patience with a worker, and offer what it has in progress again."""

@@ -12,7 +12,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
+from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 
 
 class WorkerStub:
@@ -47,20 +47,20 @@ class WorkerStub:
         message = Delivery(
             run_id=run.run_id,
             retries=run.retries,
-            after=run.attempt,
+            expected_attempt=run.attempt,
             redelivered=redelivered,
-            put_off=False,
+            deferred=False,
             worker=self.name,
             main_pid=os.getpid(),
             pid=os.getpid(),
-            runs_here=lambda: True,
+            executes_here=lambda: True,
         )
         now, timeout = self._context.clock.now(), self._context.settings.node_timeout
         decision = self._context.database.run(
-            lambda session: judge(session, message, now=now, timeout=timeout)
+            lambda session: decide_start(session, message, now=now, timeout=timeout)
         )
         self._attempts[run.run_id] = decision.attempt
-        return decision.verdict is Verdict.START
+        return decision.action is StartAction.START
 
     def finish(
         self,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from celery_dynbeat import Cron, Every
 from celery_dynbeat.planning.plan import COUNT_LIMIT
 from celery_dynbeat.testing import FrozenClock, ManualBeat
-from celery_dynbeat.worker.start_decision import Verdict
+from celery_dynbeat.worker.start_decision import StartAction
 from tests.support.applications import MINUTELY, START
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 from tests.support.simulated_cluster import SimulatedCluster
@@ -167,7 +167,7 @@ def test_a_run_of_a_living_worker_is_not_lost_when_the_clock_is_set_back(
     cluster = running()
     clock.advance(-timedelta(seconds=5))
     cluster.heartbeat()
-    assert cluster.deliver(cluster.queue[0], "w1") is Verdict.START
+    assert cluster.deliver(cluster.queue[0], "w1") is StartAction.START
 
     beat.run_until_idle()
 
@@ -181,7 +181,7 @@ def test_beat_goes_on_looking_for_lost_runs_when_the_clock_is_set_back(mine, clo
     clock.move_to(START + MINUTE)
     mine.pause("n")
     cluster.start_worker("w1")
-    assert cluster.deliver(cluster.queue[0], "w1") is Verdict.START
+    assert cluster.deliver(cluster.queue[0], "w1") is StartAction.START
     cluster.kill_worker("w1", redelivered=False)
 
     clock.advance(2 * MINUTE)

@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from celery_dynbeat import AnyOf, Every, Once
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
-from celery_dynbeat.runtime.dead_attempts import MOST_ATTEMPTS
+from celery_dynbeat.runtime.dead_attempts import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.worker_stub import WorkerStub
@@ -212,14 +212,14 @@ def test_a_run_that_takes_its_workers_with_it_is_not_sent_for_ever(
     mine.create("n", task="t", trigger=Every(3600), on_lost="rerun")
     mine.run_now("n")
     beat.run_until_idle()
-    for number in range(MOST_ATTEMPTS):
+    for number in range(MAX_ATTEMPTS):
         assert len(sent) == number + 1
         WorkerStub(dynbeat, f"victim{number}").start(sent[-1])
         clock.advance(SILENCE)
         beat.run_until_idle()
 
     (ended,) = mine.runs()
-    assert (ended.status, ended.attempt, len(sent)) == ("lost", MOST_ATTEMPTS, MOST_ATTEMPTS)
+    assert (ended.status, ended.attempt, len(sent)) == ("lost", MAX_ATTEMPTS, MAX_ATTEMPTS)
 
 
 @pytest.mark.usefixtures("run")

@@ -19,7 +19,7 @@ from celery_dynbeat import (
     Once,
 )
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.runtime.task_names import MOST_WARNED
+from celery_dynbeat.runtime.task_names import MAX_WARNED
 from tests.support.applications import MINUTELY, START, application, execute
 
 MINUTE = timedelta(minutes=1)
@@ -206,10 +206,10 @@ def test_a_process_that_imports_no_tasks_warns_of_none(dynbeat, mine, warnings):
 
 @pytest.mark.usefixtures("send")
 def test_the_names_that_one_process_warns_of_are_bounded(dynbeat, warnings):
-    for number in range(MOST_WARNED + 5):
+    for number in range(MAX_WARNED + 5):
         dynbeat.context.task_names.warn_if_unknown(f"t{number}")
 
-    assert len(warnings()) == MOST_WARNED
+    assert len(warnings()) == MAX_WARNED
 
 
 def test_a_registry_that_cannot_be_read_keeps_nothing_from_being_stored(dynbeat, mine, caplog):

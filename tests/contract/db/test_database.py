@@ -125,16 +125,16 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
 
         server.kill()
         keeper.record(ended)
-        assert len(keeper._kept) == 1
+        assert len(keeper._buffered) == 1
         server.start()
 
-        wait_until(lambda: not keeper._kept, within=30)
+        wait_until(lambda: not keeper._buffered, within=30)
         assert [run.status for run in mine.runs()] == ["succeeded"]
         keeper.close()
 
 
 def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, caplog):
-    monkeypatch.setattr(outcome_recorder, "KEPT", 2)
+    monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED", 2)
     # A folder that does not exist: SQLite answers like a server that is away.
     keeper = keeper_on(Database("sqlite:////nowhere/at/all.sqlite3"))
 
@@ -143,7 +143,7 @@ def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, c
             Outcome(run_id=str(number), attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
         )
 
-    assert [outcome.run_id for outcome in keeper._kept] == ["2", "3"]
+    assert [outcome.run_id for outcome in keeper._buffered] == ["2", "3"]
     keeper.close()
     dropped = [record for record in caplog.records if record.event == "outcome_dropped"]
     assert len(dropped) == 3

@@ -12,7 +12,7 @@ from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.monitoring.health import judge
 from celery_dynbeat.monitoring.probes import look
-from celery_dynbeat.runtime.application import admit_beat
+from celery_dynbeat.runtime.application import ensure_application
 from celery_dynbeat.store import application as store
 from tests.support.applications import MINUTELY, START, application
 
@@ -38,7 +38,7 @@ def tables(dynbeat):
 
 
 def admit(tables, name):
-    admit_beat(tables, name=name, now=lambda: START)
+    ensure_application(tables, name=name, now=lambda: START)
 
 
 def recorded(tables):
@@ -95,7 +95,7 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
 
     def begin():
         with pytest.raises(ConfigurationError) as caught:
-            admit_beat(second, name="billing", now=now)
+            ensure_application(second, name="billing", now=now)
         refused.append(caught.value)
 
     beat = threading.Thread(target=begin)
@@ -226,7 +226,7 @@ def test_status_names_both_applications(dynbeat, tables):
     assert as_dict(found, verdict)["application"] == {"name": "contract", "recorded": "shop"}
     (warning,) = [each for each in verdict.warnings if each.code == "application_differs"]
     assert "'shop'" in warning.text
-    assert "dynbeat_application = 'shop'" in warning.cure
+    assert "dynbeat_application = 'shop'" in warning.hint
 
 
 @every_database

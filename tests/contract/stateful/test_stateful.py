@@ -27,7 +27,7 @@ from celery_dynbeat.beat import dispatcher
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.testing import FrozenClock
-from celery_dynbeat.worker.start_decision import Verdict
+from celery_dynbeat.worker.start_decision import StartAction
 from tests.contract.stateful.invariants import POINTS, Watched
 from tests.contract.stateful.strategies import (
     CHANGES,
@@ -220,9 +220,9 @@ class Schedules(Watched):
     @precondition(lambda self: self.cluster.queue and self.cluster.workers)
     @rule(message=some(lambda self: self.cluster.queue), worker=some(living))
     def deliver(self, message, worker):
-        verdict = self.cluster.deliver(message, worker)
+        action = self.cluster.deliver(message, worker)
 
-        if verdict is not Verdict.START:
+        if action is not StartAction.START:
             return
         run_id = message.run_id
         (row,) = [row for row in self.rows() if row.id == run_id]

@@ -115,12 +115,12 @@ def test_what_the_main_process_does_not_take_is_dropped_by_name(keeper, caplog):
 
 
 def test_kept_text_is_bounded_and_no_outcome_is_dropped_for_it(keeper, monkeypatch):
-    monkeypatch.setattr(outcome_recorder, "KEPT_TEXT", 20_000)
+    monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED_CHARS", 20_000)
 
     for number in range(10):
         keeper.record(ended(str(number), error="e" * 5_000, traceback="t" * 100_000))
 
-    kept = list(keeper._kept)
+    kept = list(keeper._buffered)
     assert [outcome.run_id for outcome in kept] == [str(number) for number in range(10)]
     assert sum(len(outcome.error) + len(outcome.traceback or "") for outcome in kept) < 20_000
     assert kept[0].traceback is not None

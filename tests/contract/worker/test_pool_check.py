@@ -8,17 +8,17 @@ from celery.exceptions import Retry, TimeLimitExceeded
 
 from celery_dynbeat.broker.headers import HEADER_ATTEMPT, run_headers
 from celery_dynbeat.db.models import Status
-from celery_dynbeat.runtime.dead_attempts import MOST_ATTEMPTS
+from celery_dynbeat.runtime.dead_attempts import MAX_ATTEMPTS
 from celery_dynbeat.worker.pool_check import PoolCheck, PoolState
-from celery_dynbeat.worker.signal_handlers import Outcomes
-from celery_dynbeat.worker.task_guard import Admission
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.task_guard import TaskGuard
 from tests.support.applications import MINUTELY, execute
 from tests.support.worker_stub import WorkerStub
 
 NODE = "w1@test"
 #: Above what the kernel gives.
 NO_PID = 10_000_000
-EVERY = timedelta(seconds=20)
+INTERVAL = timedelta(seconds=20)
 MINUTE = timedelta(minutes=1)
 
 
@@ -28,13 +28,13 @@ class Results:
     def __init__(self):
         self.stored = set()
 
-    def ask(self, run_ids, *, within):
+    def fetch(self, run_ids, *, timeout):
         """Everything is known already."""
 
     def succeeded(self, run_id):
         return run_id in self.stored
 
-    def forget(self, run_ids):
+    def retain(self, run_ids):
         """Nothing is forgotten."""
 
 
@@ -60,17 +60,17 @@ def check(dynbeat, held, results):
     pool_check = PoolCheck(
         dynbeat.context,
         NODE,
-        outcomes=Outcomes(dynbeat.context, NODE),
+        outcomes=OutcomeSignals(dynbeat.context, NODE),
         # The process of the runs is this one.
         pool=lambda: PoolState(held, [os.getpid()] if held else []),
-        executes=lambda _: False,
+        is_handling=lambda _: False,
         results=results,
-        every=EVERY,
+        interval=INTERVAL,
     )
 
     def check(times=2):
         for _ in range(times):
-            pool_check.look()
+            pool_check.check()
 
     return check
 
@@ -155,11 +155,11 @@ def test_a_run_whose_message_came_again_is_sent_again_whatever_on_lost_says(
 @pytest.mark.parametrize("message", [True, False])
 def test_a_run_that_took_as_many_processes_with_it_is_lost(dynbeat, mine, check, begun, message):
     run = begun(on_lost="rerun")
-    noted = MOST_ATTEMPTS if message else None
+    noted = MAX_ATTEMPTS if message else None
     execute(
         dynbeat,
         "UPDATE dynbeat_run SET attempt = :number, redelivered_attempt = :noted",
-        number=MOST_ATTEMPTS,
+        number=MAX_ATTEMPTS,
         noted=noted,
     )
 
@@ -243,7 +243,7 @@ def task(dynbeat):
         """Do nothing."""
 
     made = dynbeat.context.app.task(body, name="t", shared=False)
-    Admission(dynbeat.context, NODE, Outcomes(dynbeat.context, NODE)).guard(made)
+    TaskGuard(dynbeat.context, NODE, OutcomeSignals(dynbeat.context, NODE)).wrap(made)
     return made
 
 
@@ -281,7 +281,7 @@ def test_a_retry_from_the_main_process_is_recorded(dynbeat, mine, begun, task):
     request = request_of(task, run)
     followed(task, request)
 
-    Outcomes(dynbeat.context, NODE).on_retry(task, request, reason=Retry(when=0))
+    OutcomeSignals(dynbeat.context, NODE).on_retry(task, request, reason=Retry(when=0))
 
     assert status_of(mine, run) == "retrying"
 
@@ -291,7 +291,7 @@ def test_the_signal_of_a_cancelled_task_that_is_not_sent_again_says_nothing(
 ):
     run = begun()
 
-    Outcomes(dynbeat.context, NODE).on_retry(task, request_of(task, run), einfo=None)
+    OutcomeSignals(dynbeat.context, NODE).on_retry(task, request_of(task, run), einfo=None)
 
     assert status_of(mine, run) == "running"
 
@@ -300,6 +300,6 @@ def test_a_time_limit_that_gives_the_message_back_ends_no_run(dynbeat, mine, beg
     run = begun()
     task.acks_late, task.acks_on_timeout = True, False
 
-    Outcomes(dynbeat.context, NODE).on_failure(task, run.run_id, TimeLimitExceeded(2), None)
+    OutcomeSignals(dynbeat.context, NODE).on_failure(task, run.run_id, TimeLimitExceeded(2), None)
 
     assert status_of(mine, run) == "running"

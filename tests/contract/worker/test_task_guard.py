@@ -11,8 +11,8 @@ from sqlalchemy import select
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes
-from celery_dynbeat.worker.outcome_recorder import Outcome, write
-from celery_dynbeat.worker.start_decision import Delivery, Verdict, judge
+from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
+from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
 from tests.support.applications import MINUTELY
 
 TIMEOUT = timedelta(seconds=60)
@@ -31,13 +31,13 @@ def message(run):
     return Delivery(
         run_id=run.id,
         retries=0,
-        after=0,
+        expected_attempt=0,
         redelivered=False,
-        put_off=False,
+        deferred=False,
         worker="w1",
         main_pid=os.getpid(),
         pid=os.getpid(),
-        runs_here=lambda: True,
+        executes_here=lambda: True,
     )
 
 
@@ -45,9 +45,9 @@ def message(run):
 def deliver(dynbeat, clock):
     def deliver(message):
         decision = dynbeat.context.database.run(
-            lambda session: judge(session, message, now=clock.now(), timeout=TIMEOUT)
+            lambda session: decide_start(session, message, now=clock.now(), timeout=TIMEOUT)
         )
-        return decision.verdict
+        return decision.action
 
     return deliver
 
@@ -80,7 +80,7 @@ def finish(dynbeat, clock, run):
             at=clock.now(),
             **details,
         )
-        return dynbeat.context.database.run(lambda session: write(session, outcome))
+        return dynbeat.context.database.run(lambda session: apply_outcome(session, outcome))
 
     return finish
 
@@ -91,19 +91,19 @@ def only(mine):
 
 
 def test_a_run_starts_once_and_its_duplicates_are_refused(mine, message, deliver):
-    assert deliver(message) is Verdict.START
+    assert deliver(message) is StartAction.START
 
-    assert deliver(message) is Verdict.REFUSE
-    assert deliver(replace(message, worker="w2")) is Verdict.REFUSE
+    assert deliver(message) is StartAction.REFUSE
+    assert deliver(replace(message, worker="w2")) is StartAction.REFUSE
     assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
 
 
 def test_of_duplicates_at_the_same_moment_one_starts(message, deliver):
-    verdicts, together = [], threading.Barrier(2)
+    actions, together = [], threading.Barrier(2)
 
     def arrive(worker):
         together.wait(10)
-        verdicts.append(deliver(replace(message, worker=worker)))
+        actions.append(deliver(replace(message, worker=worker)))
 
     threads = [threading.Thread(target=arrive, args=(name,)) for name in ("w1", "w2")]
     for thread in threads:
@@ -111,34 +111,34 @@ def test_of_duplicates_at_the_same_moment_one_starts(message, deliver):
     for thread in threads:
         thread.join(30)
 
-    assert sorted(verdict.name for verdict in verdicts) == ["REFUSE", "START"]
+    assert sorted(action.name for action in actions) == ["REFUSE", "START"]
 
 
 def test_each_retry_starts_once(mine, message, deliver, finish):
     deliver(message)
     finish(Status.RETRYING, error="again")
-    retry = replace(message, retries=1, after=1)
+    retry = replace(message, retries=1, expected_attempt=1)
 
-    assert deliver(retry) is Verdict.START
-    assert deliver(retry) is Verdict.REFUSE
-    assert deliver(message) is Verdict.REFUSE
+    assert deliver(retry) is StartAction.START
+    assert deliver(retry) is StartAction.REFUSE
+    assert deliver(message) is StartAction.REFUSE
     assert only(mine).attempt == 2
 
 
 def test_a_retry_may_overtake_the_outcome_of_its_predecessor(mine, message, deliver, finish):
     deliver(message)
 
-    assert deliver(replace(message, retries=1, after=1)) is Verdict.START
+    assert deliver(replace(message, retries=1, expected_attempt=1)) is StartAction.START
     assert finish(Status.RETRYING) is False
     assert only(mine).status == "running"
 
 
 def test_a_retry_whose_message_names_no_attempt_starts_once(mine, message, deliver):
     deliver(message)
-    retry = replace(message, retries=1, after=None)
+    retry = replace(message, retries=1, expected_attempt=None)
 
-    assert deliver(retry) is Verdict.START
-    assert deliver(retry) is Verdict.REFUSE
+    assert deliver(retry) is StartAction.START
+    assert deliver(retry) is StartAction.REFUSE
     assert only(mine).attempt == 2
 
 
@@ -149,7 +149,7 @@ def test_the_late_retry_of_a_slow_worker_leaves_its_successor_alone(
     clock.advance(TIMEOUT)
     deliver(replace(message, worker="w2", redelivered=True))
 
-    assert deliver(replace(message, retries=1, after=1)) is Verdict.REFUSE
+    assert deliver(replace(message, retries=1, expected_attempt=1)) is StartAction.REFUSE
     assert finish(Status.RETRYING, attempt=1) is False
     assert (only(mine).status, only(mine).worker) == ("running", "w2")
 
@@ -159,8 +159,8 @@ def test_a_run_that_ended_starts_no_more(message, deliver, finish, status):
     deliver(message)
     finish(status)
 
-    assert deliver(replace(message, redelivered=True)) is Verdict.REFUSE
-    assert deliver(replace(message, retries=1, after=1)) is Verdict.REFUSE
+    assert deliver(replace(message, redelivered=True)) is StartAction.REFUSE
+    assert deliver(replace(message, retries=1, expected_attempt=1)) is StartAction.REFUSE
 
 
 @pytest.mark.parametrize("cancel", ["pause", "delete"])
@@ -174,19 +174,19 @@ def test_a_run_that_was_cancelled_is_refused_wherever_its_message_is(
 
     getattr(mine, cancel)("n")
 
-    assert deliver(replace(message, run_id=scheduled.id)) is Verdict.REFUSE
+    assert deliver(replace(message, run_id=scheduled.id)) is StartAction.REFUSE
 
 
 def test_a_manual_run_survives_a_pause(mine, message, deliver):
     mine.pause("n")
 
-    assert deliver(message) is Verdict.START
+    assert deliver(message) is StartAction.START
 
 
 def test_a_message_of_an_unknown_run_is_refused(message, deliver):
     unknown = "01a1fd55-7a80-7da9-ade5-7b449e290722"
 
-    assert deliver(replace(message, run_id=unknown)) is Verdict.REFUSE
+    assert deliver(replace(message, run_id=unknown)) is StartAction.REFUSE
 
 
 def test_a_redelivered_run_of_a_dead_node_starts_anew(mine, clock, message, deliver, alive):
@@ -196,7 +196,7 @@ def test_a_redelivered_run_of_a_dead_node_starts_anew(mine, clock, message, deli
 
     again = replace(message, worker="w2", redelivered=True)
 
-    assert deliver(again) is Verdict.START
+    assert deliver(again) is StartAction.START
     assert (only(mine).attempt, only(mine).worker) == (2, "w2")
 
 
@@ -206,7 +206,7 @@ def test_a_redelivered_run_of_a_node_that_was_replaced_starts_anew(clock, messag
     clock.advance(timedelta(seconds=1))
     alive("w1", pid=2)
 
-    assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.START
+    assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.START
 
 
 def test_a_message_that_comes_again_while_its_node_lives_leaves_a_note_and_no_copy(
@@ -218,9 +218,9 @@ def test_a_message_that_comes_again_while_its_node_lives_leaves_a_note_and_no_co
     alive("w1")
     again = replace(message, worker="w2", redelivered=True)
 
-    assert deliver(again) is Verdict.NOTED
+    assert deliver(again) is StartAction.NOTE_REDELIVERY
     # However often it comes.
-    assert deliver(again) is Verdict.NOTED
+    assert deliver(again) is StartAction.NOTE_REDELIVERY
 
     assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
     assert noted_attempt(dynbeat) == 1
@@ -239,7 +239,10 @@ def test_a_run_that_was_noted_is_sent_again_when_its_node_dies_whatever_on_lost_
     ours = next(run for run in mine.runs() if run.id == message.run_id)
     assert (ours.status, ours.attempt) == ("sent", 1)
     following = next(run for run in sent[::-1] if run.run_id == message.run_id)
-    assert deliver(replace(message, worker="w2", after=following.attempt)) is Verdict.START
+    assert (
+        deliver(replace(message, worker="w2", expected_attempt=following.attempt))
+        is StartAction.START
+    )
 
 
 def test_a_run_that_counts_as_lost_is_its_node_s_again_when_that_lives_and_its_message_comes(
@@ -252,7 +255,7 @@ def test_a_run_that_counts_as_lost_is_its_node_s_again_when_that_lives_and_its_m
     assert next(run for run in mine.runs() if run.id == message.run_id).status == "lost"
     alive("w1")
 
-    assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.NOTED
+    assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.NOTE_REDELIVERY
 
     ours = next(run for run in mine.runs() if run.id == message.run_id)
     assert (ours.status, ours.attempt, ours.finished_at, ours.error) == ("running", 1, None, None)
@@ -273,7 +276,7 @@ def test_a_message_whose_note_meets_the_end_of_the_run_is_refused(
 
     monkeypatch.setattr(nodes, "get", ends_meanwhile)
 
-    assert deliver(replace(message, worker="w2", redelivered=True)) is Verdict.REFUSE
+    assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.REFUSE
     assert only(mine).status == "succeeded"
 
 
@@ -295,14 +298,14 @@ def noted_attempt(dynbeat):
     return dynbeat.context.database.read(lambda session: session.scalar(statement))
 
 
-@pytest.mark.parametrize(("runs_here", "verdict"), [(True, "NOTED"), (False, "START")])
-def test_a_node_knows_what_it_runs_itself(message, deliver, alive, runs_here, verdict):
+@pytest.mark.parametrize(("executes_here", "action"), [(True, "NOTE_REDELIVERY"), (False, "START")])
+def test_a_node_knows_what_it_runs_itself(message, deliver, alive, executes_here, action):
     alive("w1", pid=os.getpid())
     deliver(message)
 
-    again = replace(message, redelivered=True, runs_here=lambda: runs_here)
+    again = replace(message, redelivered=True, executes_here=lambda: executes_here)
 
-    assert deliver(again).name == verdict
+    assert deliver(again).name == action
 
 
 def test_an_outcome_is_kept_with_its_error(mine, clock, message, deliver, finish):
@@ -341,7 +344,7 @@ def test_a_message_given_back_to_the_broker_may_start_again(mine, clock, message
     assert finish(Status.SENT, resend_at=clock.now() + TIMEOUT) is True
 
     assert only(mine).status == "sent"
-    assert deliver(replace(message, redelivered=True)) is Verdict.START
+    assert deliver(replace(message, redelivered=True)) is StartAction.START
 
 
 @pytest.mark.parametrize("status", [Status.EXPIRED, Status.FAILED, Status.REVOKED])
@@ -359,7 +362,7 @@ def test_a_duplicate_that_is_dropped_does_not_touch_the_run_in_progress(
         error="dropped",
     )
 
-    changed = dynbeat.context.database.run(lambda session: write(session, dropped))
+    changed = dynbeat.context.database.run(lambda session: apply_outcome(session, dropped))
 
     assert not changed
     assert mine.runs("n")[0].status == "running"
@@ -387,8 +390,8 @@ def test_a_run_that_a_process_was_marked_to_begin_and_did_not_is_sent_again(
 
     beat.run_until_idle()
     assert [run.run_id for run in sent] == [message.run_id] * 2
-    assert deliver(replace(message, after=sent[-1].attempt)) is Verdict.START
-    assert deliver(replace(message, put_off=True)) is not Verdict.START
+    assert deliver(replace(message, expected_attempt=sent[-1].attempt)) is StartAction.START
+    assert deliver(replace(message, deferred=True)) is not StartAction.START
     assert only(mine).attempt == 2
 
 
@@ -412,9 +415,9 @@ def test_a_node_that_was_silent_and_has_just_begun_a_run_is_not_taken_for_dead(
 
     again = replace(message, worker="w2", redelivered=True)
 
-    assert deliver(again) is Verdict.NOTED
+    assert deliver(again) is StartAction.NOTE_REDELIVERY
     clock.advance(TIMEOUT)
-    assert deliver(again) is Verdict.START
+    assert deliver(again) is StartAction.START
 
 
 def test_a_slow_worker_ends_the_run_that_waits_for_another_attempt(
@@ -433,16 +436,16 @@ def test_a_slow_worker_ends_the_run_that_waits_for_another_attempt(
 
     assert finish(Status.SUCCEEDED) is True
 
-    assert deliver(replace(message, after=1)) is Verdict.REFUSE
+    assert deliver(replace(message, expected_attempt=1)) is StartAction.REFUSE
     assert ours().status == "succeeded"
 
 
 def test_a_refusal_tells_whether_the_run_has_yet_to_end(dynbeat, clock, message, deliver, finish):
     def is_unfinished():
         decision = dynbeat.context.database.run(
-            lambda session: judge(session, message, now=clock.now(), timeout=TIMEOUT)
+            lambda session: decide_start(session, message, now=clock.now(), timeout=TIMEOUT)
         )
-        assert decision.verdict is Verdict.REFUSE
+        assert decision.action is StartAction.REFUSE
         return decision.unfinished
 
     deliver(message)

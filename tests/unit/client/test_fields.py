@@ -6,7 +6,7 @@ import pytest
 
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.client import fields
-from celery_dynbeat.worker.outcome_recorder import storable
+from celery_dynbeat.worker.outcome_recorder import storable_text
 
 
 def columns(**given):
@@ -128,7 +128,7 @@ def test_queue_and_priority_are_short_for_options(given, merged):
     ],
 )
 def test_an_error_is_stored_in_characters_that_every_database_takes(text, length, stored):
-    assert storable(text, length) == stored
+    assert storable_text(text, length) == stored
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from celery_dynbeat.common.clock import DatabaseClock
-from celery_dynbeat.common.run_ids import is_run_id, made_at, new_run_id
+from celery_dynbeat.common.run_ids import created_at, is_run_id, new_run_id
 from celery_dynbeat.testing import FrozenClock
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -126,4 +126,4 @@ def test_what_a_message_claims_may_be_no_run_id(text):
 
 
 def test_a_run_id_says_when_it_was_made():
-    assert made_at(new_run_id(START)) == START
+    assert created_at(new_run_id(START)) == START

@@ -7,8 +7,8 @@ from celery.exceptions import Ignore
 
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.broker.headers import HEADER_ATTEMPT, HEADER_RUN_ID
-from celery_dynbeat.worker.signal_handlers import Outcomes
-from celery_dynbeat.worker.task_guard import Admission
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.task_guard import TaskGuard
 
 RUN_ID = "019e0000-0000-7000-8000-000000000001"
 
@@ -38,7 +38,7 @@ def app(tmp_path):
 def test_a_copy_does_not_depend_on_the_tasks_own_apply_async(app):
     context = Dynbeat(app).context
     task = app.tasks["silent"]
-    Admission(context, "w1@test", Outcomes(context, "w1@test")).guard(task)
+    TaskGuard(context, "w1@test", OutcomeSignals(context, "w1@test")).wrap(task)
     task.push_request(
         id=RUN_ID,
         args=[],
@@ -48,7 +48,7 @@ def test_a_copy_does_not_depend_on_the_tasks_own_apply_async(app):
         delivery_info={"exchange": "", "routing_key": "celery", "priority": 0},
     )
 
-    with pytest.raises(Ignore, match="put off"):
+    with pytest.raises(Ignore, match="deferred"):
         task.run()
 
     with app.connection_for_read() as connection:

@@ -32,9 +32,9 @@ def check():
     """Give a function that makes the check at an instant, and returns the runs to be dropped."""
     suspects = Suspects(timedelta(seconds=DOUBT))
 
-    def check(at, *, rows=(ROW,), requests=(), pids=(), executed=(), executes=False):
+    def check(at, *, rows=(ROW,), requests=(), pids=(), executed=(), is_handled=False):
         pool = PoolState(requests, pids, executed)
-        return suspects.update(rows, pool, executes=lambda _: executes, at=at)
+        return suspects.update(rows, pool, is_handled=lambda _: is_handled, at=at)
 
     return check
 
@@ -66,13 +66,13 @@ def test_a_run_of_which_one_is_there_is_dropped_after_a_while(check, present):
 
 
 def test_a_run_in_the_main_process_is_dropped_when_neither_thread_nor_request_has_it(check):
-    assert check(0, pids=None, executes=True) == []
+    assert check(0, pids=None, is_handled=True) == []
     assert check(20, pids=None) == []
     assert check(40, pids=None) == [RUN]
 
 
 def test_a_run_whose_outcome_the_main_process_keeps_is_not_dropped(check):
-    assert [check(at, executes=True) for at in (0, 20, 1_000)] == [[], [], []]
+    assert [check(at, is_handled=True) for at in (0, 20, 1_000)] == [[], [], []]
 
 
 def test_another_attempt_is_another_suspect(check):
@@ -130,10 +130,10 @@ def results(tmp_path, sqlite_url):
 def test_a_result_that_is_stored_is_found(results):
     results._app.backend.store_result(RUN, "done", "SUCCESS")
 
-    results.ask([RUN], within=10)
+    results.fetch([RUN], timeout=10)
 
     assert results.succeeded(RUN) is True
-    results.forget([])
+    results.retain([])
     assert results.succeeded(RUN) is None
 
 
@@ -142,7 +142,7 @@ def test_any_other_result_is_none(results, state):
     if state is not None:
         results._app.backend.store_result(RUN, None, state)
 
-    results.ask([RUN], within=10)
+    results.fetch([RUN], timeout=10)
 
     assert results.succeeded(RUN) is False
 
@@ -150,7 +150,7 @@ def test_any_other_result_is_none(results, state):
 def test_an_application_without_results_has_none(sqlite_url):
     with application(sqlite_url) as dynbeat:
         results = BackendResults(dynbeat.context.app)
-        results.ask([RUN], within=10)
+        results.fetch([RUN], timeout=10)
 
         assert results.succeeded(RUN) is False
 
@@ -160,7 +160,7 @@ def test_a_backend_that_hangs_delays_nothing(results):
     fifo = Path(backend._filename(backend.get_key_for_task(RUN)).decode())
     os.mkfifo(fifo)
 
-    results.ask([RUN], within=0.05)
+    results.fetch([RUN], timeout=0.05)
 
     assert results.succeeded(RUN) is None
     with fifo.open("w"):
