@@ -18,15 +18,15 @@ class Exploration:
 
 def explore(machine: Machine, first: World) -> Exploration:
     """Look at every world. Raises BrokenPromiseError with the history that led to it."""
-    known: dict[World, int] = {canonical(first): 0}
+    first = canonical(first)
+    known: dict[World, int] = {first: 0}
     origin: list[tuple[int, str]] = [(-1, "")]
     backwards: list[list[int]] = [[]]
     settled: list[int] = []
-    todo = deque(known)
+    todo = deque([(first, 0)])
     moves = 0
     while todo:
-        world = todo.popleft()
-        here = known[world]
+        world, here = todo.popleft()
         if is_settled(machine, world):
             settled.append(here)
         try:
@@ -38,7 +38,7 @@ def explore(machine: Machine, first: World) -> Exploration:
                     there = known[after] = len(origin)
                     origin.append((here, move.name))
                     backwards.append([])
-                    todo.append(after)
+                    todo.append((after, there))
                 if move.progress:
                     backwards[there].append(here)
         except BrokenPromiseError as error:
@@ -58,9 +58,10 @@ def canonical(world: World) -> World:
     for message in world.queue:
         row = world.rows[message.fire]
         if row is None or row.unfinished or row.status == Status.LOST:
-            again = message.redelivered or message.deferred
-            queue.add(message._replace(redelivered=again, deferred=False))
-    return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue, key=repr)))
+            if message.deferred:
+                message = message._replace(redelivered=True, deferred=False)  # noqa: PLW2901
+            queue.add(message)
+    return world._replace(beats=tuple(sorted(world.beats)), queue=tuple(sorted(queue)))
 
 
 def is_settled(machine: Machine, world: World) -> bool:
