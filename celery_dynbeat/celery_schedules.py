@@ -1,8 +1,8 @@
-"""Celery's own schedules as triggers, and triggers as Celery's own schedules.
+"""Convert Celery's own schedules to triggers, and triggers to Celery's own schedules.
 
-Celery's ``crontab`` asks for both day fields to match, where cron is content with either; it has
-no zone but that of its application. Around a change of clocks the two are not the same: a ``Cron``
-follows the rule of Debian's cron there.
+In Celery's ``crontab`` both day fields must match, where in cron one is enough. A ``crontab`` is in
+the zone of its application. Around a clock change a ``Cron`` differs from a ``crontab``: it follows
+the rule of Debian's cron.
 """
 
 import re
@@ -15,64 +15,65 @@ from celery.schedules import BaseSchedule, crontab, schedule, solar
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Cron, Every, Trigger
-from celery_dynbeat.triggers.cron.fields import Field, Fields, parse_fields
-from celery_dynbeat.triggers.zones import lookup, same_clock
+from celery_dynbeat.triggers.cron.expression import CronExpression, CronField, parse_expression
+from celery_dynbeat.triggers.zones import load_zone, same_clock
 
 _SHORTEST_RANGE = 3
 _STEP = re.compile(r"\*/[0-9]{1,2}")
 
 
 def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trigger:
-    """Return the trigger that says the same as one of Celery's schedules.
+    """Return the trigger for one of Celery's schedules, a number of seconds or a timedelta.
 
-    Also for what Celery takes for one: a number of seconds, a timedelta; a trigger stays itself.
-    A ``crontab`` that belongs to an application is in its zone, any other in ``timezone``.
+    A trigger is returned as it is. A ``crontab`` of an application is in the application's zone,
+    any other ``crontab`` in ``timezone``.
 
-    Raises ``InvalidScheduleError`` with ``field`` for what no trigger says, ``InvalidTriggerError``
-    for what a trigger refuses.
+    Raises ``InvalidScheduleError`` with ``field`` if there is no such trigger, and
+    ``InvalidTriggerError`` if the trigger would be invalid.
     """
     if isinstance(given, Trigger):
         return given
     if isinstance(given, timedelta | int | float):
         return Every(given)
-    # Classes that somebody derived, or a clock of their own, may mean anything.
+    # A subclass, or a schedule with its own clock (nowfun), may behave differently.
     if isinstance(given, BaseSchedule) and given.nowfun is None:
         if type(given) is crontab:
-            return Cron(_cron_text(given), timezone=_zone(given) or timezone, day_or=False)
+            return Cron(_crontab_text(given), timezone=_zone(given) or timezone, day_or=False)
         if type(given) is schedule and not given.relative:
             return Every(given.run_every)
         if type(given) is solar:
-            from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - which few have
+            from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - rarely used
 
             return Solar(given.event, latitude=given.lat, longitude=given.lon)
     rule = (
-        "only crontab, solar, timedelta and numbers of seconds can be kept in the table, without"
-        " relative and nowfun; use one of them, or a trigger such as Cron"
+        "only crontab, solar, timedelta and numbers of seconds can be stored, without relative and"
+        " nowfun; use one of them, or a trigger such as Cron"
     )
     if isinstance(given, str):
         rule = (
-            "a text is no schedule here; give a trigger: Cron(...), or"
+            "text is not a schedule here; give a trigger: Cron(...), or"
             f" celery_dynbeat.triggers.trigger_from_text({shorten(given)})"
         )
     raise _refusal(given, rule, field=field)
 
 
 def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:
-    """Return the schedule of Celery that says the same as ``trigger``, for ``app``.
+    """Return Celery's schedule for ``trigger``, for the application ``app``.
 
-    A ``Cron`` of five fields becomes a ``crontab``, elapsed time a ``schedule``, ``Solar`` a
-    ``solar``. Raises ``InvalidScheduleError`` for anything else: it names what Celery cannot say.
+    A ``Cron`` of five fields becomes a ``crontab``, elapsed time a ``schedule``, and ``Solar`` a
+    ``solar``. Raises ``InvalidScheduleError`` for anything else. The error names the part that
+    Celery does not support.
     """
     if isinstance(trigger, Cron):
         return _crontab_of(trigger, app=app)
-    from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - which few have
+    from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - rarely used
 
     if isinstance(trigger, Solar):
         return solar(trigger.event, trigger.latitude, trigger.longitude, app=app)
     if not isinstance(trigger, Every):
-        rule = "Celery has crontab, schedule and solar only; keep it in the table"
+        rule = "Celery has only crontab, schedule and solar; store it with create()"
     elif trigger.interval is None:
-        rule = "Celery knows no days and months of a calendar; use a Cron or a timedelta"
+        rule = "Celery has no calendar time; use a Cron or a timedelta"
     elif trigger.anchor is not None:
         rule = "Celery's schedule counts from its last run; leave the anchor out"
     else:
@@ -81,13 +82,13 @@ def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:
 
 
 def _zone(given: crontab) -> str | None:
-    """Return the zone of the application that a crontab was given, None if it was given none."""
-    # Read when set only: tz, a cached property, falls back on whichever application is current.
+    """Return the zone of the application of a crontab, None without an application."""
+    # tz is a cached property. Unset, it falls back to the current application, so it is not read.
     known = "tz" in vars(given) or given._app is not None  # noqa: SLF001 - app falls back too
     return str(given.tz) if known else None
 
 
-def _cron_text(given: crontab) -> str:
+def _crontab_text(given: crontab) -> str:
     return " ".join(
         (
             _field(given._orig_minute, given.minute, 0, 59),  # noqa: SLF001 - public in __reduce__
@@ -100,11 +101,11 @@ def _cron_text(given: crontab) -> str:
 
 
 def _field(original: object, values: Collection[int], lowest: int, highest: int) -> str:
-    """Return the ``values`` that ``original`` stands for as both Celery and cron read them.
+    """Return a cron field for the ``values`` of ``original``, equal in Celery and in cron.
 
-    A step over the whole range stays a wildcard, since that decides what happens when clocks
-    change; one that is longer than the range is its first value. Runs become ranges, which keeps
-    the longest text within its limit.
+    A step over the whole range stays a wildcard, because wildcards behave differently around a
+    clock change. A step longer than the range is written as its first value. Consecutive values
+    become ranges, so that the text stays within its limit.
     """
     if set(values) == set(range(lowest, highest + 1)):
         return "*"
@@ -119,40 +120,40 @@ def _field(original: object, values: Collection[int], lowest: int, highest: int)
 
 
 def _crontab_of(trigger: Cron, *, app: Celery) -> crontab:
-    fields, zone = parse_fields(trigger.expression), trigger.timezone or "UTC"
-    unsaid = _unsaid(fields, day_or=trigger.day_or)
-    if unsaid:
-        raise _refusal(trigger, f"a crontab cannot say {unsaid}")
-    if not same_clock(lookup(zone), app.timezone):
+    fields, zone = parse_expression(trigger.expression), trigger.timezone or "UTC"
+    unsupported = _unsupported(fields, day_or=trigger.day_or)
+    if unsupported:
+        raise _refusal(trigger, f"a crontab does not support {unsupported}")
+    if not same_clock(load_zone(zone), app.timezone):
         rule = f"a crontab is in the zone of its application, {app.timezone}; give the Cron that"
         raise _refusal(trigger, rule)
-    any_day = trigger.day_or and _either(fields) and (fields.day.full or fields.weekday.full)
+    any_day = trigger.day_or and _is_either(fields) and (fields.day.full or fields.weekday.full)
     return crontab(
-        minute=_said(fields.minute, 0, 59),
-        hour=_said(fields.hour, 0, 23),
-        day_of_week="*" if any_day else _said(fields.weekday, 0, 6),
-        day_of_month="*" if any_day else _said(fields.day, 1, 31),
-        month_of_year=_said(fields.month, 1, 12),
+        minute=_crontab_field(fields.minute, 0, 59),
+        hour=_crontab_field(fields.hour, 0, 23),
+        day_of_week="*" if any_day else _crontab_field(fields.weekday, 0, 6),
+        day_of_month="*" if any_day else _crontab_field(fields.day, 1, 31),
+        month_of_year=_crontab_field(fields.month, 1, 12),
         app=app,
     )
 
 
-def _said(field: Field, lowest: int, highest: int) -> str:
+def _crontab_field(field: CronField, lowest: int, highest: int) -> str:
     return _field(field.text, field.values, lowest, highest)
 
 
-def _unsaid(fields: Fields, *, day_or: bool) -> str:
-    """Name what a crontab has no words for, and the cure; "" if it has them for all."""
+def _unsupported(fields: CronExpression, *, day_or: bool) -> str:
+    """Return what a crontab does not support, with a hint; "" if it supports everything."""
     if fields.second is not None and fields.second.values != (0,):
         return "seconds; leave out the sixth field"
-    if any(field.rules or field.picks for field in fields.each):
-        return "L, W, # and H; name the days and values themselves"
-    if day_or and _either(fields) and not (fields.day.full or fields.weekday.full):
-        return "either of two day fields, it wants both; make two, or set day_or=False"
+    if any(field.day_rules or field.hashed_items for field in fields.each):
+        return "L, W, # and H; list the days and values"
+    if day_or and _is_either(fields) and not (fields.day.full or fields.weekday.full):
+        return "one of two day fields: both must match; make two schedules, or set day_or=False"
     return ""
 
 
-def _either(fields: Fields) -> bool:
+def _is_either(fields: CronExpression) -> bool:
     return not (fields.day.starred or fields.weekday.starred)
 
 

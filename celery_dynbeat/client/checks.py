@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import NAME_LENGTH
+from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ PROSE_LENGTH = 1024
 #: MariaDB's JSON ends at 32 levels; args and kwargs are one of them.
 DEEPEST = 30
 #: Instants that every database holds and every zone can shift.
-YEARS = range(1900, 9900)
+YEARS = range(FIRST_YEAR, LAST_YEAR + 1)
 #: What is so many times larger than is allowed need not be counted to the byte.
 _FAR = 8
 #: Control characters and lone surrogates.

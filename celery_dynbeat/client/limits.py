@@ -25,9 +25,9 @@ from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
 from celery_dynbeat.triggers.base import SAMPLE
-from celery_dynbeat.triggers.budget import PLAN
-from celery_dynbeat.triggers.cron.fields import parse_fields
-from celery_dynbeat.triggers.metered import check_preparation
+from celery_dynbeat.triggers.budgeted import check_preparation
+from celery_dynbeat.triggers.cron.expression import parse_expression
+from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
 #: No clock of the tz database goes forward by more from 2026 on (Antarctica/Troll).
@@ -51,12 +51,12 @@ def check(
     if trigger is None:
         return
     keeps = _keeps(trigger, context.settings.min_interval)
-    if keeps and not trigger.metered:
+    if keeps and not trigger.needs_budget:
         return
     seen = {name: values.get(name, getattr(row, name)) for name in SpecColumns.__annotations__}
     rule = context.spec(cast("SpecColumns", SimpleNamespace(**seen)))
     after = now if rule.start_at is None else max(now, rule.start_at)
-    if trigger.metered:
+    if trigger.needs_budget:
         _check_cost(rule, given=trigger, after=after)
     if not keeps:
         _check_interval(context.settings, rule.trigger, given=trigger, after=after)
@@ -69,9 +69,9 @@ def _check_cost(rule: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
     beat gives to a plan: other fire times may take more than these.
     """
     try:
-        # Counted from the anchor of the schedule, the rules in it may take longer.
-        check_preparation(rule.trigger, rule.trigger.preparation)
-        trigger = metered(rule, steps=PLAN // 2).trigger
+        # CountEnd from the anchor of the schedule, the rules in it may take longer.
+        check_preparation(rule.trigger, rule.trigger.preparation_steps)
+        trigger = metered(rule, steps=PLAN_STEPS // 2).trigger
         fire_at = trigger.next_after(after)
         if fire_at is not None:
             trigger.next_after(fire_at)
@@ -148,7 +148,7 @@ def told(cron: Cron) -> timedelta:
     time of day comes once a day, early by a gap at most. One with wildcards comes twice in an hour
     that the clock repeats, and ``H`` is not known yet: of those it says no more.
     """
-    fields = parse_fields(cron.expression)
+    fields = parse_expression(cron.expression)
     if fields.second is not None:
         return _SECOND
     if fields.wildcard or fields.hashed:

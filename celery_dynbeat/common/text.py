@@ -1,27 +1,27 @@
-"""Text of error messages."""
+"""Quote values in error messages."""
 
 from collections.abc import Iterator
 
-#: The characters of a value that an error message shows: one line of a terminal.
+#: The number of characters that an error message shows of a value: one line of a terminal.
 _SHOWN = 80
 
 
 def shorten(value: object) -> str:
-    """Quote a value for an error message, cut so that hostile input stays readable and cheap."""
+    """Return the repr of a value for an error message, cut so that any input is short and cheap."""
     text = ""
     try:
         for piece in _pieces(value):
             text += piece
             if len(text) > _SHOWN:
                 break
-    # An integer of more digits than Python is willing to print, or a __repr__ with a flaw.
+    # An integer with more digits than Python prints, or a __repr__ that raises.
     except Exception:  # noqa: BLE001
         text = f"of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Yield the repr of ``value`` bit by bit: nobody waits for the end of what is large or deep."""
+    """Yield the repr of ``value`` in pieces, so that the caller can stop before a large rest."""
     if isinstance(value, (str, bytes, bytearray)):
         yield repr(value[: _SHOWN + 1])
     elif isinstance(value, dict):

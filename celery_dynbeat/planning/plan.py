@@ -226,7 +226,7 @@ def _select_all(
         missed = _skip(spec, fire_at, min(oldest - MICROSECOND, until), _too_old(spec))
         first = spec.trigger.next_after(oldest - MICROSECOND)
     wanted = tuple(_fire_times(spec, first, until, limit))
-    is_partial = len(wanted) == limit or (wanted and not spec.trigger.affords_more)
+    is_partial = len(wanted) == limit or (wanted and not spec.trigger.has_spare_budget)
     return _Selection(wanted, missed, wanted[-1] if is_partial else until)
 
 
@@ -238,7 +238,7 @@ def _fire_times(
         if fire_at is None or fire_at > until:
             return
         yield fire_at
-        if not spec.trigger.affords_more:
+        if not spec.trigger.has_spare_budget:
             # The budget is nearly spent. Later fire times stay due, as beyond ``limit``.
             return
         fire_at = following(spec, fire_at)

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.triggers import Once, Trigger, parse_trigger
-from celery_dynbeat.triggers.budget import PLAN, Budget
-from celery_dynbeat.triggers.metered import Metered
+from celery_dynbeat.triggers.budgeted import BudgetedTrigger
+from celery_dynbeat.triggers.search_budget import PLAN_STEPS, SearchBudget
 
 
 class ScheduleSpec(NamedTuple):
@@ -87,15 +87,15 @@ def key_for(owner: str, name: str) -> str:
     return f"{owner}\n{name}"
 
 
-def metered(spec: ScheduleSpec, *, steps: int = PLAN) -> ScheduleSpec:
+def metered(spec: ScheduleSpec, *, steps: int = PLAN_STEPS) -> ScheduleSpec:
     """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
 
     A call that exceeds the budget raises InvalidTriggerError. A trigger whose calls have a constant
     cost stays as it is.
     """
-    if not spec.trigger.metered:
+    if not spec.trigger.needs_budget:
         return spec
-    return spec._replace(trigger=Metered(spec.trigger, Budget(steps)))
+    return spec._replace(trigger=BudgetedTrigger(spec.trigger, SearchBudget(steps)))
 
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:

@@ -1,4 +1,4 @@
-"""Rules that yield fire times: values that compare by content and go to text and back."""
+"""Rules that yield fire times. Triggers are values: they compare by content and convert to text."""
 
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ __all__ = [
     "trigger_from_text",
 ]
 
-#: What most applications have none of.
+#: Most applications use none of these.
 _LAZY_EXPORTS = {
     "composite.any_of": ("AnyOf",),
     "composite.excluding": ("Excluding",),

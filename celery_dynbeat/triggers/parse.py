@@ -7,12 +7,13 @@ from functools import lru_cache
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import Trigger, require_text
+from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.kinds import KINDS, load_class
-from celery_dynbeat.triggers.limits import MAX_SPEC
+from celery_dynbeat.triggers.limits import MAX_SPEC_LENGTH
+from celery_dynbeat.triggers.validation import require_text
 
 _KEYS = ("kind", "spec", "timezone")
-#: How a text begins that is no cron expression.
+#: The beginnings of texts that are not cron expressions.
 _BEGINNINGS = (
     ("every", re.compile(r"\s*(P|R\d*/)", re.IGNORECASE)),
     ("once", re.compile(r"\s*\d{4}-\d", re.ASCII)),
@@ -21,17 +22,17 @@ _BEGINNINGS = (
         re.compile(r"\s*(RRULE|DTSTART|RDATE|EXDATE|EXRULE|[A-Z;=,+\d-]*FREQ=)", re.IGNORECASE),
     ),
 )
-#: Of so many characters.
-_TOLD_BY = 200
+#: The kind is selected by this number of characters.
+_BEGINNING_LENGTH = 200
 
 
 def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigger:
-    """Return the trigger that ``kind`` and ``spec`` stand for in the database.
+    """Return the trigger of a database row: the inverse of ``Trigger.kind`` and ``Trigger.spec``.
 
-    The inverse of ``Trigger.kind`` and ``Trigger.spec``; forgiving about case and spaces, because
-    rows are typed by hand too. ``timezone`` matters to rules of the wall clock only.
+    Case and spaces may differ, because people write rows by hand too. Only rules of the wall clock
+    use ``timezone``.
 
-    Raises ``InvalidTriggerError``, and nothing else, whatever the text.
+    Raises ``InvalidTriggerError``, and no other error, for any text.
     """
     return _parse_whole(*_required(kind, spec, timezone))
 
@@ -39,26 +40,26 @@ def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigg
 def trigger_from_json(data: Mapping[str, object]) -> Trigger:
     """Return the trigger that ``Trigger.to_json`` wrote: keys ``kind``, ``spec``, ``timezone``.
 
-    Raises ``InvalidTriggerError`` also for a key that is missing or unknown.
+    Raises ``InvalidTriggerError``, also for a missing or unknown key.
     """
     return _parse_whole(*_texts(data))
 
 
 def trigger_from_text(text: str) -> Trigger:
-    """Return the trigger that a text stands for; its beginning tells which kind it is.
+    """Return the trigger for a text. The first characters of the text select the kind.
 
-    A cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration (``PT5M``, ``P1D``,
-    ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``), or the lines of a
-    recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
+    The text is a cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration
+    (``PT5M``, ``P1D``, ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``), or
+    the lines of a recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
 
     Raises ``InvalidTriggerError``.
     """
     text = require_text(text, field="trigger", example="0 9 * * mon-fri")
-    kind = _kind_of(text[:_TOLD_BY])
+    kind = _kind_of(text[:_BEGINNING_LENGTH])
     try:
         return _parse_whole(kind, text, None)
     except InvalidTriggerError as error:
-        # A field, or a name such as @daily, shows that a cron expression was meant.
+        # An error in a field, or a name such as @daily: the text is meant as a cron expression.
         if kind != "cron" or error.field is not None or text.lstrip().startswith("@"):
             raise
         message = (
@@ -73,14 +74,14 @@ def _kind_of(beginning: str) -> str:
 
 
 def _texts(data: object) -> tuple[str, str, str | None]:
-    """Return kind, spec and timezone: texts, because caches stumble over what has no hash."""
+    """Return kind, spec and timezone. Only text may reach the caches: they need hashable keys."""
     if not isinstance(data, Mapping):
         rule = f"it must be an object with the keys {', '.join(_KEYS)}"
         raise InvalidTriggerError(f"trigger is {shorten(data)}; {rule}", field="trigger")
     for key in data:
         if key not in _KEYS:
             message = f"unknown key {shorten(key)} in trigger; known are {', '.join(_KEYS)}"
-            field = key if isinstance(key, str) and len(key) <= MAX_SPEC else shorten(key)
+            field = key if isinstance(key, str) and len(key) <= MAX_SPEC_LENGTH else shorten(key)
             raise InvalidTriggerError(message, field=field)
     return _required(data.get("kind"), data.get("spec"), data.get("timezone"))
 

@@ -1,11 +1,11 @@
-"""Solar: fire times by the sun, those of Celery's own ``solar`` schedule.
+"""Solar: fire times at the events of the sun that Celery's own ``solar`` schedule knows.
 
-ephem says where the sun stands. Its own search for risings and settings is left alone: near the
-poles it runs in circles for ever, or finds one event twice. Ours is bounded. A solar day has two
-culminations, antitransit (midnight) and transit (noon), and between two of them the sun climbs or
-sinks: so it rises between two of which the first lies below the horizon and the second above it,
-and a fixed number of halvings finds when. Days are numbered as ephem counts its dates, which begin
-at noon of 31 December 1899.
+ephem computes the position of the sun. Its own search for risings and settings is not used: near
+the poles it may never end, or find one event twice. This search is bounded. A solar day has two
+culminations, antitransit (midnight) and transit (noon), and between two of them the sun only rises
+or only sinks. So the sun passes the horizon between two culminations that lie on different sides
+of it, and a fixed number of halvings finds when. Days are numbered as ephem counts its dates, from
+noon of 31 December 1899.
 """
 
 import math
@@ -17,27 +17,28 @@ from typing import Any, ClassVar, NamedTuple
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import LOOKS_BACK, SAMPLE, Trigger, require_text, utc
-from celery_dynbeat.triggers.budget import LOOKUP, Budget
+from celery_dynbeat.triggers.base import LATEST_LOOKUPS, SAMPLE, Trigger
+from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, SearchBudget
+from celery_dynbeat.triggers.validation import require_text, utc
 
-#: In the years that both datetime and the astronomy can be trusted with.
+#: The positions are exact enough in these years.
 _EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1899, 12, 31, 12, tzinfo=UTC)
 _DAY = timedelta(days=1)
-# Each event happens each year everywhere, at the poles too.
-_MOST_DAYS = 400
-# The sun takes half a millisecond.
-_EVENT_STEPS, _DAY_STEPS = 8 * LOOKUP, 2 * LOOKUP
-# Noon is a quarter of an hour off the mean one at most; each step leaves a thousandth of the error.
-_STEPS_TO_NOON = 3
-# Half a day in parts of about ten milliseconds.
+# Each event happens at least once a year at every place, at the poles too.
+_MAX_DAYS = 400
+# One event takes half a millisecond to compute.
+_EVENT_STEPS, _DAY_STEPS = 8 * LOOKUP_STEPS, 2 * LOOKUP_STEPS
+# True noon is at most 15 minutes off mean noon. Each iteration divides the error by a thousand.
+_NOON_ITERATIONS = 3
+# They narrow half a day down to about ten milliseconds.
 _HALVINGS = 22
-# Within a degree of the poles neighbouring days can have their events in one night.
-_LEAST_DISTANCE = 20 / 24
+# In days. Within a degree of the poles, the events of two days can fall into one night.
+_MIN_INTERVAL = 20 / 24
 
 
 class _Event(NamedTuple):
-    """The height of the sun in degrees, of its centre or its edge, and which way it passes it."""
+    """The height in degrees that the sun's centre or edge passes, and in which direction."""
 
     words: str
     rising: bool
@@ -45,7 +46,7 @@ class _Event(NamedTuple):
     use_center: bool
 
 
-# The heights, and where they are measured, are those of Celery.
+# Celery defines the heights, and whether they apply to the centre or the edge of the sun.
 EVENTS = {
     "dawn_astronomical": _Event("astronomical dawn", rising=True, height=-18, use_center=True),
     "dawn_nautical": _Event("nautical dawn", rising=True, height=-12, use_center=True),
@@ -64,8 +65,8 @@ class Solar(Trigger):
     """Fire at an event of the sun, such as ``"sunrise"``, at a place, in whole seconds.
 
     ``latitude`` and ``longitude`` are degrees, north and east positive. The nine events are those
-    of Celery's ``solar``. It fires once per solar day at most; days without the event (a polar
-    summer) are passed over.
+    of Celery's ``solar``. It fires at most once per solar day, and not on days without the event,
+    as in a polar summer.
 
     Needs the package ``ephem``: ``pip install 'celery-dynbeat[solar]'``. Raises
     ``InvalidTriggerError`` with field ``"event"``, also when ephem is missing, ``"latitude"`` or
@@ -73,7 +74,7 @@ class Solar(Trigger):
     """
 
     kind: ClassVar[str] = "solar"
-    metered: ClassVar[bool] = True
+    needs_budget: ClassVar[bool] = True
 
     event: str
     latitude: float
@@ -109,18 +110,20 @@ class Solar(Trigger):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 2998."""
-        return self._next(utc(instant, field="instant"), days=_MOST_DAYS)
+        return self._next(utc(instant, field="instant"), days=_MAX_DAYS)
 
-    def next_within(self, instant: datetime, budget: Budget) -> datetime | None:
-        """Return ``next_after(instant)``; paid for when the days are known that it takes."""
+    def next_within(self, instant: datetime, budget: SearchBudget) -> datetime | None:
+        """Return ``next_after(instant)``. The cost is known, and taken, after the search."""
         found = self.next_after(instant)
-        budget.spend(_steps(instant, found))
+        budget.spend(_search_steps(instant, found))
         return found
 
-    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
-        """Return ``latest_until``, paid for from ``budget``."""
+    def latest_within(
+        self, budget: SearchBudget, *, after: datetime, until: datetime
+    ) -> datetime | None:
+        """Return ``latest_until``. Take its steps from ``budget``."""
         found = self.latest_until(after=after, until=until)
-        budget.spend(LOOKS_BACK * _steps(after if found is None else found, until))
+        budget.spend(LATEST_LOOKUPS * _search_steps(after if found is None else found, until))
         return found
 
     def _next(self, instant: datetime, *, days: int) -> datetime | None:
@@ -135,9 +138,10 @@ class Solar(Trigger):
         return None
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return the shortest distance between the fire times of the next ``2 * sample`` days.
+        """Return the shortest interval between the fire times of the next ``2 * sample`` days.
 
-        Near a pole a fire time is months of days away, each of which has to be computed.
+        The days are limited because each has to be computed, and near a pole months may pass
+        without a fire time.
         """
         after = max(utc(after, field="after"), _EARLIEST)
         if after >= _LATEST:
@@ -151,43 +155,46 @@ class Solar(Trigger):
         return min((later - earlier for earlier, later in pairwise(fire_times)), default=None)
 
     def phrase(self) -> str:
-        """Say the event and the place in words."""
+        """Describe the event and the place."""
         north = "N" if self.latitude >= 0 else "S"
         east = "E" if self.longitude >= 0 else "W"
         place = f"{abs(self.latitude)!r} {north}, {abs(self.longitude)!r} {east}"
         return f"at {EVENTS[self.event].words} at {place}"
 
 
-def _steps(instant: datetime, found: datetime | None) -> int:
-    """Return what it costs to find a fire time: days without the event are passed one by one."""
-    days = _MOST_DAYS if found is None else (found - instant).days
-    return _EVENT_STEPS + _DAY_STEPS * max(min(days, _MOST_DAYS), 0)
+def _search_steps(instant: datetime, found: datetime | None) -> int:
+    """Return the steps to find a fire time: each day without the event is computed."""
+    days = _MAX_DAYS if found is None else (found - instant).days
+    return _EVENT_STEPS + _DAY_STEPS * max(min(days, _MAX_DAYS), 0)
 
 
 @lru_cache(maxsize=8192)
 def _fire_time(trigger: Solar, day: int) -> datetime | None:
-    """Return the fire time of a solar day, None when it has none."""
+    """Return the fire time of a solar day, None when there is none."""
     at = _event_on(trigger, day)
     if at is None:
         return None
     before = _event_on(trigger, day - 1)
-    if before is not None and at - before < _LEAST_DISTANCE:
+    if before is not None and at - before < _MIN_INTERVAL:
         return None
     return (_EPOCH + at * _DAY).replace(microsecond=0)
 
 
 @lru_cache(maxsize=8192)
 def _event_on(trigger: Solar, day: int) -> float | None:
-    """Return when the event happens on a solar day, from antitransit to antitransit."""
+    """Return when the event happens on a solar day, None if it does not.
+
+    The day lasts from antitransit to antitransit.
+    """
     if trigger.event == "solar_noon":
         return _noon(trigger.longitude, day)
     sky = _Sky(trigger)
     noons = [_noon(trigger.longitude, day + step) for step in (-1, 0, 1)]
     culminations = [(noons[0] + noons[1]) / 2, noons[1], (noons[1] + noons[2]) / 2]
-    # Away from the poles the sun rises in the first half and sets in the second.
+    # Away from the poles, the sun rises in the first half and sets in the second half.
     for start, stop in pairwise(culminations):
-        if not sky.passed(start) and sky.passed(stop):
-            return sky.passing(start, stop)
+        if not sky.is_past(start) and sky.is_past(stop):
+            return sky.crossing(start, stop)
     return None
 
 
@@ -198,7 +205,7 @@ def _noon(longitude: float, day: int) -> float:
     observer, sun = ephem.Observer(), ephem.Sun()
     observer.lon = math.radians(longitude)
     noon = day - longitude / 360
-    for _ in range(_STEPS_TO_NOON):
+    for _ in range(_NOON_ITERATIONS):
         observer.date = noon
         sun.compute(observer)
         noon -= math.remainder(observer.sidereal_time() - sun.g_ra, math.tau) / math.tau
@@ -206,7 +213,7 @@ def _noon(longitude: float, day: int) -> float:
 
 
 class _Sky:
-    """The sun above a place, as ephem computes it without an atmosphere."""
+    """The position of the sun at a place, computed by ephem without an atmosphere."""
 
     def __init__(self, trigger: Solar) -> None:
         ephem = _load_ephem()
@@ -218,25 +225,25 @@ class _Sky:
         self._observer.elev = 0
         self._observer.pressure = 0
 
-    def passed(self, at: float) -> bool:
-        """Whether the sun is on the side of the horizon to which the event brings it."""
+    def is_past(self, at: float) -> bool:
+        """Whether the sun is on the side of the height that it reaches by the event."""
         self._observer.date = at
         self._sun.compute(self._observer)
         edge = 0 if self._event.use_center else self._sun.radius
         above: bool = self._sun.alt + edge > self._height
         return above is self._event.rising
 
-    def passing(self, start: float, stop: float) -> float:
-        """Return when the sun passes the horizon, which it does between these culminations."""
+    def crossing(self, start: float, stop: float) -> float:
+        """Return when the sun passes the height, once, between two culminations."""
         for _ in range(_HALVINGS):
             middle = (start + stop) / 2
-            start, stop = (start, middle) if self.passed(middle) else (middle, stop)
+            start, stop = (start, middle) if self.is_past(middle) else (middle, stop)
         return stop
 
 
 def _load_ephem() -> Any:
     try:
-        import ephem  # noqa: PLC0415 - an extra, loaded by those who use it
+        import ephem  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         message = "Solar needs the package ephem: pip install 'celery-dynbeat[solar]'"
         raise InvalidTriggerError(message, field="event") from error
@@ -244,10 +251,10 @@ def _load_ephem() -> Any:
 
 
 def _degrees(value: object, *, field: str, limit: int) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Neither infinity nor "not a number" lies between the limits.
-    if number and -limit <= value <= limit:  # type: ignore[operator]
-        # Without the sign of a negative zero.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Infinity and NaN do not lie between the limits.
+    if is_number and -limit <= value <= limit:  # type: ignore[operator]
+        # + 0.0 turns -0.0 into 0.0: equal places need equal specs.
         return float(value) + 0.0  # type: ignore[arg-type]
     message = (
         f"{field} is {shorten(value)}; it must be a number from -{limit} to {limit}, in degrees"

@@ -1,8 +1,8 @@
-"""Time zones by name, and the instants that correspond to wall times around a change of clocks.
+"""Time zones, and the instants of wall times around a clock change.
 
-Wall times are naive. Where the clock goes forward, a *gap* of wall times never happens; where it
-goes back, a *fold* of wall times happens twice. Offsets come from PEP 495: the two readings of a
-wall time (fold 0 and 1) differ only inside a gap or a fold.
+Wall times are naive. When the clock goes forward, it skips a *gap* of wall times. When it goes
+back, it repeats a *fold* of wall times. Offsets come from PEP 495: the two readings of a wall time
+(fold 0 and fold 1) have different offsets only inside a gap or a fold.
 """
 
 import difflib
@@ -16,14 +16,17 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
-# In the database's folder, but no place on earth: what they mean differs between machines.
+# These names are in the tz database, but their meaning differs between machines.
 _NOT_ZONES = {"localtime", "posixrules", "Factory"}
-_ONE_SECOND = timedelta(seconds=1)
+_SECOND = timedelta(seconds=1)
+# In the tz database since 1900, two clock changes are at least almost four days apart (Freetown,
+# 1939). So if both ends of a stride have the same offset, there is no change between them.
+_STRIDE = timedelta(days=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The wall times ``[first, end)`` that happen twice, and which pass an instant lies in."""
+    """The wall times ``[first, end)`` that occur twice, and the pass in which an instant lies."""
 
     first: datetime
     end: datetime
@@ -32,13 +35,13 @@ class Fold:
 
 
 @lru_cache(maxsize=1024)
-def lookup(name: str) -> ZoneInfo:
+def load_zone(name: str) -> ZoneInfo:
     """Return the zone of the tz database called ``name``.
 
     Raises ``InvalidTriggerError`` with the nearest name that exists.
     """
-    # Membership first: it is what keeps paths, directories and other files away from the loader,
-    # and it tells "asia/seoul" apart on file systems that do not.
+    # The list of names keeps paths, directories and other files away from ZoneInfo. It also
+    # rejects "asia/seoul" on file systems that ignore case.
     if not _NAME.fullmatch(name) or name not in _names():
         raise _unknown(name)
     return ZoneInfo(name)
@@ -46,12 +49,12 @@ def lookup(name: str) -> ZoneInfo:
 
 def fixed_offset(zone: tzinfo) -> timedelta | None:
     """Return the offset of a zone whose clock has never changed, None for any other."""
-    # Without an instant a zone can tell its offset only if it has a single one.
+    # Without an instant, a zone returns an offset only if it has a single one.
     return zone.utcoffset(None)
 
 
 def same_clock(one: tzinfo, other: tzinfo) -> bool:
-    """Whether two zones are one by name, or are fixed at one offset: ``UTC`` and ``Etc/UTC``."""
+    """Whether two zones have one name, or one fixed offset like ``UTC`` and ``Etc/UTC``."""
     fixed = fixed_offset(one)
     return str(one) == str(other) or (fixed is not None and fixed == fixed_offset(other))
 
@@ -62,22 +65,36 @@ def wall_at(zone: ZoneInfo, instant: datetime) -> datetime:
 
 
 def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
-    """Return how far the clocks of ``zone`` are ahead of UTC at ``instant``."""
+    """Return how far the clock of ``zone`` is ahead of UTC at ``instant``."""
     return instant.astimezone(zone).utcoffset() or timedelta()
 
 
+def end_of_offset(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
+    """Return the first instant after ``start`` with another offset, at most ``stop``.
+
+    Both are whole seconds in UTC.
+    """
+    if fixed_offset(zone) is not None:
+        return stop
+    offset, same = offset_at(zone, start), start
+    other = min(same + _STRIDE, stop)
+    while other < stop and offset_at(zone, other) == offset:
+        same, other = other, min(other + _STRIDE, stop)
+    return _bisect_change(zone, same, other)
+
+
 def fold_at(zone: ZoneInfo, instant: datetime) -> Fold | None:
-    """Return the fold whose wall times ``zone`` shows at ``instant``, None outside of any."""
+    """Return the fold whose wall times ``zone`` shows at ``instant``, None outside a fold."""
     local = instant.astimezone(zone)
     before, after = _offsets(local)
     if before <= after:
         return None
     wall = local.replace(tzinfo=None)
-    change = _change(zone, start=wall - before, stop=wall - after)
+    change = _change_between(zone, wall - before, wall - after).replace(tzinfo=None)
     return Fold(change + after, change + before, after, second_pass=local.fold == 1)
 
 
-# Users choose whole minutes, and a plan asks for the same one several times.
+# Users choose whole minutes, and a plan needs the same instant several times.
 @lru_cache(maxsize=8192)
 def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
     """Return the first instant at which ``zone`` shows ``wall``, and True.
@@ -87,8 +104,7 @@ def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
     before, after = _offsets(wall.replace(tzinfo=zone))
     if before >= after:
         return (wall - before).replace(tzinfo=UTC), True
-    change = _change(zone, start=wall - after, stop=wall - before)
-    return change.replace(tzinfo=UTC), False
+    return _change_between(zone, wall - after, wall - before), False
 
 
 def _offsets(local: datetime) -> tuple[timedelta, timedelta]:
@@ -97,17 +113,21 @@ def _offsets(local: datetime) -> tuple[timedelta, timedelta]:
     return first or timedelta(), second or timedelta()
 
 
-def _change(zone: ZoneInfo, *, start: datetime, stop: datetime) -> datetime:
-    """Return the instant in ``(start, stop]`` at which the offset changes; all are naive UTC.
+def _change_between(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
+    """Return the instant in ``(start, stop]``, both naive UTC, at which the offset changes."""
+    start, stop = start.replace(microsecond=0, tzinfo=UTC), stop.replace(microsecond=0, tzinfo=UTC)
+    return _bisect_change(zone, start, stop)
 
-    Changes fall on whole seconds, and there is one: in the tz database since 1970 they lie at
-    least six days apart, while gaps and folds last a day at most.
+
+def _bisect_change(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
+    """Return the first instant in ``(start, stop]`` whose offset is not that of ``start``.
+
+    Returns ``stop`` if there is none. The span holds at most one change, on a whole second.
     """
-    start, stop = start.replace(microsecond=0), stop.replace(microsecond=0)
-    old = offset_at(zone, start.replace(tzinfo=UTC))
-    while stop - start > _ONE_SECOND:
-        middle = start + (stop - start) // _ONE_SECOND // 2 * _ONE_SECOND
-        if offset_at(zone, middle.replace(tzinfo=UTC)) == old:
+    offset = offset_at(zone, start)
+    while stop - start > _SECOND:
+        middle = start + (stop - start) // _SECOND // 2 * _SECOND
+        if offset_at(zone, middle) == offset:
             start = middle
         else:
             stop = middle
@@ -122,8 +142,8 @@ def _names() -> frozenset[str]:
 def _unknown(name: str) -> InvalidTriggerError:
     rule = "it must be a name of the tz database, such as 'Asia/Seoul' or 'UTC'"
     nearest = _nearest(name)
-    cure = f"did you mean {nearest!r}?" if nearest else rule
-    return InvalidTriggerError(f"unknown time zone {shorten(name)}: {cure}", field="timezone")
+    hint = f"did you mean {nearest!r}?" if nearest else rule
+    return InvalidTriggerError(f"unknown time zone {shorten(name)}: {hint}", field="timezone")
 
 
 def _nearest(name: str) -> str | None:
@@ -131,7 +151,7 @@ def _nearest(name: str) -> str | None:
     wanted = name.strip()[:40].lower().replace(" ", "_")
     if wanted in folded:
         return folded[wanted]
-    # Of places only: what is near to "KST" or "UTC+9" in letters is hours away in time.
+    # Places only: a zone with letters similar to "KST" or "UTC+9" can be hours away.
     places = [known for known in folded if "/" in known and not known.startswith("etc/")]
     matches = difflib.get_close_matches(wanted, places, n=1)
     return folded[matches[0]] if matches else None

@@ -224,9 +224,9 @@ def test_a_place_that_was_spoilt_later_is_refused_by_us():
         (Cron("0 9 * * *", timezone="Asia/Seoul"), "zone of its application, UTC"),
         (Every(days=1), "use a Cron"),
         (Every(60, anchor=START), "leave the anchor out"),
-        (Once(START), "keep it in the table"),
-        (AnyOf(Every(60), Every(90)), "keep it in the table"),
-        (Every(60).excluding(START.date()), "keep it in the table"),
+        (Once(START), "store it with create()"),
+        (AnyOf(Every(60), Every(90)), "store it with create()"),
+        (Every(60).excluding(START.date()), "store it with create()"),
     ],
 )
 def test_what_celery_cannot_say_is_refused_with_the_cure(trigger, reason):

@@ -1,4 +1,4 @@
-"""AnyOf: the fire times of several triggers as those of one."""
+"""AnyOf: the fire times of several triggers combined."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,34 +8,27 @@ from typing import ClassVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger, utc
-from celery_dynbeat.triggers.budget import SEARCH, Budget
-from celery_dynbeat.triggers.composite.members import (
-    Composite,
-    distinct,
-    dump,
-    load,
-    part_json,
-    phrase_of,
-    read_parts,
-    rebuilt,
-)
-from celery_dynbeat.triggers.search_budget import UnionWalk, Walk, fire_times
+from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.triggers.composite.base import Composite, part_json, phrase_of, rebuilt
+from celery_dynbeat.triggers.composite.parts import distinct, dump, load, read_parts
+from celery_dynbeat.triggers.cursors import Cursor, MergedCursor, iter_fire_times
+from celery_dynbeat.triggers.search_budget import SEARCH_STEPS, SearchBudget
+from celery_dynbeat.triggers.validation import utc
 
-_FEWEST, _MOST = 2, 20
-# The distance between the fire times of one part shows in so many of them.
-_LEAST_SAMPLE = 20
+_MIN_TRIGGERS, _MAX_TRIGGERS = 2, 20
+# The fire times of one part that are compared at least.
+_MIN_SAMPLE = 20
 _EXAMPLE = '[{"kind":"cron","spec":"0 9 * * mon-fri"},{"kind":"every","spec":"P1M"}]'
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AnyOf(Composite):
-    """Fire when any of 2 to 20 different triggers does; when several do at once, fire once.
+    """Fire when any of 2 to 20 different triggers fires; once if several fire at one instant.
 
-    It is a set: the order of the triggers does not matter and is not kept, one that is given twice
-    counts once, and an ``AnyOf`` among them, also within an exclusion, counts as its own triggers.
+    The triggers are a set: their order is not kept, and a repeated trigger counts once. An
+    ``AnyOf`` among them, also within an exclusion, counts as its own triggers.
 
-    Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` when it gets too large.
+    Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` when it is too large.
     """
 
     kind: ClassVar[str] = "any_of"
@@ -43,15 +36,15 @@ class AnyOf(Composite):
     triggers: tuple[Trigger, ...]
 
     def __init__(self, *given: Trigger, triggers: Iterable[Trigger] = ()) -> None:
-        # By its name too, for dataclasses.replace.
+        # The field name is an argument too, for dataclasses.replace.
         given = (*given, *triggers)
         _check(given)
         different = _flat(given)
         count = sum(map(_leaves, different))
-        if len(different) < _FEWEST or count > _MOST:
+        if len(different) < _MIN_TRIGGERS or count > _MAX_TRIGGERS:
             message = (
-                f"AnyOf has {count} different triggers; it must have {_FEWEST} to {_MOST}:"
-                " use a single trigger as it is, make several schedules of more"
+                f"AnyOf has {count} different triggers; it must have {_MIN_TRIGGERS} to"
+                f" {_MAX_TRIGGERS}: use a single trigger as it is, make several schedules of more"
             )
             raise InvalidTriggerError(message, field="triggers")
         object.__setattr__(self, "triggers", different)
@@ -73,41 +66,44 @@ class AnyOf(Composite):
 
     @property
     def spec(self) -> str:
-        """Return the triggers as a list in JSON."""
+        """Return the triggers as a JSON list."""
         return dump([part_json(trigger) for trigger in self.triggers])
 
-    def walk(self, budget: Budget) -> Walk:
-        """Return the fire times of all of them."""
-        return UnionWalk(trigger.walk(budget) for trigger in self.triggers)
+    def cursor(self, budget: SearchBudget) -> Cursor:
+        """Return a cursor over the fire times of all triggers."""
+        return MergedCursor(trigger.cursor(budget) for trigger in self.triggers)
 
-    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
-        """Return the newest fire time of any of them in ``(after, until]``."""
+    def latest_within(
+        self, budget: SearchBudget, *, after: datetime, until: datetime
+    ) -> datetime | None:
+        """Return the newest fire time of any trigger in ``(after, until]``."""
         newest = (part.latest_within(budget, after=after, until=until) for part in self.triggers)
         return max((each for each in newest if each is not None), default=None)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return the shortest distance between two of the next ``sample`` fire times.
+        """Return the shortest interval between two of the next ``sample`` fire times.
 
-        Or between two of one part, if that is shorter: it may begin long after those.
+        The fire times of each part are sampled too: a part may begin long after the others.
         """
         after = utc(after, field="after")
-        share = max(sample // len(self.triggers), _LEAST_SAMPLE)
+        share = max(sample // len(self.triggers), _MIN_SAMPLE)
         own = (part.shortest_interval(after=after, sample=share) for part in self.triggers)
-        found = pairwise(islice(fire_times(self.walk(Budget(SEARCH)), after), sample))
-        distances = [*own, *(later - earlier for earlier, later in found)]
-        return min((each for each in distances if each is not None), default=None)
+        found = iter_fire_times(self.cursor(SearchBudget(SEARCH_STEPS)), after=after)
+        pairs = pairwise(islice(found, sample))
+        intervals = [*own, *(later - earlier for earlier, later in pairs)]
+        return min((each for each in intervals if each is not None), default=None)
 
     def phrase(self) -> str:
-        """Say each of them."""
+        """Describe each trigger."""
         return "; or ".join(map(phrase_of, self.triggers))
 
     def in_zone(self, name: str) -> Trigger:
-        """Return this trigger with the parts that need a zone and have none in ``name``."""
-        placed = _flat(tuple(trigger.in_zone(name) for trigger in self.triggers))
-        return AnyOf(*placed) if len(placed) > 1 else placed[0]
+        """Return this trigger with the zone ``name`` for each part that needs one and has none."""
+        triggers = _flat(tuple(trigger.in_zone(name) for trigger in self.triggers))
+        return AnyOf(*triggers) if len(triggers) > 1 else triggers[0]
 
     def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
-        """Return the changed triggers combined; the one that is left if all become equal."""
+        """Return the changed triggers combined, or the only one if all become equal."""
         changed = tuple(map(change, self.triggers))
         if changed == self.triggers:
             return self
@@ -118,7 +114,7 @@ class AnyOf(Composite):
 def _check(triggers: Iterable[object]) -> None:
     for trigger in triggers:
         if not isinstance(trigger, Trigger):
-            message = f"{shorten(trigger)} is no trigger; give each one as an argument"
+            message = f"{shorten(trigger)} is not a trigger; give each trigger as an argument"
             raise InvalidTriggerError(message, field="triggers")
 
 
@@ -131,7 +127,7 @@ def _flat(triggers: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
 
 
 def _leaves(trigger: Trigger) -> int:
-    """Return of how many triggers it takes the fire times; what is excluded takes no part."""
+    """Return the number of triggers that fire; excluded triggers do not count."""
     if not isinstance(trigger, Composite):
         return 1
     return sum(map(_leaves, trigger.parts if isinstance(trigger, AnyOf) else trigger.parts[:1]))

@@ -1,4 +1,4 @@
-"""Excluding: a trigger without the fire times that fall on certain days."""
+"""Excluding: a trigger without its fire times on certain days."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,25 +8,23 @@ from typing import ClassVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text
-from celery_dynbeat.triggers.budget import Budget
+from celery_dynbeat.triggers.base import SAMPLE, Trigger
 from celery_dynbeat.triggers.composite.any_of import AnyOf
-from celery_dynbeat.triggers.composite.members import (
-    Composite,
+from celery_dynbeat.triggers.composite.base import Composite, part_json, phrase_of, rebuilt
+from celery_dynbeat.triggers.composite.excluded_days import ExcludingCursor, latest_included
+from celery_dynbeat.triggers.composite.parts import (
     distinct,
     dump,
     load,
-    part_json,
-    phrase_of,
     read_part,
     read_parts,
-    rebuilt,
 )
-from celery_dynbeat.triggers.composite.open_days import OpenDays, latest_open
-from celery_dynbeat.triggers.search_budget import Walk
-from celery_dynbeat.triggers.zones import lookup
+from celery_dynbeat.triggers.cursors import Cursor
+from celery_dynbeat.triggers.search_budget import SearchBudget
+from celery_dynbeat.triggers.validation import require_text
+from celery_dynbeat.triggers.zones import load_zone
 
-_MOST_DATES, _MOST_TRIGGERS, _MOST_LISTED = 366, 10, 5
+_MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _KEYS = ("trigger", "dates", "triggers")
 _EXAMPLE = '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]}'
@@ -34,19 +32,20 @@ _EXAMPLE = '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Excluding(Composite):
-    """Fire when ``trigger`` does, except on certain days; ``Trigger.excluding`` makes it.
+    """Fire when ``trigger`` fires, except on certain days. ``Trigger.excluding`` builds it.
 
-    ``what`` are dates, at most 366, and triggers, at most 10, on whose days it does not fire. The
-    days are those of ``timezone``, without one of the trigger's own zone, without that of UTC; a
-    schedule gives its zone (``dynbeat_timezone``, if it has none) to a rule without one. A day
-    begins when the clock first shows its midnight. Excluded triggers without a zone are in it too;
-    an ``AnyOf`` among them counts as its own triggers, and none has exclusions of its own.
+    ``what`` is at most 366 dates, and at most 10 triggers that exclude each day on which they fire.
+    The days are days of ``timezone``, by default of the trigger's zone, else of UTC. A trigger
+    without a zone gets the zone of its schedule (or ``dynbeat_timezone``) when it is stored. A day
+    begins when the clock first shows its midnight. Excluded triggers without a zone are in the
+    same zone. An ``AnyOf`` among them counts as its own triggers. An excluded trigger has no
+    exclusions of its own.
 
-    After 800 excluded days in a row, or 12 years of nothing else, it fires no more. Fire times
+    After 800 excluded days in a row, or 12 years of them, there is no further fire time. Fire times
     lie in the years 1900 to 9900.
 
     Raises ``InvalidTriggerError`` with field ``"excluded"``, ``"timezone"``, or ``"spec"`` when it
-    gets too large.
+    is too large.
     """
 
     kind: ClassVar[str] = "excluding"
@@ -64,17 +63,17 @@ class Excluding(Composite):
         dates: Iterable[date] = (),
         triggers: Iterable[Trigger] = (),
     ) -> None:
-        # By their names too, for dataclasses.replace.
+        # The field names are arguments too, for dataclasses.replace.
         what = (*what, *dates, *triggers)
-        _check(trigger, what)
+        _check_types(trigger, what)
         if timezone is not None:
-            lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
+            load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
         zone = timezone or trigger.timezone
         if isinstance(trigger, Excluding) and trigger.timezone == zone:
             what = (*trigger.dates, *trigger.triggers, *what)
             trigger = trigger.trigger
-        _check_simple(trigger, zone)
-        days, excluded = _sorted_out(what, zone)
+        _check_not_nested(trigger, zone)
+        days, excluded = _split_exclusions(what, zone)
         object.__setattr__(self, "trigger", trigger)
         object.__setattr__(self, "dates", days)
         object.__setattr__(self, "triggers", excluded)
@@ -99,12 +98,12 @@ class Excluding(Composite):
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
-        """Return the trigger and those that are excluded."""
+        """Return the trigger and the excluded triggers."""
         return (self.trigger, *self.triggers)
 
     @property
     def spec(self) -> str:
-        """Return the trigger, the dates and the excluded triggers as an object in JSON."""
+        """Return the trigger, the dates and the excluded triggers as a JSON object."""
         data: dict[str, object] = {"trigger": part_json(self.trigger)}
         if self.dates:
             data["dates"] = [day.isoformat() for day in self.dates]
@@ -112,49 +111,51 @@ class Excluding(Composite):
             data["triggers"] = [part_json(trigger) for trigger in self.triggers]
         return dump(data)
 
-    def walk(self, budget: Budget) -> Walk:
-        """Return the fire times of the trigger that no excluded day holds."""
-        return OpenDays(self, budget)
+    def cursor(self, budget: SearchBudget) -> Cursor:
+        """Return a cursor over the fire times on days that are not excluded."""
+        return ExcludingCursor(self, budget)
 
-    def latest_within(self, budget: Budget, *, after: datetime, until: datetime) -> datetime | None:
-        """Return the newest fire time in ``(after, until]`` that no excluded day holds."""
-        return latest_open(self, budget, after=after, until=until)
+    def latest_within(
+        self, budget: SearchBudget, *, after: datetime, until: datetime
+    ) -> datetime | None:
+        """Return the newest fire time in ``(after, until]`` on a day that is not excluded."""
+        return latest_included(self, budget, after=after, until=until)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return that of the trigger: whole days left out bring no fire times closer."""
+        """Return that of the trigger: excluding whole days cannot shorten an interval."""
         return self.trigger.shortest_interval(after=after, sample=sample)
 
     def phrase(self) -> str:
-        """Say the trigger and what is excluded; dates by their number if they are many."""
+        """Describe the trigger and its exclusions. More than 5 dates are only counted."""
         exceptions = []
         if self.dates:
-            exceptions.append(f"on {self._said_dates()}")
+            exceptions.append(f"on {self._describe_dates()}")
         if self.triggers:
             phrases = "; ".join(map(phrase_of, self.triggers))
             exceptions.append(f"on days of: {phrases}")
         return f"{phrase_of(self.trigger)}, except {' and '.join(exceptions)}"
 
     def in_zone(self, name: str) -> Trigger:
-        """Return this trigger with the days, and the parts that need a zone, in ``name``.
+        """Return this trigger with the zone ``name`` for its days and for each part that needs it.
 
-        What has a zone already keeps it.
+        Zones that are set stay.
         """
         zone = self.timezone or name
         return Excluding(self.trigger.in_zone(name), *self.dates, *self.triggers, timezone=zone)
 
     def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
-        """Return this trigger with each of its parts changed."""
+        """Return this trigger with each part changed."""
         changed = tuple(map(change, self.parts))
         if changed == self.parts:
             return self
         trigger, *excluded = changed
         return rebuilt(self, trigger=trigger, triggers=distinct(excluded))
 
-    def _said_dates(self) -> str:
-        said = ", ".join(day.isoformat() for day in self.dates)
-        if len(self.dates) > _MOST_LISTED:
-            said = f"{len(self.dates)} dates"
-        return said if self.timezone == self.trigger.timezone else f"{said} in {self.timezone}"
+    def _describe_dates(self) -> str:
+        words = ", ".join(day.isoformat() for day in self.dates)
+        if len(self.dates) > _MAX_LISTED:
+            words = f"{len(self.dates)} dates"
+        return words if self.timezone == self.trigger.timezone else f"{words} in {self.timezone}"
 
 
 def _read_dates(texts: object) -> list[date]:
@@ -167,13 +168,13 @@ def _read_dates(texts: object) -> list[date]:
         try:
             days.append(date.fromisoformat(text))
         except ValueError as error:
-            raise _refusal(text, "no such day; write one such as 2026-12-25") from error
+            raise _refusal(text, "this day does not exist; write one such as 2026-12-25") from error
     return days
 
 
-def _check(trigger: object, what: Iterable[object]) -> None:
+def _check_types(trigger: object, what: Iterable[object]) -> None:
     if not isinstance(trigger, Trigger):
-        message = f"{shorten(trigger)} is no trigger; write Cron(...).excluding(...)"
+        message = f"{shorten(trigger)} is not a trigger; write Cron(...).excluding(...)"
         raise InvalidTriggerError(message, field="trigger")
     for each in what:
         if isinstance(each, datetime):
@@ -182,8 +183,8 @@ def _check(trigger: object, what: Iterable[object]) -> None:
             raise _refusal(each, "it must be a datetime.date or a trigger, each an argument")
 
 
-def _check_simple(trigger: Trigger, zone: str | None) -> None:
-    """Refuse exclusions in what days are excluded from: searches in searches have no bound."""
+def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
+    """Refuse exclusions inside ``trigger``: the cost of nested searches has no bound."""
     if isinstance(trigger, Excluding):
         reason = f"it has exclusions by days of {trigger.timezone or 'no zone'}, not of {zone}"
         raise _refusal(trigger, f"{reason}; give all of them the same timezone")
@@ -191,10 +192,10 @@ def _check_simple(trigger: Trigger, zone: str | None) -> None:
         raise _refusal(trigger, "its triggers have exclusions; give all of them to each trigger")
 
 
-def _sorted_out(
+def _split_exclusions(
     what: Iterable[date | Trigger], zone: str | None
 ) -> tuple[tuple[date, ...], tuple[Trigger, ...]]:
-    """Return the dates and the triggers, each once; the triggers in ``zone`` if they need one."""
+    """Return the dates, and the triggers with ``zone`` where they need one, each once."""
     given = tuple(what)
     triggers = [
         part
@@ -203,15 +204,15 @@ def _sorted_out(
         for part in (each.parts if isinstance(each, AnyOf) else (each,))
     ]
     if bad := next((each for each in triggers if isinstance(each, Composite)), None):
-        raise _refusal(bad, "what is excluded has no exclusions of its own; give plain triggers")
+        raise _refusal(bad, "an excluded trigger has no exclusions of its own; give plain triggers")
     dates = tuple(sorted({each for each in given if not isinstance(each, Trigger)}))
     different = distinct(each if zone is None else each.in_zone(zone) for each in triggers)
     if not given:
         raise _refusal((), "nothing is excluded; give a date or a trigger")
-    if len(dates) > _MOST_DATES:
-        raise _refusal(f"{len(dates)} dates", f"at most {_MOST_DATES}; use a Cron for the rest")
-    if len(different) > _MOST_TRIGGERS:
-        raise _refusal(f"{len(different)} triggers", f"at most {_MOST_TRIGGERS}; join them in one")
+    if len(dates) > _MAX_DATES:
+        raise _refusal(f"{len(dates)} dates", f"at most {_MAX_DATES}; use a Cron for the rest")
+    if len(different) > _MAX_TRIGGERS:
+        raise _refusal(f"{len(different)} triggers", f"at most {_MAX_TRIGGERS}; join them in one")
     return dates, different
 
 

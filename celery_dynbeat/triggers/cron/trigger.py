@@ -1,21 +1,21 @@
-"""Cron: fire times at matching times of the wall clock of a zone."""
+"""Cron: fire times at matching wall times of a zone."""
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import ClassVar
 
-from celery_dynbeat.triggers.base import Trigger, require_text, utc
-from celery_dynbeat.triggers.cron.counts import count, wall_times
-from celery_dynbeat.triggers.cron.fields import parse_fields, picked_by
-from celery_dynbeat.triggers.cron.wall import next_fixed, next_wildcard, wall_rule
-from celery_dynbeat.triggers.cron.words import describe_cron
-from celery_dynbeat.triggers.zones import lookup
+from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.cron.counting import count_fire_times
+from celery_dynbeat.triggers.cron.description import describe_cron
+from celery_dynbeat.triggers.cron.evaluation import next_fixed, next_wildcard
+from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
+from celery_dynbeat.triggers.cron.wall_times import wall_times
+from celery_dynbeat.triggers.limits import EARLIEST, LATEST
+from celery_dynbeat.triggers.validation import require_text, utc
+from celery_dynbeat.triggers.zones import load_zone
 
-DAY_AND = "day_and"
-# Far enough from the ends of datetime that no search can run over them.
-_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-_LATEST = datetime(9900, 1, 1, tzinfo=UTC)
+_DAY_AND = "day_and"
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -23,20 +23,20 @@ class Cron(Trigger):
     """Fire when the wall clock of ``timezone`` matches a cron expression.
 
     Five fields (minute, hour, day of month, month, day of week), or six with seconds as the sixth.
-    When neither day field begins with ``*``, one that matches is enough, as in cron; with
-    ``day_or=False`` both must match, as in Celery's ``crontab``; when one does, there is nothing to
-    decide, and ``day_or`` is True. Without a zone: UTC.
+    If neither day field begins with ``*``, one matching day field is enough, as in cron. With
+    ``day_or=False`` both must match, as in Celery's ``crontab``. If a day field begins with ``*``,
+    there is no difference, and ``day_or`` is True. The default zone is UTC.
 
-    Each ``H`` stands for numbers that ``hashed_by(key)`` picks; until then for those of the key
-    ``""``. Beat gives the owner and name of the schedule as the key. ``bound_to(key)`` keeps the
-    expression; that is the trigger of a schedule that is read.
+    Each ``H`` stands for values that the key of ``hashed_by(key)`` selects, the key "" by default.
+    Beat uses the owner and name of the schedule as the key. ``bound_to(key)`` keeps the text of the
+    expression; the trigger of a stored schedule is bound.
 
-    Around a change of clocks a fixed time (neither minute nor hour begins with ``*``) fires once:
-    at the first instant after the gap if the clock skips it, at its first occurrence if the clock
+    Around a clock change a fixed time (neither minute nor hour begins with ``*``) fires once: at
+    the first instant after the gap if the clock skips it, at its first occurrence if the clock
     repeats it. Any other expression follows elapsed time: it fires at each real instant whose wall
-    clock matches, twice in the repeated hour, not at all in the skipped one.
+    clock matches, twice in the repeated hour, not at all in the skipped hour.
 
-    Raises ``InvalidTriggerError``; ``field`` names the part at fault: ``"minute"``, ``"hour"``,
+    Raises ``InvalidTriggerError``. ``field`` names the invalid part: ``"minute"``, ``"hour"``,
     ``"day of month"``, ``"month"``, ``"day of week"``, ``"second"``, ``"timezone"``.
     """
 
@@ -46,69 +46,71 @@ class Cron(Trigger):
     expression: str
     timezone: str | None = field(default=None)
     day_or: bool = field(default=True)
-    #: The key that this trigger is bound to, and the plain Cron that fires for it.
+    #: The key of ``bound_to``, and the trigger without an ``H`` that finds its fire times.
     key: str | None = field(default=None, init=False)
-    _picked: "Cron | None" = field(default=None, init=False, compare=False)
+    _resolved: "Cron | None" = field(default=None, init=False, compare=False)
 
     def __init__(
         self, expression: str, *, timezone: str | None = None, day_or: bool = True
     ) -> None:
-        require_text(expression, field=None, example="0 9 * * mon-fri", said="cron expression")
-        parsed = parse_fields(expression)
-        # Where a * leaves the decision to the other day field, both settings are one rule.
+        require_text(expression, field=None, example="0 9 * * mon-fri", label="cron expression")
+        parsed = parse_expression(expression)
+        # With a * in a day field both settings mean the same, so such triggers compare equal.
         day_or = bool(day_or) or parsed.day.starred or parsed.weekday.starred
-        wall_rule(parsed.text, day_or=day_or)
+        # Checks that there is a matching date.
+        wall_times(parsed.text, day_or=day_or)
         if timezone is not None:
-            lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
+            load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
         object.__setattr__(self, "expression", parsed.text)
         object.__setattr__(self, "timezone", timezone)
         object.__setattr__(self, "day_or", day_or)
         object.__setattr__(self, "key", None)
-        object.__setattr__(self, "_picked", None)
+        object.__setattr__(self, "_resolved", None)
 
     @classmethod
     def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
         """Return the trigger for an expression, which the word ``day_and`` may follow."""
         words = spec.split()
-        day_or = not (words and words[-1].lower() == DAY_AND)
+        day_or = not (words and words[-1].lower() == _DAY_AND)
         expression = " ".join(words if day_or else words[:-1])
         return cls(expression, timezone=timezone, day_or=day_or)
 
     def __repr__(self) -> str:
-        said = f"expression={self.expression!r}, timezone={self.timezone!r}, day_or={self.day_or!r}"
-        return f"Cron({said})" if self.key is None else f"Cron({said}).bound_to({self.key!r})"
+        call = f"Cron(expression={self.expression!r}, timezone={self.timezone!r}, "
+        call += f"day_or={self.day_or!r})"
+        return call if self.key is None else f"{call}.bound_to({self.key!r})"
 
     @property
     def spec(self) -> str:
         """Return the expression, followed by the word ``day_and`` when ``day_or`` is False."""
-        return self.expression if self.day_or else f"{self.expression} {DAY_AND}"
+        return self.expression if self.day_or else f"{self.expression} {_DAY_AND}"
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``, in the years 1900 to 9900."""
-        if self._picked is not None:
-            return self._picked.next_after(instant)
-        instant = max(utc(instant, field="instant"), _EARLIEST)
+        if self._resolved is not None:
+            return self._resolved.next_after(instant)
+        instant = max(utc(instant, field="instant"), EARLIEST)
         fire_time = _first_after(self, instant.replace(second=0, microsecond=0))
         if fire_time is None or fire_time > instant:
             return fire_time
-        # The minute has fire times inside it: a seconds field, or an offset of odd seconds.
+        # The minute contains fire times: there is a seconds field, or an offset with seconds.
         return _first_after(self, instant.replace(microsecond=0))
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Count the fire times in ``(after, until]``, at most up to ``limit``."""
-        if self._picked is not None:
-            return self._picked.count_until(after=after, until=until, limit=limit)
-        after = max(utc(after, field="after"), _EARLIEST)
-        until = min(utc(until, field="until"), _LATEST)
+        if self._resolved is not None:
+            return self._resolved.count_until(after=after, until=until, limit=limit)
+        after = max(utc(after, field="after"), EARLIEST)
+        until = min(utc(until, field="until"), LATEST)
         if limit <= 0 or after >= until:
             return 0
         times = wall_times(self.expression, day_or=self.day_or)
-        zone = lookup(self.timezone or "UTC")
-        return count(times, zone, after=after, until=until, limit=limit)
+        zone = load_zone(self.timezone or "UTC")
+        return count_fire_times(times, zone, after=after, until=until, limit=limit)
 
     def phrase(self) -> str:
-        """Say the expression and its zone in words."""
-        words = describe_cron(parse_fields(self.expression), day_or=self.day_or)
+        """Describe the expression and its zone."""
+        words = describe_cron(parse_expression(self.expression), day_or=self.day_or)
         return f"{words}, {self.timezone or 'UTC'}"
 
     def in_zone(self, name: str) -> Trigger:
@@ -116,37 +118,37 @@ class Cron(Trigger):
         return self if self.timezone is not None else replace(self, timezone=name)
 
     def hashed_by(self, key: str) -> "Cron":
-        """Return this trigger with the numbers that ``key`` picks for each ``H``, else itself.
+        """Return this trigger with the values that ``key`` selects for each ``H``, else itself.
 
-        They are the same for ever and on every machine.
+        The values never change and are equal on every machine.
         """
-        fields = parse_fields(self.expression)
-        return replace(self, expression=picked_by(key, fields)) if fields.hashed else self
+        parsed = parse_expression(self.expression)
+        return replace(self, expression=resolve_hashes(key, parsed)) if parsed.hashed else self
 
     def bound_to(self, key: str) -> Trigger:
-        """Return this trigger, with the same text, firing as ``hashed_by(key)`` does.
+        """Return this trigger with the same text and the fire times of ``hashed_by(key)``.
 
-        It is equal to those that are bound to the same key, and itself without an ``H``.
+        It compares equal to a trigger bound to the same key. Without an ``H`` it is this trigger.
         """
-        picked = self.hashed_by(key)
-        if picked is self:
+        resolved = self.hashed_by(key)
+        if resolved is self:
             return self
         bound = replace(self)
         object.__setattr__(bound, "key", key)
-        object.__setattr__(bound, "_picked", picked)
+        object.__setattr__(bound, "_resolved", resolved)
         return bound
 
 
 @lru_cache(maxsize=8192)
 def _first_after(trigger: Cron, instant: datetime) -> datetime | None:
-    """Evaluate. Callers round ``instant`` down, so that equal rules share one evaluation.
+    """Return the first fire time after ``instant``.
 
-    To the minute is right as long as the answer lies past the instant itself; to the second always,
-    because fire times fall on whole seconds.
+    Callers round ``instant`` down, so that equal triggers share a cache entry. A result is valid
+    for the exact instant if it lies after it. Microseconds never matter to fire times.
     """
-    if instant > _LATEST:
+    if instant > LATEST:
         return None
-    rule = wall_rule(trigger.expression, day_or=trigger.day_or)
-    zone = lookup(trigger.timezone or "UTC")
-    search = next_wildcard if rule.wildcard else next_fixed
-    return search(rule, zone, instant)
+    times = wall_times(trigger.expression, day_or=trigger.day_or)
+    zone = load_zone(trigger.timezone or "UTC")
+    search = next_wildcard if times.wildcard else next_fixed
+    return search(times, zone, instant)

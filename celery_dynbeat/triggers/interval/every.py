@@ -1,4 +1,4 @@
-"""Every: fire times at equal distances, of elapsed time or of the calendar."""
+"""Every: fire times at equal intervals, of elapsed time or of calendar time."""
 
 import math
 import re
@@ -10,39 +10,45 @@ from typing import ClassVar
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import SAMPLE, Trigger, require_text, utc
-from celery_dynbeat.triggers.interval.steps import EARLIEST, LATEST, Steps
-from celery_dynbeat.triggers.text import (
+from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.triggers.interval.calendar_steps import CalendarSteps
+from celery_dynbeat.triggers.iso8601 import (
     format_calendar,
     format_duration,
     format_instant,
     parse_duration,
     parse_instant,
 )
-from celery_dynbeat.triggers.words import describe_calendar, describe_duration
-from celery_dynbeat.triggers.zones import lookup, wall_at
+from celery_dynbeat.triggers.limits import (
+    EARLIEST,
+    LATEST,
+    MAX_INTERVAL,
+)
+from celery_dynbeat.triggers.validation import require_text, utc
+from celery_dynbeat.triggers.words import describe_interval, describe_unit
+from celery_dynbeat.triggers.zones import load_zone, wall_at
 
 _REPEATING = re.compile(
     r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
 )
-_LONGEST = timedelta(days=36525)
-#: The units of the calendar, and how many of each make 100 years.
-_MOST = {"days": 36525, "weeks": 5217, "months": 1200, "years": 100}
+#: The calendar units, and the number of each in MAX_INTERVAL.
+_MAX_COUNTS = {"days": 36525, "weeks": 5217, "months": 1200, "years": 100}
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Every(Trigger):
-    """Fire at ``anchor``, one interval later, two intervals later ..., without drift.
+    """Fire at ``anchor``, one interval later, two intervals later and so on, without drift.
 
-    ``interval`` is a timedelta or a number of seconds, from a microsecond to 100 years, and means
-    elapsed time: ``timedelta(days=1)`` is 24 hours, not a day of the calendar. Without an anchor
-    fire times count from whatever instant is asked about.
+    ``interval`` is elapsed time, a timedelta or a number of seconds, from a microsecond to 100
+    years: ``timedelta(days=1)`` is 24 hours, not a calendar day. Without an anchor, fire times
+    count from the argument of each search.
 
-    Instead of it, one of ``days``, ``weeks``, ``months`` and ``years``, a whole number, keeps the
-    time of day that the clock of ``timezone`` (UTC without one) shows at the anchor. The 31st
-    becomes the last day of a shorter month, 29 February the 28th, and both come back. A time that
-    the clock skips falls on the first instant after the gap, one that it repeats on its first
-    occurrence. Such fire times lie in the years 1900 to 9900.
+    Calendar time is one of ``days``, ``weeks``, ``months`` and ``years``, a whole number, instead
+    of ``interval``. It keeps the time of day that the clock of ``timezone`` (default UTC) shows at
+    the anchor. In a shorter month the 31st becomes the last day, and 29 February becomes the 28th;
+    the original day comes back when it exists. A time in a gap fires at the first instant after
+    the gap, a repeated time at its first occurrence. These fire times lie in the years 1900 to
+    9900.
 
     Raises ``InvalidTriggerError`` with field ``"interval"``, ``"anchor"`` or ``"timezone"``.
     """
@@ -78,7 +84,7 @@ class Every(Trigger):
         if given:
             _check_calendar(given, interval=interval, anchor=anchor, timezone=timezone)
         else:
-            interval = _checked(interval)
+            interval = _valid_interval(interval)
             _refuse_zone(timezone)
         values = {"interval": interval, "anchor": anchor, "timezone": timezone, **units}
         for name, value in values.items():
@@ -104,10 +110,10 @@ class Every(Trigger):
 
     @property
     def spec(self) -> str:
-        """Return an ISO 8601 duration, with an anchor a repeating interval.
+        """Return an ISO 8601 duration, or a repeating interval if there is an anchor.
 
-        Elapsed time has hours at most (``PT24H``): days and longer units are those of the calendar
-        (``P1D``), as RFC 5545 reads them (3.3.6, nominal and exact durations).
+        The longest unit of elapsed time is an hour (``PT24H``). Days and longer units are calendar
+        time (``P1D``): the nominal durations of RFC 5545, section 3.3.6.
         """
         if self.interval is None:
             duration = format_calendar(*self._calendar())
@@ -116,7 +122,7 @@ class Every(Trigger):
         return duration if self.anchor is None else f"R/{format_instant(self.anchor)}/{duration}"
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """Return the first fire time strictly after ``instant``, None past the last year."""
+        """Return the first fire time strictly after ``instant``, None past LATEST."""
         instant = utc(instant, field="instant")
         if self.anchor is not None and instant < self.anchor:
             return self.anchor
@@ -152,24 +158,24 @@ class Every(Trigger):
         return min((until - first) // self.interval + 1, max(limit, 0))
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return the interval if it is elapsed time; else sample, as months differ in length."""
-        # By name: super() without arguments finds no class in a dataclass with slots.
+        """Return the interval of elapsed time, else sample: months differ in length."""
+        # Not super(): it does not work in a dataclass with slots, which is a copy of the class.
         return self.interval or Trigger.shortest_interval(self, after=after, sample=sample)
 
     def phrase(self) -> str:
-        """Say the interval, the anchor if there is one, and the zone of a calendar."""
+        """Describe the interval, the anchor if there is one, and the zone of calendar time."""
         if self.interval is None:
-            words, name = describe_calendar(*self._calendar()), self.timezone or "UTC"
+            words, name = describe_unit(*self._calendar()), self.timezone or "UTC"
             if self.anchor is None:
                 return f"{words}, {name}"
-            return f"{words} from {wall_at(lookup(name), self.anchor)}, {name}"
-        words = describe_duration(self.interval)
+            return f"{words} from {wall_at(load_zone(name), self.anchor)}, {name}"
+        words = describe_interval(self.interval)
         return (
             words if self.anchor is None else f"{words} from {self.anchor.replace(tzinfo=None)} UTC"
         )
 
     def in_zone(self, name: str) -> Trigger:
-        """Return this trigger by the clock of ``name``, if it is of the calendar without a zone."""
+        """Return this trigger in the zone ``name``, if it is calendar time without a zone."""
         if self.interval is not None or self.timezone is not None:
             return self
         return replace(self, timezone=name)
@@ -181,7 +187,7 @@ class Every(Trigger):
         anchor = utc(instant, field="anchor")
         if self.interval is None:
             _check_in_calendar(anchor)
-        # Beat asks for each run; what was checked need not be checked again.
+        # Beat does this for each run. The values are valid already, so __init__ is skipped.
         anchored = object.__new__(Every)
         for name in _NAMES:
             object.__setattr__(anchored, name, getattr(self, name))
@@ -189,11 +195,11 @@ class Every(Trigger):
         return anchored
 
     def _calendar(self) -> tuple[str, int]:
-        """Return the unit of the calendar, and how many of it."""
-        return next((unit, getattr(self, unit)) for unit in _MOST if getattr(self, unit))
+        """Return the calendar unit, in the singular, and its count."""
+        return next((unit[:-1], getattr(self, unit)) for unit in _MAX_COUNTS if getattr(self, unit))
 
-    def _steps(self, start: datetime) -> Steps:
-        """Return the steps from the anchor, or from ``start`` without one."""
+    def _steps(self, start: datetime) -> CalendarSteps:
+        """Return the steps from the anchor, or from ``start`` without an anchor."""
         anchor = min(max(start, EARLIEST), LATEST) if self.anchor is None else self.anchor
         days, months = (self.days or 0) + 7 * (self.weeks or 0), self.months or 0
         return _steps(anchor, self.timezone or "UTC", days, months + 12 * (self.years or 0))
@@ -202,32 +208,32 @@ class Every(Trigger):
 _NAMES = tuple(field.name for field in fields(Every) if field.name != "anchor")
 
 
-# A plan asks for the same ones several times.
+# A plan needs the same steps several times.
 @lru_cache(maxsize=1024)
-def _steps(anchor: datetime, timezone: str, days: int, months: int) -> Steps:
-    return Steps(anchor, lookup(timezone), days=days, months=months)
+def _steps(anchor: datetime, timezone: str, days: int, months: int) -> CalendarSteps:
+    return CalendarSteps(anchor, load_zone(timezone), days=days, months=months)
 
 
 def _check_calendar(
     given: Mapping[str, object], *, interval: object, anchor: datetime | None, timezone: str | None
 ) -> None:
     unit, count = next(iter(given.items()))
-    said = " and ".join([*(["an interval"] if interval is not None else []), *given])
+    names = " and ".join([*(["an interval"] if interval is not None else []), *given])
     if interval is not None or len(given) > 1:
-        rule = "a trigger has one unit; write the longer ones in the shorter, or use a Cron"
-        raise InvalidTriggerError(f"Every is given {said}; {rule}", field="interval")
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST[unit]:
-        rule = f"it must be a whole number from 1 to {_MOST[unit]} (100 years)"
+        rule = "a trigger has one unit; write it in the shorter unit, or use a Cron"
+        raise InvalidTriggerError(f"Every is given {names}; {rule}", field="interval")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNTS[unit]:
+        rule = f"it must be a whole number from 1 to {_MAX_COUNTS[unit]} (100 years)"
         raise InvalidTriggerError(f"{unit} is {shorten(count)}; {rule}", field="interval")
     if anchor is not None:
         _check_in_calendar(anchor)
     if timezone is not None:
-        lookup(require_text(timezone, field="timezone", example="Asia/Seoul"))
+        load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
 
 
 def _check_in_calendar(anchor: datetime) -> None:
     if not EARLIEST <= anchor <= LATEST:
-        rule = "a calendar counts in the years 1900 to 9900; choose an anchor in them"
+        rule = "calendar time covers the years 1900 to 9900; choose an anchor in them"
         raise InvalidTriggerError(f"anchor {anchor}: {rule}", field="anchor")
 
 
@@ -239,21 +245,21 @@ def _refuse_zone(timezone: object) -> None:
 
 def _unknown_unit(unit: str, *_others: str) -> InvalidTriggerError:
     if unit in {"seconds", "minutes", "hours", "milliseconds", "microseconds"}:
-        cure = f"elapsed time is Every(timedelta({unit}=...)), or Every(300) in seconds"
+        hint = f"elapsed time is Every(timedelta({unit}=...)), or Every(300) in seconds"
     else:
-        cure = "the units of the calendar are days, weeks, months and years"
-    return InvalidTriggerError(f"Every has no {unit!r}: {cure}", field="interval")
+        hint = "the calendar units are days, weeks, months and years"
+    return InvalidTriggerError(f"Every has no {unit!r}: {hint}", field="interval")
 
 
-def _checked(interval: object) -> timedelta:
+def _valid_interval(interval: object) -> timedelta:
     if isinstance(interval, bool) or not isinstance(interval, timedelta | int | float):
         reason = "it must be a timedelta or a number of seconds"
     elif isinstance(interval, float) and not math.isfinite(interval):
         reason = "it must be finite"
-    elif not -_LONGEST <= (duration := _as_timedelta(interval)) <= _LONGEST:
+    elif not -MAX_INTERVAL <= (duration := _as_timedelta(interval)) <= MAX_INTERVAL:
         reason = "it must not exceed 100 years"
     elif duration <= timedelta():
-        reason = "it must be positive, a microsecond at least"
+        reason = "it must be at least a microsecond"
     else:
         return duration
     message = f"interval is {shorten(interval)}; {reason}, e.g. timedelta(minutes=5)"
@@ -263,5 +269,7 @@ def _checked(interval: object) -> timedelta:
 def _as_timedelta(interval: timedelta | float) -> timedelta:
     if isinstance(interval, timedelta):
         return interval
-    seconds = max(min(interval, 2 * _LONGEST.total_seconds()), -2 * _LONGEST.total_seconds())
+    seconds = max(
+        min(interval, 2 * MAX_INTERVAL.total_seconds()), -2 * MAX_INTERVAL.total_seconds()
+    )
     return timedelta(seconds=seconds)

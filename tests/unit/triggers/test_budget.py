@@ -10,13 +10,19 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.plan import plan
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, metered
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, parse_trigger
-from celery_dynbeat.triggers.budget import LOOKUP, PLAN, PREPARATION, SEARCH, Budget, SpentError
-from celery_dynbeat.triggers.metered import Metered
-from celery_dynbeat.triggers.rrule import trigger as module
-from celery_dynbeat.triggers.rrule.counts import COUNTS, Counted, Counts
-from celery_dynbeat.triggers.rrule.parts import Freq
-from celery_dynbeat.triggers.rrule.parts import Rule as RRulePart
-from celery_dynbeat.triggers.rrule.walls import Walls
+from celery_dynbeat.triggers.budgeted import BudgetedTrigger
+from celery_dynbeat.triggers.rrule import prepared
+from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountCache, CountEnd
+from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
+from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
+from celery_dynbeat.triggers.search_budget import (
+    LOOKUP_STEPS,
+    PLAN_STEPS,
+    PREPARATION_STEPS,
+    SEARCH_STEPS,
+    BudgetExceededError,
+    SearchBudget,
+)
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -36,21 +42,21 @@ def counted(number: int, *, rules: int = 4, count: int = 1000) -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered():
-    module._schedule.cache_clear()
-    module._preparation.cache_clear()
-    COUNTS.clear()
+    prepared.prepare.cache_clear()
+    prepared.preparation_steps.cache_clear()
+    COUNT_CACHE.clear()
 
 
 def test_one_trigger_of_many_counted_rules_is_refused_with_its_cost_the_rule_and_the_fix():
     parts = [RRule(counted(number)) for number in range(19)]
-    steps = sum(part.preparation for part in parts)
-    assert all(part.preparation < PREPARATION for part in parts)
+    steps = sum(part.preparation_steps for part in parts)
+    assert all(part.preparation_steps < PREPARATION_STEPS for part in parts)
 
     with pytest.raises(InvalidTriggerError) as refusal:
         AnyOf(Cron("* * * * * *"), *parts)
 
     assert f"its recurrence rules take {steps} steps" in str(refusal.value)
-    assert f"at most {PREPARATION} in all: set UNTIL instead of COUNT" in str(refusal.value)
+    assert f"at most {PREPARATION_STEPS} in all: set UNTIL instead of COUNT" in str(refusal.value)
     assert refusal.value.field == "spec"
 
 
@@ -61,14 +67,14 @@ def test_excluded_rules_are_paid_for_from_the_same_budget():
 
 @pytest.mark.no_cover
 def test_text_is_read_no_further_than_to_the_part_that_is_too_much(monkeypatch):
-    count, rules = Walls._counted, []
+    count, rules = RuleWallTimes._counted, []
 
     def noted(walls, *given):
         rules.append(walls)
         return count(walls, *given)
 
     text = ",".join('{"kind":"rrule","spec":%s}' % _quoted(counted(n)) for n in range(19))  # noqa: UP031
-    monkeypatch.setattr(Walls, "_counted", noted)
+    monkeypatch.setattr(RuleWallTimes, "_counted", noted)
     started = time.thread_time()
 
     with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
@@ -88,8 +94,8 @@ def test_a_rule_that_was_counted_is_not_counted_again_when_the_rule_itself_is_fo
 ):
     texts = [counted(number) for number in range(300)]
     answers = [RRule(text).next_after(NOW) for text in texts]
-    assert module._schedule.cache_info().misses > module._schedule.cache_parameters()["maxsize"]
-    monkeypatch.setattr(Walls, "_counted", lambda *_: pytest.fail("it was counted again"))
+    assert prepared.prepare.cache_info().misses > prepared.prepare.cache_parameters()["maxsize"]
+    monkeypatch.setattr(RuleWallTimes, "_counted", lambda *_: pytest.fail("it was counted again"))
 
     assert [RRule(text).next_after(NOW) for text in texts] == answers
 
@@ -97,56 +103,56 @@ def test_a_rule_that_was_counted_is_not_counted_again_when_the_rule_itself_is_fo
 def test_a_question_costs_the_same_whatever_is_remembered():
     trigger = AnyOf(RRule(counted(1)), RRule(RARE), Cron("0 9 * * *").excluding(*YEARLY))
 
-    first, again, cold = Budget(), Budget(), Budget()
+    first, again, cold = SearchBudget(), SearchBudget(), SearchBudget()
     trigger.next_within(NOW, first)
     trigger.next_within(NOW, again)
-    module._schedule.cache_clear()
+    prepared.prepare.cache_clear()
     trigger.next_within(NOW, cold)
 
-    assert first.spent == again.spent == cold.spent > 3 * LOOKUP
-    assert RRule(counted(1)).preparation == RRule(counted(1)).preparation > 4_000
+    assert first.spent == again.spent == cold.spent > 3 * LOOKUP_STEPS
+    assert RRule(counted(1)).preparation_steps == RRule(counted(1)).preparation_steps > 4_000
 
 
 def test_the_first_count_and_the_remembered_one_are_charged_alike():
-    first, again = Budget(), Budget()
-    rule = RRulePart(Freq.DAILY, count=900, bymonthday=(13,))
+    first, again = SearchBudget(), SearchBudget()
+    rule = RecurrenceRule(Freq.DAILY, count=900, bymonthday=(13,))
     start = datetime(1905, 1, 1)  # noqa: DTZ001 - a time of the wall clock
 
-    Walls(rule, start, first)
-    Walls(rule, start, again)
+    RuleWallTimes(rule, start, first)
+    RuleWallTimes(rule, start, again)
 
     assert first.spent == again.spent > 900
-    with pytest.raises(SpentError):
-        Walls(rule, start, Budget(100))
+    with pytest.raises(BudgetExceededError):
+        RuleWallTimes(rule, start, SearchBudget(100))
 
 
 def test_a_count_that_took_too_long_is_not_remembered():
-    rule = RRulePart(Freq.DAILY, count=900, bymonthday=(13,))
+    rule = RecurrenceRule(Freq.DAILY, count=900, bymonthday=(13,))
     start = datetime(1905, 1, 1)  # noqa: DTZ001
 
-    with pytest.raises(SpentError):
-        Walls(rule, start, Budget(100))
+    with pytest.raises(BudgetExceededError):
+        RuleWallTimes(rule, start, SearchBudget(100))
 
-    Walls(rule, start, Budget(PREPARATION))
+    RuleWallTimes(rule, start, SearchBudget(PREPARATION_STEPS))
 
 
 def test_counts_forget_the_one_that_was_asked_longest_ago():
-    counts = Counts(most=2)
-    one, two, three = (RRulePart(Freq.DAILY, count=number) for number in (1, 2, 3))
-    counts.get(one, 0, lambda: Counted(1, 1))
-    counts.get(two, 0, lambda: Counted(2, 2))
+    counts = CountCache(most=2)
+    one, two, three = (RecurrenceRule(Freq.DAILY, count=number) for number in (1, 2, 3))
+    counts.get(one, 0, lambda: CountEnd(1, 1))
+    counts.get(two, 0, lambda: CountEnd(2, 2))
     counts.get(one, 0, lambda: pytest.fail("it was remembered"))
 
-    counts.get(three, 0, lambda: Counted(3, 3))
+    counts.get(three, 0, lambda: CountEnd(3, 3))
 
-    assert counts.get(one, 0, lambda: pytest.fail("it was remembered")) == Counted(1, 1)
-    assert counts.get(two, 0, lambda: Counted(9, 9)) == Counted(9, 9)
-    assert counts.get(two, 1, lambda: Counted(8, 8)) == Counted(8, 8)
+    assert counts.get(one, 0, lambda: pytest.fail("it was remembered")) == CountEnd(1, 1)
+    assert counts.get(two, 0, lambda: CountEnd(9, 9)) == CountEnd(9, 9)
+    assert counts.get(two, 1, lambda: CountEnd(8, 8)) == CountEnd(8, 8)
 
 
 def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
     trigger = AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20)))
-    rule = metered(ScheduleSpec(trigger), steps=20 * LOOKUP)
+    rule = metered(ScheduleSpec(trigger), steps=20 * LOOKUP_STEPS)
     assert rule.trigger.next_after(NOW) == NOW + 60 * SECOND
 
     with pytest.raises(InvalidTriggerError) as refusal:
@@ -158,15 +164,15 @@ def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
 
 def test_a_search_that_is_paid_for_is_not_paid_for_again_in_the_same_plan():
     seldom = Excluding(Cron("0 9 * * *"), *YEARLY)
-    once = Budget()
+    once = SearchBudget()
     seldom.next_within(NOW, once)
 
-    budget = Budget(2 * once.spent)
-    trigger = Metered(seldom, budget)
+    budget = SearchBudget(2 * once.spent)
+    trigger = BudgetedTrigger(seldom, budget)
     for _ in range(5):
         trigger.next_after(NOW)
 
-    assert budget.spent < once.spent + 20 * LOOKUP
+    assert budget.spent < once.spent + 20 * LOOKUP_STEPS
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,7 @@ def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
     whole = plan(ScheduleSpec(trigger, catch_up="all"), fire_at=fire_at, **given)
 
     while fire_at <= now:
-        rule = metered(ScheduleSpec(trigger, catch_up="all"), steps=100 * LOOKUP)
+        rule = metered(ScheduleSpec(trigger, catch_up="all"), steps=100 * LOOKUP_STEPS)
         made = plan(rule, fire_at=fire_at, **given)
         sent += made.send
         fire_at, plans = made.next_fire_at, plans + 1
@@ -210,8 +216,8 @@ def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
 
 
 def test_a_count_takes_half_of_what_is_left_and_the_plan_goes_on():
-    budget = Budget(400 * LOOKUP)
-    trigger = Metered(AnyOf(Cron("* * * * * *"), Cron("0 9 * * *")), budget)
+    budget = SearchBudget(400 * LOOKUP_STEPS)
+    trigger = BudgetedTrigger(AnyOf(Cron("* * * * * *"), Cron("0 9 * * *")), budget)
 
     found = trigger.count_until(after=NOW, until=NOW + timedelta(days=1), limit=1_000)
 
@@ -229,10 +235,10 @@ def test_a_rule_whose_questions_cost_the_same_is_left_as_it_is(plain):
 def test_one_rule_alone_is_always_answered():
     rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
     trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))
-    budget = Budget(PLAN)
+    budget = SearchBudget(PLAN_STEPS)
 
-    assert Metered(trigger, budget).next_after(NOW) == trigger.next_after(NOW)
-    assert budget.spent < SEARCH
+    assert BudgetedTrigger(trigger, budget).next_after(NOW) == trigger.next_after(NOW)
+    assert budget.spent < SEARCH_STEPS
 
 
 @pytest.mark.no_cover

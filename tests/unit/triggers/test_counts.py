@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron, Trigger
-from celery_dynbeat.triggers.cron import counts
+from celery_dynbeat.triggers import Cron, Trigger, zones
+from celery_dynbeat.triggers.cron import wall_times
 from tests.unit.triggers import expressions, oracle
 
 ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory", "posixrules"})
@@ -185,10 +185,11 @@ def test_the_second_pass_of_a_fold_counts_for_wildcards_only(start, stop, fixed,
 def test_a_year_is_counted_without_a_search_and_month_by_month(
     monkeypatch, expression, zone, expected
 ):
+    wall_times.wall_times.cache_clear()
     trigger, asked = Cron(expression, timezone=zone), []
-    days_in = counts.days_in
+    days_in = wall_times.days_in
     monkeypatch.setattr(
-        counts, "days_in", lambda *args, **of: asked.append(of) or days_in(*args, **of)
+        wall_times, "days_in", lambda fields, month: asked.append(month) or days_in(fields, month)
     )
     monkeypatch.setattr(Cron, "next_after", None)
 
@@ -231,7 +232,7 @@ def test_naive_instants_are_refused(field):
 def test_the_nearest_changes_of_clocks_lie_more_than_a_stride_apart(zone, year):
     changes = oracle.changes(zoneinfo.ZoneInfo(zone), year)
 
-    assert min(later - earlier for earlier, later in pairwise(changes)) > counts._STRIDE
+    assert min(later - earlier for earlier, later in pairwise(changes)) > zones._STRIDE
 
 
 @pytest.mark.no_cover

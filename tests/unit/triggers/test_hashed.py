@@ -1,4 +1,4 @@
-"""H stands for numbers that a key picks: the same for ever, spread over many keys."""
+"""H stands for numbers that a key hashed_items: the same for ever, spread over many keys."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import AnyOf, Cron, Every, parse_trigger, trigger_from_json
-from celery_dynbeat.triggers.cron.fields import parse_fields, picked_by
+from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
 from tests.unit.triggers import expressions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,8 +87,8 @@ def test_text_and_json_keep_the_h():
     ],
 )
 def test_each_key_picks_one_of_the_outcomes_and_each_outcome_is_picked(expression, outcomes):
-    fields = parse_fields(f"{expression} * * * *")
-    picked = {parse_fields(picked_by(key, fields)).minute.values for key in KEYS[:1200]}
+    fields = parse_expression(f"{expression} * * * *")
+    picked = {parse_expression(resolve_hashes(key, fields)).minute.values for key in KEYS[:1200]}
 
     assert picked == set(outcomes)
 
@@ -104,8 +104,8 @@ def test_each_key_picks_one_of_the_outcomes_and_each_outcome_is_picked(expressio
     ],
 )
 def test_many_keys_are_spread_evenly(expression, cells):
-    hashed = parse_fields(expression)
-    picked = (parse_fields(picked_by(key, hashed)) for key in KEYS)
+    hashed = parse_expression(expression)
+    picked = (parse_expression(resolve_hashes(key, hashed)) for key in KEYS)
     parts = expression.split()
     counts = Counter(
         tuple(
@@ -154,11 +154,11 @@ def test_the_longest_expression_with_an_h_has_room_for_its_numbers():
 @pytest.mark.parametrize(("text", "count"), [("H,H", 2), ("H(0-4)," * 4 + "H(0-4)", 5)])
 def test_an_h_that_is_written_twice_picks_different_numbers(text, count):
     for key in KEYS[:200]:
-        assert len(parse_fields(bound(f"{text} * * * *", key)).minute.values) == count
+        assert len(parse_expression(bound(f"{text} * * * *", key)).minute.values) == count
 
 
 def test_more_of_an_h_than_it_has_numbers_picks_them_all():
-    assert parse_fields(bound("H(0-1),H(0-1),H(0-1) * * * *", "a")).minute.values == (0, 1)
+    assert parse_expression(bound("H(0-1),H(0-1),H(0-1) * * * *", "a")).minute.values == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from croniter import croniter
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import Cron
-from celery_dynbeat.triggers.cron.fields import parse_fields
+from celery_dynbeat.triggers.cron.expression import parse_expression
 
 MICROSECOND = timedelta(microseconds=1)
 # croniter begins to count the step again at the end of the week, and has L5 for 5L.
@@ -379,12 +379,12 @@ def test_both_days_match_where_the_source_says(case):
 
 @pytest.mark.parametrize(("text", "values"), MINUTES)
 def test_a_field_holds_the_values_of_its_source(text, values):
-    assert set(parse_fields(f"{text} * * * *").minute.values) == values
+    assert set(parse_expression(f"{text} * * * *").minute.values) == values
 
 
 @pytest.mark.parametrize(("place", "text", "last", "second"), HASHED)
 def test_an_h_may_come_to_the_values_of_its_source(place, text, last, second):
-    fields = parse_fields(" ".join([*["*"] * place, text, *["*"] * (4 - place)]))
+    fields = parse_expression(" ".join([*["*"] * place, text, *["*"] * (4 - place)]))
     outcomes = fields.each[place].picks[0].outcomes
 
     assert outcomes[-1] == last

@@ -8,8 +8,8 @@ import pytest
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import RRule
-from celery_dynbeat.triggers.rrule import trigger as module
-from celery_dynbeat.triggers.rrule.walls import Walls
+from celery_dynbeat.triggers.rrule import prepared
+from celery_dynbeat.triggers.rrule.wall_times import RuleWallTimes
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 START = "DTSTART:20260101T090000Z"
@@ -35,8 +35,8 @@ class Stopwatch:
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered():
-    module._schedule.cache_clear()
-    module._normal_form.cache_clear()
+    prepared.prepare.cache_clear()
+    prepared.normal_form.cache_clear()
 
 
 def rules(number, pattern):
@@ -84,8 +84,8 @@ def test_rules_that_take_too_long_to_count_are_refused_with_the_cure():
     ],
 )
 def test_the_last_of_a_plain_rule_is_found_without_walking(monkeypatch, rule, last):
-    monkeypatch.setattr(Walls, "_from", None)
-    schedule = module._schedule(*module._normal_form(f"{START}\nRRULE:{rule}", None))
+    monkeypatch.setattr(RuleWallTimes, "_from", None)
+    schedule = prepared.prepare(*prepared.normal_form(f"{START}\nRRULE:{rule}", None))
     schedule._rules  # noqa: B018 - builds them
     monkeypatch.undo()
 
@@ -104,13 +104,13 @@ def test_the_last_of_a_plain_rule_is_found_without_walking(monkeypatch, rule, la
 )
 def test_nothing_is_counted_twice(monkeypatch, text):
     built = []
-    real_init = Walls.__init__
+    real_init = RuleWallTimes.__init__
 
     def init(walls, rule, dtstart, steps):
         built.append(dtstart)
         real_init(walls, rule, dtstart, steps)
 
-    monkeypatch.setattr(Walls, "__init__", init)
+    monkeypatch.setattr(RuleWallTimes, "__init__", init)
     trigger = RRule(text)
     for _ in range(3):
         trigger.next_after(NOW)
@@ -168,7 +168,7 @@ def test_what_is_remembered_of_a_barren_time_changes_no_answer(rule):
     remembering = [trigger.next_after(instant) for instant in instants]
 
     for instant, found in zip(instants, remembering, strict=True):
-        module._schedule.cache_clear()
+        prepared.prepare.cache_clear()
         assert trigger.next_after(instant) == found
 
 
@@ -194,7 +194,7 @@ def test_texts_take_little_memory():
     tracemalloc.stop()
 
     assert size / len(texts) < 20_000
-    assert module._schedule.cache_parameters()["maxsize"] == 256
+    assert prepared.prepare.cache_parameters()["maxsize"] == 256
 
 
 @pytest.mark.parametrize("anchor", ["09:00:00", "09:00:00.000001", "09:00:30", "09:00:59.999999"])

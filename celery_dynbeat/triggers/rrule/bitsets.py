@@ -1,6 +1,6 @@
-"""Sets of days, months and units as integers, bit by bit: the arithmetic of recurrences.
+"""Sets of small numbers as the bits of an integer.
 
-A set of days of a year has 1 January at bit 0.
+In a set of days of a year, bit 0 is 1 January.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,20 +11,20 @@ _WORD = (1 << 64) - 1
 
 
 def stripes(first: int, interval: int, size: int) -> int:
-    """Return the bits ``first``, ``first + interval`` ... below ``size``."""
+    """Return the set of ``first``, ``first + interval`` and so on below ``size``."""
     if first >= size:
         return 0
-    # A comb by doubling: 1, then 2, 4, 8 ... teeth.
-    comb, width = 1, interval
+    # Doubling sets 1, 2, 4, 8 ... bits.
+    pattern, width = 1, interval
     while width < size:
-        comb |= comb << width
+        pattern |= pattern << width
         width *= 2
-    return (comb << first) & ((1 << size) - 1)
+    return (pattern << first) & ((1 << size) - 1)
 
 
 @cache
-def spans(*, leap: bool) -> tuple[int, ...]:
-    """Return the days of each month of a year."""
+def month_days(*, leap: bool) -> tuple[int, ...]:
+    """Return the set of days of each month of a year."""
     lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     ends = accumulate(lengths)
     return tuple(
@@ -33,7 +33,7 @@ def spans(*, leap: bool) -> tuple[int, ...]:
 
 
 def bit_set(numbers: Iterable[int]) -> int:
-    """Return the set of these numbers."""
+    """Return the set of ``numbers``."""
     total = 0
     for number in numbers:
         total |= 1 << number
@@ -41,7 +41,10 @@ def bit_set(numbers: Iterable[int]) -> int:
 
 
 def bits(number: int) -> Iterator[int]:
-    """Yield the bits of a set, in order; word by word, because a day has many seconds."""
+    """Yield the numbers of a set in order.
+
+    It works word by word: shifting the 86,400 bits of the seconds of a day is slow.
+    """
     passed = 0
     while number:
         skipped = (number & -number).bit_length() - 1

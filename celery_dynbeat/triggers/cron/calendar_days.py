@@ -1,37 +1,38 @@
-"""Days that only the calendar can name: the last, the nearest weekday, the second Monday."""
+"""Days that depend on the month: the last day, the nearest weekday, the second Monday."""
 
 import calendar
 from dataclasses import dataclass
 from typing import NamedTuple
 
 _SUNDAY, _SATURDAY = 0, 6
-#: The week of ``friL``, the last Friday of the month; after all that ``#`` counts.
-LAST = 6
+#: ``NthWeekday.week`` of ``friL``, the last Friday of the month. ``#`` counts from 1 to 5.
+LAST_WEEK = 6
 
 
 class Month(NamedTuple):
-    """One month of one year: the day of week before its first (Sunday is 0), and its length."""
+    """A month of a year: its length, and the day of week before its first day (Sunday is 0)."""
 
     offset: int
     length: int
 
     @classmethod
     def of(cls, year: int, month: int) -> "Month":
-        """Return the month as the calendar has it."""
-        # calendar counts from Monday, so its first day is cron's day before.
+        """Return a month of the calendar."""
+        # calendar counts from Monday = 0. In cron's numbers that is the day before.
         return cls(*calendar.monthrange(year, month))
 
     def weekday(self, day: int) -> int:
-        """Return the day of week of a day, Sunday as 0."""
+        """Return the day of week of a day. Sunday is 0."""
         return (self.offset + day) % 7
 
 
 @dataclass(frozen=True, slots=True)
 class MonthDay:
-    """A day counted from either end of the month, or the weekday (Monday to Friday) nearest to it.
+    """A day counted from the start or end of the month, or the nearest weekday to it.
 
-    ``L`` is the end itself, ``L-3`` the third day before it. ``LW`` is the weekday nearest to the
-    last day, which makes it the last weekday, because ``W`` never leaves the month.
+    ``L`` is the last day, ``L-3`` the third day before it. A weekday is Monday to Friday. ``LW``
+    is the weekday nearest to the last day. ``W`` never leaves the month, so that is the last
+    weekday.
     """
 
     number: int
@@ -39,28 +40,24 @@ class MonthDay:
     nearest: bool
 
     def on(self, month: Month) -> int | None:
-        """Return the day in ``month``, None when it has no such day."""
+        """Return the day in ``month``, None if the month has no such day."""
         day = month.length - self.number if self.from_end else self.number
         if not 1 <= day <= month.length:
             return None
         return _nearest_weekday(day, month) if self.nearest else day
 
 
-#: Plain ``L``.
-LAST_DAY = MonthDay(0, from_end=True, nearest=False)
-
-
 @dataclass(frozen=True, slots=True)
 class NthWeekday:
-    """A day of the week in the first to fifth week of the month, or in the ``LAST`` one it has."""
+    """A day of the week in the first to fifth week of the month, or in its LAST_WEEK."""
 
     weekday: int
     week: int
 
     def on(self, month: Month) -> int | None:
-        """Return the day in ``month``, None when it has no such day."""
+        """Return the day in ``month``, None if the month has no such day."""
         first = 1 + (self.weekday - month.weekday(1)) % 7
-        if self.week == LAST:
+        if self.week == LAST_WEEK:
             return first + (month.length - first) // 7 * 7
         day = first + 7 * (self.week - 1)
         return day if day <= month.length else None

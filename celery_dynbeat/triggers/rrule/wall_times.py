@@ -1,12 +1,12 @@
-"""Wall times of one RRULE, counted from its DTSTART, from any point on.
+"""The wall times of one RRULE from any point on, counted from its DTSTART.
 
-dateutil says which days of a year a rule names (``rrule_days``). It cannot say when a rule fires
-next: it walks from DTSTART at each question, and for a rule that never fires to the year 9999. So
-the phase of INTERVAL, the times of day and BYSETPOS are arithmetic here, and no question takes more
-than one pass over the years.
+dateutil finds the days of a year that a rule matches (``matching_days``). It is not used to find
+the next occurrence: it starts from DTSTART each time, and for a rule that never fires it searches
+to the year 9999. So INTERVAL, the times of day and BYSETPOS are computed here, and a search passes
+over the years at most once.
 
 Wall times are integers: seconds since midnight before ordinal 0. Sets of days and of units (hours,
-minutes or seconds of a day) are integers too, bit by bit.
+minutes or seconds of a day) are the bits of an integer.
 """
 
 from array import array
@@ -17,28 +17,28 @@ from functools import lru_cache, partial
 from itertools import islice, product
 from typing import NamedTuple
 
-from celery_dynbeat.triggers.budget import Budget
-from celery_dynbeat.triggers.rrule.bits import bit_set, bits, spans, stripes
-from celery_dynbeat.triggers.rrule.counts import COUNTS, Counted
-from celery_dynbeat.triggers.rrule.days import day_filter, days_of, first_day
-from celery_dynbeat.triggers.rrule.parts import Freq, Numbers, Rule, refused
-from celery_dynbeat.triggers.rrule.phases import DAY, UNIT_SECONDS, phases, week_start
-from celery_dynbeat.triggers.rrule.text import LAST_YEAR
+from celery_dynbeat.triggers.limits import LAST_YEAR
+from celery_dynbeat.triggers.rrule.bitsets import bit_set, bits, month_days, stripes
+from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountEnd
+from celery_dynbeat.triggers.rrule.interval_days import DAY, UNIT_SECONDS, interval_days, week_start
+from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of, first_day
+from celery_dynbeat.triggers.rrule.rule import Freq, Numbers, RecurrenceRule, invalid_part
+from celery_dynbeat.triggers.search_budget import SearchBudget
 
 _WEEK = (1 << 7) - 1
 _END = DAY * first_day(LAST_YEAR + 1)
-# After so many periods the calendar repeats: 400 years.
-_PERIODS_OF_ALL = {Freq.YEARLY: 400, Freq.MONTHLY: 4800, Freq.WEEKLY: 20871}
-# A stretch without wall times is worth remembering when walking it again would cost something.
-_LONG = 366 * DAY
-# To list so many days of a period, or to lay out so many units of a day, takes as long as a step.
-_DAYS_A_STEP, _UNITS_A_STEP = 16, 8192
+# The number of periods after which the calendar repeats: 400 years.
+_CALENDAR_PERIODS = {Freq.YEARLY: 400, Freq.MONTHLY: 4800, Freq.WEEKLY: 20871}
+# A gap that is shorter costs little to search again, so it is not remembered.
+_MIN_REMEMBERED = 366 * DAY
+# One step lists this number of days of a period, or sets this number of units of a day.
+_DAYS_PER_STEP, _UNITS_PER_STEP = 16, 8192
 
 
-class _Barren(NamedTuple):
-    """A stretch in which no wall time lies, to the one at its end; None: there is none at all.
+class _EmptySpan(NamedTuple):
+    """A span without wall times. ``end`` is the first wall time after it, None if there is none.
 
-    ``steps`` are those of a search from its begin.
+    A search from its begin takes ``steps``.
     """
 
     begin: int
@@ -46,54 +46,58 @@ class _Barren(NamedTuple):
     steps: int
 
 
-class Walls:
-    """One rule from its DTSTART on. Building it counts COUNT through, where arithmetic cannot.
+class RuleWallTimes:
+    """Finds the wall times of one rule from its DTSTART on.
 
-    Each year, period and day that is looked at is one step of a budget. Raises ``SpentError`` when
-    none is left, ``InvalidTriggerError`` when BYSETPOS chooses nothing.
+    If arithmetic cannot tell where COUNT ends, the constructor visits each occurrence.
+
+    Each year, period and day that is looked at takes one step of a budget. Raises
+    ``BudgetExceededError`` when none is left, and ``InvalidTriggerError`` when BYSETPOS selects
+    nothing.
     """
 
-    def __init__(self, rule: Rule, dtstart: datetime, budget: Budget) -> None:
+    def __init__(self, rule: RecurrenceRule, dtstart: datetime, budget: SearchBudget) -> None:
         self._rule = rule
-        self._start = _seconds(dtstart)
+        self._start = _to_seconds(dtstart)
         self._unit = UNIT_SECONDS.get(rule.freq, DAY)
         self.days = days_of(day_filter(rule, dtstart))
-        # The seconds of a day are 11 KB of bits.
-        self._day_steps = 1 + DAY // self._unit // _UNITS_A_STEP
+        # A day with seconds costs more: its set of seconds is 11 KB.
+        self._day_steps = 1 + DAY // self._unit // _UNITS_PER_STEP
         self._times = _times(rule, dtstart)
         self._by_period = bool(rule.bysetpos) and rule.freq < Freq.DAILY
         if rule.bysetpos and not self._by_period:
             self._times = _at_positions(rule, self._times)
-        self._phases = phases(rule, self._start, _units(rule))
+        self._interval_days = interval_days(rule, self._start, _units(rule))
         self._last = _END
-        #: The steps that it took to count it through, now or when that was done.
-        self.counting = 0
+        #: The steps to count the rule through, also if they were taken from the cache.
+        self.counting_steps = 0
         self._last = self._last_wall(budget)
-        self._barren = _Barren(_END, None, 0)
+        self._empty = _EmptySpan(_END, None, 0)
 
-    def first_from(self, wall: datetime, budget: Budget) -> datetime | None:
+    def first_from(self, wall: datetime, budget: SearchBudget) -> datetime | None:
         """Return the first wall time of the rule at or after ``wall``."""
-        return _wall(self._first_from(max(_seconds(wall), self._start), budget))
+        return _to_wall(self._first_from(max(_to_seconds(wall), self._start), budget))
 
-    def _first_from(self, wall: int, budget: Budget) -> int | None:
-        barren, before = self._barren, budget.spent
-        if wall < barren.begin:
-            found = next(self._from(wall, before=barren.begin, budget=budget), None)
+    def _first_from(self, wall: int, budget: SearchBudget) -> int | None:
+        empty, before = self._empty, budget.spent
+        if wall < empty.begin:
+            found = next(self._from(wall, before=empty.begin, budget=budget), None)
             if found is None:
-                budget.spend(barren.steps)
-                found = barren.end
-        elif barren.end is not None and barren.end < wall:
+                budget.spend(empty.steps)
+                found = empty.end
+        elif empty.end is not None and empty.end < wall:
             found = next(self._from(wall, before=_END, budget=budget), None)
         else:
-            # As without this memory, so that a refusal does not depend on what was asked before.
-            budget.spend_once((self, barren.begin), barren.steps)
-            return barren.end
-        if found is None or found - wall > _LONG:
-            self._barren = _Barren(wall, found, budget.spent - before)
-            budget.note((self, wall))
+            # The search costs as much as the first one, so that a refusal does not depend on
+            # earlier searches.
+            budget.spend_once((self, empty.begin), empty.steps)
+            return empty.end
+        if found is None or found - wall > _MIN_REMEMBERED:
+            self._empty = _EmptySpan(wall, found, budget.spent - before)
+            budget.mark_paid((self, wall))
         return found
 
-    def _from(self, wall: int, *, before: int, budget: Budget) -> Iterator[int]:
+    def _from(self, wall: int, *, before: int, budget: SearchBudget) -> Iterator[int]:
         search = self._chosen_from if self._by_period else self._all_from
         for found in search(wall, before, budget):
             if found > self._last or found >= before:
@@ -101,26 +105,26 @@ class Walls:
             if found >= wall:
                 yield found
 
-    def _last_wall(self, budget: Budget) -> int:
+    def _last_wall(self, budget: SearchBudget) -> int:
         rule = self._rule
         if rule.until is not None and rule.until.tzinfo is None:
-            return min(_END, _seconds(rule.until))
+            return min(_END, _to_seconds(rule.until))
         if rule.count is None:
             return _END
         if rule.is_plain and rule.freq >= Freq.DAILY:
             return min(_END, self._start + (rule.count - 1) * rule.interval * self._unit)
-        count = partial(self._counted, rule.count, budget.left)
-        counted = COUNTS.get(rule, self._start, count)
-        self.counting = counted.steps
+        count = partial(self._counted, rule.count, budget.remaining)
+        counted = COUNT_CACHE.get(rule, self._start, count)
+        self.counting_steps = counted.steps
         budget.spend(counted.steps)
         return counted.last
 
-    def _counted(self, count: int, limit: float) -> Counted:
-        budget = Budget(limit)
+    def _counted(self, count: int, limit: float) -> CountEnd:
+        budget = SearchBudget(limit)
         walls = self._from(self._start, before=_END, budget=budget)
-        return Counted(max(islice(walls, count), default=_END), budget.spent)
+        return CountEnd(max(islice(walls, count), default=_END), budget.spent)
 
-    def _all_from(self, wall: int, before: int, budget: Budget) -> Iterator[int]:
+    def _all_from(self, wall: int, before: int, budget: SearchBudget) -> Iterator[int]:
         day, second = divmod(wall, DAY)
         for ordinal in self._days_from(day, before // DAY, budget):
             units = self._units_on(ordinal)
@@ -131,13 +135,13 @@ class Walls:
                 for time in self._times:
                     yield ordinal * DAY + unit * self._unit + time
 
-    def _days_from(self, day: int, last: int, budget: Budget) -> Iterator[int]:
-        for year, phase in self._phases(datetime.fromordinal(day).year):
+    def _days_from(self, day: int, last: int, budget: SearchBudget) -> Iterator[int]:
+        for year, allowed in self._interval_days(datetime.fromordinal(day).year):
             first = first_day(year)
             if first > last:
                 return
             budget.spend(1)
-            days = self.days.of(year) & phase
+            days = self.days.of(year) & allowed
             if first < day:
                 days = days >> (day - first) << (day - first)
             for bit in bits(days):
@@ -145,7 +149,7 @@ class Walls:
                 yield first + bit
 
     def _units_on(self, ordinal: int) -> int:
-        """Return the hours, minutes or seconds of a day that the rule's interval falls on."""
+        """Return the hours, minutes or seconds of a day on which INTERVAL falls."""
         interval, a_day = self._rule.interval, DAY // self._unit
         units = _units(self._rule)
         if interval == 1 or self._unit == DAY:
@@ -154,36 +158,36 @@ class Walls:
         first = (start_second // self._unit - (ordinal - start_day) * a_day) % interval
         return units & stripes(first, interval, a_day)
 
-    def _chosen_from(self, wall: int, before: int, budget: Budget) -> Iterator[int]:
-        """Yield what BYSETPOS chooses; end after as many barren periods as the calendar has."""
-        times, barren = self._times, 0
+    def _chosen_from(self, wall: int, before: int, budget: SearchBudget) -> Iterator[int]:
+        """Yield what BYSETPOS selects. Stop after a whole calendar of empty periods."""
+        times, empty = self._times, 0
         for days in self._periods_from(wall // DAY, before // DAY):
-            budget.spend(1 + len(days) // _DAYS_A_STEP)
+            budget.spend(1 + len(days) // _DAYS_PER_STEP)
             chosen = _positions(self._rule, len(days) * len(times))
             for at in chosen:
                 yield days[at // len(times)] * DAY + times[at % len(times)]
-            barren = 0 if chosen else barren + 1
-            if barren > _PERIODS_OF_ALL[self._rule.freq]:
+            empty = 0 if chosen else empty + 1
+            if empty > _CALENDAR_PERIODS[self._rule.freq]:
                 return
 
     def _periods_from(self, day: int, last: int) -> Iterator[list[int]]:
-        """Yield the days of each period that the interval falls on."""
+        """Yield the days of each period on which INTERVAL falls."""
         if self._rule.freq is Freq.WEEKLY:
             return self._weeks_from(day, last)
         return self._years_from(datetime.fromordinal(day).year, last)
 
     def _years_from(self, start: int, last: int) -> Iterator[list[int]]:
         whole = self._rule.freq is Freq.YEARLY
-        for year, phase in self._phases(start):
+        for year, allowed in self._interval_days(start):
             if first_day(year) > last:
                 return
             days = self.days.of(year)
-            for span in (-1,) if whole else spans(leap=isleap(year)):
-                if span & phase:
-                    yield [first_day(year) + bit for bit in bits(days & span)]
+            for month in (-1,) if whole else month_days(leap=isleap(year)):
+                if month & allowed:
+                    yield [first_day(year) + bit for bit in bits(days & month)]
 
     def _weeks_from(self, day: int, last: int) -> Iterator[list[int]]:
-        """Yield the days of each week; the first begins with DTSTART, as dateutil's does."""
+        """Yield the days of each week. As in dateutil, the first week begins with DTSTART."""
         start = self._start // DAY
         origin = week_start(start, self._rule)
         step = 7 * self._rule.interval
@@ -197,12 +201,12 @@ class Walls:
             week += step
 
 
-def _units(rule: Rule) -> int:
+def _units(rule: RecurrenceRule) -> int:
     """Return the hours, minutes or seconds of a day that the BY parts allow."""
     return 1 if rule.freq < Freq.HOURLY else _units_of(rule.freq, *rule.clock)
 
 
-# Shared, and kept for some rules only: the seconds of a day are 11 KB.
+# A small cache: the seconds of a day are 11 KB.
 @lru_cache(maxsize=256)
 def _units_of(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers) -> int:
     units = bit_set(byhour or range(24))
@@ -213,8 +217,8 @@ def _units_of(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers)
     return units
 
 
-def _times(rule: Rule, dtstart: datetime) -> Sequence[int]:
-    """Return the seconds within a day, or within an hour or minute, in order."""
+def _times(rule: RecurrenceRule, dtstart: datetime) -> Sequence[int]:
+    """Return the listed times as seconds of the day, hour or minute, in order."""
     hours = (rule.byhour or (dtstart.hour,)) if rule.freq < Freq.HOURLY else (0,)
     minutes = (rule.byminute or (dtstart.minute,)) if rule.freq < Freq.MINUTELY else (0,)
     seconds = (rule.bysecond or (dtstart.second,)) if rule.freq < Freq.SECONDLY else (0,)
@@ -222,25 +226,25 @@ def _times(rule: Rule, dtstart: datetime) -> Sequence[int]:
     return array("I", (3600 * hour + 60 * minute + second for hour, minute, second in clock))
 
 
-def _at_positions(rule: Rule, times: Sequence[int]) -> Sequence[int]:
+def _at_positions(rule: RecurrenceRule, times: Sequence[int]) -> Sequence[int]:
     chosen = array("I", (times[at] for at in _positions(rule, len(times))))
     if not chosen:
         reason = f"each period has {len(times)} occurrences, and none at these positions"
-        raise refused("bysetpos", ",".join(map(str, rule.bysetpos)), reason)
+        raise invalid_part("bysetpos", ",".join(map(str, rule.bysetpos)), reason)
     return chosen
 
 
-def _positions(rule: Rule, size: int) -> list[int]:
-    """Return which of the ``size`` occurrences of a period BYSETPOS chooses, from 0, in order."""
+def _positions(rule: RecurrenceRule, size: int) -> list[int]:
+    """Return the indices, in order, that BYSETPOS selects from ``size`` occurrences."""
     chosen = {at - 1 if at > 0 else size + at for at in rule.bysetpos}
     return sorted(at for at in chosen if 0 <= at < size)
 
 
-def _seconds(wall: datetime) -> int:
+def _to_seconds(wall: datetime) -> int:
     return wall.toordinal() * DAY + wall.hour * 3600 + wall.minute * 60 + wall.second
 
 
-def _wall(seconds: int | None) -> datetime | None:
+def _to_wall(seconds: int | None) -> datetime | None:
     if seconds is None:
         return None
     day, second = divmod(seconds, DAY)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers.base import utc
+from celery_dynbeat.triggers.validation import utc
 
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)? ?(Z|[+-]\d\d:?\d\d)", re.ASCII
@@ -21,12 +21,12 @@ _DURATION = re.compile(
 
 
 def format_instant(instant: datetime) -> str:
-    """Return an instant in UTC as ``2026-11-21T09:00:00Z``, with a fraction if it has one."""
+    """Return ``2026-11-21T09:00:00Z``, with a fraction if the instant has one."""
     return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def parse_instant(text: str, *, field: str) -> datetime:
-    """Read ``2026-11-21T09:00:00Z`` or ``2026-11-21 18:00+09:00``; return it in UTC.
+    """Return the instant, in UTC, of ``2026-11-21T09:00:00Z`` or ``2026-11-21 18:00+09:00``.
 
     Raises ``InvalidTriggerError`` for ``field``.
     """
@@ -43,12 +43,12 @@ def parse_instant(text: str, *, field: str) -> datetime:
         except InvalidTriggerError:
             raise
         except ValueError:
-            reason = "there is no such day or time; write one such as 2026-11-21T09:00:00Z"
-    raise InvalidTriggerError(f"{field} {shorten(text)} is no instant: {reason}", field=field)
+            reason = "this day or time does not exist; write one such as 2026-11-21T09:00:00Z"
+    raise InvalidTriggerError(f"{field} {shorten(text)} is not an instant: {reason}", field=field)
 
 
 def format_duration(duration: timedelta) -> str:
-    """Return elapsed time as ``PT24H``, ``PT1H30M`` or ``PT0.5S``: hours at most."""
+    """Return ``PT24H``, ``PT1H30M`` or ``PT0.5S``. The longest unit is an hour."""
     minutes, rest = divmod(duration, timedelta(minutes=1))
     hours, minutes = divmod(minutes, 60)
     fraction = f".{rest.microseconds:06}".rstrip("0") if rest.microseconds else ""
@@ -58,15 +58,17 @@ def format_duration(duration: timedelta) -> str:
 
 
 def format_calendar(unit: str, count: int) -> str:
-    """Return a number of days, weeks, months or years as ``P3D``, ``P2W``, ``P1M`` or ``P1Y``."""
+    """Return ``P3D``, ``P2W``, ``P1M`` or ``P1Y`` for days, weeks, months or years."""
     return f"P{count}{unit[0].upper()}"
 
 
 def parse_duration(text: str) -> timedelta | dict[str, int]:
-    """Read an ISO 8601 duration: elapsed time, or ``{"months": 1}`` for one of the calendar.
+    """Return the elapsed time of an ISO 8601 duration, or ``{"months": 1}`` for calendar time.
 
-    With a time part (``P1DT12H``) it is elapsed time, a day 24 hours; without one it is of the
-    calendar, and has one unit. Raises ``InvalidTriggerError`` with field ``"interval"``.
+    A duration with a time part (``P1DT12H``) is elapsed time, where a day has 24 hours. Without
+    a time part it is calendar time and has one unit.
+
+    Raises ``InvalidTriggerError`` with field ``"interval"``.
     """
     cleaned = "".join(text.split()).upper()
     match = _DURATION.fullmatch(cleaned)
@@ -88,7 +90,7 @@ def parse_duration(text: str) -> timedelta | dict[str, int]:
 
 
 def _mixed(parts: dict[str, int]) -> str:
-    """Return why these units cannot stand together, "" if they can."""
+    """Return why these units cannot be combined, "" if they can."""
     if parts.keys() & {"hours", "minutes", "seconds"}:
         if not parts.keys() & {"years", "months"}:
             return ""

@@ -1,9 +1,9 @@
-"""Which days of a year a rule names: asked of dateutil, one year at a time.
+"""The days of a year that a rule matches, found by dateutil one year at a time.
 
-A set of days is an integer: bit 0 stands for 1 January. dateutil walks on until it finds something,
-to the year 9999 if need be, so it is never asked about more than a single year; and because a
-year's days depend on nothing but its kind (leap or not, the weekday of 1 January, and whether the
-year before was leap, for week numbers), never about more than 28 of them.
+A set of days is an integer, where bit 0 stands for 1 January. If nothing matches, dateutil searches
+up to the year 9999, so it is never asked about more than one year. The matching days depend only on
+the kind of the year: leap or not, the weekday of 1 January, and whether the year before was leap
+(for week numbers). So dateutil searches at most 28 years for a filter.
 """
 
 from calendar import isleap
@@ -13,19 +13,19 @@ from functools import cache, lru_cache
 
 from dateutil.rrule import YEARLY, rrule, weekday
 
-from celery_dynbeat.triggers.rrule.parts import Freq, Rule
+from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
 
-# The last 28 years that datetime knows. There is no century among them, so every kind of year is.
+# The last 28 years of datetime. None of them is a century, so they contain every kind of year.
 _SAMPLES = range(9972, 10000)
-# dateutil stops after the first year, because the next would lie past 9999.
+# dateutil stops after the first year, because the next one lies past 9999.
 _ONE_YEAR_ONLY = 10_000
-# Without any condition dateutil would take the day of dtstart.
+# Without a condition, dateutil uses the day of dtstart.
 _EVERY_DAY = tuple((day, 0) for day in range(7))
 
 
 @dataclass(frozen=True, slots=True)
 class DayFilter:
-    """The parts of a rule that choose among the days of a year; all of them must agree."""
+    """The parts of a rule that select days of a year. A day must match all of them."""
 
     bymonth: tuple[int, ...] = ()
     byweekno: tuple[int, ...] = ()
@@ -35,15 +35,15 @@ class DayFilter:
     wkst: int = 0
 
 
-class Days(dict[int, int]):
-    """The days that match a filter, by sample year; looked for when they are first asked for."""
+class MatchingDays(dict[int, int]):
+    """The days that match a filter, by sample year. Each year is searched when first needed."""
 
     def __init__(self, day_filter: DayFilter) -> None:
         super().__init__()
         self._filter = day_filter
 
     def __missing__(self, sample: int) -> int:
-        self[sample] = days = _matching(self._filter, sample)
+        self[sample] = days = _search(self._filter, sample)
         return days
 
     def of(self, year: int) -> int:
@@ -55,10 +55,10 @@ class Days(dict[int, int]):
         return any(self[sample] for sample in _SAMPLES)
 
 
-def day_filter(rule: Rule, dtstart: datetime | None) -> DayFilter:
-    """Return the filter of a rule; what it leaves open is taken from ``dtstart``, as the RFC says.
+def day_filter(rule: RecurrenceRule, dtstart: datetime | None) -> DayFilter:
+    """Return the filter of a rule. As in the RFC, ``dtstart`` gives the parts that are missing.
 
-    A monthly rule is read as a yearly one with all its months: dateutil gives the same days.
+    A monthly rule becomes a yearly rule with all months: dateutil finds the same days.
     """
     bymonth, bymonthday, byday = rule.bymonth, rule.bymonthday, rule.byday
     if dtstart and not (rule.byweekno or rule.byyearday or bymonthday or byday):
@@ -74,14 +74,14 @@ def day_filter(rule: Rule, dtstart: datetime | None) -> DayFilter:
 
 
 @lru_cache(maxsize=1024)
-def days_of(day_filter: DayFilter) -> Days:
-    """Return the days that match; equal filters share what was found for them."""
-    return Days(day_filter)
+def days_of(day_filter: DayFilter) -> MatchingDays:
+    """Return the days that match. Equal filters share one object."""
+    return MatchingDays(day_filter)
 
 
 @cache
 def sample_of(year: int) -> int:
-    """Return the year among the samples whose calendar is the same."""
+    """Return the sample year that has the same calendar."""
     return _samples()[_kind(year)]
 
 
@@ -100,20 +100,20 @@ def _kind(year: int) -> tuple[bool, bool, int]:
     return isleap(year), isleap(year - 1), date(year, 1, 1).weekday()
 
 
-def _matching(chosen: DayFilter, year: int) -> int:
-    """Ask dateutil, separately about plain and numbered weekdays.
+def _search(chosen: DayFilter, year: int) -> int:
+    """Return the matching days of a year, searched separately for plain and numbered weekdays.
 
-    Given both at once (``BYDAY=MO,2TU``) it looks for days that are either *and* the other.
+    For both at once (``BYDAY=MO,2TU``) dateutil finds only days that match both.
     """
     plain = tuple(pair for pair in chosen.byday if not pair[1])
     numbered = tuple(pair for pair in chosen.byday if pair[1])
     days = 0
     for byday in [group for group in (plain, numbered) if group] or [()]:
-        days |= _ask(chosen, byday, year)
+        days |= _search_weekdays(chosen, byday, year)
     return days
 
 
-def _ask(chosen: DayFilter, byday: tuple[tuple[int, int], ...], year: int) -> int:
+def _search_weekdays(chosen: DayFilter, byday: tuple[tuple[int, int], ...], year: int) -> int:
     found = rrule(
         YEARLY,
         dtstart=datetime(year, 1, 1),  # noqa: DTZ001 - days have no zone

@@ -1,0 +1,164 @@
+"""The base class of triggers that combine other triggers."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import ClassVar, TypeVar
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.budgeted import BudgetedTrigger, check_preparation, too_many_steps
+from celery_dynbeat.triggers.cursors import Cursor
+from celery_dynbeat.triggers.limits import MAX_COMPOSITE_LENGTH
+from celery_dynbeat.triggers.search_budget import (
+    SEARCH_STEPS,
+    BudgetExceededError,
+    SearchBudget,
+)
+
+# The instant from which ``checked`` searches: no search looks back past the year 1900.
+_CHECKED_FROM = datetime(1901, 1, 1, tzinfo=UTC)
+
+C = TypeVar("C", bound="Composite")
+
+
+@dataclass(frozen=True)
+class Composite(Trigger):
+    """A trigger that combines others. It applies anchors and keys to each of them.
+
+    A search that takes too many steps raises ``InvalidTriggerError``. The same search does so each
+    time.
+    """
+
+    __slots__ = ()
+
+    max_spec_length: ClassVar[int] = MAX_COMPOSITE_LENGTH
+    needs_budget: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Trigger, ...]:
+        """Return the triggers that this one combines."""
+
+    @abstractmethod
+    def mapped(self, change: Callable[[Trigger], Trigger]) -> Trigger:
+        """Return this trigger with ``change(part)`` for each part. It may exceed size limits."""
+
+    @abstractmethod
+    def cursor(self, budget: SearchBudget) -> Cursor:
+        """Return a cursor over the fire times, which takes its steps from ``budget``."""
+
+    @abstractmethod
+    def latest_within(
+        self, budget: SearchBudget, *, after: datetime, until: datetime
+    ) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``. Take its steps from ``budget``."""
+
+    @property
+    def preparation_steps(self) -> int:
+        """Return the steps to prepare the recurrence rules of all parts."""
+        return sum(part.preparation_steps for part in self.parts)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time strictly after ``instant``."""
+        return BudgetedTrigger(self, SearchBudget(SEARCH_STEPS)).next_after(instant)
+
+    def next_within(self, instant: datetime, budget: SearchBudget) -> datetime | None:
+        """Return ``next_after(instant)``. Take its steps from ``budget``."""
+        return self.cursor(budget).next_after(instant)
+
+    def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest fire time in ``(after, until]``, or None when there is none."""
+        budgeted = BudgetedTrigger(self, SearchBudget(2 * SEARCH_STEPS))
+        return budgeted.latest_until(after=after, until=until)
+
+    def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
+        """Count the fire times in ``(after, until]``, at most up to ``limit``.
+
+        The count is too low if it would take more than 2 * SEARCH_STEPS.
+        """
+        # A count takes half of its budget.
+        budgeted = BudgetedTrigger(self, SearchBudget(4 * SEARCH_STEPS))
+        return budgeted.count_until(after=after, until=until, limit=limit)
+
+    def checked(self) -> Trigger:
+        """Return this trigger.
+
+        Raises ``InvalidTriggerError`` if this trigger, or an exclusion in it, has no fire time.
+        Two triggers are not checked: one with an ``H``, whose fire times depend on the key of the
+        schedule, and one with a ``Once.after``, which has no instant yet.
+        """
+        if self.hashed_by("") is not self or self.resolved_at(_CHECKED_FROM) is not self:
+            return self
+        budget = SearchBudget(SEARCH_STEPS)
+        try:
+            for part in (self, *self.parts):
+                if isinstance(part, Composite):
+                    part.require_fire_time(budget)
+        except BudgetExceededError:
+            raise too_many_steps(self, budget, task="to find its first fire time") from None
+        return self
+
+    def require_fire_time(self, budget: SearchBudget) -> None:
+        """Raise ``InvalidTriggerError`` if there is no fire time at all."""
+        if self.cursor(budget).next_after(_CHECKED_FROM) is None:
+            rule = "it has no fire time left; exclude fewer days, or leave it out"
+            message = f"{self.kind} {shorten(self.spec)}: {rule}"
+            raise InvalidTriggerError(message, field="excluded")
+
+    def anchored_at(self, instant: datetime) -> Trigger:
+        """Return this trigger with each part that needs an anchor counting from ``instant``."""
+        return self.mapped(lambda part: part.anchored_at(instant))
+
+    def hashed_by(self, key: str) -> Trigger:
+        """Return this trigger with each ``H`` replaced by the values that ``key`` selects."""
+        return self.mapped(lambda part: part.hashed_by(key))
+
+    def bound_to(self, key: str) -> Trigger:
+        """Return this trigger with the same text and the fire times of ``hashed_by(key)``."""
+        return self.mapped(lambda part: part.bound_to(key))
+
+    def resolved_at(self, instant: datetime) -> Trigger:
+        """Return this trigger with ``instant`` plus the delay for each ``Once.after``."""
+        resolved = self.mapped(lambda part: part.resolved_at(instant))
+        # An instant is longer than a delay, so the spec may now be too long.
+        if isinstance(resolved, Composite) and resolved is not self:
+            resolved.check_size()
+        return resolved
+
+    def check_size(self) -> None:
+        """Raise ``InvalidTriggerError`` if the spec is longer than ``parse_trigger`` reads."""
+        size = len(self.spec)
+        if size > MAX_COMPOSITE_LENGTH:
+            limit = f"at most {MAX_COMPOSITE_LENGTH} are allowed"
+            message = f"the combination takes {size} characters; {limit}"
+            raise InvalidTriggerError(message, field="spec")
+
+    def check_preparation(self) -> None:
+        """Raise ``InvalidTriggerError`` if the recurrence rules take too long to prepare."""
+        check_preparation(self, self.preparation_steps)
+
+
+def part_json(part: Trigger) -> dict[str, object]:
+    """Return a part for the JSON of a spec. A zone that is null means no zone, not the row's."""
+    data: dict[str, object] = {**part.to_json()}
+    if isinstance(part, Composite):
+        data["spec"] = json.loads(part.spec)
+    return data
+
+
+def phrase_of(part: Trigger) -> str:
+    """Return the phrase of a part, in parentheses if its end would be unclear."""
+    phrase = part.phrase()
+    return f"({phrase})" if isinstance(part, Composite) or "; " in phrase else phrase
+
+
+def rebuilt(trigger: C, /, **changes: object) -> C:
+    """Return an unchecked copy with other fields. It is never stored, so it may be larger."""
+    copy: C = object.__new__(type(trigger))
+    for name in (each.name for each in fields(trigger)):
+        object.__setattr__(copy, name, changes.get(name, getattr(trigger, name)))
+    return copy

@@ -1,0 +1,100 @@
+"""The parts of a combined trigger as JSON text.
+
+Each part is written as its ``to_json``. If a part combines other triggers, its spec is nested JSON
+instead of a quoted string, so that people can read and write it.
+"""
+
+import json
+from collections.abc import Iterable
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.budgeted import check_preparation
+from celery_dynbeat.triggers.parse import parse_part
+
+#: The deepest nesting is AnyOf of exclusions from AnyOf.
+MAX_DEPTH = 3
+# A level of triggers adds at most three levels of JSON: an object, its list, an object in the list.
+_MAX_NESTING = 3 * MAX_DEPTH + 1
+
+
+def distinct(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
+    """Return the different triggers, in an order that does not depend on the given one."""
+    return tuple(sorted(set(triggers), key=_order))
+
+
+def dump(value: object) -> str:
+    """Return compact JSON that is not restricted to ASCII."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def load(spec: str, *, example: str) -> object:
+    """Return the value of JSON text. Raises ``InvalidTriggerError`` with field ``"spec"``."""
+    try:
+        value = json.loads(spec, object_pairs_hook=_unique_keys)
+        too_deep = _nesting(value) > _MAX_NESTING
+    except InvalidTriggerError:
+        raise
+    except (ValueError, RecursionError) as error:
+        reason = f"it must be JSON such as {example}"
+        raise InvalidTriggerError(f"{shorten(spec)}: {reason}", field="spec") from error
+    if too_deep:
+        reason = f"more than {MAX_DEPTH} combinations inside each other"
+        raise InvalidTriggerError(f"{shorten(spec)}: {reason}", field="spec")
+    return value
+
+
+def read_parts(value: object, *, timezone: str | None) -> tuple[Trigger, ...]:
+    """Return the parts of a JSON list. Parts without a ``timezone`` key are in ``timezone``.
+
+    Raises ``InvalidTriggerError`` at the first part whose preparation, with that of the parts
+    before it, takes too many steps. The rest is not read.
+    """
+    if not isinstance(value, list):
+        message = f"{shorten(value)} must be a list of triggers in JSON"
+        raise InvalidTriggerError(message, field="spec")
+    parts, steps = list[Trigger](), 0
+    for item in value:
+        part = read_part(item, timezone=timezone)
+        steps += part.preparation_steps
+        check_preparation(part, steps)
+        parts.append(part)
+    return tuple(parts)
+
+
+def read_part(value: object, *, timezone: str | None) -> Trigger:
+    """Return the part of a JSON object. Without a ``timezone`` key it is in ``timezone``."""
+    if not isinstance(value, dict):
+        message = f"{shorten(value)} must be a trigger, with the keys kind, spec and timezone"
+        raise InvalidTriggerError(message, field="spec")
+    spec = value.get("spec")
+    text = dump(spec) if isinstance(spec, list | dict) else spec
+    return parse_part({"timezone": timezone, **value, "spec": text})
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a repeated key: json.loads would keep its last value and drop the others."""
+    seen = set[str]()
+    for key, _ in pairs:
+        if key in seen:
+            message = f"the key {shorten(key)} occurs twice in one object; give it once"
+            raise InvalidTriggerError(message, field="spec")
+        seen.add(key)
+    return dict(pairs)
+
+
+def _nesting(value: object) -> int:
+    """Return the depth of nested lists and objects, at most one more than the limit."""
+    level, depth = [value], 0
+    while level and depth <= _MAX_NESTING:
+        inner = [each for each in level if isinstance(each, list | dict)]
+        level = [
+            child for each in inner for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        depth += bool(inner)
+    return depth
+
+
+def _order(trigger: Trigger) -> tuple[str, str, str]:
+    return trigger.kind, trigger.spec, trigger.timezone or ""

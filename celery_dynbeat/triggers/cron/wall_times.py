@@ -1,0 +1,120 @@
+"""The wall times that a cron expression matches, without regard to zones."""
+
+from bisect import bisect_left
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from math import prod
+
+from celery_dynbeat.triggers.cron.calendar_days import Month
+from celery_dynbeat.triggers.cron.dates import DayFields, days_in, possible_days, require_dates
+from celery_dynbeat.triggers.cron.expression import (
+    CronExpression,
+    parse_expression,
+    resolve_hashes,
+)
+
+_SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
+# 29 February falls on a given day of the week after 40 years at the latest (2072 to 2112).
+_MAX_MONTHS_BETWEEN = 48 * 12
+
+
+class WallTimes:
+    """The matching times of day on the matching days. Threads may share it."""
+
+    __slots__ = ("_clock", "_day_fields", "_days", "_months", "_times_per_day", "wildcard")
+
+    def __init__(self, expression: CronExpression, *, day_or: bool) -> None:
+        #: Whether the expression follows elapsed time around a clock change.
+        self.wildcard = expression.wildcard
+        seconds = (0,) if expression.second is None else expression.second.values
+        self._clock = (expression.hour.values, expression.minute.values, seconds)
+        self._times_per_day = prod(map(len, self._clock))
+        self._months = frozenset(expression.month.values)
+        self._day_fields: tuple[DayFields, ...] = possible_days(expression, day_or=day_or)
+        # The days of each kind of month, of which there are 28, as bits: the 1st is bit 1.
+        self._days: dict[Month, int] = {}
+
+    def first_after(self, wall: datetime) -> datetime:
+        """Return the first matching wall time strictly after ``wall``. There always is one."""
+        start = wall.replace(microsecond=0) + _SECOND
+        day = self._first_day(start.year, start.month, start.day)
+        rank = self._times_before(start) if day == start.date() else 0
+        if rank == self._times_per_day:
+            day, rank = self._first_day(start.year, start.month, start.day + 1), 0
+        return self._time_of(day, rank)
+
+    def first_from(self, wall: datetime) -> datetime:
+        """Return the first matching wall time at or after ``wall``."""
+        return self.first_after(wall - _MICROSECOND)
+
+    def count_between(self, start: datetime, stop: datetime) -> int:
+        """Count the matching wall times in ``[start, stop)``. Both are whole seconds."""
+        first, last = start.year * 12 + start.month - 1, stop.year * 12 + stop.month - 1
+        days = 0
+        for number in range(first, last + 1):
+            bits = self._days_of(number)
+            if number == last:
+                bits &= (1 << stop.day) - 1
+            if number == first:
+                bits = bits >> start.day << start.day
+            days += bits.bit_count()
+        # The last day counts up to ``stop``, and the first day from ``start``.
+        count = days * self._times_per_day
+        if self._days_of(last) >> stop.day & 1:
+            count += self._times_before(stop)
+        if self._days_of(first) >> start.day & 1:
+            count -= self._times_before(start)
+        return count
+
+    def _first_day(self, year: int, month: int, day: int) -> date:
+        """Return the first matching date from a day on, which may lie past the end of its month."""
+        first = year * 12 + month - 1
+        for number in range(first, first + _MAX_MONTHS_BETWEEN):
+            bits = self._days_of(number)
+            if number == first:
+                bits = bits >> day << day
+            if bits:
+                lowest = (bits & -bits).bit_length() - 1
+                return date(number // 12, number % 12 + 1, lowest)
+        raise AssertionError("possible_days finds expressions without dates")
+
+    def _days_of(self, number: int) -> int:
+        """Return the matching days of a month as bits. Months count from January of year 0."""
+        if number % 12 + 1 not in self._months:
+            return 0
+        month = Month.of(number // 12, number % 12 + 1)
+        bits = self._days.get(month)
+        if bits is None:
+            days = set[int]().union(*(days_in(fields, month) for fields in self._day_fields))
+            bits = self._days[month] = sum(1 << day for day in days)
+        return bits
+
+    def _times_before(self, wall: datetime) -> int:
+        """Return the number of matching times of day before that of ``wall``."""
+        rank, exact = 0, True
+        for values, value in zip(self._clock, (wall.hour, wall.minute, wall.second), strict=True):
+            place = bisect_left(values, value) if exact else 0
+            rank = rank * len(values) + place
+            exact = exact and value in values[place : place + 1]
+        return rank
+
+    def _time_of(self, day: date, rank: int) -> datetime:
+        """Return the matching wall time with ``rank`` other times before it on its day."""
+        hours, minutes, seconds = self._clock
+        rank, second = divmod(rank, len(seconds))
+        hour, minute = divmod(rank, len(minutes))
+        clock = hours[hour], minutes[minute], seconds[second]
+        return datetime(day.year, day.month, day.day, *clock)  # noqa: DTZ001 - a wall time
+
+
+@lru_cache(maxsize=4096)
+def wall_times(expression: str, *, day_or: bool) -> WallTimes:
+    """Return the wall times of an expression. Each ``H`` gets the values of the key "".
+
+    Raises ``InvalidTriggerError`` when no date can ever match, for any key.
+    """
+    parsed = parse_expression(expression)
+    if parsed.hashed:
+        require_dates(parsed, day_or=day_or)
+        return wall_times(resolve_hashes("", parsed), day_or=day_or)
+    return WallTimes(parsed, day_or=day_or)
