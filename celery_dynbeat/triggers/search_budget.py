@@ -8,7 +8,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-#: The steps to find one fire time of a ``Cron`` or an ``Every``: about 60 microseconds.
+#: The steps to find one fire time of a ``Cron`` or an ``Every``: up to about 60 microseconds.
 LOOKUP_STEPS = 50
 #: The steps of one search in a combined trigger: about a tenth of a second.
 SEARCH_STEPS = 1_800 * LOOKUP_STEPS

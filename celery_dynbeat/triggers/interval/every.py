@@ -259,7 +259,7 @@ def _valid_interval(interval: object) -> timedelta:
     elif not -MAX_INTERVAL <= (duration := _as_timedelta(interval)) <= MAX_INTERVAL:
         reason = "it must not exceed 100 years"
     elif duration <= timedelta():
-        reason = "it must be at least a microsecond"
+        reason = "it must be positive, at least a microsecond"
     else:
         return duration
     message = f"interval is {shorten(interval)}; {reason}, e.g. timedelta(minutes=5)"

@@ -92,8 +92,8 @@ def test_it_says_each_of_its_triggers():
         ([NINE], "1 different triggers"),
         ([NINE, NINE], "1 different triggers"),
         ([Every(n) for n in range(1, 22)], "21 different triggers"),
-        ([NINE, "0 9 * * *"], "is no trigger"),
-        ([[NINE, NOON]], "each one as an argument"),
+        ([NINE, "0 9 * * *"], "is not a trigger"),
+        ([[NINE, NOON]], "each trigger as an argument"),
     ],
 )
 def test_bad_parts_are_refused(parts, reason):

@@ -137,7 +137,7 @@ def test_a_count_that_took_too_long_is_not_remembered():
 
 
 def test_counts_forget_the_one_that_was_asked_longest_ago():
-    counts = CountCache(most=2)
+    counts = CountCache(max_entries=2)
     one, two, three = (RecurrenceRule(Freq.DAILY, count=number) for number in (1, 2, 3))
     counts.get(one, 0, lambda: CountEnd(1, 1))
     counts.get(two, 0, lambda: CountEnd(2, 2))

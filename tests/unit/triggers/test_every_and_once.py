@@ -60,7 +60,7 @@ def test_there_is_nothing_after_the_year_9999():
         (0, "positive"),
         (-5, "positive"),
         (timedelta(seconds=-5), "positive"),
-        (1e-9, "a microsecond at least"),
+        (1e-9, "at least a microsecond"),
         (float("nan"), "finite"),
         (float("inf"), "finite"),
         (1e300, "100 years"),

@@ -150,7 +150,7 @@ def test_what_is_excluded_has_no_exclusions_of_its_own():
 
 @pytest.mark.parametrize("given", ["x", None, CHRISTMAS])
 def test_only_a_trigger_has_exclusions(given):
-    with pytest.raises(InvalidTriggerError, match="is no trigger"):
+    with pytest.raises(InvalidTriggerError, match="is not a trigger"):
         Excluding(given, CHRISTMAS)
 
 

@@ -201,7 +201,7 @@ def test_a_text_tells_by_its_beginning_which_trigger_it_is(text, expected):
     ("text", "reason"),
     [
         ("every 5 minutes", "3 fields.*; or write a duration"),
-        ("@monthy", "unknown name '@monthy'; cron has [@a-z, ]*$"),
+        ("@monthy", "unknown name '@monthy'; known are [@a-z, ]*$"),
         ("0 25 * * *", "is not a number from 0 to 23$"),
         ("", "0 fields"),
         ("2026-11-21 09:00", "add Z"),
