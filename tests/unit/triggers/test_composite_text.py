@@ -248,7 +248,9 @@ def test_a_key_that_stands_twice_loses_nothing_silently():
 def test_a_date_that_does_not_exist_is_refused_with_an_example():
     spec = '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-13-01"]}'
 
-    with pytest.raises(InvalidTriggerError, match="this day does not exist; write one such as 2026-12-25"):
+    with pytest.raises(
+        InvalidTriggerError, match="this day does not exist; write one such as 2026-12-25"
+    ):
         parse_trigger("excluding", spec)
 
 
