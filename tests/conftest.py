@@ -41,6 +41,16 @@ def docker_is_missing() -> str | None:
     return None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first: at the end no process of pytest-xdist waits for another's.
+
+    A test with a time limit of its own is one of them.
+    """
+    items.sort(
+        key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "timeout"))
+    )
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests marked ``docker`` where there is no engine, also under CI: no promise needs it."""
     if item.get_closest_marker("docker") and (reason := docker_is_missing()):
