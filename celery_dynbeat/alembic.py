@@ -1,7 +1,7 @@
-"""For the migrations of an application whose database also holds the tables of celery_dynbeat.
+"""Support for an application whose Alembic migrations run on a database with our tables.
 
-``alembic revision --autogenerate`` proposes to drop each table that the application's own metadata
-does not have. In the application's ``env.py``:
+``alembic revision --autogenerate`` proposes to drop each table that the application's metadata
+does not contain. Write in the application's ``env.py``:
 
     from celery_dynbeat.alembic import include_name
 
@@ -10,15 +10,15 @@ does not have. In the application's ``env.py``:
 
 from collections.abc import Mapping
 
-#: The tables of every version begin so, those of newer versions included.
+#: The prefix of the tables of all versions, newer versions included.
 PREFIX = "dynbeat_"
 
 
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
-    """Return False for the tables of celery_dynbeat, which its own migrations change.
+    """Return False for the tables of celery_dynbeat, which has its own migrations.
 
-    The signature is that of Alembic's ``include_name``, which is called for what the database has,
-    before it is reflected. Combine it with a function of your own by ``and``.
+    The signature is that of Alembic's ``include_name``. Alembic calls it with each name in the
+    database before it reflects the object. Combine it with your own function by ``and``.
     """
     del parent_names
     return not (type_ == "table" and name is not None and name.startswith(PREFIX))

@@ -1,7 +1,6 @@
-"""What time it is, by the database's clock.
+"""The present instant, by the database's clock.
 
-Every process that decides anything asks the same clock, so hosts whose own clocks are wrong
-still agree on what is due.
+All processes that decide read the same clock. So hosts with wrong clocks agree on what is due.
 """
 
 import time
@@ -10,26 +9,27 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 RESYNC_INTERVAL = timedelta(minutes=1)
-#: A reading that differs by more from what was expected is a step, and no drift.
-STEP = timedelta(seconds=1)
+#: A reading is a step of the clock if it differs by more from the expected instant. A smaller
+#: difference is drift.
+STEP_THRESHOLD = timedelta(seconds=1)
 
 
 class Clock(Protocol):
-    """Tells the present instant, aware and in UTC."""
+    """Returns the present instant, aware and in UTC."""
 
     def now(self) -> datetime:
         """Return the present instant."""
 
     def steady_for(self) -> timedelta:
-        """Return how long ago the clock was last set; timedelta.max: never, as far as it knows."""
+        """Return the time since the last known step of the clock; timedelta.max without a step."""
 
 
 class DatabaseClock:
-    """The database's clock, read now and then and carried on by the monotonic clock.
+    """The database's clock: read once a minute, and counted on by the monotonic clock in between.
 
-    ``read`` asks the database. It is called at the first use and then once a minute; between
-    two calls the own monotonic clock counts, so a step of the system clock changes nothing. When a
-    later reading fails the clock runs on from the last one.
+    ``read`` returns the database's time. ``DatabaseClock`` calls it at the first use and then once
+    a minute. A step of the system clock changes nothing. If a later call of ``read`` fails, the
+    clock continues from the last reading.
     """
 
     def __init__(
@@ -41,47 +41,48 @@ class DatabaseClock:
         self._read = read
         self._monotonic = monotonic
         self._base: datetime | None = None
-        self._base_at = 0.0
-        self._tried_at = 0.0
-        self._stepped_at: float | None = None
+        self._base_reading = 0.0
+        self._sync_tried = 0.0
+        self._stepped: float | None = None
 
     def now(self) -> datetime:
         """Return the present instant by the database's clock.
 
-        Raises what ``read`` raises, but only while there has been no reading at all.
+        Raises the error of ``read`` if no call of ``read`` has succeeded yet.
         """
         if self._base is None:
             self._synchronise()
-        elif self._monotonic() - self._tried_at > RESYNC_INTERVAL.total_seconds():
+        elif self._monotonic() - self._sync_tried > RESYNC_INTERVAL.total_seconds():
             self._resynchronise()
         assert self._base is not None  # noqa: S101 - narrows the type: _synchronise set it
-        return self._base + timedelta(seconds=self._monotonic() - self._base_at)
+        return self._base + timedelta(seconds=self._monotonic() - self._base_reading)
 
     def steady_for(self) -> timedelta:
-        """Return for how long no reading has differed from what was expected."""
-        if self._stepped_at is None:
+        """Return the time since a reading last showed a step; timedelta.max without a step."""
+        if self._stepped is None:
             return timedelta.max
-        return timedelta(seconds=self._monotonic() - self._stepped_at)
+        return timedelta(seconds=self._monotonic() - self._stepped)
 
     def _resynchronise(self) -> None:
         try:
             self._synchronise()
-        # Whatever the driver raises, a database that is away must not stop the clock.
+        # Drivers raise errors of many classes. The clock continues without the database.
         except Exception:  # noqa: BLE001
-            self._tried_at = self._monotonic()
+            self._sync_tried = self._monotonic()
 
     def _synchronise(self) -> None:
         before = self._monotonic()
         instant = self._read()
         after = self._monotonic()
-        self._look_for_step(instant, before, after)
-        # The reading was taken somewhere within the round trip: assume the middle.
-        self._base, self._base_at, self._tried_at = instant, (before + after) / 2, after
+        self._detect_step(instant, before, after)
+        # The database read its clock at some point of the round trip: assume the middle.
+        self._base, self._base_reading = instant, (before + after) / 2
+        self._sync_tried = after
 
-    def _look_for_step(self, instant: datetime, before: float, after: float) -> None:
+    def _detect_step(self, instant: datetime, before: float, after: float) -> None:
         if self._base is None:
             return
-        earliest = self._base + timedelta(seconds=before - self._base_at)
-        latest = self._base + timedelta(seconds=after - self._base_at)
-        if not earliest - STEP <= instant <= latest + STEP:
-            self._stepped_at = after
+        earliest = self._base + timedelta(seconds=before - self._base_reading)
+        latest = self._base + timedelta(seconds=after - self._base_reading)
+        if not earliest - STEP_THRESHOLD <= instant <= latest + STEP_THRESHOLD:
+            self._stepped = after

@@ -1,27 +1,26 @@
-"""Every error that this package raises on purpose.
+"""The errors that this package raises.
 
-Each message names the value, the rule and the cure. What a program may want to read is an
-attribute too.
+Each message names the value, the rule and the fix. Facts that a program may need are attributes.
 """
 
 
 class DynbeatError(Exception):
-    """The root of all errors of this package."""
+    """The base class of all errors of this package."""
 
 
 class ConfigurationError(DynbeatError):
-    """A setting is unknown, malformed, or does not fit the installed drivers."""
+    """A setting is unknown or invalid, or needs a driver that is not installed."""
 
 
 class SchemaError(DynbeatError):
-    """The tables are missing or are not the ones that this version works with."""
+    """The tables are missing, or their schema does not fit this version."""
 
 
 class InvalidTriggerError(DynbeatError, ValueError):
-    """A trigger can never be evaluated: wrong text, unknown zone, impossible date.
+    """A trigger cannot be evaluated: invalid text, unknown time zone, impossible date.
 
-    ``field`` names the part at fault (``"minute"``, ``"timezone"``, ``"interval"`` ...), or is
-    None when the whole is.
+    ``field`` names the invalid part (``"minute"``, ``"timezone"``, ``"interval"`` ...); None means
+    the whole trigger.
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
@@ -30,9 +29,9 @@ class InvalidTriggerError(DynbeatError, ValueError):
 
 
 class InvalidScheduleError(DynbeatError, ValueError):
-    """A schedule breaks a rule: a name too long, a payload that is not JSON, an option refused.
+    """A schedule breaks a rule: its name is too long, or its payload is not JSON, for example.
 
-    ``field`` names the argument at fault.
+    ``field`` names the invalid argument.
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
@@ -41,7 +40,7 @@ class InvalidScheduleError(DynbeatError, ValueError):
 
 
 class ScheduleNotFoundError(DynbeatError, LookupError):
-    """The owner has no schedule of that name."""
+    """The owner has no schedule with this name."""
 
     def __init__(self, *, owner: str, name: str) -> None:
         super().__init__(
@@ -52,7 +51,7 @@ class ScheduleNotFoundError(DynbeatError, LookupError):
 
 
 class BackfillNotFoundError(DynbeatError, LookupError):
-    """The schedule has no backfill of that id, or none at all (``backfill_id`` None)."""
+    """The schedule has no backfill with this id, or no backfill at all (``backfill_id`` None)."""
 
     def __init__(self, *, owner: str, name: str, backfill_id: int | None) -> None:
         which = "no backfill" if backfill_id is None else f"no backfill {backfill_id}"
@@ -65,7 +64,7 @@ class BackfillNotFoundError(DynbeatError, LookupError):
 
 
 class ScheduleExistsError(DynbeatError):
-    """The owner already has a schedule of that name."""
+    """The owner already has a schedule with this name."""
 
     def __init__(self, *, owner: str, name: str) -> None:
         super().__init__(
@@ -77,12 +76,12 @@ class ScheduleExistsError(DynbeatError):
 
 
 class StaleScheduleError(DynbeatError):
-    """The schedule was changed by somebody else since the caller read it."""
+    """Another caller has changed the schedule since this caller read it."""
 
     def __init__(self, *, owner: str, name: str, expected_version: int, version: int) -> None:
         super().__init__(
             f"schedule {name!r} of owner {owner!r} is at version {version}, not"
-            f" {expected_version}: somebody changed it meanwhile; read it again and repeat the"
+            f" {expected_version}: another caller has changed it; read it again and repeat the"
             " edit",
         )
         self.owner = owner
@@ -92,7 +91,7 @@ class StaleScheduleError(DynbeatError):
 
 
 class OwnerLimitError(DynbeatError):
-    """An owner may not have or do more than the settings allow.
+    """An owner would exceed a limit of the settings.
 
     ``setting`` is the limit's name, ``limit`` its value.
     """
@@ -105,7 +104,7 @@ class OwnerLimitError(DynbeatError):
 
 
 class DispatchError(DynbeatError):
-    """A run could not be handed to the broker, for a reason that lies in the run itself.
+    """The broker cannot accept a run because of its content.
 
-    A broker that is merely away is not a DispatchError: its runs stay pending and are sent later.
+    An unreachable broker is not a DispatchError: its runs stay pending and are sent later.
     """

@@ -1,10 +1,10 @@
-"""The names of what is logged: the ``event`` of each log record (see docs/reference/logging.md)."""
+"""The log events: the ``event`` attribute of each log record (see docs/reference/logging.md)."""
 
 from enum import StrEnum
 
 
 class Event(StrEnum):
-    """One name for each kind of record, stable for those who filter their logs."""
+    """The names of the log events. Log filters rely on them: a name does not change."""
 
     BEAT_STARTED = "beat_started"
     BEAT_STOPPED = "beat_stopped"

@@ -1,7 +1,7 @@
-"""Names of a package that are imported when somebody asks for them (PEP 562).
+"""Names of a package that are imported at their first use (PEP 562).
 
-A beat that has cron rules alone needs no recurrence rules of calendars, and a web process no beat;
-what is not imported takes no memory, and no time at the start.
+A beat with cron triggers only does not need recurrence rules, and a web process does not need beat.
+A module that is not imported costs no memory and no start-up time.
 """
 
 import sys
@@ -15,9 +15,10 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of ``package``.
 
-    ``names`` are those of each of its modules. The modules can be asked for, too.
+    ``names`` maps each module of the package to its exported names. The modules are attributes,
+    too.
     """
-    modules = {name: module for module, held in names.items() for name in held}
+    modules = {name: module for module, exported in names.items() for name in exported}
     children = {module.partition(".")[0]: module for module in names}
 
     def get(name: str) -> Any:
@@ -26,12 +27,12 @@ def lazy_exports(
             return sys.modules[f"{package}.{name}"]
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{package}.{modules[name]}"), name)
-        # Once: from now on it is there.
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(import_module(f"{package}.{modules[name]}"), name)
+        # Python calls __getattr__ only for names that are not set.
+        setattr(sys.modules[package], name, value)
+        return value
 
-    def listed() -> list[str]:
+    def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *children, *modules})
 
-    return get, listed
+    return get, list_names

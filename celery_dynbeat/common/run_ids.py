@@ -1,4 +1,7 @@
-"""Run ids: UUIDs of version 7 (RFC 9562, section 5.7), ordered by time: inserts stay local."""
+"""Run ids: UUIDs of version 7 (RFC 9562, section 5.7).
+
+They are ordered by time, so new rows go to the end of an index.
+"""
 
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -6,22 +9,22 @@ from functools import lru_cache
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: The first digit of a variant's field, two bits of which are random.
+#: The first digit of the variant field. Two of its bits are random.
 _VARIANT = "89ab"
 
 
 def new_run_id(now: datetime) -> str:
-    """Return a new id for a run made at ``now``."""
+    """Return a new id for a run created at ``now``."""
     return _uuid(now, secrets.token_hex(10))
 
 
 def first_run_id(created_at: datetime) -> str:
-    """Return the id before which the ids of all runs made earlier than ``created_at`` stand."""
+    """Return the lower bound of the ids of all runs created at ``created_at`` or later."""
     return _uuid(created_at, "0" * 20)
 
 
 def created_at(run_id: str) -> datetime:
-    """Return the instant at which a run was made, to the millisecond."""
+    """Return the instant at which a run was created, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=UUID(run_id).int >> 80)
 
 
@@ -30,7 +33,7 @@ def _uuid(now: datetime, random: str) -> str:
     return f"{_milliseconds(now)}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"
 
 
-# A batch is made at one instant.
+# All runs of a batch are created at one instant.
 @lru_cache(maxsize=16)
 def _milliseconds(now: datetime) -> str:
     elapsed = max(now, _EPOCH) - _EPOCH
@@ -42,11 +45,11 @@ def _milliseconds(now: datetime) -> str:
 
 
 def is_run_id(text: object) -> bool:
-    """Return whether ``text`` can be a run id at all; a message may claim anything."""
+    """Return whether ``text`` has the form of a run id. A header of a message can hold anything."""
     if not isinstance(text, str):
         return False
     try:
         uuid = UUID(text)
     except ValueError:
         return False
-    return uuid.version == 7 and str(uuid) == text  # noqa: PLR2004 - the version this module makes
+    return uuid.version == 7 and str(uuid) == text  # noqa: PLR2004 - the version of new_run_id

@@ -1,4 +1,4 @@
-"""The ``dynbeat_*`` settings of the Celery configuration, checked once, as one value."""
+"""The ``dynbeat_*`` settings of the Celery configuration, checked and read once."""
 
 import difflib
 import re
@@ -14,7 +14,7 @@ PREFIX = "dynbeat_"
 _UNSET = object()
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 MAX_BATCH_SIZE = 10_000
-#: Added to the present instant it gives one that every database holds.
+#: The present instant plus this duration is a date that each database can store.
 MAX_DURATION = timedelta(days=36_525)
 MAX_NAME_LENGTH = 255
 CATCH_UPS = ("latest", "all", "none")
@@ -23,24 +23,24 @@ ON_LOST = ("record", "rerun")
 
 
 class Configuration(Protocol):
-    """What is needed of ``app.conf``."""
+    """The part of ``app.conf`` that this module needs."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of ``key``, else ``default``."""
+        """Return the value of ``key``, or ``default``."""
 
     def keys(self) -> Iterable[str]:
-        """Return every key that is known or was set."""
+        """Return the keys that have a default or a value."""
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        msg = "must be a text that is not empty"
+        msg = "must be a non-empty string"
         raise ValueError(msg)
     return value
 
 
 def application_name(value: object) -> str:
-    """Return the name of an application. Raises ValueError when it cannot be one."""
+    """Return a valid name of an application. Raises ValueError for any other value."""
     if (
         not isinstance(value, str)
         or not 0 < len(value) <= MAX_NAME_LENGTH
@@ -48,8 +48,8 @@ def application_name(value: object) -> str:
         or value != value.strip()
     ):
         msg = (
-            f"must be a text of 1 to {MAX_NAME_LENGTH} printable characters, without white space at"
-            " its ends"
+            f"must be a string of 1 to {MAX_NAME_LENGTH} printable characters, without white space"
+            " at its ends"
         )
         raise ValueError(msg)
     return value
@@ -58,7 +58,7 @@ def application_name(value: object) -> str:
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         msg = "must be True or False"
-        raise ValueError(msg)  # noqa: TRY004 - collected below as one kind of error
+        raise ValueError(msg)  # noqa: TRY004 - read() expects ValueError
     return value
 
 
@@ -77,7 +77,7 @@ def _count(value: object) -> int:
 
 
 def _batch(value: object) -> int:
-    # The ids of a batch stand in one condition, and drivers allow some tens of thousands.
+    # The ids of a batch are the parameters of one statement. Drivers allow some ten thousands.
     if _count(value) > MAX_BATCH_SIZE:
         msg = f"must be at most {MAX_BATCH_SIZE}"
         raise ValueError(msg)
@@ -90,7 +90,7 @@ def _duration(value: object) -> timedelta:
         msg = "must be a positive number of seconds or a positive timedelta"
         raise ValueError(msg)
     if seconds > MAX_DURATION.total_seconds():
-        msg = f"must be at most {MAX_DURATION.days} days (100 years): give less, or leave it unset"
+        msg = f"must be at most {MAX_DURATION.days} days (100 years): set less, or leave it unset"
         raise ValueError(msg)
     return timedelta(seconds=seconds)
 
@@ -102,13 +102,13 @@ def _seconds(value: object) -> float | None:
 
 
 def _delay(value: object) -> timedelta:
-    """Check a duration that may be zero."""
+    """Return a duration, which may be zero."""
     return timedelta(0) if _seconds(value) == 0 else _duration(value)
 
 
 def _patterns(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        msg = "must be a list of task names, in which * stands for any characters"
+        msg = "must be a list of task names, in which * matches any characters"
         raise ValueError(msg)  # noqa: TRY004
     return tuple(_text(pattern) for pattern in value)
 
@@ -127,7 +127,7 @@ def _zone(value: object) -> str:
     try:
         ZoneInfo(_text(value))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        msg = "must be a zone of the tz database, such as 'Europe/Berlin'"
+        msg = "must be a time zone of the tz database, such as 'Europe/Berlin'"
         raise ValueError(msg) from None
     return str(value)
 
@@ -138,15 +138,14 @@ def _setting(default: Any, check: Callable[[object], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting with its default; the name in the configuration has ``dynbeat_`` before it.
+    """The settings with their defaults. In the configuration each name starts with ``dynbeat_``.
 
-    Those of a schedule's policies serve where the schedule leaves one open. None means: no limit,
-    no expiry, never pause. ``create_tables`` None means: on an embedded database only.
-    ``timezone`` None means: the Celery application's own. ``application`` None means: it has no
-    name.
+    A policy applies to schedules that do not set it. None means: no limit, no expiry, never pause.
+    ``create_tables`` None: create tables on an embedded database only. ``timezone`` unset: the
+    time zone of the Celery application. ``application`` None: the application has no name.
     """
 
-    # These two hold passwords, and a traceback that shows its variables shows their repr.
+    # No repr: they hold passwords, and some tracebacks show the repr of local variables.
     database_url: str = field(
         default="sqlite:///dynbeat.sqlite3", metadata={"check": _text}, repr=False
     )
@@ -180,14 +179,14 @@ class Settings:
     def read(
         cls, conf: Configuration, *, timezone: str, application: str | None = None
     ) -> "Settings":
-        """Return the settings in ``conf``; ``timezone`` and ``application`` where none is set.
+        """Return the settings in ``conf``; ``timezone`` and ``application`` are their defaults.
 
-        Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion, for a key
-        that Celery does not read as it is written, and for a value that breaks the setting's rule.
+        Raises ConfigurationError for an unknown ``dynbeat_*`` key, with a suggestion; for a key
+        that Celery ignores because of its spelling; for a value that breaks the setting's rule.
         """
         known = {setting.name: setting.metadata["check"] for setting in fields(cls)}
-        _refuse_unknown(conf.keys(), known)
-        _refuse_unread(conf, known)
+        _reject_unknown(conf.keys(), known)
+        _reject_unread(conf, known)
         values: dict[str, Any] = {"timezone": timezone, "application": application}
         for name, check in known.items():
             value = conf.get(PREFIX + name)
@@ -200,39 +199,39 @@ def _checked(name: str, value: object, check: Callable[[object], Any]) -> Any:
     try:
         return check(value)
     except ValueError as error:
-        # A database URL holds a password, engine options may.
+        # Both can hold a password.
         shown = "..." if name in {"database_url", "engine_options"} else repr(value)
         msg = f"{PREFIX}{name} = {shown}: {error}"
         raise ConfigurationError(msg) from None
 
 
-def _refuse_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
+def _reject_unknown(keys: Iterable[str], known: Iterable[str]) -> None:
     names = list(known)
     for key in keys:
-        # With namespace="CELERY" the same key reads CELERY_DYNBEAT_POLL_INTERVAL.
-        found = re.fullmatch(r"(?:[a-z0-9]+_)??dynbeat_(\w+)", str(key).lower())
-        if found is None or found[1] in names:
+        # With namespace="CELERY" the key is CELERY_DYNBEAT_POLL_INTERVAL, for example.
+        match = re.fullmatch(r"(?:[a-z0-9]+_)??dynbeat_(\w+)", str(key).lower())
+        if match is None or match[1] in names:
             continue
-        near = difflib.get_close_matches(found[1], names, n=1, cutoff=0.5)
-        cure = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
-        msg = f"unknown setting {key!r}: {cure}"
+        near = difflib.get_close_matches(match[1], names, n=1, cutoff=0.5)
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known are: {', '.join(names)}"
+        msg = f"unknown setting {key!r}: {hint}"
         raise ConfigurationError(msg)
 
 
-def _refuse_unread(conf: Configuration, known: Iterable[str]) -> None:
-    """Raise for a key that Celery would ignore without a word, such as a bare DYNBEAT_BATCH_SIZE.
+def _reject_unread(conf: Configuration, known: Iterable[str]) -> None:
+    """Raise for a key that Celery ignores silently, such as DYNBEAT_BATCH_SIZE.
 
     Celery reads ``dynbeat_batch_size``, and with namespace="CELERY" also CELERY_DYNBEAT_BATCH_SIZE.
-    A key beside the one that is read may be a variable of the user's.
+    If one of these is set as well, the ignored key may be a variable of the user's own.
     """
-    # Only Celery's own view of the configuration knows it; it ends with "_".
+    # An attribute of Celery's own configuration only. It ends with "_".
     namespace = str(getattr(conf, "prefix", None) or "")
     names = {(start + PREFIX + name).lower(): name for name in known for start in ("", namespace)}
-    for key in conf.keys():  # noqa: SIM118 - the protocol promises no more than keys()
+    for key in conf.keys():  # noqa: SIM118 - the protocol has only keys()
         name = names.get(str(key).lower())
         if name is None or conf.get(PREFIX + name, _UNSET) is not _UNSET:
             continue
-        # As Celery's own match_case.
+        # The same rule as match_case in celery.utils.text.
         read = namespace + PREFIX + name
         read = read.upper() if namespace.isupper() else read.lower()
         given = f"namespace={namespace.removesuffix('_')!r}" if namespace else "no namespace"

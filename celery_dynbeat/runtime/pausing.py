@@ -1,4 +1,4 @@
-"""Taking a schedule out of the index until somebody resumes it: by hand, or for its failures."""
+"""Pause a schedule: by a call of the API, or because its runs fail."""
 
 import logging
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
-    """Pause a locked row and revoke what has not started, manual runs excepted.
+    """Pause a locked schedule and revoke its runs that have not started, except manual runs.
 
-    ``next_fire_at`` stays: a resume tells what passed since.
+    ``next_fire_at`` stays unchanged: a resume records the fire times missed since then.
     """
     row.enabled, row.paused_reason = False, reason
     row.next_run_at = None
@@ -36,10 +36,10 @@ def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> Non
 
 
 def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: datetime) -> bool:
-    """Pause the schedule when its last ``limit`` runs all failed or were lost; say whether it was.
+    """Pause a schedule whose last ``limit`` runs all failed or were lost; return whether it did.
 
-    What ended before the last edit or resume does not count. To be called in a transaction of its
-    own: it locks the schedule, which goes before its runs.
+    Runs that ended before the last edit or resume do not count. Call it in its own transaction: it
+    locks the schedule, and a schedule is locked before its runs.
     """
     row = schedules.lock_id(session, schedule_id=schedule_id)
     if row is None or not row.enabled:
@@ -57,7 +57,7 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
         "schedule %r of owner %r is paused: %s",
         row.name,
         row.owner,
-        # Not the error: what a task raises may hold its arguments.
+        # Not the reason: the error of a task can contain its arguments.
         rule,
         extra={"event": Event.SCHEDULE_PAUSED, "schedule_id": row.id},
     )
@@ -65,6 +65,6 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
 
 
 def pause_all_failing(database: Database, limits: Mapping[int, int], *, now: datetime) -> None:
-    """Pause the schedules that failed as often in a row as their limit says, each by itself."""
+    """Pause each schedule whose last runs failed as often as its limit says, one by one."""
     for schedule_id, limit in limits.items():
         database.run(partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now))

@@ -1,4 +1,4 @@
-"""The session of a caller, whose transaction a call joins."""
+"""The session of a caller. A call joins its transaction."""
 
 from sqlalchemy.orm import Session, scoped_session
 
@@ -7,24 +7,24 @@ from celery_dynbeat.common.text import shorten
 
 
 def session_to_join(session: object) -> Session | None:
-    """Return the session to join, None if none is given.
+    """Return the session to join; None if ``session`` is None.
 
-    A ``scoped_session`` stands for the session of the present scope. Raises InvalidScheduleError
-    with field ``"session"``.
+    Of a ``scoped_session``, return the session of the present scope. Raises InvalidScheduleError
+    with field ``"session"`` for any other value.
     """
     if session is None or isinstance(session, Session):
         return session
     if isinstance(session, scoped_session):
-        found: Session = session()
-        return found
+        scoped: Session = session()
+        return scoped
     if hasattr(session, "run_sync"):
         rule = (
-            "is asynchronous; within it call `await session.run_sync(lambda session:"
+            "is asynchronous; call `await session.run_sync(lambda session:"
             " mine.create(..., session=session))`"
         )
     else:
         rule = (
-            "must be a sqlalchemy.orm.Session; leave it out for a transaction of its own, or wrap a"
+            "must be a sqlalchemy.orm.Session; omit it for a separate transaction, or wrap a"
             " connection: Session(bind=connection)"
         )
     msg = f"session = {shorten(session)}: {rule}"

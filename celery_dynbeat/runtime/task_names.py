@@ -1,4 +1,4 @@
-"""A warning for the name of a task that this process does not know: often a typo."""
+"""A warning for a task name that is not registered in this process: often a typo."""
 
 import difflib
 import logging
@@ -10,22 +10,22 @@ from celery_dynbeat.common.events import Event
 
 logger = logging.getLogger(__name__)
 
-#: Names that one process warns of. End users may choose them, and the set must stay bounded.
+#: One process warns of as many names. End users may choose names, so the set must be bounded.
 MAX_WARNED = 100
 _SUGGESTIONS = 3
 
 
 class TaskNames:
-    """Compares names of tasks with the registry of one application."""
+    """Checks task names against the task registry of one application."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._warned: set[str] = set()
 
     def warn_if_unknown(self, name: str) -> None:
-        """Log a warning, once for each name, if the application has tasks and none of this name.
+        """Log a warning, once per name, if the application has tasks but none with this name.
 
-        Never raises. A process that imports no tasks knows none, and warns of none.
+        Never raises. A process that imports no tasks cannot check names and never warns.
         """
         if name in self._warned or len(self._warned) >= MAX_WARNED:
             return
@@ -38,21 +38,21 @@ class TaskNames:
         self._warned.add(name)
         near = difflib.get_close_matches(name, own, n=_SUGGESTIONS)
         logger.warning(
-            "task %r is not among the tasks that this process knows%s; a worker that does not know"
-            " it either fails its runs with NotRegistered",
+            "task %r is not registered in this process%s; its runs fail with NotRegistered if no"
+            " worker registers it",
             name,
             f" (did you mean {' or '.join(map(repr, near))}?)" if near else "",
             extra={"event": Event.TASK_UNKNOWN, "task": name},
         )
 
     def _known(self) -> Collection[str]:
-        # With autofinalize=False the registry is not ready before the application says so.
+        # With autofinalize=False the registry is not complete before the application finalizes it.
         if not (self._app.finalized or self._app.autofinalize):
             return ()
         try:
             known: Collection[str] = self._app.tasks
-        # Reading the registry evaluates the tasks that are declared: code of the application.
+        # Reading the registry evaluates declared tasks, which runs code of the application.
         except Exception:
-            logger.warning("the tasks of %r cannot be read", self._app.main, exc_info=True)
+            logger.warning("the task registry of %r cannot be read", self._app.main, exc_info=True)
             return ()
         return known

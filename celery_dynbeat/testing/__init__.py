@@ -1,4 +1,4 @@
-"""For tests, ours and those of applications: a frozen clock, and beat and worker run by hand.
+"""Test support for applications: a frozen clock, and a beat and a worker that the test drives.
 
     clock = FrozenClock(datetime(2026, 11, 21, 9, tzinfo=UTC))
     dynbeat = Dynbeat(app, clock=clock)
@@ -8,8 +8,8 @@
     beat.run_until_idle()
     assert [run.task for run in beat.publisher.sent] == ["mail.send_digest"]
 
-No broker takes part, unless a real publisher is given. The passes are those of a real beat, on a
-real database. With pytest, ``dynbeat_clock`` and ``dynbeat_beat`` are fixtures (``plugin``).
+The passes are those of a real beat, on a real database. No broker is needed unless you pass a real
+publisher. In pytest use the fixtures ``dynbeat_clock`` and ``dynbeat_beat`` (``plugin``).
 """
 
 from typing import TYPE_CHECKING
@@ -32,5 +32,5 @@ _LAZY_EXPORTS = {
 }
 
 if not TYPE_CHECKING:
-    # pytest imports the plug-in of this package in each project that has it installed.
+    # Lazy: pytest imports the plugin, and so this package, in each project that installs it.
     __getattr__, __dir__ = lazy_exports(__name__, _LAZY_EXPORTS)

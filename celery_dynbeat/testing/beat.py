@@ -1,4 +1,4 @@
-"""A beat that makes its passes when a test tells it to."""
+"""A beat whose passes a test calls."""
 
 import re
 import tempfile
@@ -16,27 +16,27 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.testing.worker import TaskRunner
 
-#: More passes than this without a pause are taken for a beat that never becomes idle.
-PASSES = 10_000
+#: After as many passes without a pause the beat counts as never idle.
+MAX_PASSES = 10_000
 
 P = TypeVar("P", bound=RunPublisher)
 
 
 class ManualBeat(Generic[P]):
-    """A beat that makes its passes when it is told to, by the clock of ``dynbeat``.
+    """A beat that makes a pass when the test calls it, by the clock of ``dynbeat``.
 
-    ``publisher`` receives the runs; without one they are kept in ``publisher.sent``. ``reached`` is
-    called with the name of each point at which a crash matters: "recorded", "committed", "swept",
-    "published"; what it raises breaks off the pass there.
+    ``publisher`` receives the runs. The default publisher appends them to ``publisher.sent``.
+    ``reached`` is called at each point of a pass where a crash matters, with its name: "recorded",
+    "committed", "swept", "published". An exception that it raises ends the pass there.
 
-    With ``run_tasks`` each pass is followed by the bodies of the tasks that were sent, in this
-    thread: with the headers, the guard and the recorder of a worker, and without a broker. A retry
-    runs when the clock has reached its time. An exception of a body ends its run as ``failed``; it
-    is raised, too, with Celery's own setting ``task_eager_propagates``.
+    With ``run_tasks``, each pass then executes the tasks that it sent, in this thread: with the
+    headers, the guard and the recorder of a worker, and without a broker. A retry runs when the
+    clock has reached its time. An exception of a task ends its run as ``failed``. With Celery's
+    setting ``task_eager_propagates`` it is raised, too.
 
-    The passes dispatch everything that is due. So the database must be the test's own: SQLite in
-    memory, or in the folder for temporary files, or a name with the word "test". Otherwise
-    ConfigurationError is raised, unless ``any_database`` is true.
+    A pass dispatches everything that is due. So the database must belong to the test: SQLite in
+    memory or in the folder for temporary files, or a database with the word "test" in its name.
+    Any other database raises ConfigurationError, unless ``any_database`` is true.
     """
 
     publisher: P
@@ -72,7 +72,7 @@ class ManualBeat(Generic[P]):
         reached: Callable[[str], None] | None = None,
     ) -> None:
         if not any_database:
-            _check_own(dynbeat.context.database)
+            _check_test_database(dynbeat.context.database)
         self._runner = TaskRunner(dynbeat.context) if run_tasks else None
         self.publisher = publisher or self._runner or RecordingPublisher()  # type: ignore[assignment]
         self._context = dynbeat.context
@@ -85,9 +85,9 @@ class ManualBeat(Generic[P]):
         )
 
     def tick(self) -> timedelta:
-        """Make one pass and return how long beat could sleep after it; zero: there may be more.
+        """Make one pass and return how long beat could sleep after it; zero: more may be due.
 
-        Raises what the publisher or the database raises.
+        Raises the errors of the publisher and of the database.
         """
         self._context.prepare()
         # A test may change rows without a notification.
@@ -98,39 +98,39 @@ class ManualBeat(Generic[P]):
         return pause
 
     def run_until_idle(self) -> None:
-        """Make passes until nothing is left to do at this instant.
+        """Make passes until nothing is due at the present instant.
 
-        Raises RuntimeError after 10,000 passes: the clock moves, and schedules fire faster than
-        they can be sent.
+        Raises RuntimeError after 10,000 passes: the clock is not frozen, and schedules fire faster
+        than beat sends their runs.
         """
-        for _ in range(PASSES):
+        for _ in range(MAX_PASSES):
             if self.tick() > timedelta(0):
                 return
-        msg = f"beat is not idle after {PASSES} passes: freeze the clock, or look at what is due"
+        msg = f"beat is not idle after {MAX_PASSES} passes: use a FrozenClock, or a longer interval"
         raise RuntimeError(msg)
 
 
-def _check_own(database: Database) -> None:
-    """Raise ConfigurationError for a database that is perhaps not the test's own."""
+def _check_test_database(database: Database) -> None:
+    """Raise ConfigurationError for a database that may not belong to the test."""
     url = database.engine.url
     name = url.database or ""
     if is_embedded(database.engine.dialect.name):
-        # "" and ":memory:" are databases in memory.
+        # "" and ":memory:" are in-memory databases.
         path = Path(name.removeprefix("file:"))
         folder = Path(tempfile.gettempdir()).resolve()
-        is_own = name in {"", ":memory:"} or "mode=memory" in str(url)
-        is_own = is_own or path.resolve().is_relative_to(folder) or _names_test(path.name)
+        is_test = name in {"", ":memory:"} or "mode=memory" in str(url)
+        is_test = is_test or path.resolve().is_relative_to(folder) or _names_test(path.name)
     else:
-        is_own = _names_test(name)
-    if not is_own:
+        is_test = _names_test(name)
+    if not is_test:
         raise ConfigurationError(
-            f"ManualBeat dispatches everything that is due in {database.shown_url}, and this does"
-            ' not look like the database of a test: use one with the word "test" in its name, such'
-            " as test_app, or SQLite in a temporary folder; or pass any_database=True",
+            f"ManualBeat dispatches everything that is due in {database.shown_url}, which may not"
+            ' be a test database: use one with the word "test" in its name, such as test_app, or'
+            " SQLite in a temporary folder; or pass any_database=True",
         )
 
 
 def _names_test(name: str) -> bool:
-    """Return whether ``test`` is a word of ``name``: in test_app it is, in contest it is not."""
+    """Return whether ``name`` contains the word test, as test_app does and contest does not."""
     words = re.split("[^a-z]+", name.lower())
     return any(re.fullmatch("test(s|ing|db)?", word) for word in words)

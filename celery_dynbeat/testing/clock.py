@@ -4,21 +4,21 @@ from datetime import UTC, datetime, timedelta
 
 
 class FrozenClock:
-    """A clock that stands still until a test moves it. Raises ValueError for naive instants."""
+    """A clock that only the test moves. Raises ValueError for naive datetimes."""
 
     def __init__(self, start: datetime) -> None:
         self._instant = _utc(start)
 
     def now(self) -> datetime:
-        """Return the instant at which the clock stands, in UTC."""
+        """Return the instant that the clock shows, in UTC."""
         return self._instant
 
     def steady_for(self) -> timedelta:
-        """Return timedelta.max: a move by hand is time that passes, not a step of the clock."""
+        """Return timedelta.max: a move of the clock counts as elapsed time, not as a step."""
         return timedelta.max
 
     def advance(self, duration: timedelta | float) -> datetime:
-        """Move by ``duration``, a timedelta or seconds, and return the new instant.
+        """Move the clock by ``duration``, a timedelta or seconds, and return the new instant.
 
         A negative duration sets the clock back.
         """
@@ -27,13 +27,13 @@ class FrozenClock:
         return self._instant
 
     def move_to(self, instant: datetime) -> datetime:
-        """Set the clock to ``instant``, which may lie in the past, and return it in UTC."""
+        """Set the clock to ``instant``, which may be in the past, and return it in UTC."""
         self._instant = _utc(instant)
         return self._instant
 
 
 def _utc(instant: datetime) -> datetime:
     if instant.utcoffset() is None:
-        msg = f"naive datetime {instant!r} refused: give an aware one (datetime.now(UTC))"
+        msg = f"naive datetime {instant!r} rejected: use an aware one, such as datetime.now(UTC)"
         raise ValueError(msg)
     return instant.astimezone(UTC)

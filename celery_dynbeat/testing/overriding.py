@@ -1,4 +1,4 @@
-"""A Dynbeat that the application made at import, on the database and clock of a test."""
+"""Give the Dynbeat of an application the database and the clock of a test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Base
 
-#: What a Context makes at first use from its settings, its engine and its clock.
-_MADE_ONCE = ("settings", "database", "clock", "notifier")
+#: What a Context creates at first use and then caches.
+_CACHED = ("settings", "database", "clock", "notifier")
 
 
 @contextmanager
@@ -23,16 +23,16 @@ def override(
     database: str | Engine | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Dynbeat]:
-    """Let ``dynbeat`` use another database and clock until the block ends.
+    """Make ``dynbeat`` use another database and clock until the block ends.
 
-    For applications that make their ``dynbeat`` at import: code under test keeps its reference to
-    it. ``database`` is a URL, or the engine of the application's own tests; the tables are created
-    in it where they are missing. None keeps the database that is configured, likewise for
-    ``clock``. Settings that a test has changed are read again. Not safe for several threads.
+    For applications that create their ``dynbeat`` at import: the code under test keeps its
+    reference. ``database`` is a URL, or the engine of the application's tests; missing tables are
+    created in it. None keeps the configured database; the same holds for ``clock``. Settings are
+    read again, so changes by the test take effect. Not safe with several threads.
     """
     context = dynbeat.context
     saved = dict(vars(context))
-    for name in _MADE_ONCE:
+    for name in _CACHED:
         vars(context).pop(name, None)
     vars(context)["_prepared"] = False
     if clock is not None:
@@ -50,7 +50,7 @@ def override(
 
 
 def _use(context: Context, database: str | Engine | None) -> Database | None:
-    """Give ``context`` its database; return it when its connections are ours to close."""
+    """Set the database of ``context``; return it if the caller must close its connections."""
     if isinstance(database, Engine):
         context.shared_engine = database
         return None
@@ -63,7 +63,7 @@ def _use(context: Context, database: str | Engine | None) -> Database | None:
 
 
 def delete_rows(dynbeat: Dynbeat) -> None:
-    """Delete all rows of the tables: a database that several tests share keeps them otherwise."""
+    """Delete all rows of the tables, so that tests can share a database."""
 
     def work(session: Session) -> None:
         for table in reversed(Base.metadata.sorted_tables):

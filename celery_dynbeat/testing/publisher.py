@@ -7,9 +7,9 @@ from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
 class RecordingPublisher:
-    """Keeps in ``sent``, in order, the runs that a broker would have received.
+    """Appends the runs that a broker would receive to ``sent``.
 
-    ``terminated`` are the ids of the runs that workers would have been asked to end.
+    ``terminated`` are the ids of the runs that beat asks the workers to terminate.
     """
 
     def __init__(self) -> None:
@@ -18,24 +18,24 @@ class RecordingPublisher:
         self._failure: Exception | None = None
 
     def fail_with(self, error: Exception | None) -> None:
-        """Raise ``error`` at each later use, as if the broker were away; None ends this."""
+        """Raise ``error`` at each later use, like an unreachable broker; None: raise no error."""
         self._failure = error
 
     def connect(self) -> None:
-        """Raise the error of ``fail_with``, if there is one."""
+        """Raise the error set by ``fail_with``, if any."""
         if self._failure is not None:
             raise self._failure
 
     def publish(self, batch: Sequence[OutgoingRun]) -> PublishResult:
-        """Keep the batch."""
+        """Append the batch to ``sent``."""
         self.connect()
         self.sent += batch
         return PublishResult(sent=[run.run_id for run in batch])
 
     def outage_delay(self) -> None:
-        """Return None: nothing is held back."""
+        """Return None: no run is held back."""
 
     def terminate(self, run_ids: Sequence[str]) -> None:
-        """Keep the ids."""
+        """Append the ids to ``terminated``."""
         self.connect()
         self.terminated += run_ids

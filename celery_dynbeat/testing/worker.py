@@ -1,8 +1,8 @@
-"""The bodies of tasks, run by hand in the process of a test.
+"""A worker in the process of a test: it executes the tasks of the runs that beat sent.
 
-The guard decides and the recorder writes as in a worker, so runs have their real statuses. Celery's
-own tracer runs the body as ``Task.apply`` does: hooks and signals of the task take part, nothing is
-published, and a retry is kept here until the clock has reached its time.
+The guard decides and the recorder writes as in a worker, so runs get their real statuses. Celery's
+tracer runs the body as ``Task.apply`` does: the hooks and signals of the task are called, and no
+message is published. A retry stays in a queue here until the clock has reached its time.
 """
 
 import logging
@@ -37,7 +37,7 @@ WORKER_NAME = "manual@test"
 
 
 class Message(NamedTuple):
-    """A message as a worker receives it. ``not_before`` is when a retry is to begin."""
+    """A message as a worker receives it. A retry starts at ``not_before``."""
 
     run_id: str
     task: str
@@ -49,12 +49,12 @@ class Message(NamedTuple):
 
 
 class TaskRunner(RecordingPublisher):
-    """A publisher whose messages are run by ``run_queued``."""
+    """A publisher that queues its messages; ``run_queued`` executes them."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()
         self._context = context
-        # As a worker does: the modules of tasks that the application names, or discovers.
+        # As a worker does: import the task modules that the application names or discovers.
         context.app.loader.import_default_modules()
         self._queue: deque[Message] = deque()
         self._recorder = Recorder(
@@ -74,9 +74,9 @@ class TaskRunner(RecordingPublisher):
         return published
 
     def run_queued(self) -> int:
-        """Run what is queued and may begin now; return how many messages that were.
+        """Execute the queued messages that may start now; return their number.
 
-        Messages that the bodies cause are left to the next call.
+        Messages that the tasks cause stay in the queue for the next call.
         """
         now = self._context.clock.now()
         ready = [message for message in self._queue if message.not_before <= now]
@@ -127,7 +127,7 @@ class TaskRunner(RecordingPublisher):
         task = app.tasks[message.task]
         headers = {**message.headers, HEADER_ATTEMPT: attempt}
         request = {
-            # A worker shows them as attributes of task.request, and as request.headers.
+            # A worker sets them as attributes of task.request and in request.headers.
             **headers,
             "headers": headers,
             "id": message.run_id,
@@ -176,7 +176,7 @@ class TaskRunner(RecordingPublisher):
         at = self._context.clock.now() + self._delay(retry.when)
         self._record(message, Status.RETRYING, attempt=attempt, retry_at=at, error=str(retry))
         if retry.sig is None:
-            # Raised by hand: Celery sends no message then; beat resends the retry in time.
+            # The task raised Retry itself. Celery sends no message; beat resends the retry later.
             return
         sig = retry.sig
         args, kwargs, retries = sig.args, sig.kwargs, message.retries + 1
@@ -185,7 +185,7 @@ class TaskRunner(RecordingPublisher):
         )
 
     def _delay(self, when: Any) -> timedelta:
-        """Return how long a retry waits; ``when`` is seconds, or an instant by the host's clock."""
+        """Return the delay of a retry; ``when`` is seconds, or an instant by the host's clock."""
         if isinstance(when, datetime):
             aware: datetime = maybe_make_aware(when, self._context.app.timezone)
             return aware - self._context.clock.now()

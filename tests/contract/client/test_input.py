@@ -188,7 +188,7 @@ def test_a_task_that_this_process_does_not_know_is_warned_of_once_with_near_name
     mine.update("c", task="report.build")
 
     first, second = warnings()
-    assert "'mail.sned' is not among the tasks" in first
+    assert "'mail.sned' is not registered" in first
     assert "(did you mean 'mail.send'?);" in first
     assert "'report.build'" in second
     assert "did you mean" not in second

@@ -62,7 +62,7 @@ def test_without_the_applications_dynbeat_the_fixture_says_what_to_define(tmp_pa
 
     ended = run_pytest(tmp_path)
 
-    assert "define in conftest.py a fixture `dynbeat_instance`" in ended.stdout
+    assert "define a fixture `dynbeat_instance` in conftest.py" in ended.stdout
 
 
 def test_a_project_that_does_not_use_the_fixtures_imports_no_celery(tmp_path):
