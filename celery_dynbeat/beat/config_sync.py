@@ -118,8 +118,8 @@ def _refuse(
     # A pause by the operator keeps its reason, and stays when the entry is valid again.
     if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
         return
-    reason = f"{REFUSED_PREFIX}{text}"[: checks.PROSE_LENGTH]
-    plain = escape_non_ascii(reason)[: checks.PROSE_LENGTH]
+    reason = f"{REFUSED_PREFIX}{text}"[: checks.TEXT_LENGTH]
+    plain = escape_non_ascii(reason)[: checks.TEXT_LENGTH]
     if row.paused_reason in {reason, plain}:
         return
     try:
@@ -133,7 +133,7 @@ def _refuse(
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
     try:
         with context.rejecting_unstorable(), session.begin_nested():
-            row = schedules.lock(session, owner="", name=checks.name("name", name))
+            row = schedules.lock(session, owner="", name=checks.check_name("name", name))
     except InvalidScheduleError:
         return None
     return row if row is not None and row.managed_by == MANAGED_BY_CONFIG else None
@@ -160,7 +160,7 @@ def _upsert_beside_others(
 
 
 def _upsert(context: Context, session: Session, name: str, given: Mapping[str, Any]) -> None:
-    checks.name("name", name)
+    checks.check_name("name", name)
     now = context.clock.now()
     row = schedules.lock(session, owner="", name=name)
     if row is None:
@@ -202,18 +202,18 @@ def _entries(app: Celery) -> dict[str, Any]:
 def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
     """Return what an entry says, as the API calls it. Raises InvalidScheduleError."""
     if not isinstance(entry, Mapping):
-        raise checks.refuse("entry", entry, "must be a dict with 'task' and 'schedule'")
+        raise checks.invalid("entry", entry, "must be a dict with 'task' and 'schedule'")
     unknown = sorted(map(str, entry.keys() - _KNOWN_KEYS))
     if unknown:
-        raise checks.refuse(unknown[0], entry.get(unknown[0]), _unknown(unknown[0]))
+        raise checks.invalid(unknown[0], entry.get(unknown[0]), _unknown(unknown[0]))
     for key in ("task", "schedule"):
         if key not in entry:
-            raise checks.refuse("entry", dict(entry), f"has no {key!r}")
-    options = checks.copied(dict, "options", entry.get("options") or {})
+            raise checks.invalid("entry", dict(entry), f"has no {key!r}")
+    options = checks.copy_as(dict, "options", entry.get("options") or {})
     own = _own_fields(entry, options)
     if entry.get("relative"):
         rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
-        raise checks.refuse("relative", entry["relative"], rule)
+        raise checks.invalid("relative", entry["relative"], rule)
     return {
         "task": entry["task"],
         "trigger": _trigger(entry["schedule"], app=app),
@@ -243,13 +243,13 @@ def _own_fields(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, 
     twice = sorted(own.keys() & aside.keys())
     if twice:
         rule = "is given twice, as a key of the entry and in its options; remove one of them"
-        raise checks.refuse(twice[0], own[twice[0]], rule)
+        raise checks.invalid(twice[0], own[twice[0]], rule)
     fields = {**_OWN_KEYS, **own, **aside}
     if expires is None:
         return fields
     if fields["expires_after"] is not None:
         rule = "is given twice, also as options['expires']; remove one of them"
-        raise checks.refuse("expires_after", fields["expires_after"], rule)
+        raise checks.invalid("expires_after", fields["expires_after"], rule)
     return {**fields, "expires_after": expires}
 
 
@@ -263,4 +263,4 @@ def _expires_after(expires: Any) -> Any:
     if expires is None or isinstance(expires, (int, float, timedelta)):
         return expires
     rule = "an instant would expire all later runs; give seconds or a timedelta"
-    raise checks.refuse("options['expires']", expires, rule)
+    raise checks.invalid("options['expires']", expires, rule)

@@ -12,14 +12,14 @@ from celery_dynbeat.broker import outages
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.db.schema import head
 from celery_dynbeat.monitoring.health import (
-    DatabaseFound,
+    DatabaseStatus,
+    Evaluation,
     HealthReport,
     Problem,
-    Verdict,
-    judge,
+    evaluate,
     state_of,
 )
-from celery_dynbeat.monitoring.probes import look
+from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store.health import Tables
 
 INDENT = 12
@@ -41,38 +41,42 @@ _AT_LEAST = 2
 def status(context: click.Context, *, as_json: bool, max_lag: float | None) -> None:
     """Say whether the installation is well, with exit status 1 when it is not."""
     limit = None if max_lag is None else timedelta(seconds=max_lag)
-    found = look(context.obj.app, max_lag=limit)
-    verdict = judge(found)
-    shown = json.dumps(as_dict(found, verdict)) if as_json else "\n".join(_lines(found, verdict))
+    report = collect_health(context.obj.app, max_lag=limit)
+    evaluation = evaluate(report)
+    shown = (
+        json.dumps(as_dict(report, evaluation))
+        if as_json
+        else "\n".join(_lines(report, evaluation))
+    )
     click.echo(shown)
-    context.exit(0 if verdict.healthy else 1)
+    context.exit(0 if evaluation.healthy else 1)
 
 
-def as_dict(found: HealthReport, verdict: Verdict) -> dict[str, Any]:
+def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
     """Return what ``--json`` prints; docs/how-to/health.md says what each key means."""
-    database, broker, tables = found.database, found.broker, found.tables
+    database, broker, tables = report.database, report.broker, report.tables
     return {
-        "healthy": verdict.healthy,
-        "problems": [asdict(problem) for problem in verdict.problems],
-        "warnings": [asdict(warning) for warning in verdict.warnings],
-        "checked_at": _iso(found.now),
-        "max_lag": None if found.limits is None else found.limits.lag.total_seconds(),
+        "healthy": evaluation.healthy,
+        "problems": [asdict(problem) for problem in evaluation.problems],
+        "warnings": [asdict(warning) for warning in evaluation.warnings],
+        "checked_at": _iso(report.now),
+        "max_lag": None if report.limits is None else report.limits.lag.total_seconds(),
         "database": None if database is None else _database(database),
         "broker": broker and {**asdict(broker), "reachable": broker.error is None},
-        "notifier": found.notifier,
+        "notifier": report.notifier,
         "application": {
-            "name": found.application,
+            "name": report.application,
             "recorded": tables and tables.application,
         },
-        "beats": [_node(found, node) for node in _nodes(tables, NodeKind.BEAT)],
-        "workers": [_node(found, node) for node in _nodes(tables, NodeKind.WORKER)],
-        "schedules": tables and _schedules(found, tables),
+        "beats": [_node(report, node) for node in _nodes(tables, NodeKind.BEAT)],
+        "workers": [_node(report, node) for node in _nodes(tables, NodeKind.WORKER)],
+        "schedules": tables and _schedules(report, tables),
         "runs": tables and _runs(tables),
         "backfills": tables and asdict(tables.backfills),
     }
 
 
-def _database(database: DatabaseFound) -> dict[str, Any]:
+def _database(database: DatabaseStatus) -> dict[str, Any]:
     return {
         "url": database.url,
         "reachable": database.error is None,
@@ -85,11 +89,11 @@ def _database(database: DatabaseFound) -> dict[str, Any]:
     }
 
 
-def _node(found: HealthReport, node: Node) -> dict[str, Any]:
+def _node(report: HealthReport, node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
         "pid": node.pid,
-        "state": _state(found, node),
+        "state": _state(report, node),
         "started_at": _iso(node.started_at),
         "seen_at": _iso(node.seen_at),
         "progressed_at": _iso(node.progressed_at),
@@ -100,11 +104,11 @@ def _node(found: HealthReport, node: Node) -> dict[str, Any]:
     }
 
 
-def _schedules(found: HealthReport, tables: Tables) -> dict[str, Any]:
+def _schedules(report: HealthReport, tables: Tables) -> dict[str, Any]:
     return {
         "due": asdict(tables.due),
         "oldest_due_at": _iso(tables.oldest_due_at),
-        "lag_seconds": _in(_ago(found, tables.oldest_due_at), timedelta(seconds=1)),
+        "lag_seconds": _in(_ago(report, tables.oldest_due_at), timedelta(seconds=1)),
         "quarantined": asdict(tables.quarantined),
         "quarantined_first": [
             {"owner": owner, "name": name, "error": error}
@@ -129,18 +133,18 @@ def _runs(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _lines(found: HealthReport, verdict: Verdict) -> Iterator[str]:
-    yield "healthy" if verdict.healthy else "UNHEALTHY"
-    for title, problems in (("problem", verdict.problems), ("warning", verdict.warnings)):
+def _lines(report: HealthReport, evaluation: Evaluation) -> Iterator[str]:
+    yield "healthy" if evaluation.healthy else "UNHEALTHY"
+    for title, problems in (("problem", evaluation.problems), ("warning", evaluation.warnings)):
         for problem in problems:
             yield from _problem_lines(title, problem)
-    if found.database is not None:
-        yield _line("database", *_database_words(found.database))
-    if found.broker is not None:
-        yield _line("broker", found.broker.url, "away" if found.broker.error else "reached")
-    yield _line("notifier", found.notifier or "?")
-    if found.tables is not None:
-        yield from _table_lines(found, found.tables)
+    if report.database is not None:
+        yield _line("database", *_database_words(report.database))
+    if report.broker is not None:
+        yield _line("broker", report.broker.url, "away" if report.broker.error else "reached")
+    yield _line("notifier", report.notifier or "?")
+    if report.tables is not None:
+        yield from _table_lines(report, report.tables)
 
 
 def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
@@ -148,7 +152,7 @@ def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
     yield _line("", f"hint: {problem.hint}")
 
 
-def _database_words(database: DatabaseFound) -> Iterator[str]:
+def _database_words(database: DatabaseStatus) -> Iterator[str]:
     yield database.url
     if database.error is not None:
         yield "away"
@@ -160,12 +164,12 @@ def _database_words(database: DatabaseFound) -> Iterator[str]:
         yield f"this clock {database.clock_offset.total_seconds():+.3f} s"
 
 
-def _table_lines(found: HealthReport, tables: Tables) -> Iterator[str]:
+def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
-        yield from _aligned(kind, [_node_words(found, node) for node in _nodes(tables, kind)])
-    late = _ago(found, tables.oldest_due_at)
-    since = _ago(found, tables.overdue_since)
+        yield from _aligned(kind, [_node_words(report, node) for node in _nodes(tables, kind)])
+    late = _ago(report, tables.oldest_due_at)
+    since = _ago(report, tables.overdue_since)
     yield _line(
         "schedules",
         f"due {tables.due}" + (f" (the oldest {_words(late)} late)" if late else ""),
@@ -185,14 +189,14 @@ def _table_lines(found: HealthReport, tables: Tables) -> Iterator[str]:
     yield _line("backfills", f"{tables.backfills} going on")
 
 
-def _node_words(found: HealthReport, node: Node) -> list[str]:
+def _node_words(report: HealthReport, node: Node) -> list[str]:
     words = [
         node.name,
-        _state(found, node).replace("_", " "),
+        _state(report, node).replace("_", " "),
         f"pid {node.pid}",
-        f"started {_words(_ago(found, node.started_at))} ago",
-        f"seen {_words(_ago(found, node.seen_at))} ago",
-        f"progressed {_words(_ago(found, node.progressed_at))} ago"
+        f"started {_words(_ago(report, node.started_at))} ago",
+        f"seen {_words(_ago(report, node.seen_at))} ago",
+        f"progressed {_words(_ago(report, node.progressed_at))} ago"
         if node.progressed_at
         else "never progressed",
     ]
@@ -219,14 +223,14 @@ def _nodes(tables: Tables | None, kind: NodeKind) -> list[Node]:
     return [] if tables is None else [node for node in tables.nodes if node.kind == kind]
 
 
-def _state(found: HealthReport, node: Node) -> str:
-    assert found.now is not None  # noqa: S101 - nodes are read at an instant
-    assert found.limits is not None  # noqa: S101
-    return state_of(node, now=found.now, timeout=found.limits.node_timeout)
+def _state(report: HealthReport, node: Node) -> str:
+    assert report.now is not None  # noqa: S101 - nodes are read at an instant
+    assert report.limits is not None  # noqa: S101
+    return state_of(node, now=report.now, timeout=report.limits.node_timeout)
 
 
-def _ago(found: HealthReport, instant: datetime | None) -> timedelta | None:
-    return None if instant is None or found.now is None else found.now - instant
+def _ago(report: HealthReport, instant: datetime | None) -> timedelta | None:
+    return None if instant is None or report.now is None else report.now - instant
 
 
 def _in(duration: timedelta | None, unit: timedelta) -> float | None:

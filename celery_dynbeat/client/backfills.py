@@ -20,15 +20,15 @@ from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import backfills, schedules
 
 #: The fire times of one backfill, at most.
-BACKFILL_LIMIT = 10_000
+MAX_FIRE_TIMES = 10_000
 #: The runs of a schedule's backfills that are unfinished at any time, at most.
-LARGEST_BATCH = 1_000
-LONGEST_LIST = 1_000
+MAX_BATCH_SIZE = 1_000
+MAX_LIMIT = 1_000
 #: A caller's clock that is ahead of the database's by less than this says "now".
-SKEW = timedelta(minutes=1)
+MAX_CLOCK_SKEW = timedelta(minutes=1)
 
 
-class Backfilling:
+class BackfillCalls:
     """What an owner's schedules can do about fire times of the past."""
 
     _context: Context
@@ -49,10 +49,10 @@ class Backfilling:
         are unfinished at any time; one at a time when the schedule's runs must not overlap. They do
         not count against ``max_runs``. A paused schedule's backfill waits. Raises
         ScheduleNotFoundError, and InvalidScheduleError when the range holds no fire time or more
-        than BACKFILL_LIMIT, or when the schedule has a backfill that goes on.
+        than MAX_FIRE_TIMES, or when the schedule has a backfill that goes on.
         """
         start, end = _instant("start", start), _instant("end", end)
-        checks.number("batch_size", batch_size, least=1, most=LARGEST_BATCH, whole=True)
+        checks.check_integer("batch_size", batch_size, least=1, most=MAX_BATCH_SIZE)
 
         def work(session: Session) -> BackfillInfo:
             row = edits.lock(session, owner=self.owner, name=name)
@@ -72,8 +72,8 @@ class Backfilling:
 
         Raises ScheduleNotFoundError.
         """
-        checks.number("limit", limit, least=1, most=LONGEST_LIST, whole=True)
-        checks.name("name", name)
+        checks.check_integer("limit", limit, least=1, most=MAX_LIMIT)
+        checks.check_name("name", name)
 
         def work(session: Session) -> Sequence[BackfillInfo]:
             row = schedules.get(session, owner=self.owner, name=name)
@@ -94,7 +94,7 @@ class Backfilling:
         BackfillNotFoundError.
         """
         if backfill_id is not None:
-            checks.number("backfill_id", backfill_id, least=1, most=2**63 - 1, whole=True)
+            checks.check_integer("backfill_id", backfill_id, least=1, most=2**63 - 1)
 
         def work(session: Session) -> BackfillInfo:
             row = edits.lock(session, owner=self.owner, name=name)
@@ -108,9 +108,9 @@ class Backfilling:
 
 
 def _instant(field: str, value: Any) -> datetime:
-    found = checks.instant(field, value)
+    found = checks.check_instant(field, value)
     if found is None:
-        raise checks.refuse(field, value, "must be an aware datetime, such as datetime.now(UTC)")
+        raise checks.invalid(field, value, "must be an aware datetime, such as datetime.now(UTC)")
     return found
 
 
@@ -124,17 +124,17 @@ def _new(
 ) -> Backfill:
     start, end = span
     if start > end:
-        raise checks.refuse("start", start, f"must not be after end = {end!r}")
-    if end > now + SKEW:
+        raise checks.invalid("start", start, f"must not be after end = {end!r}")
+    if end > now + MAX_CLOCK_SKEW:
         rule = f"must not lie in the future (it is {now} now): beat itself runs what is to come"
-        raise checks.refuse("end", end, rule)
+        raise checks.invalid("end", end, rule)
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
-    _refuse_second(session, row)
+    _check_no_unfinished(session, row)
     end = max(start, min(end, now))
     with naming_schedule(row):
-        found = fire_times(context.spec(row), start=start, end=end, limit=BACKFILL_LIMIT + 1)
-    if not 0 < len(found) <= BACKFILL_LIMIT:
-        raise _wrong_number(row, start, end, len(found))
+        found = fire_times(context.spec(row), start=start, end=end, limit=MAX_FIRE_TIMES + 1)
+    if not 0 < len(found) <= MAX_FIRE_TIMES:
+        raise _count_error(row, start, end, len(found))
     return Backfill(
         schedule_id=row.id,
         start_at=start,
@@ -149,7 +149,7 @@ def _new(
     )
 
 
-def _refuse_second(session: Session, row: Schedule) -> None:
+def _check_no_unfinished(session: Session, row: Schedule) -> None:
     other = backfills.lock_unfinished(session, schedule_id=row.id)
     if other is not None:
         msg = (
@@ -159,10 +159,10 @@ def _refuse_second(session: Session, row: Schedule) -> None:
         raise InvalidScheduleError(msg, field="name")
 
 
-def _wrong_number(row: Schedule, start: datetime, end: datetime, count: int) -> Exception:
+def _count_error(row: Schedule, start: datetime, end: datetime, count: int) -> Exception:
     if count:
         rule = (
-            f"there are more than {BACKFILL_LIMIT} fire times up to {end}, as many as one backfill"
+            f"there are more than {MAX_FIRE_TIMES} fire times up to {end}, as many as one backfill"
             " takes: split the range and ask for one part after the other"
         )
     else:
@@ -172,7 +172,7 @@ def _wrong_number(row: Schedule, start: datetime, end: datetime, count: int) -> 
             f" end_at = {row.end_at}: choose a range in which it fires (an interval without an"
             f" anchor counts from {anchor} on)"
         )
-    return checks.refuse("start", start, rule)
+    return checks.invalid("start", start, rule)
 
 
 def _cancel(session: Session, backfill: Backfill, *, now: datetime) -> None:

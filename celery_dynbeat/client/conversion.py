@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 from celery import Celery
 
-from celery_dynbeat.client.checks import name, refuse
+from celery_dynbeat.client.checks import check_name, invalid
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.triggers import Every, Once, Trigger, trigger_from_text
 
@@ -69,16 +69,16 @@ def task_name(field: str, given: object) -> str:
     Raises InvalidScheduleError.
     """
     if isinstance(given, str):
-        return name(field, given)
+        return check_name(field, given)
     from celery.app.task import Task  # noqa: PLC0415 - most callers give a name
     from celery.canvas import Signature  # noqa: PLC0415
 
     # A task that is not evaluated yet, a PromiseProxy, says that it is of its task's class.
     if isinstance(given, Task):
-        return name(field, given.name)
+        return check_name(field, given.name)
     if isinstance(given, Signature):
-        _refuse_signature(field, given)
-    raise refuse(field, given, "must be the name of a task, or a Celery task (app.task)")
+        _reject_signature(field, given)
+    raise invalid(field, given, "must be the name of a task, or a Celery task (app.task)")
 
 
 def _trigger_of_celery(given: object, *, app: Celery) -> Trigger:
@@ -93,15 +93,15 @@ def _trigger_of_celery(given: object, *, app: Celery) -> Trigger:
         rule += "; for what to_json() wrote call trigger_from_json()"
     elif isinstance(given, int | float) and not isinstance(given, bool):
         rule += "; for a number of seconds write Every(seconds)"
-    raise refuse("trigger", given, rule)
+    raise invalid("trigger", given, rule)
 
 
-def _refuse_signature(field: str, given: Any) -> NoReturn:
+def _reject_signature(field: str, given: Any) -> NoReturn:
     # By its kind alone: it holds the arguments of tasks.
     kind = type(given).__name__.lstrip("_").lower()
     if kind == "signature":
-        cure = "give the task itself, and its arguments as args= and kwargs="
+        hint = "give the task itself, and its arguments as args= and kwargs="
     else:
-        cure = f"write a task that starts the {kind}, with apply_async(), and give that task"
-    msg = f"{field} is a {kind}: a schedule calls one task, by its name; {cure}"
+        hint = f"write a task that starts the {kind}, with apply_async(), and give that task"
+    msg = f"{field} is a {kind}: a schedule calls one task, by its name; {hint}"
     raise InvalidScheduleError(msg, field=field)

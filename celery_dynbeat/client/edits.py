@@ -15,10 +15,9 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import limits, timing
-from celery_dynbeat.client.checks import check_text, refuse, version
-from celery_dynbeat.client.checks import name as checked_name
+from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
 from celery_dynbeat.client.conversion import trigger_of
-from celery_dynbeat.client.fields import PAYLOAD, columns, merge_options
+from celery_dynbeat.client.fields import PAYLOAD_FIELDS, merge_options, to_columns
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import (
     InvalidTriggerError,
@@ -35,9 +34,11 @@ from celery_dynbeat.store import run_rows, runs, schedules
 from celery_dynbeat.triggers import Trigger
 
 #: A change of one of these changes when the schedule fires.
-_TIMING = frozenset({"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"})
+_TIMING_COLUMNS = frozenset(
+    {"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"}
+)
 #: What a new schedule may be given, and an edit may not.
-_PAUSE = frozenset({"enabled", "paused_reason"})
+_PAUSE_FIELDS = frozenset({"enabled", "paused_reason"})
 _EMPTY = dict.fromkeys(each.key for each in inspect(Schedule).column_attrs if each.key != "id")
 
 
@@ -57,9 +58,9 @@ def new_row(
     InvalidTriggerError for a text that is no trigger.
     """
     pause = _pause_of(given)
-    given = {key: value for key, value in given.items() if key not in _PAUSE}
+    given = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
     limit = context.settings.max_payload_bytes
-    values = columns({"task": task, **merge_options({}, given)}, limit=limit)
+    values = to_columns({"task": task, **merge_options({}, given)}, limit=limit)
     stored = trigger_of(trigger, app=context.app).resolved_at(now)
     values |= _trigger_columns(context, stored, now)
     born = {"owner": owner, "name": name, "created_at": now, "updated_at": now}
@@ -87,8 +88,8 @@ def lock(
     Raises ScheduleNotFoundError, and StaleScheduleError when its version is not the expected one.
     """
     if expected_version is not None:
-        version("expected_version", expected_version)
-    row = schedules.lock(session, owner=owner, name=checked_name("name", name))
+        check_version("expected_version", expected_version)
+    row = schedules.lock(session, owner=owner, name=check_name("name", name))
     if row is None:
         raise ScheduleNotFoundError(owner=owner, name=name)
     if expected_version is not None and row.version != expected_version:
@@ -119,10 +120,10 @@ def change(
     if "trigger" in given:
         trigger = trigger_of(given["trigger"], app=context.app).resolved_at(now)
     rest = {key: value for key, value in given.items() if key != "trigger"}
-    values = columns(
+    values = to_columns(
         merge_options(row.options, rest),
         limit=context.settings.max_payload_bytes,
-        current={column: getattr(row, column) for column in PAYLOAD},
+        current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
     )
     if trigger is not None:
         values |= _trigger_columns(context, trigger, now)
@@ -133,15 +134,15 @@ def change(
         values.pop("anchor_at", None)
     if not values and row.error is None and not resume:
         return
-    retimed = bool(_TIMING & values.keys()) or row.error is not None or resume
+    is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
     _check_span(row, values)
     # By the rule that holds so far.
-    missed = timing.missed(context, row, now=now) if retimed else None
-    moved = retimed and row.trigger_kind == "once"
+    missed = timing.skip_missed_fire_times(context, row, now=now) if is_replanned else None
+    moved = is_replanned and row.trigger_kind == "once"
     if resume:
         values |= {"enabled": True, "paused_reason": None}
     try:
-        _apply(context, session, row, values, retimed=retimed, trigger=trigger, now=now)
+        _apply(context, session, row, values, is_replanned=is_replanned, trigger=trigger, now=now)
     except Exception:
         # A caller who catches it and commits must not write half of it.
         session.expire(row)
@@ -160,18 +161,20 @@ def _apply(
     row: Schedule,
     values: Mapping[str, Any],
     *,
-    retimed: bool,
+    is_replanned: bool,
     trigger: Trigger | None,
     now: datetime,
 ) -> None:
     for key, value in values.items():
         setattr(row, key, value)
     row.error = None
-    if retimed:
-        written = "trigger_spec" in values or "trigger_kind" in values
-        timing.replan(context, session, row, trigger=trigger, written=written, now=now)
+    if is_replanned:
+        trigger_changed = "trigger_spec" in values or "trigger_kind" in values
+        timing.replan(
+            context, session, row, trigger=trigger, trigger_changed=trigger_changed, now=now
+        )
     elif "jitter" in values:
-        timing.delay(context, row)
+        timing.apply_jitter(context, row)
 
 
 def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: datetime) -> None:
@@ -188,7 +191,7 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
     """Plan a locked row from now. A one-off whose time passed meanwhile is finished."""
     if row.enabled and row.error is None:
         return
-    missed = timing.missed(context, row, now=now)
+    missed = timing.skip_missed_fire_times(context, row, now=now)
     row.enabled, row.paused_reason, row.error = True, None, None
     try:
         timing.plan_from(context, row, now=now)
@@ -235,7 +238,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
     """Record a run that is overdue from its birth, so that any beat publishes it at once."""
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     # A fire time's own microsecond stays free for the run that beat makes of it.
-    scheduled_for = now + MICROSECOND if _is_to_fire(context, row, now) else now
+    scheduled_for = now + MICROSECOND if _is_fire_time(context, row, now) else now
     while True:
         run_id = new_run_id(now)
         record = {
@@ -260,7 +263,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
     return run
 
 
-def _is_to_fire(context: Context, row: Schedule, instant: datetime) -> bool:
+def _is_fire_time(context: Context, row: Schedule, instant: datetime) -> bool:
     if row.next_fire_at is None or instant < row.next_fire_at:
         return False
     try:
@@ -287,12 +290,12 @@ def _pause_of(given: Mapping[str, Any]) -> str | None:
     """Return the reason for which a new schedule is paused, None if it is not."""
     enabled = given.get("enabled", True)
     if not isinstance(enabled, bool):
-        raise refuse("enabled", enabled, "must be True or False")
+        raise invalid("enabled", enabled, "must be True or False")
     reason = given.get("paused_reason")
     if reason is not None:
         check_text("paused_reason", reason)
         if enabled:
-            raise refuse("paused_reason", reason, "needs enabled=False")
+            raise invalid("paused_reason", reason, "needs enabled=False")
     return None if enabled else reason or ""
 
 
@@ -311,4 +314,4 @@ def _check_span(row: Schedule, values: Mapping[str, Any]) -> None:
     start_at = values.get("start_at", row.start_at)
     end_at = values.get("end_at", row.end_at)
     if start_at is not None and end_at is not None and end_at < start_at:
-        raise refuse("end_at", end_at, f"must not be before start_at = {start_at!r}")
+        raise invalid("end_at", end_at, f"must not be before start_at = {start_at!r}")

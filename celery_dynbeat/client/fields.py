@@ -1,6 +1,6 @@
 """What a caller may say of a schedule, checked and put into the form of the table.
 
-Each check names the argument, the value, the rule and the cure.
+Each check names the argument, the value, the rule and the hint.
 """
 
 import difflib
@@ -12,24 +12,24 @@ from typing import Any, TypedDict
 
 from celery_dynbeat.client import options
 from celery_dynbeat.client.checks import (
-    LONGEST,
+    MAX_SECONDS,
+    check_instant,
+    check_integer,
+    check_json,
+    check_name,
     check_text,
-    copied,
-    instant,
-    name,
-    number,
-    plain_json,
-    refuse,
-    too_large,
+    copy_as,
+    invalid,
+    payload_too_large,
 )
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike, task_name
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 
 TAG_LENGTH = 64
-TAGS = 32
+MAX_TAGS = 32
 #: The columns that go into the message, and that dynbeat_max_payload_bytes is about.
-PAYLOAD = ("kwargs", "args", "options")
-_NOTHING: Mapping[str, Any] = {}
+PAYLOAD_FIELDS = ("kwargs", "args", "options")
+_NO_COLUMNS: Mapping[str, Any] = {}
 
 
 class Fields(TypedDict, total=False):
@@ -78,8 +78,8 @@ class Changes(Fields, total=False):
     trigger: TriggerLike
 
 
-def columns(
-    given: Mapping[str, Any], *, limit: int, current: Mapping[str, Any] = _NOTHING
+def to_columns(
+    given: Mapping[str, Any], *, limit: int, current: Mapping[str, Any] = _NO_COLUMNS
 ) -> dict[str, Any]:
     """Return the columns for what was ``given``; args, kwargs and options within ``limit`` bytes.
 
@@ -88,24 +88,24 @@ def columns(
     """
     values: dict[str, Any] = {}
     for field, value in given.items():
-        if field in PAYLOAD:
-            values[field] = _payload(field, value, limit)
+        if field in PAYLOAD_FIELDS:
+            values[field] = _check_payload(field, value, limit)
         elif check := _CHECKS.get(field):
             values[field] = check(field, value)
         else:
-            raise refuse(str(field), value, _unknown(str(field)))
+            raise invalid(str(field), value, _unknown_field(str(field)))
     _check_span(values)
     _check_size(values, current, limit)
     return values
 
 
-def _unknown(field: str) -> str:
-    known = sorted([*_CHECKS, *PAYLOAD, "priority", "queue", "trigger"])
+def _unknown_field(field: str) -> str:
+    known = sorted([*_CHECKS, *PAYLOAD_FIELDS, "priority", "queue", "trigger"])
     near = difflib.get_close_matches(field[:40], known, n=1, cutoff=0.6)
-    cure = _ELSEWHERE.get(field) or (f"did you mean {near[0]}?" if near else None)
-    if cure is None and options.is_known(field):
-        cure = f"it is one of the options: options={{{field!r}: ...}}"
-    return f"there is no such field; {cure or 'known are ' + ', '.join(known)}"
+    hint = _HINTS.get(field) or (f"did you mean {near[0]}?" if near else None)
+    if hint is None and options.is_known(field):
+        hint = f"it is one of the options: options={{{field!r}: ...}}"
+    return f"there is no such field; {hint or 'known are ' + ', '.join(known)}"
 
 
 def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,111 +118,113 @@ def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     if short or "options" in given:
         base = given.get("options", current)
         if not isinstance(base, Mapping):
-            raise refuse("options", base, "must be a mapping")
+            raise invalid("options", base, "must be a mapping")
         for key, value in short.items():
             if value is not None:
                 options.check_one(key, value)
-        merged = copied(dict, "options", base) | short
+        merged = copy_as(dict, "options", base) | short
         # None takes one of the two back.
         rest["options"] = {key: merged[key] for key in merged if short.get(key, merged) is not None}
     return rest
 
 
-def _payload(field: str, value: Any, limit: int) -> Any:
-    plain = plain_json(field, (_list if field == "args" else _mapping)(field, value), limit=limit)
+def _check_payload(field: str, value: Any, limit: int) -> Any:
+    plain = check_json(
+        field, (_check_list if field == "args" else _check_mapping)(field, value), limit=limit
+    )
     if field == "options":
         options.check(plain)
     return plain
 
 
-def _list(field: str, value: Any) -> list[Any]:
+def _check_list(field: str, value: Any) -> list[Any]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise refuse(field, value, "must be a list or tuple")
-    return copied(list, field, value)
+        raise invalid(field, value, "must be a list or tuple")
+    return copy_as(list, field, value)
 
 
-def _mapping(field: str, value: Any) -> dict[str, Any]:
+def _check_mapping(field: str, value: Any) -> dict[str, Any]:
     rule = "must be a mapping with texts as keys"
     if not isinstance(value, Mapping):
-        raise refuse(field, value, rule)
-    found: dict[str, Any] = copied(dict, field, value)
+        raise invalid(field, value, rule)
+    found: dict[str, Any] = copy_as(dict, field, value)
     if not all(isinstance(key, str) for key in found):
-        raise refuse(field, value, rule)
+        raise invalid(field, value, rule)
     return found
 
 
-def _seconds(field: str, value: Any, *, or_zero: bool = False) -> Any:
+def _check_duration(field: str, value: Any, *, or_zero: bool = False) -> Any:
     """Return a duration in seconds; with ``or_zero`` also one of no length."""
     if value is None:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     known = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not known or not 0 <= seconds < LONGEST or not (seconds or or_zero):
+    if not known or not 0 <= seconds < MAX_SECONDS or not (seconds or or_zero):
         least = "0 or more" if or_zero else "more than 0"
-        rule = f"must be a timedelta or a number of seconds, {least} and below {LONGEST:,.0f}"
-        raise refuse(field, value, rule)
+        rule = f"must be a timedelta or a number of seconds, {least} and below {MAX_SECONDS:,.0f}"
+        raise invalid(field, value, rule)
     return float(seconds)
 
 
-def _max_runs(field: str, value: Any) -> Any:
+def _check_max_runs(field: str, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise refuse(field, value, "must be a whole number of at least 1")
+        raise invalid(field, value, "must be a whole number of at least 1")
     return value
 
 
-def _window(field: str, value: Any) -> Any:
-    seconds = _seconds(field, value)
+def _check_catch_up_window(field: str, value: Any) -> Any:
+    seconds = _check_duration(field, value)
     if seconds is not None and seconds < 1:
-        raise refuse(field, value, "must be at least a second: less would skip what is on time")
+        raise invalid(field, value, "must be at least a second: less would skip what is on time")
     return seconds
 
 
-def _failures(field: str, value: Any) -> Any:
+def _check_failures(field: str, value: Any) -> Any:
     if value is None:
         return None
-    return number(field, value, least=0, most=2**31 - 1, whole=True)
+    return check_integer(field, value, least=0, most=2**31 - 1)
 
 
-def _one_of(*choices: str) -> Callable[[str, Any], Any]:
+def _choice_check(*choices: str) -> Callable[[str, Any], Any]:
     def check(field: str, value: Any) -> Any:
         if value is not None and value not in choices:
-            raise refuse(field, value, f"must be one of {', '.join(choices)}")
+            raise invalid(field, value, f"must be one of {', '.join(choices)}")
         return value
 
     return check
 
 
-def _tags(field: str, value: Any) -> Any:
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > TAGS:
-        raise refuse(field, value, f"must be a list of at most {TAGS} texts")
-    tags = copied(list, field, value)
+def _check_tags(field: str, value: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > MAX_TAGS:
+        raise invalid(field, value, f"must be a list of at most {MAX_TAGS} texts")
+    tags = copy_as(list, field, value)
     for tag in tags:
-        if len(name(field, tag)) > TAG_LENGTH:
-            raise refuse(field, tag, f"a tag has at most {TAG_LENGTH} characters")
+        if len(check_name(field, tag)) > TAG_LENGTH:
+            raise invalid(field, tag, f"a tag has at most {TAG_LENGTH} characters")
     return sorted(set(tags))
 
 
 def _check_span(values: Mapping[str, Any]) -> None:
     start_at, end_at = values.get("start_at"), values.get("end_at")
     if start_at is not None and end_at is not None and end_at < start_at:
-        raise refuse("end_at", end_at, f"must not be before start_at = {start_at!r}")
+        raise invalid("end_at", end_at, f"must not be before start_at = {start_at!r}")
 
 
 def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: int) -> None:
-    given = [key for key in PAYLOAD if key in values]
+    given = [key for key in PAYLOAD_FIELDS if key in values]
     if not given:
         return
     merged = {**current, **values}
-    payload = [merged[key] for key in PAYLOAD if key in merged]
+    payload = [merged[key] for key in PAYLOAD_FIELDS if key in merged]
     size = len(json.dumps(payload, ensure_ascii=False).encode())
     if size > limit:
-        raise too_large(given[0], values[given[0]], size, limit)
+        raise payload_too_large(given[0], values[given[0]], size, limit)
 
 
 #: What people look for here, and where it is.
-_ELSEWHERE = {
+_HINTS = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...)",
     "enabled": "create() takes it; of a schedule that exists call pause() or resume()",
     "paused_reason": "create() takes it; of a schedule that exists call pause(reason=...)",
@@ -234,17 +236,17 @@ _ELSEWHERE = {
 }
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "task": task_name,
-    "start_at": instant,
-    "end_at": instant,
-    "max_runs": _max_runs,
-    "catch_up": _one_of(*CATCH_UPS),
-    "catch_up_window": _window,
-    "expires_after": _seconds,
-    "jitter": partial(_seconds, or_zero=True),
-    "overlap": _one_of(*OVERLAPS),
-    "max_run_time": _seconds,
-    "on_lost": _one_of(*ON_LOST),
-    "pause_after_failures": _failures,
+    "start_at": check_instant,
+    "end_at": check_instant,
+    "max_runs": _check_max_runs,
+    "catch_up": _choice_check(*CATCH_UPS),
+    "catch_up_window": _check_catch_up_window,
+    "expires_after": _check_duration,
+    "jitter": partial(_check_duration, or_zero=True),
+    "overlap": _choice_check(*OVERLAPS),
+    "max_run_time": _check_duration,
+    "on_lost": _choice_check(*ON_LOST),
+    "pause_after_failures": _check_failures,
     "description": check_text,
-    "tags": _tags,
+    "tags": _check_tags,
 }

@@ -1,7 +1,7 @@
 """What the settings let owners have: how often, which tasks, how many.
 
 How often is measured on the fire times themselves, those that beat would see. That takes about
-a hundredth of a second for a cron expression, so a distance that can be told from the text comes
+a hundredth of a second for a cron expression, so a distance that follows from the text comes
 first, and what was measured is remembered. What lies too near beyond those that were looked at is
 skipped by beat when its time comes (planning).
 """
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.checks import refuse
+from celery_dynbeat.client.checks import invalid
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings
@@ -31,7 +31,7 @@ from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
 #: No clock of the tz database goes forward by more from 2026 on (Antarctica/Troll).
-_LARGEST_GAP = timedelta(hours=2)
+_MAX_CLOCK_CHANGE = timedelta(hours=2)
 
 
 def check(
@@ -50,33 +50,33 @@ def check(
     task_allowlist.check(context.settings, owner=row.owner, task=task)
     if trigger is None:
         return
-    keeps = _keeps(trigger, context.settings.min_interval)
+    keeps = _has_known_gap(trigger, context.settings.min_interval)
     if keeps and not trigger.needs_budget:
         return
     seen = {name: values.get(name, getattr(row, name)) for name in SpecColumns.__annotations__}
-    rule = context.spec(cast("SpecColumns", SimpleNamespace(**seen)))
-    after = now if rule.start_at is None else max(now, rule.start_at)
+    spec = context.spec(cast("SpecColumns", SimpleNamespace(**seen)))
+    after = now if spec.start_at is None else max(now, spec.start_at)
     if trigger.needs_budget:
-        _check_cost(rule, given=trigger, after=after)
+        _check_cost(spec, given=trigger, after=after)
     if not keeps:
-        _check_interval(context.settings, rule.trigger, given=trigger, after=after)
+        _check_interval(context.settings, spec.trigger, given=trigger, after=after)
 
 
-def _check_cost(rule: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
+def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
     """Raise InvalidScheduleError when planning ``rule`` takes too many steps.
 
     The two searches of a plan, for the fire time and for the one behind it, may take half of what
     beat gives to a plan: other fire times may take more than these.
     """
     try:
-        # CountEnd from the anchor of the schedule, the rules in it may take longer.
-        check_preparation(rule.trigger, rule.trigger.preparation_steps)
-        trigger = metered(rule, steps=PLAN_STEPS // 2).trigger
+        # Counted from the anchor of the schedule, the rules in it may take longer.
+        check_preparation(spec.trigger, spec.trigger.preparation_steps)
+        trigger = metered(spec, steps=PLAN_STEPS // 2).trigger
         fire_at = trigger.next_after(after)
         if fire_at is not None:
             trigger.next_after(fire_at)
     except InvalidTriggerError as error:
-        raise refuse("trigger", given, str(error)) from error
+        raise invalid("trigger", given, str(error)) from error
 
 
 def lock_owner(context: Context, session: Session, owner: str) -> None:
@@ -116,32 +116,32 @@ def _check_interval(
 ) -> None:
     least = settings.min_interval
     # By the minute: what is asked about again in the same call, or soon after, is known.
-    shortest = _measured(trigger, after.replace(second=0, microsecond=0))
+    shortest = _shortest_interval(trigger, after.replace(second=0, microsecond=0))
     if shortest is not None and shortest < least:
         rule = (
             f"two of its next {SAMPLE} fire times are {shortest.total_seconds():g} s apart,"
             f" dynbeat_min_interval = {least.total_seconds():g} s: let it fire less often, or lower"
             " the setting (0: no limit)"
         )
-        raise refuse("trigger", given, rule)
+        raise invalid("trigger", given, rule)
 
 
 @lru_cache(maxsize=8192)
-def _measured(trigger: Trigger, after: datetime) -> timedelta | None:
+def _shortest_interval(trigger: Trigger, after: datetime) -> timedelta | None:
     return trigger.shortest_interval(after=after)
 
 
-def _keeps(trigger: Trigger, least: timedelta) -> bool:
+def _has_known_gap(trigger: Trigger, least: timedelta) -> bool:
     """Whether fire times are known to keep the distance, without looking at any."""
     if isinstance(trigger, Every):
         return trigger.interval is not None and trigger.interval >= least
     if isinstance(trigger, Cron):
         # All of its fire times fall on whole seconds.
-        return least <= _SECOND or least <= told(trigger)
+        return least <= _SECOND or least <= minimum_gap(trigger)
     return isinstance(trigger, Once) or not least
 
 
-def told(cron: Cron) -> timedelta:
+def minimum_gap(cron: Cron) -> timedelta:
     """Return a distance that the fire times of ``cron`` keep, by its text and in any zone.
 
     Without a seconds field they fall on whole minutes, since the changes of all clocks do. A fixed
@@ -156,4 +156,4 @@ def told(cron: Cron) -> timedelta:
     hours, minutes = fields.hour.values, fields.minute.values
     times = sorted(60 * hour + minute for hour in hours for minute in minutes)
     shortest = min(later - earlier for earlier, later in pairwise([*times, times[0] + _DAY]))
-    return max(_MINUTE, timedelta(minutes=shortest) - _LARGEST_GAP)
+    return max(_MINUTE, timedelta(minutes=shortest) - _MAX_CLOCK_CHANGE)

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, edits, limits, queries
-from celery_dynbeat.client.backfills import Backfilling
+from celery_dynbeat.client.backfills import BackfillCalls
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.fields import Changes, Fields, NewFields
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _refusing_rename(update: Callable[P, T]) -> Callable[P, T]:
+def _rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
     """Say what to do in place of ``update("a", name="b")``, which Python itself refuses."""
 
     @wraps(update)
@@ -42,7 +42,7 @@ def _refusing_rename(update: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-class OwnerSchedules(Backfilling):
+class OwnerSchedules(BackfillCalls):
     """Sees and touches the rows of one owner and no others.
 
     Every call takes ``session=``: it then joins the caller's transaction, commits nothing itself,
@@ -51,7 +51,7 @@ class OwnerSchedules(Backfilling):
 
     def __init__(self, context: Context, owner: str) -> None:
         self._context = context
-        self.owner = checks.name("owner", owner, empty=True)
+        self.owner = checks.check_name("owner", owner, empty=True)
 
     def create(
         self,
@@ -72,14 +72,14 @@ class OwnerSchedules(Backfilling):
         field breaks a rule or the trigger would never fire, and InvalidTriggerError for a text
         that is no trigger.
         """
-        checks.name("name", name)
+        checks.check_name("name", name)
 
         def work(session: Session) -> ScheduleInfo:
             return self._insert(session, name, task, trigger, given)
 
         return self._context.write(session, work)
 
-    @_refusing_rename
+    @_rejecting_rename
     def update(
         self,
         name: str,
@@ -116,8 +116,8 @@ class OwnerSchedules(Backfilling):
         Called again with another trigger it moves the schedule: only the latest applies. Raises
         InvalidScheduleError, InvalidTriggerError.
         """
-        checks.name("name", name)
-        _refuse_pause(given)
+        checks.check_name("name", name)
+        _reject_pause(given)
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
@@ -310,15 +310,15 @@ class OwnerSchedules(Backfilling):
         return self._context.write(session, locked)
 
     def _find(self, session: Session, name: str) -> Schedule:
-        row = schedules.get(session, owner=self.owner, name=checks.name("name", name))
+        row = schedules.get(session, owner=self.owner, name=checks.check_name("name", name))
         if row is None:
             raise ScheduleNotFoundError(owner=self.owner, name=name)
         return row
 
 
-def _refuse_pause(given: Mapping[str, object]) -> None:
+def _reject_pause(given: Mapping[str, object]) -> None:
     """Refuse in upsert what would mean nothing for a schedule that exists."""
     for field in ("enabled", "paused_reason"):
         if field in given:
             rule = "upsert() leaves a pause as it is; call create(), or pause() and resume()"
-            raise checks.refuse(field, given[field], rule)
+            raise checks.invalid(field, given[field], rule)

@@ -5,8 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.checks import instant, refuse
-from celery_dynbeat.client.checks import name as checked_name
+from celery_dynbeat.client.checks import check_instant, check_name, invalid
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Schedule
@@ -15,7 +14,7 @@ from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import runs, schedules
 
-LARGEST_PAGE = 1_000
+MAX_PAGE_SIZE = 1_000
 
 
 def page(
@@ -31,9 +30,9 @@ def page(
     for field in ("owner", "task", "tag"):
         value = getattr(matching, field)
         if value is not None:
-            checked_name(field, value, empty=field == "owner")
+            check_name(field, value, empty=field == "owner")
     if matching.enabled is not None and not isinstance(matching.enabled, bool):
-        raise refuse("enabled", matching.enabled, "must be True, False or None")
+        raise invalid("enabled", matching.enabled, "must be True, False or None")
     key = None if after is None else key_of(after)
     rows = context.read_many(
         session,
@@ -58,12 +57,12 @@ def history(
     _check_limit("limit", limit)
     # Tuples: what has no hash is no status either, but a set would raise its own error.
     if status is not None and status not in tuple(Status):
-        raise refuse("status", status, f"must be one of {', '.join(Status)}")
+        raise invalid("status", status, f"must be one of {', '.join(Status)}")
     if origin is not None and origin not in tuple(Origin):
-        raise refuse("origin", origin, f"must be one of {', '.join(Origin)}")
-    since = instant("since", since)
+        raise invalid("origin", origin, f"must be one of {', '.join(Origin)}")
+    since = check_instant("since", since)
     if name is not None:
-        checked_name("name", name)
+        check_name("name", name)
 
     def work(session: Session) -> Sequence[RunInfo]:
         row = None if name is None else schedules.get(session, owner=owner, name=name)
@@ -87,20 +86,20 @@ def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
         return _upcoming(context.spec(row), row, count=count)
 
 
-def _upcoming(rule: ScheduleSpec, row: Schedule, *, count: int) -> list[datetime]:
+def _upcoming(spec: ScheduleSpec, row: Schedule, *, count: int) -> list[datetime]:
     if row.max_runs is not None:
         count = min(count, row.max_runs - row.run_count)
     instants: list[datetime] = []
     # Paused, finished or broken: it fires no more.
     fire_at = None if row.next_run_at is None else row.next_fire_at
     while fire_at is not None and len(instants) < count:
-        if rule.end_at is not None and fire_at > rule.end_at:
+        if spec.end_at is not None and fire_at > spec.end_at:
             break
         instants.append(fire_at)
-        fire_at = following(rule, fire_at)
+        fire_at = following(spec, fire_at)
     return instants
 
 
 def _check_limit(field: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST_PAGE:
-        raise refuse(field, value, f"must be a whole number from 1 to {LARGEST_PAGE}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_PAGE_SIZE:
+        raise invalid(field, value, f"must be a whole number from 1 to {MAX_PAGE_SIZE}")

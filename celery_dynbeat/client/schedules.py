@@ -56,10 +56,10 @@ class Schedules:
         (the first is 0).
         """
         if not isinstance(many, Iterable):
-            raise checks.refuse("many", many, "must be a list of mappings, or an iterator of them")
+            raise checks.invalid("many", many, "must be a list of mappings, or an iterator of them")
         now = self._context.clock.now()
         rows = [self._row(index, new, now) for index, new in enumerate(many)]
-        _refuse_twins(rows)
+        _check_unique_names(rows)
         earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
 
         def work(session: Session) -> int:
@@ -75,7 +75,7 @@ class Schedules:
 
         The history of their runs stays until it is pruned.
         """
-        checks.name("owner", owner, empty=True)
+        checks.check_name("owner", owner, empty=True)
 
         def work(session: Session) -> int:
             owners.delete_row(session, owner=owner)
@@ -105,8 +105,8 @@ class Schedules:
         field = f"schedule {index} of create_many"
         if not isinstance(new, Mapping):
             rule = "must be a mapping with name, task, trigger and perhaps owner"
-            raise checks.refuse(field, new, rule)
-        new = checks.copied(dict, field, new)
+            raise checks.invalid(field, new, rule)
+        new = checks.copy_as(dict, field, new)
         missing = {"name", "task", "trigger"} - new.keys()
         if missing:
             field = min(missing)
@@ -117,8 +117,8 @@ class Schedules:
         try:
             return edits.new_row(
                 self._context,
-                owner=checks.name("owner", new.get("owner", ""), empty=True),
-                name=checks.name("name", new["name"]),
+                owner=checks.check_name("owner", new.get("owner", ""), empty=True),
+                name=checks.check_name("name", new["name"]),
                 task=new["task"],
                 trigger=new["trigger"],
                 given=given,
@@ -132,7 +132,7 @@ class Schedules:
 _KEYS = frozenset({"owner", "name", "task", "trigger"})
 
 
-def _refuse_twins(rows: Iterable[Schedule]) -> None:
+def _check_unique_names(rows: Iterable[Schedule]) -> None:
     seen: set[tuple[str, str]] = set()
     for row in rows:
         key = (row.owner, row.name)

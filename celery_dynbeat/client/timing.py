@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.checks import refuse
+from celery_dynbeat.client.checks import invalid
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
@@ -19,10 +19,10 @@ def plan_new(context: Context, row: Schedule, *, trigger: Trigger, now: datetime
 
     Raises InvalidScheduleError when it has none, for the reason that it has none.
     """
-    rule = context.spec(row)
-    _plan(row, rule, _first_fire(row, rule, now=now, written=True), now=now)
+    spec = context.spec(row)
+    _plan(row, spec, _first_fire(row, spec, now=now, trigger_changed=True), now=now)
     if row.next_run_at is None:
-        raise never_fires(rule, row, trigger=trigger, now=now)
+        raise never_fires(spec, row, trigger=trigger, now=now)
 
 
 def plan_from(context: Context, row: Schedule, *, now: datetime) -> None:
@@ -31,8 +31,8 @@ def plan_from(context: Context, row: Schedule, *, now: datetime) -> None:
     Raises InvalidTriggerError, which names the row, when its trigger cannot be read.
     """
     with naming_schedule(row):
-        rule = context.spec(row)
-        _plan(row, rule, _first_fire(row, rule, now=now), now=now)
+        spec = context.spec(row)
+        _plan(row, spec, _first_fire(row, spec, now=now), now=now)
 
 
 def replan(
@@ -41,130 +41,128 @@ def replan(
     row: Schedule,
     *,
     trigger: Trigger | None,
-    written: bool,
+    trigger_changed: bool,
     now: datetime,
 ) -> None:
     """Do so after an edit; a paused row stays out of the index.
 
-    ``trigger`` is the one that the caller gave, and ``written`` that it is another than before: a
-    one-off may then have passed just now. Raises InvalidScheduleError when it would never fire.
+    ``trigger`` is the caller's. With ``trigger_changed`` it differs from the stored one: a one-off
+    may then have passed just now. Raises InvalidScheduleError when it would never fire.
     """
     if trigger is None:
         plan_from(context, row, now=now)
     else:
-        rule = context.spec(row)
-        fire_at = _first_fire(row, rule, now=now, written=written)
+        spec = context.spec(row)
+        fire_at = _first_fire(row, spec, now=now, trigger_changed=trigger_changed)
         if fire_at is not None and fire_at <= now:
-            _refuse_second_run(session, row, fire_at, trigger=trigger)
-        _plan(row, rule, fire_at, now=now)
+            _check_not_run(session, row, fire_at, trigger=trigger)
+        _plan(row, spec, fire_at, now=now)
         if row.next_run_at is None and row.enabled:
-            raise never_fires(rule, row, trigger=trigger, now=now)
+            raise never_fires(spec, row, trigger=trigger, now=now)
     if not row.enabled:
         row.finished_at = row.next_run_at = None
 
 
-def delay(context: Context, row: Schedule) -> None:
+def apply_jitter(context: Context, row: Schedule) -> None:
     """Apply another jitter to a fire time that stays what it is."""
     if row.next_run_at is not None and row.next_fire_at is not None:
         with naming_schedule(row):
             row.next_run_at = run_at(context.spec(row), row.next_fire_at)
 
 
-def missed(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
+def skip_missed_fire_times(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
     """Return what passed of the row's fire times and was not sent, by the rule that it states."""
     if row.next_fire_at is None:
         return None
     try:
-        rule = context.spec(row)
-        return skip_missed(rule, fire_at=row.next_fire_at, now=now, reason=_why(row))
+        spec = context.spec(row)
+        return skip_missed(spec, fire_at=row.next_fire_at, now=now, reason=_missed_reason(row))
     except InvalidTriggerError:
         # The text is damaged, or too costly to search. An edit must be able to replace it.
         return None
 
 
 def never_fires(
-    rule: ScheduleSpec, row: Schedule, *, trigger: Trigger, now: datetime
+    spec: ScheduleSpec, row: Schedule, *, trigger: Trigger, now: datetime
 ) -> InvalidScheduleError:
     """Return the error for a row that has no fire time after ``now``, with the first reason.
 
     ``trigger`` is shown as the one that the caller gave.
     """
-    if _is_spent(row):
+    if _has_reached_max_runs(row):
         reason = f"has been reached, with {row.run_count} runs: give more, or None"
-        return refuse("max_runs", row.max_runs, f"{reason}, or use run_now()")
+        return invalid("max_runs", row.max_runs, f"{reason}, or use run_now()")
     if row.end_at is not None and row.end_at <= now:
         reason = f"lies in the past, it is {now} now: give a later instant, or None"
-        return refuse("end_at", row.end_at, reason)
-    return refuse("trigger", trigger, f"would never fire: {_reason(rule, row, now)}")
+        return invalid("end_at", row.end_at, reason)
+    return invalid("trigger", trigger, f"would never fire: {_no_fire_time_reason(spec, row, now)}")
 
 
-def _reason(rule: ScheduleSpec, row: Schedule, now: datetime) -> str:
+def _no_fire_time_reason(spec: ScheduleSpec, row: Schedule, now: datetime) -> str:
     """Return why the trigger itself has no fire time after ``now`` within the span of the row."""
-    if row.start_at is not None and rule.trigger.next_after(row.start_at - MICROSECOND) is None:
+    if row.start_at is not None and spec.trigger.next_after(row.start_at - MICROSECOND) is None:
         return f"all of its fire times lie before start_at = {row.start_at}; give an earlier one"
-    if rule.trigger.next_after(now) is None:
-        if isinstance(rule.trigger, Once):
+    if spec.trigger.next_after(now) is None:
+        if isinstance(spec.trigger, Once):
             return (
-                f"its instant passed {now - rule.trigger.at} ago, it is {now} now, and only one"
-                f" that passed within dynbeat_dispatch_timeout = {rule.grace} fires at once; give"
+                f"its instant passed {now - spec.trigger.at} ago, it is {now} now, and only one"
+                f" that passed within dynbeat_dispatch_timeout = {spec.grace} fires at once; give"
                 " one in the future, such as Once.after(timedelta(0))"
             )
         return f"its last fire time has passed, it is {now} now; give one with later fire times"
-    within = first_fire(rule, now=now)
+    within = first_fire(spec, now=now)
     if within is None:
         start = "" if row.start_at is None else f" from start_at = {row.start_at} on"
         return f"it has no fire time{start} until end_at = {row.end_at}; give a later one"
     return (
         f"its fire times that are left, the first at {within}, are nearer than"
-        f" dynbeat_min_interval = {rule.min_interval} to the last run, of {row.last_run_at}; give a"
+        f" dynbeat_min_interval = {spec.min_interval} to the last run, of {row.last_run_at}; give a"
         " later one"
     )
 
 
-def _plan(row: Schedule, rule: ScheduleSpec, fire_at: datetime | None, *, now: datetime) -> None:
+def _plan(row: Schedule, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime) -> None:
     row.next_fire_at = fire_at
     # Not in the past: beat reads the index from where it has been.
-    row.next_run_at = None if fire_at is None else max(run_at(rule, fire_at), now)
+    row.next_run_at = None if fire_at is None else max(run_at(spec, fire_at), now)
     row.finished_at = now if fire_at is None else None
 
 
 def _first_fire(
-    row: Schedule, rule: ScheduleSpec, *, now: datetime, written: bool = False
+    row: Schedule, spec: ScheduleSpec, *, now: datetime, trigger_changed: bool = False
 ) -> datetime | None:
-    if _is_spent(row):
+    if _has_reached_max_runs(row):
         return None
-    late = _late(rule, now=now) if written else None
-    return late or first_fire(rule, now=now, last_run_at=row.last_run_at)
+    late = _just_passed(spec, now=now) if trigger_changed else None
+    return late or first_fire(spec, now=now, last_run_at=row.last_run_at)
 
 
-def _refuse_second_run(
-    session: Session, row: Schedule, fire_at: datetime, *, trigger: Trigger
-) -> None:
+def _check_not_run(session: Session, row: Schedule, fire_at: datetime, *, trigger: Trigger) -> None:
     # The row is half edited. The unique key would keep the run that there is, which may be revoked:
     # nothing would be sent.
     with session.no_autoflush:
         present = runs.has_run(session, schedule_id=row.id, scheduled_for=fire_at)
     if present:
         rule = "has had its run already; give another instant, or use run_now()"
-        raise refuse("trigger", trigger, rule)
+        raise invalid("trigger", trigger, rule)
 
 
-def _is_spent(row: Schedule) -> bool:
+def _has_reached_max_runs(row: Schedule) -> bool:
     return row.max_runs is not None and row.run_count >= row.max_runs
 
 
-def _late(rule: ScheduleSpec, *, now: datetime) -> datetime | None:
+def _just_passed(spec: ScheduleSpec, *, now: datetime) -> datetime | None:
     """Return the instant of a one-off that passed so recently that it fires at once, else None."""
-    if not isinstance(rule.trigger, Once):
+    if not isinstance(spec.trigger, Once):
         return None
-    at = rule.trigger.at
-    in_span = (rule.start_at is None or rule.start_at <= at) and (
-        rule.end_at is None or at <= rule.end_at
+    at = spec.trigger.at
+    in_span = (spec.start_at is None or spec.start_at <= at) and (
+        spec.end_at is None or at <= spec.end_at
     )
-    return at if in_span and now - rule.grace <= at <= now else None
+    return at if in_span and now - spec.grace <= at <= now else None
 
 
-def _why(row: Schedule) -> str:
+def _missed_reason(row: Schedule) -> str:
     if row.error is not None:
         return "missed: the schedule was broken"
     if not row.enabled:

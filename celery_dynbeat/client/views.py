@@ -14,7 +14,7 @@ from celery_dynbeat.planning.schedule_spec import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
 #: Two names of 255 characters beyond the basic plane, as JSON in base 64, take less.
-_LONGEST_CURSOR = 10_000
+_MAX_CURSOR_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,10 @@ class ScheduleInfo:
     @classmethod
     def of(cls, row: Schedule) -> "ScheduleInfo":
         """Return the value of a row."""
-        trigger, unread = _trigger(row)
+        trigger, trigger_error = _trigger(row)
         special: dict[str, Any] = {
             "trigger": trigger,
-            "error": row.error or unread,
+            "error": row.error or trigger_error,
             "catch_up_window": _duration(row.catch_up_window),
             "expires_after": _duration(row.expires_after),
             "jitter": _duration(row.jitter),
@@ -140,7 +140,7 @@ class BackfillInfo:
         special: dict[str, Any] = {
             "owner": schedule.owner,
             "name": schedule.name,
-            "status": _progress_of(row),
+            "status": _status_of(row),
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
         return cls(**plain, **special)
@@ -187,7 +187,7 @@ def key_of(cursor: str) -> tuple[str, str]:
 
 
 def _key_of(cursor: str) -> tuple[str, str]:
-    if len(cursor) > _LONGEST_CURSOR:
+    if len(cursor) > _MAX_CURSOR_LENGTH:
         raise ValueError
     owner, name = key = json.loads(base64.urlsafe_b64decode(cursor.encode()))
     if not isinstance(key, list):
@@ -209,7 +209,7 @@ def _trigger(row: Schedule) -> tuple[Trigger | None, str | None]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _progress_of(row: Backfill) -> str:
+def _status_of(row: Backfill) -> str:
     if row.cancelled:
         return "cancelled"
     return "running" if row.finished_at is None else "finished"

@@ -1,4 +1,4 @@
-"""Whether an installation is well, judged by what was found of it. Reads nothing itself.
+"""Whether an installation is well, judged by what was report of it. Reads nothing itself.
 
 database or broker away, tables behind      unhealthy
 no beat makes progress                      unhealthy
@@ -76,7 +76,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseFound:
+class DatabaseStatus:
     """The database; ``clock_offset`` is this host's clock less the database's.
 
     ``behind`` says what is wrong with the tables, None when nothing is; ``encoding`` is that of a
@@ -93,7 +93,7 @@ class DatabaseFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFound:
+class BrokerStatus:
     """The broker, and why it was not reached."""
 
     url: str
@@ -102,7 +102,7 @@ class BrokerFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
-    """What was found of an installation at the database's instant ``now``.
+    """What was report of an installation at the database's instant ``now``.
 
     ``tables`` is None where they could not be read, ``misconfigured`` what kept from looking.
     ``application`` is the name of the one that asks, None when it has none.
@@ -111,15 +111,15 @@ class HealthReport:
     misconfigured: str | None = None
     application: str | None = None
     now: datetime | None = None
-    database: DatabaseFound | None = None
-    broker: BrokerFound | None = None
+    database: DatabaseStatus | None = None
+    broker: BrokerStatus | None = None
     notifier: str | None = None
     tables: Tables | None = None
     limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Evaluation:
     """What is wrong, and what may become so."""
 
     problems: Sequence[Problem]
@@ -142,18 +142,18 @@ def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
     return NodeState.STARTING if node.progressed_at is None else NodeState.WORKING
 
 
-def judge(found: HealthReport) -> Verdict:
+def evaluate(report: HealthReport) -> Evaluation:
     """Return the problems and warnings of an installation."""
-    problems = [*_services(found)]
+    problems = [*_services(report)]
     warnings: list[Problem] = []
-    if found.tables is not None and found.now is not None and found.limits is not None:
-        look = _Look(found.tables, found.now, found.limits, found.notifier)
+    if report.tables is not None and report.now is not None and report.limits is not None:
+        look = _Look(report.tables, report.now, report.limits, report.notifier)
         problems += look.problems()
         warnings += look.warnings()
-        warnings += _configured(found.tables, application=found.application)
-    if found.database is not None and found.database.encoding is not None:
-        warnings.append(_encoding_limited(found.database.encoding))
-    return Verdict(problems, warnings)
+        warnings += _configured(report.tables, application=report.application)
+    if report.database is not None and report.database.encoding is not None:
+        warnings.append(_encoding_limited(report.database.encoding))
+    return Evaluation(problems, warnings)
 
 
 def _encoding_limited(encoding: str) -> Problem:
@@ -161,10 +161,10 @@ def _encoding_limited(encoding: str) -> Problem:
     return Problem("encoding_limited", text, "move to a database whose encoding is UTF8")
 
 
-def _services(found: HealthReport) -> Iterator[Problem]:
-    if found.misconfigured is not None:
-        yield Problem("configuration", found.misconfigured, "mend the Celery configuration")
-    database, broker = found.database, found.broker
+def _services(report: HealthReport) -> Iterator[Problem]:
+    if report.misconfigured is not None:
+        yield Problem("configuration", report.misconfigured, "mend the Celery configuration")
+    database, broker = report.database, report.broker
     if database is not None and database.error is not None:
         hint = (
             "see that its server runs, that dynbeat_database_url is right, and that the account"

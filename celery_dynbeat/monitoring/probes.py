@@ -24,8 +24,8 @@ from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.monitoring.health import (
     SHOWN_FOR,
-    BrokerFound,
-    DatabaseFound,
+    BrokerStatus,
+    DatabaseStatus,
     HealthReport,
     Limits,
 )
@@ -39,10 +39,10 @@ BROKER_TIMEOUT = 5.0
 _SPEAKING = (DynbeatError, SQLAlchemyError, KombuError, OSError)
 
 
-def look(app: Celery, *, max_lag: timedelta | None = None) -> HealthReport:
-    """Return what is found of the installation of ``app``, within about ten seconds.
+def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthReport:
+    """Return what is report of the installation of ``app``, within about ten seconds.
 
-    Raises nothing: what cannot be reached is found to be away.
+    Raises nothing: what cannot be reached is report to be away.
     """
     broker = _Look(lambda: _broker(app))
     try:
@@ -53,12 +53,12 @@ def look(app: Celery, *, max_lag: timedelta | None = None) -> HealthReport:
     except DynbeatError as error:
         return HealthReport(misconfigured=str(error), broker=_broker_found(app, broker))
     database = _Look(lambda: _database(context, limits))
-    found = database.result(
+    report = database.result(
         DATABASE_TIMEOUT,
-        lambda error: HealthReport(database=DatabaseFound(url=shown_url, error=error)),
+        lambda error: HealthReport(database=DatabaseStatus(url=shown_url, error=error)),
     )
     return replace(
-        found,
+        report,
         application=context.settings.application,
         broker=_broker_found(app, broker),
         notifier=notifier,
@@ -102,16 +102,16 @@ def _error_text(error: Exception) -> str:
 
 def _database(context: Context, limits: Limits) -> HealthReport:
     database = _reached(context.database)
-    found = HealthReport(database=database)
+    report = HealthReport(database=database)
     try:
         revision = schema.check(context.database)
         encoding = _encoding(context.database)
     except SchemaError as error:
-        return replace(found, database=replace(database, behind=str(error)))
+        return replace(report, database=replace(database, behind=str(error)))
     now = context.clock.now()
     nodes_since = now - max(SHOWN_FOR, limits.node_timeout)
     return replace(
-        found,
+        report,
         now=now,
         database=replace(database, revision=revision, encoding=encoding),
         tables=context.database.read_in_transaction(
@@ -125,7 +125,7 @@ def _encoding(database: Database) -> str | None:
         return database.capabilities.limited_encoding(connection)
 
 
-def _reached(database: Database) -> DatabaseFound:
+def _reached(database: Database) -> DatabaseStatus:
     embedded = database.capabilities.embedded
     file = database.engine.url.database or ":memory:"
     # To connect would make it.
@@ -141,22 +141,22 @@ def _reached(database: Database) -> DatabaseFound:
         took = timedelta(seconds=time.monotonic() - began)
     # The reading was taken somewhere within the round trip: assume the middle.
     offset = None if instant is None else before + took / 2 - instant
-    return DatabaseFound(url=database.shown_url, round_trip=took, clock_offset=offset)
+    return DatabaseStatus(url=database.shown_url, round_trip=took, clock_offset=offset)
 
 
-def _broker(app: Celery) -> BrokerFound:
+def _broker(app: Celery) -> BrokerStatus:
     connection: Connection = app.connection_for_write()
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT)
-        return BrokerFound(url=_shown(connection))
+        return BrokerStatus(url=_shown(connection))
     finally:
         connection.release()
 
 
-def _broker_found(app: Celery, broker: "_Look[BrokerFound]") -> BrokerFound:
-    def away(error: str) -> BrokerFound:
+def _broker_found(app: Celery, broker: "_Look[BrokerStatus]") -> BrokerStatus:
+    def away(error: str) -> BrokerStatus:
         url = _Look(lambda: _shown(app.connection_for_write())).result(1.0, lambda _: "?")
-        return BrokerFound(url=url, error=error)
+        return BrokerStatus(url=url, error=error)
 
     return broker.result(BROKER_TIMEOUT, away)
 

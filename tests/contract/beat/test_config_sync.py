@@ -8,8 +8,8 @@ from celery_dynbeat import Cron, Every, Once
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.monitoring.health import judge
-from celery_dynbeat.monitoring.probes import look
+from celery_dynbeat.monitoring.health import evaluate
+from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 
@@ -51,8 +51,8 @@ def own(dynbeat):
 
 def status(dynbeat):
     """Return what ``dynbeat status`` tells: as JSON, and as text."""
-    found = look(dynbeat.app)
-    verdict = judge(found)
+    found = collect_health(dynbeat.app)
+    verdict = evaluate(found)
     return as_dict(found, verdict), "\n".join(_lines(found, verdict))
 
 

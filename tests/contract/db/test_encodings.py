@@ -11,8 +11,8 @@ from celery_dynbeat.beat import config_sync
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.monitoring.health import HealthReport, judge
-from celery_dynbeat.monitoring.probes import look
+from celery_dynbeat.monitoring.health import HealthReport, evaluate
+from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store import due
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
@@ -145,8 +145,8 @@ def test_a_process_warns_of_the_encoding_once_and_status_each_time(dynbeat, warn
     if warned:
         assert "LATIN1" in said[0].message
         assert "UTF8" in said[0].message
-    found = look(dynbeat.context.app).database
-    codes = [problem.code for problem in judge(HealthReport(database=found)).warnings]
+    found = collect_health(dynbeat.context.app).database
+    codes = [problem.code for problem in evaluate(HealthReport(database=found)).warnings]
     assert codes == (["encoding_limited"] if warned else [])
 
 

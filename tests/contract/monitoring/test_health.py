@@ -15,8 +15,8 @@ from celery_dynbeat import Cron, Dynbeat, Every
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind
-from celery_dynbeat.monitoring.health import judge
-from celery_dynbeat.monitoring.probes import look
+from celery_dynbeat.monitoring.health import evaluate
+from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store import health, nodes
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_NAMED, Count
 from tests.support.applications import MINUTELY, START, application, execute
@@ -31,8 +31,8 @@ MAX_LAG = timedelta(seconds=40)
 
 def found(dynbeat, **options):
     """Return what JSON says of the installation."""
-    result = look(dynbeat.app, **options)
-    return json.loads(json.dumps(as_dict(result, judge(result))))
+    result = collect_health(dynbeat.app, **options)
+    return json.loads(json.dumps(as_dict(result, evaluate(result))))
 
 
 def codes(report, kind="problems"):

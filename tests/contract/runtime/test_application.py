@@ -10,8 +10,8 @@ from celery_dynbeat import ConfigurationError, DatabaseScheduler
 from celery_dynbeat.cli import dynbeat as command
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.monitoring.health import judge
-from celery_dynbeat.monitoring.probes import look
+from celery_dynbeat.monitoring.health import evaluate
+from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.runtime.application import ensure_application
 from celery_dynbeat.store import application as store
 from tests.support.applications import MINUTELY, START, application
@@ -220,8 +220,8 @@ def test_a_process_of_the_same_or_of_no_name_warns_of_nothing(database_url, capl
 def test_status_names_both_applications(dynbeat, tables):
     admit(tables, "shop")
 
-    found = look(dynbeat.app)
-    verdict = judge(found)
+    found = collect_health(dynbeat.app)
+    verdict = evaluate(found)
 
     assert as_dict(found, verdict)["application"] == {"name": "contract", "recorded": "shop"}
     (warning,) = [each for each in verdict.warnings if each.code == "application_differs"]

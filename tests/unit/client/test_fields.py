@@ -10,7 +10,7 @@ from celery_dynbeat.worker.outcome_recorder import storable_text
 
 
 def columns(**given):
-    return fields.columns(given, limit=1_000)
+    return fields.to_columns(given, limit=1_000)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_a_payload_is_as_large_as_all_that_will_be_sent():
     current = {"args": ["a" * 600], "kwargs": {}, "options": {}}
 
     with pytest.raises(InvalidScheduleError, match="dynbeat_max_payload_bytes") as caught:
-        fields.columns({"options": {"headers": {"h": "x" * 500}}}, limit=1_000, current=current)
+        fields.to_columns({"options": {"headers": {"h": "x" * 500}}}, limit=1_000, current=current)
 
     assert caught.value.field == "options"
-    assert fields.columns({"args": [], "kwargs": {"a": "x" * 900}}, limit=1_000, current=current)
-    assert fields.columns({"max_runs": 3}, limit=10, current=current) == {"max_runs": 3}
+    assert fields.to_columns({"args": [], "kwargs": {"a": "x" * 900}}, limit=1_000, current=current)
+    assert fields.to_columns({"max_runs": 3}, limit=10, current=current) == {"max_runs": 3}
 
 
 def test_an_options_priority_is_no_flag():

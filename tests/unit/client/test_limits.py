@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from celery_dynbeat import Cron
-from celery_dynbeat.client.limits import told
+from celery_dynbeat.client.limits import minimum_gap
 
 FROM, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2041, 1, 1, tzinfo=UTC)
 ZONES = ["UTC", "Europe/Berlin", "America/Havana", "Australia/Lord_Howe", "Antarctica/Troll"]
@@ -40,7 +40,7 @@ def crons(draw):
 def test_a_cron_never_fires_closer_than_is_told_by_its_text(pair, after):
     cron, picked = pair
 
-    assert told(cron) <= picked.shortest_interval(after=after)
+    assert minimum_gap(cron) <= picked.shortest_interval(after=after)
 
 
 @cache

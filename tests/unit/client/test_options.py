@@ -25,7 +25,7 @@ CIRCULAR.append(CIRCULAR)
 
 
 def columns(**given):
-    return fields.columns(given, limit=100_000)
+    return fields.to_columns(given, limit=100_000)
 
 
 @pytest.mark.parametrize(
