@@ -31,7 +31,7 @@ if not plain:
 
     dynbeat = Dynbeat(app)
     if prune_after is not None:
-        pruner.FIRST_AFTER = timedelta(seconds=prune_after)
+        pruner.FIRST_DELAY = timedelta(seconds=prune_after)
 
 
 @app.task(name="noop")

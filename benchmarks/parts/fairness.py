@@ -48,7 +48,7 @@ def run(bench: Bench) -> None:
 
 
 def _measure_planning(bench: Bench) -> None:
-    with _changed(PLANNING_NS=NEVER_NS, COSTLY_PLANNING_NS=NEVER_NS, LEAST_NS=NEVER_NS):
+    with _changed(PLANNING_NS=NEVER_NS, COSTLY_PLANNING_NS=NEVER_NS, MIN_REPORTED_NS=NEVER_NS):
         without = _costly(bench, title="much to plan, without the rule")
     fair = _costly(bench, title="much to plan, with the rule")
     for what, share in FIGURES.items():
@@ -140,7 +140,7 @@ def _costliest(number: int) -> AnyOf:
 
 def _measure_sending(bench: Bench) -> None:
     without = _burst(bench, share=NOBODY_IS_HEAVY, title="without fairness")
-    fair = _burst(bench, share=fairness.HEAVY_SHARE, title="with fairness")
+    fair = _burst(bench, share=fairness.FAIR_SHARE_DIVISOR, title="with fairness")
     for owner, lags in fair.items():
         for what, share in FIGURES.items():
             ours, floor = percentile(lags, share), percentile(without[owner], share)
@@ -181,7 +181,7 @@ def _burst(bench: Bench, *, share: int, title: str) -> Lags:
 
 @contextmanager
 def _heavy_share(share: int) -> Iterator[None]:
-    with _changed(HEAVY_SHARE=share):
+    with _changed(FAIR_SHARE_DIVISOR=share):
         yield
 
 

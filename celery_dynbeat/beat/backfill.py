@@ -1,26 +1,30 @@
-"""Past fire times to runs, a batch at a time, within one transaction for each batch.
+"""Make runs for past fire times: one batch of one backfill in each transaction.
 
-    due backfill -> room? -> next fire times -> those without a run: recorded, pending -> publish
-                     no: look again after the poll interval
+    due backfill -> capacity? -> next fire times -> record runs where none exist -> publish
+                    none: due again after the poll interval
 
-- Never more than ``batch_size`` runs of a schedule's backfills are unfinished, so a queue is never
-  flooded; where runs must not overlap, one is made at a time, and none beside another run.
-- A run counts as unfinished until it ends or has run for max_run_time, as it does for overlap.
-- What beat has not decided about yet, from the schedule's next fire time on, is left to beat.
-- A paused or broken schedule waits, and one of a kind that only a newer version knows. A rule that
-  cannot be evaluated sets its schedule aside, and so does a row of it that cannot be read. A
-  backfill that cannot be read itself is cancelled.
-- A crash leaves what a claim leaves: nothing, or pending runs that the sweep publishes.
+- At most ``batch_size`` runs of a schedule's backfills are unfinished, so that they do not flood
+  the queue. If the overlap policy is not ``allow``, one run is made at a time, and only while the
+  schedule has no unfinished run.
+- A run counts as unfinished until it ends or has run for max_run_time, as for overlap.
+- Fire times from the schedule's next fire time on are left to the claim.
+- The backfill of a paused or quarantined schedule waits. So does one whose trigger this version
+  does not support.
+- A trigger that cannot be evaluated and a schedule that cannot be read are quarantined. A backfill
+  that cannot be read is cancelled.
+- A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
@@ -35,97 +39,107 @@ from celery_dynbeat.planning.backfill_planning import (
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row
-from celery_dynbeat.store import backfills, due, run_rows, runs
-from celery_dynbeat.store.rows import format_error
+from celery_dynbeat.store import backfills, run_rows, runs
 from celery_dynbeat.triggers import is_known
 
 logger = logging.getLogger(__name__)
 
 #: The time between two batches of one backfill.
-PAUSE = timedelta(seconds=1)
+BATCH_PAUSE = timedelta(seconds=1)
+
+
+class Backfilled(NamedTuple):
+    """The number of backfills that were handled, and the new runs to publish."""
+
+    handled: int
+    outgoing: Sequence[OutgoingRun]
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What becomes runs, and what is left, by id, of the skipped rows that stood for it."""
+    """The fire times that become runs.
 
-    wanted: Sequence[datetime]
-    rests: Mapping[str, SkippedRemainder]
-
-
-def go_on(session: Session, *, now: datetime, settings: Settings) -> tuple[int, list[OutgoingRun]]:
-    """Make the next batch of one due backfill.
-
-    Returns how many backfills were looked at, and the new runs, which are to be published.
+    ``remainders`` is what the skipped rows that covered them still cover, by row id.
     """
-    found = backfills.lock_oldest_due(session, now=now)
-    if found is None:
-        return backfills.delete_orphans(session, now=now), []
-    if isinstance(found, backfills.UnreadableBackfill):
-        _pass_over(session, found, now=now, settings=settings)
-        return 1, []
-    backfill, schedule = found
-    outgoing: list[OutgoingRun] = []
+
+    missing: Sequence[datetime]
+    remainders: Mapping[str, SkippedRemainder]
+
+
+def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> Backfilled:
+    """Make the next batch of the backfill that has been due the longest, if any."""
+    locked = backfills.lock_oldest_due(session, now=now)
+    if locked is None:
+        return Backfilled(backfills.delete_orphans(session, now=now), [])
+    if isinstance(locked, backfills.UnreadableBackfill):
+        _handle_unreadable(session, locked, now=now, settings=settings)
+        return Backfilled(1, [])
+    backfill, schedule = locked
+    outgoing: Sequence[OutgoingRun] = []
     if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
         backfill.next_run_at = now + settings.poll_interval
     else:
         try:
-            outgoing = _go_on(session, backfill, schedule, now=now, settings=settings)
+            outgoing = _run_batch(session, backfill, schedule, now=now, settings=settings)
         except (SQLAlchemyError, ImportError):
             raise
-        # Damaged text, a zone that vanished: this schedule's trouble alone.
+        # Invalid text, a removed time zone: only this schedule is affected.
         except Exception as error:  # noqa: BLE001
-            _set_aside(schedule, error)
+            schedule.error = log_quarantined(schedule, error)
+            schedule.next_run_at = None
             backfill.next_run_at = now + settings.poll_interval
     session.flush()
-    return 1, outgoing
+    return Backfilled(1, outgoing)
 
 
-def _go_on(
+def _run_batch(
     session: Session,
     backfill: Backfill,
     schedule: Schedule,
     *,
     now: datetime,
     settings: Settings,
-) -> list[OutgoingRun]:
+) -> Sequence[OutgoingRun]:
     task_allowlist.check(settings, owner=schedule.owner, task=schedule.task)
-    rule = spec_from_row(schedule, settings)
-    room = _room(session, backfill, rule, now)
-    if room <= 0:
-        # Not PAUSE: hundreds that wait for their runs would keep beat at nothing else.
+    spec = spec_from_row(schedule, settings)
+    capacity = _capacity(session, backfill, spec, now)
+    if capacity <= 0:
+        # Not BATCH_PAUSE: hundreds of waiting backfills would take all of beat's time.
         backfill.next_run_at = now + settings.poll_interval
         return []
-    window = _window(backfill, schedule, rule)
+    window = _window(backfill, schedule, spec)
     if not window:
-        _wait_or_end(backfill, schedule, rule, now)
+        _wait_or_end(backfill, schedule, spec, now)
         return []
     present = backfills.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
-    dealt, wanted = select_missing(window, present=present, capacity=room)
-    batch = _Batch(wanted, _rests(session, schedule, rule, wanted))
+    selection = select_missing(window, present=present, capacity=capacity)
+    batch = _Batch(selection.missing, _remainders(session, schedule, spec, selection.missing))
     outgoing = _record(session, schedule, batch, now=now, settings=settings)
     backfill.made += len(outgoing)
-    backfill.present += len(dealt) - len(outgoing)
-    _advance(backfill, rule, dealt[-1], now=now, made=bool(outgoing))
+    backfill.present += len(selection.done) - len(outgoing)
+    _advance(backfill, spec, selection.done[-1], now=now, made=bool(outgoing))
     return outgoing
 
 
-def _room(session: Session, backfill: Backfill, rule: ScheduleSpec, now: datetime) -> int:
+def _capacity(session: Session, backfill: Backfill, spec: ScheduleSpec, now: datetime) -> int:
     """Return how many runs may be made now."""
-    alone = rule.overlap != "allow"
-    most = 1 if alone else backfill.batch_size
+    is_exclusive = spec.overlap != "allow"
+    limit = 1 if is_exclusive else backfill.batch_size
     unfinished = backfills.count_unfinished_runs(
         session,
         schedule_id=backfill.schedule_id,
-        started_after=now - rule.max_run_time,
-        origin=None if alone else Origin.BACKFILL,
-        limit=most,
+        started_after=now - spec.max_run_time,
+        origin=None if is_exclusive else Origin.BACKFILL,
+        limit=limit,
     )
-    return most - unfinished
+    return limit - unfinished
 
 
-def _window(backfill: Backfill, schedule: Schedule, rule: ScheduleSpec) -> list[datetime]:
-    """Return the fire times to look at now; never more in all than were counted at the start."""
+def _window(backfill: Backfill, schedule: Schedule, spec: ScheduleSpec) -> list[datetime]:
+    """Return the fire times of the next batch.
+
+    All batches together have at most ``total`` fire times, as counted when the backfill was made.
+    """
     if backfill.next_fire_at is None:
         return []
     left = backfill.total - backfill.made - backfill.present
@@ -133,28 +147,29 @@ def _window(backfill: Backfill, schedule: Schedule, rule: ScheduleSpec) -> list[
     if schedule.next_fire_at is not None and schedule.finished_at is None:
         end = min(end, schedule.next_fire_at - MICROSECOND)
     limit = min(backfill.batch_size, left)
-    return fire_times(rule, start=backfill.next_fire_at, end=end, limit=limit)
+    return fire_times(spec, start=backfill.next_fire_at, end=end, limit=limit)
 
 
-def _rests(
-    session: Session, schedule: Schedule, rule: ScheduleSpec, wanted: Sequence[datetime]
-) -> dict[str, SkippedRemainder]:
-    """Return what is left, by id, of the skipped rows that stand for ``wanted``.
+def _remainders(
+    session: Session, schedule: Schedule, spec: ScheduleSpec, missing: Sequence[datetime]
+) -> Mapping[str, SkippedRemainder]:
+    """Return what the skipped rows that cover ``missing`` still cover without them, by id.
 
-    The row of history that follows a fire time is the one that may stand for it.
+    A fire time can only be covered by the next row of history after it.
     """
-    rests: dict[str, SkippedRemainder] = {}
-    left = wanted
+    remainders: dict[str, SkippedRemainder] = {}
+    left = missing
     while left:
         row = backfills.first_run_from(session, schedule_id=schedule.id, instant=left[0])
         if row is None:
             break
-        taken = [at for at in left if at <= row.scheduled_for]
-        left = left[len(taken) :]
-        rest = remainder_of(rule.trigger, row, taken) if row.status == Status.SKIPPED else None
-        if rest is not None:
-            rests[row.id] = rest
-    return rests
+        removed = [at for at in left if at <= row.scheduled_for]
+        left = left[len(removed) :]
+        is_skipped = row.status == Status.SKIPPED
+        remainder = remainder_of(spec.trigger, row, removed) if is_skipped else None
+        if remainder is not None:
+            remainders[row.id] = remainder
+    return remainders
 
 
 def _record(
@@ -164,11 +179,11 @@ def _record(
     *,
     now: datetime,
     settings: Settings,
-) -> list[OutgoingRun]:
-    for run_id, rest in batch.rests.items():
-        backfills.shrink_skipped(session, run_id=run_id, fire_count=rest.newer)
+) -> Sequence[OutgoingRun]:
+    for run_id, remainder in batch.remainders.items():
+        backfills.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
     new = [
-        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings) for at in batch.wanted
+        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings) for at in batch.missing
     ]
     overdue_at = now + settings.dispatch_timeout
     pending = [
@@ -176,15 +191,16 @@ def _record(
         for run in new
     ]
     added = runs.add(session, pending)
-    for rest in batch.rests.values():
-        if rest.older is not None:
-            _keep(session, schedule, rest.older, now)
+    for remainder in batch.remainders.values():
+        if remainder.older is not None:
+            _add_skipped(session, schedule, remainder.older, now)
     return [run for run in new if run.run_id in added]
 
 
-def _keep(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> None:
+def _add_skipped(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> None:
     at = skip.newest
-    # Taken where the count is that of another rule; the record has to say it all the same.
+    # The instant may have a row if the count came from another trigger. The count must be recorded
+    # in any case.
     while not runs.add(
         session, [run_rows.skipped_row(schedule, replace(skip, newest=at), now=now)]
     ):
@@ -192,24 +208,24 @@ def _keep(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> No
 
 
 def _advance(
-    backfill: Backfill, rule: ScheduleSpec, reached: datetime, *, now: datetime, made: bool
+    backfill: Backfill, spec: ScheduleSpec, last: datetime, *, now: datetime, made: bool
 ) -> None:
-    following = fire_times(rule, start=reached + MICROSECOND, end=backfill.end_at, limit=1)
+    following = fire_times(spec, start=last + MICROSECOND, end=backfill.end_at, limit=1)
     if not following or backfill.made + backfill.present >= backfill.total:
         _end(backfill, now)
         return
     backfill.next_fire_at = following[0]
-    # Nothing was made where all had runs: nothing to wait for.
-    backfill.next_run_at = now + PAUSE if made else now
+    # If all fire times had runs, no run was made: continue without a pause.
+    backfill.next_run_at = now + BATCH_PAUSE if made else now
 
 
-def _wait_or_end(backfill: Backfill, schedule: Schedule, rule: ScheduleSpec, now: datetime) -> None:
+def _wait_or_end(backfill: Backfill, schedule: Schedule, spec: ScheduleSpec, now: datetime) -> None:
     start = backfill.next_fire_at
-    if start is None or not fire_times(rule, start=start, end=backfill.end_at, limit=1):
+    if start is None or not fire_times(spec, start=start, end=backfill.end_at, limit=1):
         _end(backfill, now)
     else:
-        # The rest is beat's own to decide about, as soon as it is due.
-        backfill.next_run_at = max(now + PAUSE, schedule.next_run_at or now)
+        # The claim decides about the remaining fire times as soon as they are due.
+        backfill.next_run_at = max(now + BATCH_PAUSE, schedule.next_run_at or now)
 
 
 def _end(backfill: Backfill, now: datetime) -> None:
@@ -217,39 +233,23 @@ def _end(backfill: Backfill, now: datetime) -> None:
     backfill.finished_at = now
 
 
-def _set_aside(schedule: Schedule, error: Exception) -> None:
-    logger.error(
-        "schedule %r of owner %r is set aside: %s",
-        schedule.name,
-        schedule.owner,
-        error,
-        exc_info=error,
-        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": schedule.id},
-    )
-    schedule.next_run_at = None
-    schedule.error = format_error(error)
-
-
-def _pass_over(
-    session: Session, found: backfills.UnreadableBackfill, *, now: datetime, settings: Settings
+def _handle_unreadable(
+    session: Session, unreadable: backfills.UnreadableBackfill, *, now: datetime, settings: Settings
 ) -> None:
-    """Set aside what cannot be read; mending the schedule lets its backfill go on."""
-    if found.schedule is not None:
-        logger.error(
-            "schedule %s is set aside: %s",
-            found.schedule.id,
-            found.schedule,
-            extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": found.schedule.id},
-        )
-        due.quarantine_unreadable(session, [found.schedule])
-    if found.backfill is None:
+    """Quarantine the schedule or cancel the backfill, whichever cannot be read.
+
+    The backfill of a quarantined schedule continues when the schedule is repaired.
+    """
+    if unreadable.schedule is not None:
+        quarantine_unreadable(session, [unreadable.schedule])
+    if unreadable.backfill is None:
         until = now + settings.poll_interval
-        backfills.defer(session, backfill_id=found.backfill_id, until=until)
+        backfills.defer(session, backfill_id=unreadable.backfill_id, until=until)
         return
     logger.error(
-        "backfill %s is cancelled: %s",
-        found.backfill_id,
-        found.backfill,
-        extra={"event": Event.SCHEDULE_QUARANTINED, "backfill_id": found.backfill_id},
+        "backfill %s cannot be read and is cancelled: %s",
+        unreadable.backfill_id,
+        unreadable.backfill,
+        extra={"event": Event.SCHEDULE_QUARANTINED, "backfill_id": unreadable.backfill_id},
     )
-    backfills.cancel_unread(session, backfill_id=found.backfill_id, now=now)
+    backfills.cancel_unread(session, backfill_id=unreadable.backfill_id, now=now)

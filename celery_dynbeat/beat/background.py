@@ -1,128 +1,119 @@
-"""Waiting for an answer that the next step does not need, beside that step."""
+"""Executors for the confirm of a batch: in the calling thread, or in a background thread.
+
+An executor runs one call at a time, in order. The caller learns of an error at its next call of
+``submit``, ``check`` or ``result``.
+"""
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Thread
 from typing import Protocol
 
-from celery_dynbeat.common import events
+from celery_dynbeat.common.events import Event
 
 logger = logging.getLogger(__name__)
 
 Call = Callable[[], None]
-#: At the end, what does not answer within so many seconds is left to itself.
+#: ``close`` waits this many seconds for the last call.
 CLOSE_TIMEOUT = 5.0
 
 
-class Calls(Protocol):
-    """Where calls are made, one after the other."""
+class Executor(Protocol):
+    """Runs calls one after the other."""
 
-    def begin(self, call: Call) -> None:
-        """Wait for the call before and begin this one. Raises what the one before has raised."""
+    def submit(self, call: Call) -> None:
+        """Wait for the previous call, then start this one. Raises the error of the previous one."""
 
-    def settle(self) -> None:
-        """Wait for the call that was begun last. Raises what it has raised, once."""
+    def result(self) -> None:
+        """Wait for the last call. Raises its error, once."""
 
     def check(self) -> None:
-        """Raise what the call that was begun last has raised, without waiting for it."""
+        """Raise the error of the last call if it has ended, once. Does not wait."""
 
     def close(self) -> None:
-        """Begin nothing any more, and wait a little for what was begun. Raises nothing."""
+        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Raises nothing."""
 
 
-class AtOnce:
-    """Makes each call when it is told of it, for those to whom the order is all."""
+class InlineExecutor:
+    """Runs each call in the calling thread, within ``submit``."""
 
-    def begin(self, call: Call) -> None:
-        """Make the call. Raises what it raises."""
+    def submit(self, call: Call) -> None:
+        """Run the call. Raises its error."""
         call()
 
-    def settle(self) -> None:
-        """There is nothing to wait for."""
+    def result(self) -> None:
+        """Do nothing: ``submit`` has raised the error."""
 
     def check(self) -> None:
-        """There is nothing to raise."""
+        """Do nothing: ``submit`` has raised the error."""
 
     def close(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: no call is running."""
 
 
-class _Begun:
-    """A call that is made elsewhere."""
+class BackgroundExecutor:
+    """Runs each call in one background thread. It is for calls that mostly wait.
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._ended = Event()
-        self._error: BaseException | None = None
-
-    def make(self) -> None:
-        try:
-            self._call()
-        # Of whatever kind: it is raised again where somebody waits for it.
-        except BaseException as error:  # noqa: BLE001
-            self._error = error
-        self._ended.set()
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended.is_set()
-
-    def wait(self, seconds: float | None = None) -> None:
-        if not self._ended.wait(seconds):
-            raise TimeoutError(f"no answer within {seconds:g} s")
-        if self._error is not None:
-            raise self._error
-
-
-class Beside:
-    """Makes each call in a thread of its own: worth it for one that mostly waits."""
+    Not a ThreadPoolExecutor: the interpreter joins its threads at exit, also one that hangs.
+    """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[_Begun | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Future[None], Call] | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._begun: _Begun | None = None
+        self._future: Future[None] | None = None
 
-    def begin(self, call: Call) -> None:
-        """Wait for the call before and begin this one. Raises what the one before has raised."""
-        self.settle()
+    def submit(self, call: Call) -> None:
+        """Wait for the previous call, then start this one. Raises the error of the previous one."""
+        self.result()
         if self._thread is None:
-            # A daemon: a server that does not answer must not keep the process from its end.
-            self._thread = Thread(target=self._work, name="dynbeat-beside", daemon=True)
+            # A daemon thread: a server that does not respond must not block the exit.
+            self._thread = Thread(target=self._work, name="dynbeat-confirm", daemon=True)
             self._thread.start()
-        self._begun = _Begun(call)
-        self._told.put(self._begun)
+        self._future = Future()
+        self._queue.put((self._future, call))
 
     def _work(self) -> None:
-        while (begun := self._told.get()) is not None:
-            begun.make()
-            # Not kept until the next one comes.
-            del begun
+        while (item := self._queue.get()) is not None:
+            _run(*item)
+            # Free the call while the thread waits for the next one.
+            del item
 
-    def settle(self) -> None:
-        """Wait for the call that was begun last. Raises what it has raised, once."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.wait()
+    def result(self) -> None:
+        """Wait for the last call. Raises its error, once."""
+        future, self._future = self._future, None
+        if future is not None:
+            future.result()
 
     def check(self) -> None:
-        """Raise what the call that was begun last has raised, without waiting for it."""
-        if self._begun is not None and self._begun.has_ended:
-            self.settle()
+        """Raise the error of the last call if it has ended, once. Does not wait."""
+        if self._future is not None and self._future.done():
+            self.result()
 
     def close(self) -> None:
-        """Begin nothing any more, and wait a little for what was begun. Raises nothing."""
-        self._told.put(None)
-        begun, self._begun = self._begun, None
-        if begun is None:
+        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Raises nothing."""
+        self._queue.put(None)
+        future, self._future = self._future, None
+        if future is None:
             return
-        try:
-            begun.wait(CLOSE_TIMEOUT)
-        # The end goes on; what was not confirmed is sent once more, and starts once.
-        except Exception as error:  # noqa: BLE001
+        ended, _ = wait([future], timeout=CLOSE_TIMEOUT)
+        error = future.exception() if ended else TimeoutError(f"no answer in {CLOSE_TIMEOUT:g} s")
+        if error is not None:
+            # Beat stops in any case. The sweep publishes the runs again, and each starts once.
             logger.warning(
-                "the last runs were not confirmed, and may be sent again: %s: %s",
+                "the last runs were not confirmed and may be sent again: %s: %s",
                 type(error).__name__,
                 error,
-                extra={"event": events.Event.CONFIRM_UNKNOWN},
+                extra={"event": Event.CONFIRM_UNKNOWN},
             )
+
+
+def _run(future: Future[None], call: Call) -> None:
+    try:
+        call()
+    # The thread that waits for the call raises the error, of whatever type.
+    except BaseException as error:  # noqa: BLE001
+        future.set_exception(error)
+    else:
+        future.set_result(None)

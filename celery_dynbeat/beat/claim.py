@@ -1,30 +1,34 @@
-"""Due schedules to runs, within one transaction: claim, plan, record.
+"""Claim, plan and record due schedules in one transaction.
 
-When the transaction commits, each fire time that was due is a ``pending`` run or stands in a
-``skipped`` one, and the schedules have moved on. When it does not, nothing has happened. A schedule
-that cannot be planned is set aside with its error; the others are not touched by it. One whose kind
-of trigger this version does not know stays as it is, for a newer beat: it is only told of.
+    due rows, locked -> one Decision each -> insert the runs -> cancel replaced runs -> advance rows
 
-Fairness: while more is due than fits into a batch, the owners who took a large share of the one
-before come second. The others get up to half of the batch first, so that nobody waits behind all of
-one owner's runs, and no owner waits for ever. Planning time is shared likewise: owners whose
-schedules are costly to plan come second, and a claim plans for a limited time. Rows that it does
-not reach stay as they are, unlocked with the commit, and are due for the next claim.
+- After the commit, each due fire time has a ``pending`` run or is covered by a ``skipped`` row, and
+  the schedules have their next fire times. After a rollback nothing has changed.
+- A schedule that cannot be planned is quarantined. The other schedules are not affected.
+- A schedule with a trigger that this version does not support stays unchanged, for a newer beat.
+  ``warn_unsupported`` logs it.
+
+Fairness: while more is due than fits into a batch, the owners with a large share of the previous
+batch come second. The other owners get up to half of the next batch first. So no owner waits for
+all runs of another owner, and each owner makes progress. Planning time is shared in the same way:
+owners whose schedules are costly to plan come second, and a claim plans for a limited time. Rows
+that it does not reach stay unchanged. The commit unlocks them, and they are due for the next claim.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat import fairness
-from celery_dynbeat.beat.fairness import Planning
+from celery_dynbeat.beat.fairness import PlanningTime
+from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
@@ -36,43 +40,66 @@ from celery_dynbeat.planning.schedule_spec import (
     ScheduleSpec,
     SpecColumns,
     max_run_time,
-    metered,
     spec_from_row,
+    with_search_budget,
 )
 from celery_dynbeat.store import due, overlaps, run_rows, runs
-from celery_dynbeat.store.rows import LockedRows, Row, UnreadableRow, format_error
+from celery_dynbeat.store.rows import LockedRows, Row
 from celery_dynbeat.triggers import KINDS
 
 logger = logging.getLogger(__name__)
 
-#: With catch_up="all", the fire times of one schedule that one pass sends at most.
+#: With catch_up="all", most fire times of one schedule that one pass sends.
 CATCH_UP_BATCH = 100
-#: Of the schedules that are passed over, those that the log names at most.
-MOST_TOLD = 20
+#: Most schedules with an unsupported trigger that the log names.
+MAX_WARNED = 20
+
+#: Returns until when a new run is deferred because its queue is refused, or None: record it now.
+OutageDelay = Callable[[OutgoingRun], datetime | None]
 
 
-#: Returns until when a new run waits, because its queue is refused; None: it is recorded.
-Hold = Callable[[OutgoingRun], datetime | None]
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Claimed:
-    """What one claim decided, row by row.
+    """The result of one claim.
 
-    ``terminate`` are runs in progress that a newer one replaces. ``full``: more may be due than
-    fits into a batch, or could be planned in time. ``heavy`` are the owners who had a large share
-    of a full batch, ``costly`` those whose schedules took long to plan.
+    ``handled`` is the number of rows that were changed. ``outgoing`` are the new runs to publish.
+    ``terminate`` are the ids of running runs that a newer run replaces. ``is_full`` means that more
+    rows may be due than fit into a batch or its planning time. ``deprioritised_owners`` had a large
+    share of a full batch. The schedules of ``costly_owners`` took long to plan.
     """
 
-    rows: int = 0
-    full: bool = False
-    outgoing: list[OutgoingRun] = field(default_factory=list)
-    terminate: list[str] = field(default_factory=list)
-    heavy: frozenset[str] = frozenset()
-    costly: frozenset[str] = frozenset()
-    records: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    replaced: list[int] = field(default_factory=list)
+    handled: int
+    outgoing: Sequence[OutgoingRun]
+    terminate: Sequence[str]
+    is_full: bool
+    deprioritised_owners: frozenset[str]
+    costly_owners: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a transaction writes for one schedule, and which of its runs are sent.
+
+    ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
+    that the new run cancels the previous runs.
+    """
+
+    owner: str
+    change: Mapping[str, Any]
+    records: Sequence[Mapping[str, Any]] = ()
+    outgoing: Sequence[OutgoingRun] = ()
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The decisions of one claim, in the order of the rows."""
+
+    decisions: Sequence[_Decision]
+    unreadable: int
+    is_full: bool
+    deprioritised_owners: frozenset[str]
+    costly_owners: frozenset[str]
 
 
 def claim(
@@ -80,127 +107,160 @@ def claim(
     *,
     now: datetime,
     settings: Settings,
-    heavy: frozenset[str] = frozenset(),
-    costly: frozenset[str] = frozenset(),
+    deprioritised_owners: frozenset[str] = frozenset(),
+    costly_owners: frozenset[str] = frozenset(),
     since: datetime | None = None,
-    hold: Hold | None = None,
+    outage_delay: OutageDelay | None = None,
 ) -> Claimed:
-    """Claim a batch of due schedules, record their runs, and return what is to be published.
+    """Claim a batch of due schedules, record their runs, and return the runs to publish.
 
-    ``heavy`` is what the claim before found, ``costly`` what those of the last seconds did: both
-    come second. Nothing is known to be due before ``since``. A schedule whose queue is refused
-    stays as it is until the instant that ``hold`` returns.
+    ``deprioritised_owners`` come from the previous claim, ``costly_owners`` from the claims of the
+    last seconds. Both come second. No row is due before ``since``. A schedule whose queue is
+    refused stays unplanned until the instant that ``outage_delay`` returns.
     """
-    claimed = _decided(
-        session, now=now, settings=settings, heavy=heavy, costly=costly, since=since, hold=hold
+    batch = _decide_batch(
+        session,
+        now=now,
+        settings=settings,
+        deprioritised_owners=deprioritised_owners,
+        costly_owners=costly_owners,
+        since=since,
+        outage_delay=outage_delay,
     )
-    _record(session, claimed, now=now)
-    return claimed
+    new = _record(session, batch.decisions)
+    terminate = _replace_runs(session, batch.decisions, new, now=now)
+    _advance(session, batch.decisions, new)
+    return Claimed(
+        handled=len(batch.decisions) + batch.unreadable,
+        outgoing=[
+            run for decision in batch.decisions for run in decision.outgoing if run.run_id in new
+        ],
+        terminate=terminate,
+        is_full=batch.is_full,
+        deprioritised_owners=batch.deprioritised_owners,
+        costly_owners=batch.costly_owners,
+    )
 
 
-def _decided(
+def _decide_batch(
     session: Session,
     *,
     now: datetime,
     settings: Settings,
-    heavy: frozenset[str],
-    costly: frozenset[str],
+    deprioritised_owners: frozenset[str],
+    costly_owners: frozenset[str],
     since: datetime | None,
-    hold: Hold | None,
-) -> Claimed:
-    """Lock a batch of due schedules and decide on each; the rows are not needed any more then."""
-    claimed = Claimed()
-    limit = settings.batch_size
-    rows, damaged = _lock_due(session, now=now, limit=limit, second=heavy | costly, since=since)
-    claimed.rows += _set_damaged_aside(session, damaged)
-    busy = _OverlapState(session, rows, now=now, settings=settings)
-    planning = Planning(batch_size=settings.batch_size, costly=costly)
-    taken: list[Row] = []
+    outage_delay: OutageDelay | None,
+) -> _Batch:
+    """Lock a batch of due schedules and decide about each. The result does not hold the rows."""
+    batch_size = settings.batch_size
+    second = deprioritised_owners | costly_owners
+    rows, unreadable = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
+    quarantine_unreadable(session, unreadable)
+    overlap = _overlap_state(session, rows, now=now, settings=settings)
+    decide = partial(
+        _decide_due, now=now, settings=settings, overlap=overlap, outage_delay=outage_delay
+    )
+    planning_time = PlanningTime(batch_size=batch_size, costly_owners=costly_owners)
+    decisions: list[_Decision] = []
+    sending = 0
+    is_full = False
     for row in rows:
-        left = settings.batch_size - len(claimed.outgoing)
-        if left <= 0:
-            # A backlog: the rows behind stay due for the next pass.
+        if sending >= batch_size:
+            # A backlog: the other rows stay due for the next pass.
             break
-        if not planning.has_time_for(row.owner):
-            # What costly owners have left must not keep beat from backfills and pruning.
-            claimed.full = claimed.full or row.owner not in costly
+        if not planning_time.has_time_for(row.owner):
+            # Rows of costly owners alone must not delay backfills and pruning.
+            is_full = is_full or row.owner not in costly_owners
             continue
-        taken.append(row)
-        try:
-            limit = min(left, CATCH_UP_BATCH)
-            if hold is None or not _is_held(claimed, row, hold, now=now, settings=settings):
-                _decide(claimed, row, now=now, settings=settings, limit=limit, busy=busy)
-        except ImportError:
-            # This process cannot load what it needs: no row's trouble, and no row is to be lost.
-            raise
-        # Damaged text, a zone that vanished, a trigger with a flaw: this row's trouble alone.
-        except Exception as error:  # noqa: BLE001
-            _set_aside(claimed, row, error)
-        planning.planned(row.owner)
-    claimed.rows += len(taken)
-    claimed.costly = planning.costly_owners()
-    if max(len(rows) + len(damaged), len(claimed.outgoing)) >= settings.batch_size:
-        claimed.full = True
-        claimed.heavy = _deprioritised_owners(taken, claimed.outgoing, settings.batch_size)
-    return claimed
+        limit = min(batch_size - sending, CATCH_UP_BATCH)
+        decision = _decide_or_quarantine(partial(decide, limit=limit), row)
+        decisions.append(decision)
+        sending += len(decision.outgoing)
+        planning_time.add_row(row.owner)
+    fills_batch = max(len(rows) + len(unreadable), sending) >= batch_size
+    return _Batch(
+        decisions=decisions,
+        unreadable=len(unreadable),
+        is_full=is_full or fills_batch,
+        deprioritised_owners=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
+        costly_owners=planning_time.costly_owners(),
+    )
 
 
-def _is_held(claimed: Claimed, row: Row, hold: Hold, *, now: datetime, settings: Settings) -> bool:
-    """Put off a schedule that cannot be published now. Its fire times are planned later."""
-    _check_payload(row)
-    until = hold(run_rows.new_outgoing_run(row, row.next_fire_at, now=now, settings=settings))
-    if until is not None:
-        claimed.changes.append({"id": row.id, "next_run_at": until})
-    return until is not None
+def _decide_or_quarantine(decide: Callable[[Row], _Decision], row: Row) -> _Decision:
+    try:
+        return decide(row)
+    except ImportError:
+        # This process cannot load a module that it needs. The row is not at fault.
+        raise
+    # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
+    except Exception as error:  # noqa: BLE001
+        change = {"id": row.id, "next_run_at": None, "error": log_quarantined(row, error)}
+        return _Decision(row.owner, change)
 
 
-def _deprioritised_owners(
-    rows: Sequence[Row], outgoing: Sequence[OutgoingRun], batch_size: int
-) -> frozenset[str]:
-    """Return the owners who had more than their share of a full batch, in rows or in runs."""
-    shares = Counter(row.owner for row in rows) | Counter(run.owner for run in outgoing)
-    return frozenset(owner for owner in shares if shares[owner] > batch_size / fairness.HEAVY_SHARE)
+def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[str]:
+    """Return the owners with more than their share of a full batch, in rows or in runs."""
+    rows: Counter[str] = Counter(decision.owner for decision in decisions)
+    sent: Counter[str] = Counter(run.owner for each in decisions for run in each.outgoing)
+    share = batch_size / fairness.FAIR_SHARE_DIVISOR
+    return frozenset(owner for owner, count in (rows | sent).items() if count > share)
 
 
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Give a batch of unplanned schedules their next run; return how many there were."""
-    claimed = Claimed()
-    rows, damaged = due.lock_unplanned(session, limit=settings.batch_size)
-    _set_damaged_aside(session, damaged)
-    planning = Planning(batch_size=settings.batch_size)
+    """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
+    rows, unreadable = due.lock_unplanned(session, limit=settings.batch_size)
+    quarantine_unreadable(session, unreadable)
+    decide = partial(_decide_unplanned, now=now, settings=settings)
+    planning_time = PlanningTime(batch_size=settings.batch_size)
+    decisions: list[_Decision] = []
     for row in rows:
-        if not planning.has_time_for(row.owner):
+        if not planning_time.has_time_for(row.owner):
             break
-        try:
-            _check_payload(row)
-            task_allowlist.check(settings, owner=row.owner, task=row.task)
-            stated = spec_from_row(cast("SpecColumns", row), settings)
-            rule = metered(stated)
-            _tell_passed(claimed, row, rule, now)
-            fire_at = first_fire(rule, now=now, last_run_at=row.last_run_at)
-            moved = _moved(row, rule, Plan(next_fire_at=fire_at), now)
-            claimed.changes.append({**moved, "trigger_kind": stated.trigger.kind})
-        except ImportError:
-            raise
-        # As above: this row's trouble alone.
-        except Exception as error:  # noqa: BLE001
-            _set_aside(claimed, row, error)
-        planning.planned(row.owner)
-    _record(session, claimed, now=now)
-    return len(rows) + len(damaged)
+        decisions.append(_decide_or_quarantine(decide, row))
+        planning_time.add_row(row.owner)
+    new = _record(session, decisions)
+    _advance(session, decisions, new)
+    return len(rows) + len(unreadable)
 
 
-def tell_passed_over(session: Session, *, now: datetime, told: frozenset[int]) -> frozenset[int]:
-    """Warn of schedules that are due and of an unknown kind; return the ids of those there are.
+def _decide_unplanned(row: Row, *, now: datetime, settings: Settings) -> _Decision:
+    _check_payload(row)
+    task_allowlist.check(settings, owner=row.owner, task=row.task)
+    unlimited = spec_from_row(cast("SpecColumns", row), settings)
+    spec = with_search_budget(unlimited)
+    missed = _missed_records(row, spec, now)
+    fire_at = first_fire(spec, now=now, last_run_at=row.last_run_at)
+    change = _change(row, spec, Plan(next_fire_at=fire_at), now)
+    return _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
 
-    Those in ``told`` were told of before.
+
+def _missed_records(row: Row, spec: ScheduleSpec, now: datetime) -> Sequence[Mapping[str, Any]]:
+    """Return the record of the fire times that passed while the row was not in the index.
+
+    Such a row was put back by SQL, with the next fire time from before.
     """
-    rows = due.find_unsupported(session, now=now, limit=MOST_TOLD)
+    if row.next_fire_at is None:
+        return ()
+    reason = "missed: the schedule was paused or quarantined"
+    skip = skip_missed(spec, fire_at=row.next_fire_at, now=now, reason=reason)
+    return () if skip is None else (run_rows.skipped_row(row, skip, now=now),)
+
+
+def warn_unsupported(
+    session: Session, *, now: datetime, already_warned: frozenset[int]
+) -> frozenset[int]:
+    """Warn of due schedules whose trigger this version does not support; return their ids.
+
+    Ids in ``already_warned`` are not logged again.
+    """
+    rows = due.find_unsupported(session, now=now, limit=MAX_WARNED)
     for row in rows:
-        if row.id not in told:
+        if row.id not in already_warned:
             logger.warning(
-                "schedule %r of owner %r is passed over: unknown kind of trigger %r; known are %s."
-                " A newer version's beat may know it; else mend the row",
+                "schedule %r of owner %r does not run: unsupported trigger kind %r; this version"
+                " supports %s. Start a beat of a newer version, or correct trigger_kind",
                 row.name,
                 row.owner,
                 row.trigger_kind,
@@ -218,130 +278,99 @@ def _lock_due(
     second: frozenset[str],
     since: datetime | None,
 ) -> LockedRows:
+    """Lock up to ``limit`` due rows. The owners in ``second`` get what the others leave."""
     lock = partial(due.lock_due, session, now=now, since=since)
     if not second:
         return lock(limit=limit)
-    others = lock(limit=limit - limit // 2, except_owners=second)
-    left = limit - len(others.rows) - len(others.unreadable)
-    theirs = lock(limit=left, only_owners=second)
-    return LockedRows([*others.rows, *theirs.rows], [*others.unreadable, *theirs.unreadable])
+    first = lock(limit=limit - limit // 2, except_owners=second)
+    left = limit - len(first.rows) - len(first.unreadable)
+    others = lock(limit=left, only_owners=second)
+    return LockedRows([*first.rows, *others.rows], [*first.unreadable, *others.unreadable])
 
 
-class _OverlapState:
-    """The runs of each schedule that overlap with its next, where its policy asks for it."""
+class _OverlapState(NamedTuple):
+    """By schedule id: the number of runs that count for overlap, and of those that are buffered."""
 
-    def __init__(
-        self, session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
-    ) -> None:
-        longest: dict[int, timedelta] = {}
-        for row in rows:
-            # Beyond all durations: its own rule will say so.
-            with suppress(ArithmeticError, TypeError, ValueError):
-                if (row.overlap or settings.overlap) != "allow":
-                    longest[row.id] = _counts_for(row, settings)
-        counting = [
-            run
-            for run in overlaps.unfinished_runs(session, list(longest))
-            if run.started_at is None or now - run.started_at < longest[run.schedule_id]
-        ]
-        self.unfinished = Counter(run.schedule_id for run in counting)
-        self.waiting = Counter(
-            run.schedule_id
-            for run in counting
-            if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
-        )
+    unfinished: Counter[int]
+    waiting: Counter[int]
+
+
+def _overlap_state(
+    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
+) -> _OverlapState:
+    """Count the unfinished runs of the schedules whose overlap policy needs it."""
+    counts_for: dict[int, timedelta] = {}
+    for row in rows:
+        # A duration out of range: planning this row raises the error.
+        with suppress(ArithmeticError, TypeError, ValueError):
+            if (row.overlap or settings.overlap) != "allow":
+                counts_for[row.id] = _counts_for(row, settings)
+    counting = [
+        run
+        for run in overlaps.unfinished_runs(session, list(counts_for))
+        if run.started_at is None or now - run.started_at < counts_for[run.schedule_id]
+    ]
+    unfinished = Counter(run.schedule_id for run in counting)
+    waiting = Counter(
+        run.schedule_id
+        for run in counting
+        if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
+    )
+    return _OverlapState(unfinished, waiting)
 
 
 def _counts_for(row: Row, settings: Settings) -> timedelta:
-    """Return for how long a run counts: one that a newer one ends does so however old it is."""
+    """Return how long a started run counts. cancel_previous cancels a run of any age."""
     if (row.overlap or settings.overlap) == "cancel_previous":
         return timedelta.max
     return max_run_time(row.max_run_time, settings)
 
 
-def _decide(
-    claimed: Claimed,
+def _decide_due(
     row: Row,
     *,
     now: datetime,
     settings: Settings,
     limit: int,
-    busy: "_OverlapState",
-) -> None:
+    overlap: _OverlapState,
+    outage_delay: OutageDelay | None,
+) -> _Decision:
     _check_payload(row)
+    if outage_delay is not None:
+        until = outage_delay(
+            run_rows.new_outgoing_run(row, row.next_fire_at, now=now, settings=settings)
+        )
+        if until is not None:
+            return _Decision(row.owner, {"id": row.id, "next_run_at": until})
     task_allowlist.check(settings, owner=row.owner, task=row.task)
-    # A Row has each selected column as an attribute, which its type cannot say.
-    rule = metered(spec_from_row(cast("SpecColumns", row), settings))
+    # A Row has each selected column as an attribute, which its type cannot express.
+    spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
     planned = plan(
-        rule,
+        spec,
         fire_at=row.next_fire_at,
         run_count=row.run_count,
         now=now,
         limit=limit,
-        unfinished=busy.unfinished[row.id],
-        waiting=busy.waiting[row.id],
+        unfinished=overlap.unfinished[row.id],
+        waiting=overlap.waiting[row.id],
         last_run_at=row.last_run_at,
     )
     new = [run_rows.new_outgoing_run(row, at, now=now, settings=settings) for at in planned.runs]
-    claimed.changes.append(_moved(row, rule, planned, now))
-    claimed.outgoing += new[: len(planned.send)]
-    # A run that waits is one that nobody sends until the sweep finds that it need not wait.
+    # A buffered run is recorded like the others. The sweep publishes it when it need not wait.
     overdue_at = now + settings.dispatch_timeout
-    claimed.records += [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
-    claimed.records += [run_rows.skipped_row(row, skip, now=now) for skip in planned.skips]
-    if planned.replaces:
-        claimed.replaced.append(row.id)
-
-
-def _tell_passed(claimed: Claimed, row: Row, rule: ScheduleSpec, now: datetime) -> None:
-    """Record what passed while a row was out of the index, before a hand put it back."""
-    if row.next_fire_at is None:
-        return
-    reason = "missed: the schedule was paused or broken"
-    skip = skip_missed(rule, fire_at=row.next_fire_at, now=now, reason=reason)
-    if skip is not None:
-        claimed.records.append(run_rows.skipped_row(row, skip, now=now))
-
-
-def _record(session: Session, claimed: Claimed, *, now: datetime) -> None:
-    new = runs.add(session, claimed.records)
-    _replace(session, claimed, new, now=now)
-    claimed.outgoing = [outgoing for outgoing in claimed.outgoing if outgoing.run_id in new]
-    _uncount(claimed, new)
-    # One statement for each set of columns that is written.
-    for columns in {frozenset(change) for change in claimed.changes}:
-        same = [change for change in claimed.changes if change.keys() == columns]
-        due.advance(session, same)
-    # A batch of them is large, and what is published next takes its place.
-    claimed.records.clear()
-    claimed.changes.clear()
-
-
-def _replace(session: Session, claimed: Claimed, new: Collection[str], *, now: datetime) -> None:
-    """Cancel the runs that new ones replace; a fire time that had its run already replaces none."""
-    by = {run.schedule_id: run.run_id for run in claimed.outgoing if run.run_id in new}
-    replaced = [schedule_id for schedule_id in claimed.replaced if schedule_id in by]
-    ids = [by[schedule_id] for schedule_id in replaced]
-    claimed.terminate = overlaps.cancel_replaced(session, replaced, by=ids, now=now)
-
-
-def _uncount(claimed: Claimed, new: Collection[str]) -> None:
-    """Count no run for a fire time that had its own, from before the clock was set back."""
-    present = Counter(
-        record["schedule_id"]
-        for record in claimed.records
-        if record["status"] == Status.PENDING and record["id"] not in new
+    records = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
+    records += [run_rows.skipped_row(row, skip, now=now) for skip in planned.skips]
+    return _Decision(
+        owner=row.owner,
+        change=_change(row, spec, planned, now),
+        records=records,
+        outgoing=new[: len(planned.send)],
+        replaces=planned.replaces,
     )
-    for change in claimed.changes:
-        if count := present[change["id"]]:
-            change["run_count"] -= count
-            if change["next_fire_at"] is None:
-                # Perhaps it has runs left after all: the next pass plans it anew.
-                change["finished_at"] = None
 
 
 def _check_payload(row: Row) -> None:
-    # The API refuses such a row; one that was typed by hand is caught here.
+    # The API rejects such a row. SQL by hand can write one.
     shapes = (("args", list), ("kwargs", dict), ("options", dict))
     for column, shape in shapes:
         if not isinstance(getattr(row, column), shape):
@@ -349,39 +378,68 @@ def _check_payload(row: Row) -> None:
             raise TypeError(msg)
 
 
-def _moved(row: Row, rule: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
+def _change(row: Row, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
     fire_at = planned.next_fire_at
     change = {
         "id": row.id,
         "next_fire_at": fire_at,
-        "next_run_at": None if fire_at is None else run_at(rule, fire_at),
+        "next_run_at": None if fire_at is None else run_at(spec, fire_at),
         "run_count": row.run_count + len(planned.runs),
         "finished_at": now if fire_at is None else None,
     }
     return {**change, "last_run_at": planned.runs[-1]} if planned.runs else change
 
 
-def _set_aside(claimed: Claimed, row: Row, error: Exception) -> None:
-    logger.error(
-        "schedule %r of owner %r is set aside: %s",
-        row.name,
-        row.owner,
-        error,
-        exc_info=error,
-        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
+def _record(session: Session, decisions: Sequence[_Decision]) -> Collection[str]:
+    """Insert the rows of history. Return the ids of those whose fire time had no row."""
+    return runs.add(session, [record for each in decisions for record in each.records])
+
+
+def _replace_runs(
+    session: Session, decisions: Sequence[_Decision], new: Collection[str], *, now: datetime
+) -> Sequence[str]:
+    """Cancel the runs that new runs replace; return the ids of those that are running."""
+    replacing = [
+        run
+        for decision in decisions
+        if decision.replaces
+        # A fire time that already had its run replaces no other run.
+        for run in decision.outgoing
+        if run.run_id in new
+    ]
+    return overlaps.cancel_replaced(
+        session,
+        [run.schedule_id for run in replacing],
+        by=[run.run_id for run in replacing],
+        now=now,
     )
-    claimed.changes.append({"id": row.id, "next_run_at": None, "error": format_error(error)})
 
 
-def _set_damaged_aside(session: Session, damaged: Sequence[UnreadableRow]) -> int:
-    """Set schedules aside that nobody can read; return how many."""
-    for damage in damaged:
-        # Not exc_info: it may quote what cannot be read.
-        logger.error(
-            "schedule %s is set aside: %s",
-            damage.id,
-            damage,
-            extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": damage.id},
-        )
-    due.quarantine_unreadable(session, damaged)
-    return len(damaged)
+def _advance(session: Session, decisions: Sequence[_Decision], new: Collection[str]) -> None:
+    changes = [decision.change for decision in decisions]
+    if sum(len(decision.records) for decision in decisions) != len(new):
+        changes = [_without_present_runs(decision, new) for decision in decisions]
+    # One statement for each set of columns.
+    by_columns: defaultdict[frozenset[str], list[Mapping[str, Any]]] = defaultdict(list)
+    for change in changes:
+        by_columns[frozenset(change)].append(change)
+    for same_columns in by_columns.values():
+        due.advance(session, same_columns)
+
+
+def _without_present_runs(decision: _Decision, new: Collection[str]) -> Mapping[str, Any]:
+    """Return the change of the row without the runs that existed before.
+
+    A fire time already has its run when the clock was set back.
+    """
+    present = sum(
+        record["status"] == Status.PENDING and record["id"] not in new
+        for record in decision.records
+    )
+    if not present:
+        return decision.change
+    change = {**decision.change, "run_count": decision.change["run_count"] - present}
+    if change["next_fire_at"] is None:
+        # The schedule may have runs left after all. The next pass plans it again.
+        change["finished_at"] = None
+    return change

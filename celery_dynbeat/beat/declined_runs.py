@@ -1,12 +1,12 @@
-"""What becomes of the runs that the application's own methods did not send.
+"""Decide about runs that the application's own methods declined to send.
 
-    declined at the first call           -> revoked: the application decided not to send
-    declined, and perhaps sent before    -> sent: its message may be in the queue, and that may be
-                                            why the application sends no other
+    declined at the first call       -> revoked: the application decided not to send the run
+    declined, perhaps sent before    -> sent: a message may be in the queue, and that may be the
+                                        reason why the application declined
 
-Before ``dynbeat_dispatch_timeout`` has passed no earlier call can have published the run. A later
-call may follow one whose beat died before it noted the run as sent, or whose message was not
-confirmed.
+No earlier call can have published the run before ``dynbeat_dispatch_timeout`` has passed. After
+that, beat may have died before it confirmed the run, or the broker may not have confirmed the
+message.
 """
 
 from collections import defaultdict
@@ -21,17 +21,17 @@ from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
-    """``sent``: ids to note as sent. ``revoked``: ids by reason."""
+class DeclinedRuns:
+    """The declined runs: ids to mark as sent, and ids to revoke by their reason."""
 
     sent: frozenset[str]
-    revoked: Mapping[str, list[str]]
+    revoked: Mapping[str, Sequence[str]]
 
 
-def decide(
+def decide_declined(
     outgoing: Sequence[OutgoingRun], published: PublishResult, *, now: datetime, settings: Settings
-) -> Unsent:
-    """Return what becomes of the runs that are declined."""
+) -> DeclinedRuns:
+    """Return which of the declined runs are marked as sent and which are revoked."""
     sent: set[str] = set()
     revoked: defaultdict[str, list[str]] = defaultdict(list)
     if published.declined:
@@ -41,4 +41,4 @@ def decide(
                 sent.add(run.run_id)
             else:
                 revoked[published.declined[run.run_id]].append(run.run_id)
-    return Unsent(frozenset(sent), revoked)
+    return DeclinedRuns(frozenset(sent), revoked)

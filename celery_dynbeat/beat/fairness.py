@@ -1,12 +1,12 @@
-"""How long one claim may plan, and which owners come second in the next.
+"""Limit the planning time of one claim, and find the owners that come second in the next claim.
 
-Two shares of beat are counted by owner: rows of a full batch, and processor time of planning. An
-owner with a large share is not stopped: the others get the first half of the next batch, and their
-part of its planning time. So no owner waits behind all of another owner's schedules.
+Two resources of beat are counted by owner: the rows of a full batch, and the CPU time of planning.
+An owner with a large share still makes progress: the other owners get the first half of the next
+batch and their part of its planning time. So no owner waits for all schedules of another owner.
 
-The cost of one plan has a bound (``triggers.budget``), so time is what is left to share. It is read
-after each row. That takes a third of a microsecond, and a row of a plain trigger a hundred. So the
-processor's own clock, which takes longer to read, is asked about long rows alone.
+The cost of one plan is bounded (``triggers.budget``), so only the time must be shared. The clock is
+read after each row, which takes a third of a microsecond. A row of a plain trigger takes a hundred.
+Reading the CPU clock takes longer, so it is read after long rows only.
 """
 
 from collections import defaultdict
@@ -14,117 +14,117 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from time import perf_counter_ns, thread_time_ns
 
-#: An owner with more than one in so many rows of a full batch waits for the others in the next.
-HEAVY_SHARE = 10
-#: A claim plans for so long, or for its batch at half a millisecond a row, if that is longer: five
-#: times what rows of plain triggers take.
-PLANNING_NS, PLANNING_NS_A_ROW = 250_000_000, 500_000
-#: Of that, what owners get whose schedules are costly to plan.
+#: An owner with more than this fraction (1/10) of a full batch comes second in the next one.
+FAIR_SHARE_DIVISOR = 10
+#: The planning time of one claim: the larger of PLANNING_NS, and PLANNING_NS_PER_ROW for each row
+#: of a batch. Half a millisecond is five times what a row of a plain trigger takes.
+PLANNING_NS, PLANNING_NS_PER_ROW = 250_000_000, 500_000
+#: The part of the planning time that costly owners get.
 COSTLY_PLANNING_NS = 50_000_000
-#: They are those who took so much in one claim, in rows that took so much each.
+#: An owner is costly if its long rows took COSTLY_NS in one claim. A long row takes COSTLY_ROW_NS.
 COSTLY_NS, COSTLY_ROW_NS = 5_000_000, 1_000_000
-#: And only if the claim as a whole took so much: a shorter claim delays no other owner.
-LEAST_NS = 50_000_000
-#: Costly owners come second for so long after the last claim that found them so. If they were
-#: forgotten at once, they would come first with each burst, such as every second.
-REMEMBERED = timedelta(seconds=10)
-#: Each is a value of a statement.
-_MOST_REMEMBERED = 100
+#: A claim that planned for less than this reports no costly owner: it delays no other owner.
+MIN_REPORTED_NS = 50_000_000
+#: A costly owner comes second for this long after the last claim that found it costly. Without it,
+#: the owner would come first in each burst, such as one every second.
+COSTLY_FOR = timedelta(seconds=10)
+#: Most costly owners that are remembered. Each is a parameter of a statement.
+_MAX_COSTLY_OWNERS = 100
 
 
-class Planning:
-    """Measures the processor time of one claim's plans, row by row, by owner."""
+class PlanningTime:
+    """Measures the time that one claim spends on planning, row by row, by owner."""
 
     def __init__(
         self,
         *,
         batch_size: int,
-        costly: Collection[str] = (),
+        costly_owners: Collection[str] = (),
         clock: Callable[[], int] = perf_counter_ns,
-        processor: Callable[[], int] = thread_time_ns,
+        cpu_clock: Callable[[], int] = thread_time_ns,
     ) -> None:
-        self._second = costly
-        self._limit = max(PLANNING_NS, batch_size * PLANNING_NS_A_ROW)
-        # Of the owners that come second, and of the others.
-        self._of_second = self._of_others = 0
-        self._costly: defaultdict[str, int] = defaultdict(int)
-        self._clock, self._processor = clock, processor
-        self._at, self._processor_at = clock(), processor()
-        # What rows have taken since the processor's time was read.
-        self._unread = 0
+        self._costly_owners = costly_owners
+        self._limit = max(PLANNING_NS, batch_size * PLANNING_NS_PER_ROW)
+        # The time of the costly owners, and of the other owners.
+        self._costly_ns = self._other_ns = 0
+        self._long_row_ns: defaultdict[str, int] = defaultdict(int)
+        self._clock, self._cpu_clock = clock, cpu_clock
+        self._at, self._cpu_at = clock(), cpu_clock()
+        # The time of the rows since the CPU clock was read.
+        self._since_cpu_read = 0
 
     def has_time_for(self, owner: str) -> bool:
         """Return whether another row of ``owner`` may be planned.
 
-        The first row of the costly owners, and the first of the others, always may: so each claim
-        gets somewhere.
+        The first row of a costly owner and the first row of another owner are always planned, so
+        that each claim makes progress.
         """
-        if owner in self._second:
-            return not self._of_second or self._of_second < COSTLY_PLANNING_NS
-        return not self._of_others or self._of_others < self._limit
+        if owner in self._costly_owners:
+            return not self._costly_ns or self._costly_ns < COSTLY_PLANNING_NS
+        return not self._other_ns or self._other_ns < self._limit
 
-    def planned(self, owner: str) -> None:
-        """Note that a row of ``owner`` was planned."""
+    def add_row(self, owner: str) -> None:
+        """Count the time since the last row for ``owner``."""
         before, self._at = self._at, self._clock()
-        took = self._at - before
-        if took < COSTLY_ROW_NS:
-            self._unread += took
+        elapsed = self._at - before
+        if elapsed < COSTLY_ROW_NS:
+            self._since_cpu_read += elapsed
         else:
-            took = self._processor_time()
-            if took >= COSTLY_ROW_NS:
-                self._costly[owner] += took
-        if owner in self._second:
-            self._of_second += took
+            elapsed = self._cpu_time()
+            if elapsed >= COSTLY_ROW_NS:
+                self._long_row_ns[owner] += elapsed
+        if owner in self._costly_owners:
+            self._costly_ns += elapsed
         else:
-            self._of_others += took
+            self._other_ns += elapsed
 
     def costly_owners(self) -> frozenset[str]:
         """Return the owners whose schedules take much longer to plan than those of others."""
-        if self._of_second + self._of_others < LEAST_NS:
+        if self._costly_ns + self._other_ns < MIN_REPORTED_NS:
             return frozenset()
-        return frozenset(owner for owner, took in self._costly.items() if took >= COSTLY_NS)
+        return frozenset(owner for owner, ns in self._long_row_ns.items() if ns >= COSTLY_NS)
 
-    def _processor_time(self) -> int:
-        """Return what the last row took of the processor: others may have had it meanwhile."""
-        before, self._processor_at = self._processor_at, self._processor()
-        took = max(self._processor_at - before - self._unread, 0)
-        self._unread = 0
-        return took
+    def _cpu_time(self) -> int:
+        """Return the CPU time of the last row. Other threads may have run in the meantime."""
+        before, self._cpu_at = self._cpu_at, self._cpu_clock()
+        elapsed = max(self._cpu_at - before - self._since_cpu_read, 0)
+        self._since_cpu_read = 0
+        return elapsed
 
 
 class CostlyOwners:
-    """The owners that two claims within ``REMEMBERED`` found costly.
+    """The owners that two claims within ``COSTLY_FOR`` found costly.
 
-    One claim is not enough: a garbage collection or an import may fall on the row of any owner.
+    One claim is not enough: a garbage collection or an import can fall on a row of any owner.
     """
 
     def __init__(self) -> None:
         self._until: dict[str, datetime] = {}
-        self._found_again = frozenset[str]()
+        self._confirmed = frozenset[str]()
 
     def at(self, now: datetime) -> frozenset[str]:
-        """Return them; each is forgotten ``REMEMBERED`` after the last claim that found it so."""
+        """Return the costly owners. One expires ``COSTLY_FOR`` after the last claim found it so."""
         if self._until:
-            # After the second: the clock was set back.
+            # An instant after ``now + COSTLY_FOR``: the clock was set back.
             self._until = {
                 owner: until
                 for owner, until in self._until.items()
-                if now < until <= now + REMEMBERED
+                if now < until <= now + COSTLY_FOR
             }
-            self._found_again &= self._until.keys()
-        return self._found_again
+            self._confirmed &= self._until.keys()
+        return self._confirmed
 
-    def remember(self, owners: Collection[str], now: datetime) -> frozenset[str]:
-        """Remember that a claim found ``owners`` costly; return those that come second from now."""
+    def add(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+        """Add the owners that a claim found costly; return those that come second from now on."""
         if not owners:
             return frozenset()
-        known = self.at(now)
-        new = frozenset(owners) & self._until.keys() - known
+        confirmed = self.at(now)
+        new = frozenset(owners) & self._until.keys() - confirmed
         for owner in owners:
-            # The last place is for the owner that was found last.
+            # Insert at the end: the owners at the front are dropped first.
             self._until.pop(owner, None)
-            self._until[owner] = now + REMEMBERED
-        for owner in list(self._until)[:-_MOST_REMEMBERED]:
+            self._until[owner] = now + COSTLY_FOR
+        for owner in list(self._until)[:-_MAX_COSTLY_OWNERS]:
             del self._until[owner]
-        self._found_again = (known | new) & self._until.keys()
+        self._confirmed = (confirmed | new) & self._until.keys()
         return new

@@ -1,13 +1,13 @@
-"""Retention: history that is older than dynbeat_history_retention goes, a small batch at a time.
+"""Prune history that is older than dynbeat_history_retention, one small batch at a time.
 
-Ids are ordered by time, so a walk along the primary key meets the oldest runs first and needs no
-index of its own. It begins anew every EVERY; between, each batch reads and deletes at most BATCH
-rows in a transaction of its own, with a pause behind it, so that it delays what is due by a moment
-only. These stay, however old:
+Run ids are ordered by time. A scan of the primary key therefore meets the oldest runs first and
+needs no index of its own. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most
+BATCH_SIZE rows in a transaction of its own, followed by a pause. So it delays due schedules only
+briefly. These rows stay, at any age:
 
-- what has not ended;
-- while its schedule goes on, the run for the last fire time, and what is newer than it: a clock
-  that is set back must find the fire times that had their run.
+- runs that have not ended;
+- while the schedule is not finished, the run of its last fire time and newer ones: after the clock
+  is set back, beat must find the fire times that already had their run.
 """
 
 from dataclasses import dataclass
@@ -21,76 +21,76 @@ from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.store import retention
 
-BATCH = 500
-#: A walk rests for so many times as long as it took.
-REST = 20
-PAUSE = timedelta(milliseconds=100)
-EVERY = timedelta(minutes=10)
-#: A beat that has just started has better to do.
-FIRST_AFTER = timedelta(minutes=1)
-#: Below every id.
-BEGINNING = "00000000-0000-0000-0000-000000000000"
+BATCH_SIZE = 500
+#: After a scan, the next one waits for at least this multiple of the scan's duration.
+IDLE_FACTOR = 20
+BATCH_PAUSE = timedelta(milliseconds=100)
+SCAN_INTERVAL = timedelta(minutes=10)
+#: The first scan after the start of beat waits this long: due schedules come first.
+FIRST_DELAY = timedelta(minutes=1)
+#: Less than every run id.
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What one batch did; ``last_id`` is where the next goes on, None when the walk is over."""
+    """The result of one batch. The next one starts after ``last_id``; None: the scan has ended."""
 
     deleted: int
     last_id: str | None
 
 
 def prune(
-    session: Session, *, now: datetime, older_than: timedelta, after: str = BEGINNING
+    session: Session, *, now: datetime, older_than: timedelta, after: str = LOWEST_ID
 ) -> Pruned:
-    """Delete what may go of the next BATCH runs behind the id ``after``."""
+    """Delete the prunable runs among the next BATCH_SIZE runs after the id ``after``."""
     limit = now - older_than
-    rows = retention.read_page(session, after=after, before=first_run_id(limit), limit=BATCH)
-    doomed = [row.id for row in rows if _may_go(row, limit)]
-    deleted = retention.delete_finished(session, doomed)
-    return Pruned(deleted, rows[-1].id if len(rows) == BATCH else None)
+    rows = retention.read_page(session, after=after, before=first_run_id(limit), limit=BATCH_SIZE)
+    prunable_ids = [row.id for row in rows if _is_prunable(row, limit)]
+    deleted = retention.delete_finished(session, prunable_ids)
+    return Pruned(deleted, rows[-1].id if len(rows) == BATCH_SIZE else None)
 
 
-def _may_go(row: Row[Any], limit: datetime) -> bool:
+def _is_prunable(row: Row[Any], limit: datetime) -> bool:
     if row.finished_at is None or row.finished_at >= limit:
         return False
     if row.schedule_id is None or row.over_at is not None or row.origin == Origin.MANUAL:
-        # No trigger yields the instant of a manual run, nor one of a schedule that is over.
+        # No trigger yields the instant of a manual run. A finished schedule yields none at all.
         return True
     last = row.last_run_at or row.next_fire_at
     return last is not None and row.scheduled_for < last
 
 
-class Walk:
-    """Where the walk of one beat is, and when it goes on."""
+class PruneCursor:
+    """The position of one beat's scan, and when its next batch is due."""
 
     def __init__(self) -> None:
         self._after: str | None = None
-        self._began_at: datetime | None = None
-        self._seen_at: datetime | None = None
+        self._scan_started_at: datetime | None = None
+        self._checked_at: datetime | None = None
         self.next_at: datetime | None = None
 
     def is_due(self, now: datetime) -> bool:
         """Return whether to prune a batch now."""
         if self.next_at is None:
-            self.next_at = now + FIRST_AFTER
-        if self._seen_at is not None and now < self._seen_at:
-            # The clock went back.
-            self.next_at = min(self.next_at, now + EVERY)
-        self._seen_at = now
+            self.next_at = now + FIRST_DELAY
+        if self._checked_at is not None and now < self._checked_at:
+            # The clock was set back.
+            self.next_at = min(self.next_at, now + SCAN_INTERVAL)
+        self._checked_at = now
         return self.next_at <= now
 
-    def step(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
-        """Prune a batch where the walk stands."""
-        return prune(session, now=now, older_than=older_than, after=self._after or BEGINNING)
+    def prune(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
+        """Prune the batch at the cursor, without moving it: the transaction may be repeated."""
+        return prune(session, now=now, older_than=older_than, after=self._after or LOWEST_ID)
 
-    def go_on(self, pruned: Pruned, *, now: datetime) -> None:
-        """Note what ``step`` did, when it is committed."""
+    def advance(self, pruned: Pruned, *, now: datetime) -> None:
+        """Move the cursor after the batch was committed."""
         self._after = pruned.last_id
-        began_at = self._began_at or now
+        started_at = self._scan_started_at or now
         if pruned.last_id is not None:
-            self._began_at, self.next_at = began_at, now + PAUSE
+            self._scan_started_at, self.next_at = started_at, now + BATCH_PAUSE
             return
-        # What stays is walked past, too: a walk that took long is not begun again soon.
-        self._began_at = None
-        self.next_at = now + max(EVERY, REST * (now - began_at))
+        # A scan also reads the rows that stay. After a long scan the next one starts later.
+        self._scan_started_at = None
+        self.next_at = now + max(SCAN_INTERVAL, IDLE_FACTOR * (now - started_at))

@@ -1,4 +1,4 @@
-"""Rescue runs whose worker died, and retries that the broker lost."""
+"""Rescue runs whose worker died, and resend retries that the broker lost."""
 
 import logging
 from datetime import datetime, timedelta
@@ -14,25 +14,25 @@ logger = logging.getLogger(__name__)
 
 
 def rescue_runs(
-    session: Session, *, now: datetime, silence: timedelta, settings: Settings
+    session: Session, *, now: datetime, node_timeout: timedelta, settings: Settings
 ) -> EndedAttempts:
-    """Deal with a batch of runs whose worker is gone.
+    """End the attempts of a batch of runs whose worker is gone.
 
-    ``silence`` is what ``runtime.node_timeout`` says.
+    A worker is gone if its last heartbeat is older than ``node_timeout``.
     """
-    found = stuck_runs.lock_lost(session, silent_since=now - silence, limit=settings.batch_size)
-    return end_attempts(session, found, now=now, settings=settings, reason="its worker is gone")
+    lost = stuck_runs.lock_lost(session, silent_since=now - node_timeout, limit=settings.batch_size)
+    return end_attempts(session, lost, now=now, settings=settings, reason="its worker is gone")
 
 
 def resend_retries(session: Session, *, now: datetime, settings: Settings) -> int:
-    """Have a batch of runs sent once more whose retry the broker has forgotten; return how many."""
+    """Make a batch of runs pending whose retry the broker has lost; return how many."""
     before = now - settings.resend_after
-    recalled = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
-    if recalled:
+    resent = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
+    if resent:
         logger.warning(
-            "%s retries were not begun within %s and are sent once more",
-            recalled,
+            "%s retries did not start within %s after they were due and are sent again",
+            resent,
             settings.resend_after,
             extra={"event": Event.RETRIES_RESENT},
         )
-    return recalled
+    return resent

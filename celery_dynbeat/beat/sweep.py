@@ -1,26 +1,35 @@
-"""Runs that were recorded but never started: publish them again, under the same id.
+"""Sweep overdue runs: publish runs again that no worker has started, under the same id.
 
-- ``pending`` for longer than dynbeat_dispatch_timeout: beat died between the commit and the
-  publish, the broker was away, or its answer was lost. A manual run is overdue from its birth.
+A run is overdue in these states:
+
+- ``pending`` for longer than dynbeat_dispatch_timeout: beat died between commit and publish, the
+  broker was unreachable, or its confirm was lost. A manual run is overdue when it is created.
 - ``pending`` because its queue is refused or its router raises: overdue when the next try is due.
-- ``pending`` behind a run that has not ended, under ``overlap="buffer_one"``: put off. The worker
-  that ends the run makes it overdue at once; looking again is for workers that die.
-- ``sent`` for longer than dynbeat_resend_after: the broker forgot its queue, or the queue is long.
-  Should both messages arrive, the guard lets one start.
-- past its ``expires_after`` before its first start: recorded as expired instead.
-- of a schedule that is paused by now: revoked. Of a task that is not allowed, or of a row that
-  cannot be read: failed, and the schedule is set aside if the fault is its own.
+- ``pending`` and buffered under ``overlap="buffer_one"``: the worker that ends the previous run
+  makes it overdue at once. The sweep checks it as well, because that worker may die.
+- ``sent`` for longer than dynbeat_resend_after: the broker lost its queue, or the queue is long. If
+  both messages arrive, the guard lets one start.
 
-Taking a run in hand pushes its ``overdue_at`` on, so two beats never publish the same one at once,
-and a beat that dies in the middle leaves it to the next.
+Not every overdue run is published again:
+
+- past its ``expires_after`` before its first start: ``expired``;
+- its schedule was paused or deleted: ``revoked``;
+- its task is not allowed, or it cannot be read: ``failed``. If the schedule is at fault, it is
+  quarantined.
+- buffered, and the previous run has not ended: it stays ``pending``.
+
+The sweep leases each run: it moves ``overdue_at`` to the future in the same transaction. So two
+beats never publish the same run at once. If beat dies, the next sweep after the lease repeats it.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.quarantine import log_unpublishable
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
@@ -33,84 +42,104 @@ from celery_dynbeat.store.rows import Row, UnreadableRow, format_error
 logger = logging.getLogger(__name__)
 
 
+class Swept(NamedTuple):
+    """The number of overdue runs that were handled, and those of them to publish again."""
+
+    handled: int
+    outgoing: Sequence[OutgoingRun]
+
+
+class _OverdueRun(NamedTuple):
+    row: Row
+    run: OutgoingRun
+
+
 def take_overdue(
     session: Session,
     *,
     now: datetime,
     settings: Settings,
     since: datetime | None = None,
-) -> tuple[int, list[OutgoingRun]]:
-    """Return how many overdue runs were dealt with, and those of them to publish again.
+) -> Swept:
+    """Take a batch of overdue runs and return those to publish again.
 
-    These are leased to this beat for dynbeat_dispatch_timeout.
+    They are leased to this beat for dynbeat_dispatch_timeout. No run is overdue before ``since``.
     """
     limit = settings.batch_size
     orphans = runs.revoke_orphans(session, now=now, limit=limit, since=since)
-    rows, damaged = runs.lock_overdue(session, now=now, limit=limit, since=since)
-    _fail_damaged(session, damaged, now=now)
+    rows, unreadable = runs.lock_overdue(session, now=now, limit=limit, since=since)
+    _fail_unreadable(session, unreadable, now=now)
+    active = _revoke_paused(session, rows, now=now)
+    publishable = _fail_unpublishable(session, active, now=now, settings=settings)
+    live = _expire(session, publishable, now=now)
+    overdue_at = now + settings.dispatch_timeout
+    runs.lease(session, [each.run.run_id for each in live], overdue_at=overdue_at)
+    waiting = _waiting(session, [each.row for each in live], now=now, settings=settings)
+    outgoing = [each.run for each in live if each.run.run_id not in waiting]
+    return Swept(orphans + len(rows) + len(unreadable), outgoing)
+
+
+def _fail_unreadable(
+    session: Session, unreadable: Sequence[UnreadableRow], *, now: datetime
+) -> None:
+    """Fail runs that cannot be read. Quarantine their schedules if those cannot be read either."""
+    if not unreadable:
+        return
+    for row in unreadable:
+        logger.error(
+            "run %s cannot be read and is failed: %s",
+            row.id,
+            row,
+            extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
+        )
+        runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
+    schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
+    due.quarantine_unreadable(session, due.lock_unreadable(session, schedule_ids=schedule_ids))
+
+
+def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
+    """Revoke the runs of paused schedules, except manual ones; return the other rows."""
     paused = [row.id for row in rows if not row.enabled and row.origin != Origin.MANUAL]
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
-    left = [row for row in rows if row.id not in paused]
-    overdue = _publishable(session, left, now=now, settings=settings)
-    expired = {
-        run.run_id for run in overdue if run.expires_at is not None and run.expires_at <= now
-    }
-    alive = [run for run in overdue if run.run_id not in expired]
-    runs.mark_expired(session, sorted(expired), now=now)
-    runs.lease(session, [run.run_id for run in alive], overdue_at=now + settings.dispatch_timeout)
-    going = {run.run_id for run in alive}
-    asking = [row for row in left if row.id in going]
-    waiting = _waiting(session, asking, now=now, settings=settings)
-    looked_at = orphans + len(rows) + len(damaged)
-    return looked_at, [run for run in alive if run.run_id not in waiting]
+    return [row for row in rows if row.id not in paused]
 
 
-def _publishable(
+def _fail_unpublishable(
     session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
-) -> list[OutgoingRun]:
-    """Return the runs as they are sent; those that nobody may or can send are failed."""
-    overdue: list[OutgoingRun] = []
+) -> Sequence[_OverdueRun]:
+    """Fail the runs that must not or cannot be sent; return the others."""
+    publishable: list[_OverdueRun] = []
     for row in rows:
         try:
             task_allowlist.check(settings, owner=row.owner, task=row.task)
-            # What overlap asks of the row, below, is not to fail for all.
+            # _waiting needs this duration. Out of range, it must fail this run only.
             max_run_time(row.max_run_time, settings)
-            overdue.append(run_rows.recorded_outgoing_run(row, settings=settings))
-        # A task that is not allowed by now, a duration beyond all dates: this run's trouble alone.
+            publishable.append(
+                _OverdueRun(row, run_rows.recorded_outgoing_run(row, settings=settings))
+            )
+        # A task that is no longer allowed, a duration out of range: only this run is affected.
         except Exception as error:  # noqa: BLE001
-            _give_up(session, row, error, now=now)
-    return overdue
+            _fail(session, row, error, now=now)
+    return publishable
 
 
-def _give_up(session: Session, row: Row, error: Exception, *, now: datetime) -> None:
-    logger.error(
-        "run %s is failed, and schedule %r of owner %r set aside: %s",
-        row.id,
-        row.name,
-        row.owner,
-        error,
-        extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
-    )
+def _fail(session: Session, row: Row, error: Exception, *, now: datetime) -> None:
+    log_unpublishable(row, error, run_id=row.id)
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
     due.quarantine(
         session, schedule_id=row.schedule_id, version=row.version, error=format_error(error)
     )
 
 
-def _fail_damaged(session: Session, damaged: Sequence[UnreadableRow], *, now: datetime) -> None:
-    """Fail runs that cannot be read, themselves or their schedules, which are set aside then."""
-    if not damaged:
-        return
-    for damage in damaged:
-        logger.error(
-            "run %s is failed: %s",
-            damage.id,
-            damage,
-            extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": damage.id},
-        )
-        runs.mark_unpublishable(session, run_id=damage.id, now=now, error=str(damage))
-    theirs = runs.schedule_ids_of(session, [damage.id for damage in damaged])
-    due.quarantine_unreadable(session, due.lock_unreadable(session, schedule_ids=theirs))
+def _expire(
+    session: Session, overdue: Sequence[_OverdueRun], *, now: datetime
+) -> Sequence[_OverdueRun]:
+    """Mark the runs that have expired; return the others."""
+    expired = {
+        run.run_id for _, run in overdue if run.expires_at is not None and run.expires_at <= now
+    }
+    runs.mark_expired(session, sorted(expired), now=now)
+    return [each for each in overdue if each.run.run_id not in expired]
 
 
 def _waiting(
@@ -129,12 +158,12 @@ def _waiting(
 
 
 def _is_blocked(row: Row, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
-    longest = max_run_time(row.max_run_time, settings)
+    counts_for = max_run_time(row.max_run_time, settings)
     return any(
         other.schedule_id == row.schedule_id
         and other.id != row.id
-        and (other.started_at is None or now - other.started_at < longest)
-        # Of two that have not been sent, the older one goes first.
+        and (other.started_at is None or now - other.started_at < counts_for)
+        # Of two runs that have not been sent, the older one goes first.
         and (other.sent_at is not None or other.scheduled_for < row.scheduled_for)
         for other in others
     )

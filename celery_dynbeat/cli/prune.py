@@ -7,7 +7,7 @@ from functools import partial
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.beat.pruner import BEGINNING, prune
+from celery_dynbeat.beat.pruner import LOWEST_ID, prune
 from celery_dynbeat.cli.failing import fail
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.errors import DynbeatError
@@ -41,7 +41,7 @@ def prune_now(context: click.Context, *, older_than: float | None, as_json: bool
 def _prune(context: Context, older_than: timedelta) -> int:
     context.prepare()
     # One instant for the whole walk, or it would follow its own tail.
-    now, deleted, after = context.clock.now(), 0, BEGINNING
+    now, deleted, after = context.clock.now(), 0, LOWEST_ID
     while True:
         batch = partial(prune, now=now, older_than=older_than, after=after)
         pruned = context.database.run(batch)

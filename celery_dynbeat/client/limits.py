@@ -20,7 +20,7 @@ from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, metered
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, with_search_budget
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
@@ -71,7 +71,7 @@ def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
     try:
         # Counted from the anchor of the schedule, the rules in it may take longer.
         check_preparation(spec.trigger, spec.trigger.preparation_steps)
-        trigger = metered(spec, steps=PLAN_STEPS // 2).trigger
+        trigger = with_search_budget(spec, steps=PLAN_STEPS // 2).trigger
         fire_at = trigger.next_after(after)
         if fire_at is not None:
             trigger.next_after(fire_at)

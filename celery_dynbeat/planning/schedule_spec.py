@@ -87,7 +87,7 @@ def key_for(owner: str, name: str) -> str:
     return f"{owner}\n{name}"
 
 
-def metered(spec: ScheduleSpec, *, steps: int = PLAN_STEPS) -> ScheduleSpec:
+def with_search_budget(spec: ScheduleSpec, *, steps: int = PLAN_STEPS) -> ScheduleSpec:
     """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
 
     A call that exceeds the budget raises InvalidTriggerError. A trigger whose calls have a constant

@@ -26,7 +26,7 @@ class ManualBeat(Generic[P]):
     """A beat that makes a pass when the test calls it, by the clock of ``dynbeat``.
 
     ``publisher`` receives the runs. The default publisher appends them to ``publisher.sent``.
-    ``reached`` is called at each point of a pass where a crash matters, with its name: "recorded",
+    ``failpoint`` is called with the name of each point of a pass where a crash matters: "recorded",
     "committed", "swept", "published". An exception that it raises ends the pass there.
 
     With ``run_tasks``, each pass then executes the tasks that it sent, in this thread: with the
@@ -49,7 +49,7 @@ class ManualBeat(Generic[P]):
         *,
         run_tasks: bool = False,
         any_database: bool = False,
-        reached: Callable[[str], None] | None = None,
+        failpoint: Callable[[str], None] | None = None,
     ) -> None: ...
 
     @overload
@@ -59,7 +59,7 @@ class ManualBeat(Generic[P]):
         publisher: P,
         *,
         any_database: bool = False,
-        reached: Callable[[str], None] | None = None,
+        failpoint: Callable[[str], None] | None = None,
     ) -> None: ...
 
     def __init__(
@@ -69,7 +69,7 @@ class ManualBeat(Generic[P]):
         *,
         run_tasks: bool = False,
         any_database: bool = False,
-        reached: Callable[[str], None] | None = None,
+        failpoint: Callable[[str], None] | None = None,
     ) -> None:
         if not any_database:
             _check_test_database(dynbeat.context.database)
@@ -81,7 +81,7 @@ class ManualBeat(Generic[P]):
             publisher=self.publisher,
             clock=dynbeat.context.clock,
             settings=dynbeat.context.settings,
-            reached=reached or (lambda _point: None),
+            failpoint=failpoint or (lambda _point: None),
         )
 
     def tick(self) -> timedelta:
@@ -91,7 +91,7 @@ class ManualBeat(Generic[P]):
         """
         self._context.prepare()
         # A test may change rows without a notification.
-        self._dispatcher.look_everywhere()
+        self._dispatcher.reset_poller()
         pause = self._dispatcher.run_pass()
         if self._runner is not None and self._runner.run_queued():
             return timedelta(0)

@@ -39,7 +39,7 @@ def test_both_names_of_the_scheduler_work(file_site, name):
 class Deaf(DatabaseScheduler):
     """Is asked to end in the middle of a pass, and what the handler raises then is lost."""
 
-    def reached(self, point):
+    def failpoint(self, point):
         del point
         self.close()
 

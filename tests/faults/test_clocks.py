@@ -236,7 +236,7 @@ def test_what_waits_as_the_clock_is_set_back_goes_on_when_it_has_caught_up(
     owned.create("past", task="t", trigger=Cron("* * * * *"))
     wall.pass_by(MINUTE)
     with pytest.raises(CrashError):
-        ManualBeat(stepping, reached=crash_after_commit).tick()
+        ManualBeat(stepping, failpoint=crash_after_commit).tick()
     owned.backfill("past", start=START - 4 * MINUTE, end=START - MINUTE, batch_size=1)
 
     wall.step(-HOUR)

@@ -134,7 +134,7 @@ class Steps:
         """Look whether the row's worker is gone; ``nodes`` says of whom something was heard."""
         with self._loaded(plan, row, nodes) as session:
             settings = self._context.settings
-            rescue_runs(session, now=NOW, silence=settings.node_timeout, settings=settings)
+            rescue_runs(session, now=NOW, node_timeout=settings.node_timeout, settings=settings)
             return self._read(session)
 
     def resend_retry(self, plan: Plan, row: Row) -> Row:

@@ -23,7 +23,7 @@ HELD_AT_MOST = 60.0
 class CrashingScheduler(DatabaseScheduler):
     """As ours, up to the crash."""
 
-    def reached(self, point: str) -> None:
+    def failpoint(self, point: str) -> None:
         """Die by SIGKILL at the point of the environment, unless that happened before."""
         marker = Path(os.environ[MARKER_VARIABLE])
         if point == os.environ[POINT_VARIABLE] and not marker.exists():
@@ -37,7 +37,7 @@ class HoldingScheduler(DatabaseScheduler):
     ``held_marker(gate)`` is there from the moment at which it waits.
     """
 
-    def reached(self, point: str) -> None:
+    def failpoint(self, point: str) -> None:
         """Wait at the point of the environment, unless that happened before."""
         gate = Path(os.environ[GATE_VARIABLE])
         if point == os.environ[HOLD_VARIABLE] and not held_marker(gate).exists():

@@ -13,7 +13,6 @@ import psutil
 from celery import Celery, signals
 
 from celery_dynbeat.beat import dispatcher
-from celery_dynbeat.beat.claim import Claimed
 from celery_dynbeat.beat.scheduler import DatabaseScheduler
 from tests.support.processes import CeleryProcess
 from tests.support.sites import Site
@@ -34,7 +33,7 @@ class KillingScheduler(DatabaseScheduler):
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             return
-        for name in ("claim", "go_on", "take_overdue"):
+        for name in ("claim", "run_due_backfill", "take_overdue"):
             setattr(dispatcher, name, self._noting(getattr(dispatcher, name)))
         signals.after_task_publish.connect(self._count, weak=False)
 
@@ -42,17 +41,16 @@ class KillingScheduler(DatabaseScheduler):
         @wraps(work)
         def noted(*args: Any, **kwargs: Any) -> Any:
             result = work(*args, **kwargs)
-            outgoing = result.outgoing if isinstance(result, Claimed) else result[1]
-            self._in_hand, self._messages = len(outgoing), 0
+            self._in_hand, self._messages = len(result.outgoing), 0
             return result
 
         return noted
 
     def _count(self, **_: Any) -> None:
         self._messages += 1
-        self.reached(f"message {self._messages}")
+        self.failpoint(f"message {self._messages}")
 
-    def reached(self, point: str) -> None:
+    def failpoint(self, point: str) -> None:
         """Die by SIGKILL at a point of the environment, unless another beat did so before."""
         if not self._in_hand or point not in os.environ[POINTS_VARIABLE].split(","):
             return

@@ -394,13 +394,13 @@ class CrashError(Exception):
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
 def test_a_beat_that_crashes_leaves_its_batch_to_the_next(dynbeat, mine, clock, beat, sent, point):
-    def reached(passed):
+    def failpoint(passed):
         if passed == point:
             raise CrashError(passed)
 
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-3), end=at(-1))
-    crashing = ManualBeat(dynbeat, reached=reached)
+    crashing = ManualBeat(dynbeat, failpoint=failpoint)
     with pytest.raises(CrashError):
         crashing.tick()
 

@@ -8,7 +8,7 @@ from sqlalchemy import AssertionPool, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import Every, Once
-from celery_dynbeat.beat.background import Beside
+from celery_dynbeat.beat.background import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import pending_work, runs
@@ -20,40 +20,40 @@ BATCH = 2
 NAMES = ["a", "b", "c"]
 
 
-class Late:
-    """A call that was begun is done when somebody waits for it; ``away``: then it fails."""
+class LazyExecutor:
+    """Runs a call when its result is needed. While ``is_unreachable``, the call fails instead."""
 
     def __init__(self):
-        self.begun = None
-        self.away = self.answered = False
+        self.call = None
+        self.is_unreachable = self.has_ended = False
 
-    def begin(self, call):
-        self.settle()
-        self.begun = call
+    def submit(self, call):
+        self.result()
+        self.call = call
 
     def check(self):
-        if self.answered:
-            self.settle()
+        if self.has_ended:
+            self.result()
 
-    def settle(self):
-        call, self.begun = self.begun, None
+    def result(self):
+        call, self.call = self.call, None
         if call is None:
             return
-        if self.away:
-            raise OperationalError("UPDATE", {}, OSError("away"))
+        if self.is_unreachable:
+            raise OperationalError("UPDATE", {}, OSError("unreachable"))
         call()
 
     def close(self):
-        self.settle()
+        self.result()
 
 
 @pytest.fixture
-def late():
-    return Late()
+def executor():
+    return LazyExecutor()
 
 
 @pytest.fixture
-def outlet():
+def publisher():
     return RecordingPublisher()
 
 
@@ -63,22 +63,22 @@ def mine(limited):
 
 
 @pytest.fixture
-def dispatcher(mine, clock, outlet, late):
+def dispatcher(mine, clock, publisher, executor):
     """Give a dispatcher that has two batches before it."""
     for name in NAMES:
         mine.create(name, task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
-    return made(mine, clock, outlet, late)
+    return made(mine, clock, publisher, executor)
 
 
-def made(mine, clock, outlet, beside):
+def made(mine, clock, publisher, executor):
     context = mine._context
     return Dispatcher(
         database=context.database,
-        publisher=outlet,
+        publisher=publisher,
         clock=clock,
         settings=context.settings,
-        beside=beside,
+        executor=executor,
     )
 
 
@@ -93,93 +93,95 @@ def states(mine):
 
 
 def test_the_next_batch_is_claimed_before_the_answer_and_sent_behind_it(
-    mine, dispatcher, outlet, late, monkeypatch
+    mine, dispatcher, publisher, executor, monkeypatch
 ):
     dispatcher.run_pass()
     assert states(mine) == ["pending"] * BATCH
-    seen, publish = [], outlet.publish
-    monkeypatch.setattr(outlet, "publish", lambda b: (seen.append(states(mine)), publish(b))[1])
-    assert late.begun
+    seen, publish = [], publisher.publish
+    monkeypatch.setattr(publisher, "publish", lambda b: (seen.append(states(mine)), publish(b))[1])
+    assert executor.call
 
     dispatcher.run_pass()
 
     assert seen == [["pending", "sent", "sent"]]
-    assert sorted(run.name for run in outlet.sent) == NAMES
+    assert sorted(run.name for run in publisher.sent) == NAMES
 
 
-def test_all_is_answered_before_beat_sleeps(mine, dispatcher, late):
+def test_all_is_answered_before_beat_sleeps(mine, dispatcher, executor):
     idle(dispatcher)
 
-    assert late.begun is None
+    assert executor.call is None
     assert states(mine) == ["sent"] * len(NAMES)
 
 
 def test_what_was_claimed_behind_a_confirm_that_failed_goes_out_and_nothing_is_lost(
-    mine, dispatcher, outlet, late, clock
+    mine, dispatcher, publisher, executor, clock
 ):
     dispatcher.run_pass()
-    late.away = True
+    executor.is_unreachable = True
     with pytest.raises(OperationalError):
         dispatcher.run_pass()
-    assert sorted(run.name for run in outlet.sent) == NAMES
+    assert sorted(run.name for run in publisher.sent) == NAMES
     assert states(mine) == ["pending"] * len(NAMES)
-    late.away = False
+    executor.is_unreachable = False
 
     clock.advance(mine._context.settings.dispatch_timeout)
     idle(dispatcher)
 
     assert states(mine) == ["sent"] * len(NAMES)
-    assert {run.run_id for run in outlet.sent} == {run.id for run in mine.runs()}
+    assert {run.run_id for run in publisher.sent} == {run.id for run in mine.runs()}
 
 
 def test_nothing_is_claimed_behind_a_confirm_that_is_known_to_have_failed(
-    mine, dispatcher, outlet, late
+    mine, dispatcher, publisher, executor
 ):
     dispatcher.run_pass()
-    late.away = late.answered = True
+    executor.is_unreachable = executor.has_ended = True
     with pytest.raises(OperationalError):
         dispatcher.run_pass()
 
     assert states(mine) == ["pending"] * BATCH
-    assert len(outlet.sent) == BATCH
+    assert len(publisher.sent) == BATCH
 
 
 def test_a_pass_whose_confirm_failed_is_no_sign_that_the_database_is_back(
-    mine, dispatcher, late, monkeypatch
+    mine, dispatcher, executor, monkeypatch
 ):
     idle(dispatcher)
     looks, read = [], pending_work.read
     monkeypatch.setattr(pending_work, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
     mine.run_now("a")
-    late.away = True
+    executor.is_unreachable = True
     dispatcher.on_change()
     with pytest.raises(OperationalError):
         idle(dispatcher)
-    late.away, before = False, len(looks)
+    executor.is_unreachable, before = False, len(looks)
 
     dispatcher.run_pass()
 
     assert len(looks) > before
 
 
-def test_what_is_being_confirmed_is_not_taken_for_overdue(mine, dispatcher, outlet, late, clock):
+def test_what_is_being_confirmed_is_not_taken_for_overdue(
+    mine, dispatcher, publisher, executor, clock
+):
     mine.delete("c")
     dispatcher.run_pass()
-    assert late.begun
+    assert executor.call
     # Nothing else is due then, whose sending would wait for the answer.
     for name in ("a", "b"):
         mine.update(name, trigger=Once(clock.now() + timedelta(days=1)), on_lost="record")
-    dispatcher.look_everywhere()
+    dispatcher.reset_poller()
     clock.advance(mine._context.settings.dispatch_timeout)
     idle(dispatcher)
 
-    assert sorted(run.name for run in outlet.sent) == ["a", "b"]
+    assert sorted(run.name for run in publisher.sent) == ["a", "b"]
 
 
-def test_a_run_in_the_air_is_none_that_waits_behind_another(limited, clock, outlet, late):
+def test_a_run_in_the_air_is_none_that_waits_behind_another(limited, clock, publisher, executor):
     mine = limited().schedules.for_owner("user:42")
     mine.create("n", task="t", trigger=Every(1), overlap="buffer_one")
-    dispatcher = made(mine, clock, outlet, late)
+    dispatcher = made(mine, clock, publisher, executor)
     clock.advance(timedelta(seconds=1.95))
     dispatcher.run_pass()
     clock.advance(timedelta(seconds=0.1))
@@ -193,10 +195,10 @@ def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
         assert dynbeat.context.database.supports_concurrent_writes
         mine = dynbeat.schedules.for_owner("user:42")
         mine.create("n", task="t", trigger=Every(1))
-        beside = Beside()
+        executor = BackgroundExecutor()
         threads, confirm = set(), runs.mark_sent
         clock = dynbeat.context.clock
-        dispatcher = made(mine, clock, RecordingPublisher(), beside)
+        dispatcher = made(mine, clock, RecordingPublisher(), executor)
         with pytest.MonkeyPatch.context() as patched:
 
             def marked(*given, **named):
@@ -209,7 +211,7 @@ def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
                 idle(dispatcher)
         dispatcher.close()
 
-    assert threads == {"dynbeat-beside"}
+    assert threads == {"dynbeat-confirm"}
 
 
 @pytest.mark.parametrize("pool", [StaticPool, AssertionPool])

@@ -58,7 +58,7 @@ def test_a_claim_that_rolls_back_has_recorded_nothing(dynbeat, mine, clock, beat
     clock.advance(MINUTE)
 
     with dynbeat.context.database._session() as session:
-        assert claim_once(dynbeat, session, clock).rows == 1
+        assert claim_once(dynbeat, session, clock).handled == 1
         session.rollback()
 
     assert (mine.get("n"), mine.runs()) == (before, [])

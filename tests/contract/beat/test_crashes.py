@@ -19,11 +19,11 @@ class CrashError(Exception):
 
 
 def crash_at(wanted):
-    def reached(point):
+    def failpoint(point):
         if point == wanted:
             raise CrashError(point)
 
-    return reached
+    return failpoint
 
 
 def only(mine):
@@ -35,7 +35,7 @@ def only(mine):
 def test_a_beat_that_crashes_leaves_its_work_to_the_next(dynbeat, mine, clock, sent, beat, point):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
-    crashing = ManualBeat(dynbeat, reached=crash_at(point))
+    crashing = ManualBeat(dynbeat, failpoint=crash_at(point))
     with pytest.raises(CrashError):
         crashing.tick()
 
@@ -56,7 +56,7 @@ def test_a_beat_that_crashes_in_its_sweep_leaves_the_runs_to_the_next(
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
     with pytest.raises(CrashError):
-        ManualBeat(dynbeat, reached=crash_at("swept")).tick()
+        ManualBeat(dynbeat, failpoint=crash_at("swept")).tick()
 
     beat.run_until_idle()
     assert sent == []

@@ -103,7 +103,7 @@ def test_a_pass_that_was_broken_off_believes_nothing_of_the_look_before(
         raise OSError("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Maintenance, "look_after_running", away)
+        broken.setattr(Maintenance, "rescue", away)
         with pytest.raises(OSError, match="away"):
             dispatcher.run_pass()
     dispatcher.run_pass()
@@ -113,7 +113,7 @@ def test_a_pass_that_was_broken_off_believes_nothing_of_the_look_before(
 
 def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, outlet):
     late()
-    dispatcher.look_everywhere()
+    dispatcher.reset_poller()
     dispatcher.run_pass()
 
     assert [run.name for run in outlet.sent] == ["late"]

@@ -85,7 +85,7 @@ def test_when_nothing_waits_the_oldest_come_first_whoever_they_belong_to(dynbeat
 @pytest.fixture
 def _no_time(monkeypatch):
     """Let each claim have time for one row alone."""
-    for limit in ("PLANNING_NS", "PLANNING_NS_A_ROW", "COSTLY_PLANNING_NS"):
+    for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW", "COSTLY_PLANNING_NS"):
         monkeypatch.setattr(fairness, limit, 0)
 
 
@@ -154,7 +154,7 @@ def test_the_others_come_before_an_owner_whose_schedules_take_long_to_plan(sqlit
             ]
 
         bursts = [order(DUE + n * SECOND) for n in range(3)]
-        later = order(DUE + 3 * SECOND + fairness.REMEMBERED)
+        later = order(DUE + 3 * SECOND + fairness.COSTLY_FOR)
 
     # How many of a first burst come before the others depends on how long they take.
     assert [burst[0] for burst in (*bursts[:2], later)] == ["one"] * 3
@@ -169,8 +169,8 @@ def test_what_costly_owners_have_left_is_no_backlog_that_stops_pruning(dynbeat, 
     context = dynbeat.context
 
     claimed = context.database.run(
-        lambda session: claim(session, now=DUE, settings=context.settings, costly=second)
+        lambda session: claim(session, now=DUE, settings=context.settings, costly_owners=second)
     )
 
-    assert claimed.rows == 1
-    assert claimed.full is not bool(second)
+    assert claimed.handled == 1
+    assert claimed.is_full is not bool(second)

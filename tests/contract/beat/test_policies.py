@@ -407,7 +407,7 @@ def test_a_row_put_back_by_hand_tells_what_passed_while_it_was_out(dynbeat, mine
 
     beat.run_until_idle()
 
-    assert kept(mine) == [(3, "skipped", 3, "missed: the schedule was paused or broken")]
+    assert kept(mine) == [(3, "skipped", 3, "missed: the schedule was paused or quarantined")]
     assert mine.get("n").next_run_at == START + 4 * MINUTE
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.beat import pruner
-from celery_dynbeat.beat.pruner import EVERY, FIRST_AFTER, PAUSE
+from celery_dynbeat.beat.pruner import BATCH_PAUSE, FIRST_DELAY, SCAN_INTERVAL
 from celery_dynbeat.cli.prune import _prune
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
@@ -205,13 +205,13 @@ def left(dynbeat):
 def test_beat_prunes_by_itself_in_small_batches_with_a_pause_behind_each(
     dynbeat, clock, beat, monkeypatch
 ):
-    monkeypatch.setattr(pruner, "BATCH", 4)
+    monkeypatch.setattr(pruner, "BATCH_SIZE", 4)
     old_runs(dynbeat, 10)
 
     assert beat.tick() > timedelta(0)
     assert left(dynbeat) == 10
     # One that has just started has better to do; but it does not oversleep.
-    clock.advance(FIRST_AFTER - timedelta(microseconds=1))
+    clock.advance(FIRST_DELAY - timedelta(microseconds=1))
     assert beat.tick() <= timedelta(microseconds=1)
     assert left(dynbeat) == 10
 
@@ -223,15 +223,15 @@ def test_beat_prunes_by_itself_in_small_batches_with_a_pause_behind_each(
         # A tick before the pause is over prunes nothing.
         beat.tick()
         assert left(dynbeat) == seen[-1][0]
-        clock.advance(PAUSE)
+        clock.advance(BATCH_PAUSE)
     assert [number for number, _ in seen] == [6, 2, 0]
-    assert [pause for _, pause in seen[:2]] == [PAUSE, PAUSE]
+    assert [pause for _, pause in seen[:2]] == [BATCH_PAUSE, BATCH_PAUSE]
 
     old_runs(dynbeat, 1)
-    clock.advance(EVERY - 2 * PAUSE)
+    clock.advance(SCAN_INTERVAL - 2 * BATCH_PAUSE)
     beat.tick()
     assert left(dynbeat) == 1
-    clock.advance(PAUSE)
+    clock.advance(BATCH_PAUSE)
     beat.tick()
     assert left(dynbeat) == 0
 
@@ -269,13 +269,13 @@ def test_after_the_backlog_the_history_is_pruned(database_url, clock):
 
 def test_the_setting_says_how_old_is_old(database_url, clock):
     with application(
-        database_url, clock=clock, history_retention=401 * DAY - FIRST_AFTER
+        database_url, clock=clock, history_retention=401 * DAY - FIRST_DELAY
     ) as dynbeat:
         beat = ManualBeat(dynbeat)
         beat.tick()
         old_runs(dynbeat, 3)
 
-        clock.advance(FIRST_AFTER)
+        clock.advance(FIRST_DELAY)
         beat.tick()
         kept = left(dynbeat)
         clock.advance(DAY)
@@ -342,7 +342,7 @@ def test_a_beat_passes_over_what_another_deletes(server):
 
 
 def test_what_another_deletes_is_all_that_is_passed_over(server, monkeypatch):
-    monkeypatch.setattr(pruner, "BATCH", 10)
+    monkeypatch.setattr(pruner, "BATCH_SIZE", 10)
     old_runs(server, 20)
     behind = []
 
@@ -358,7 +358,7 @@ def test_what_another_deletes_is_all_that_is_passed_over(server, monkeypatch):
 
 
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):
-    monkeypatch.setattr(pruner, "BATCH", 50)
+    monkeypatch.setattr(pruner, "BATCH_SIZE", 50)
     old_runs(dynbeat, 1_000)
     start, deleted = threading.Barrier(2), []
 
@@ -381,6 +381,6 @@ def test_ten_thousand_runs_go_in_batches(dynbeat):
     old_runs(dynbeat, 10_000)
     first = dynbeat.context.database.run(partial(one_batch, dynbeat))
 
-    assert first.deleted == pruner.BATCH
-    assert pruned(dynbeat) == 10_000 - pruner.BATCH
+    assert first.deleted == pruner.BATCH_SIZE
+    assert pruned(dynbeat) == 10_000 - pruner.BATCH_SIZE
     assert left(dynbeat) == 0

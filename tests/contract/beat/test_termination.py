@@ -7,7 +7,7 @@ import pytest
 
 from celery_dynbeat import DispatchError
 from celery_dynbeat.beat import termination
-from celery_dynbeat.beat.termination import NOT_ENDED, TRIES
+from celery_dynbeat.beat.termination import MAX_RETRIES, NOT_ENDED
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from tests.support.applications import MINUTELY
 from tests.support.worker_stub import WorkerStub
@@ -96,18 +96,18 @@ def test_a_run_that_no_worker_ends_is_noted_and_not_asked_about_again(
 ):
     run = replace_one()
 
-    make_rounds(TRIES)
+    make_rounds(MAX_RETRIES)
     assert error_of(mine, run) is None
     make_rounds(3)
 
-    assert broker.terminated == [run.run_id] * (1 + TRIES)
+    assert broker.terminated == [run.run_id] * (1 + MAX_RETRIES)
     assert error_of(mine, run) == NOT_ENDED
     assert len(warnings(caplog)) == 1
 
 
 def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, make_rounds, worker):
     run = replace_one()
-    make_rounds(TRIES + 1)
+    make_rounds(MAX_RETRIES + 1)
 
     worker.finish(run)
 
@@ -143,7 +143,7 @@ def test_a_broker_that_is_away_is_asked_until_it_is_back(
 ):
     broker.error = ConnectionError("away")
     run = replace_one()
-    make_rounds(TRIES + 2)
+    make_rounds(MAX_RETRIES + 2)
     assert error_of(mine, run) is None
     assert len(warnings(caplog)) == 1
 
@@ -168,12 +168,12 @@ def test_a_broker_that_refuses_again_and_again_is_not_asked_for_a_while(
 
     runs = refused_one_after_the_other(replace_one, make_rounds, "abc")
 
-    assert broker.requests == termination.MOST_REFUSALS
+    assert broker.requests == termination.MAX_REFUSALS
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
 def test_a_broker_that_refused_is_asked_again_later(broker, replace_one, make_rounds, monkeypatch):
-    monkeypatch.setattr(termination, "REFUSED_FOR", 0)
+    monkeypatch.setattr(termination, "REFUSAL_PAUSE", 0)
     broker.error = DispatchError(REFUSAL)
     refused_one_after_the_other(replace_one, make_rounds, "abc")
 

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from celery_dynbeat import Cron, Once
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.beat.due_poller import ELSEWHERE_PAUSE
+from celery_dynbeat.beat.due_poller import LOCKED_PAUSE
 from celery_dynbeat.store import due
 from tests.support.applications import MINUTELY, START, execute
 
@@ -195,7 +195,7 @@ def test_a_second_beat_takes_what_the_first_has_not_locked(dynbeat, mine, clock,
         mine.create("good", task="t", trigger=Once(clock.now() + timedelta(seconds=1)))
         clock.advance(timedelta(seconds=1))
         assert beat.tick() == timedelta(0)
-        assert beat.tick() == ELSEWHERE_PAUSE
+        assert beat.tick() == LOCKED_PAUSE
         assert [run.name for run in sent] == ["good"]
         assert [asleep for asleep, _ in shown(dynbeat).values()] == [False, True, True]
         first.commit()

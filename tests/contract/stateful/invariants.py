@@ -41,7 +41,7 @@ class Watched(RuleBasedStateMachine):
         clock.move_to(START)
         delete_all_rows(dynbeat)
         self.mine = dynbeat.schedules.for_owner("user:42")
-        self.beats = [ManualBeat(dynbeat, reached=self.reached) for _ in range(2)]
+        self.beats = [ManualBeat(dynbeat, failpoint=self.failpoint) for _ in range(2)]
         self.crash_at = None
         self.cluster = SimulatedCluster(dynbeat)
         for worker in ("w1", "w2"):
@@ -51,7 +51,7 @@ class Watched(RuleBasedStateMachine):
         self.expected = {}
         self.latest = START
 
-    def reached(self, point):
+    def failpoint(self, point):
         if self.crash_at == FASTER and point == "published" and self.cluster.workers:
             for beat in self.beats:
                 self.cluster.enqueue(beat.publisher.sent)

@@ -307,7 +307,7 @@ class Schedules(Watched):
 def check(url, *, examples, steps):
     clock = FrozenClock(START)
     # A run that has waited for long is sent again as soon as any other, or the end would be far.
-    soon = mock.patch.object(dispatcher, "LONGEST_WAIT", timedelta(seconds=RESEND_AFTER))
+    soon = mock.patch.object(dispatcher, "MAX_RESEND_AFTER", timedelta(seconds=RESEND_AFTER))
     with soon, prepared_application(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
         run_state_machine_as_test(
             lambda: Schedules(dynbeat, clock),

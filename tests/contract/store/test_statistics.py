@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import ScheduleNotFoundError
-from celery_dynbeat.beat.pruner import BATCH
+from celery_dynbeat.beat.pruner import BATCH_SIZE
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import due, health, overlaps, stuck_runs
 from celery_dynbeat.store.health import MAX_COUNTED, MAX_RUNS_READ
@@ -156,7 +156,7 @@ def excess(statements, *, besides=()):
 def allowed(sql):
     if "dynbeat_run.id <" in sql:
         # Retention: a batch, and the schedule of each.
-        return 2 * BATCH
+        return 2 * BATCH_SIZE
     if "anon_1.origin" in sql:
         # The last failures in a row; MariaDB makes a table of what is looked at.
         return 2 * stuck_runs.UNTRIED_MARGIN + FEW

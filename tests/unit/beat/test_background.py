@@ -1,117 +1,119 @@
-"""A call beside the rest: one after the other, and no error is lost."""
+"""The executors run calls in order and lose no error."""
 
 import threading
 
 import pytest
 
-from celery_dynbeat.beat.background import AtOnce, Beside
+from celery_dynbeat.beat.background import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.common.events import Event
 from tests.support.waiting import wait_until
 
 
-class AwayError(Exception):
-    """The database is away."""
+class UnreachableError(Exception):
+    """The database is unreachable."""
 
 
 def fail():
-    raise AwayError
+    raise UnreachableError
 
 
 @pytest.fixture
-def beside():
-    made = Beside()
+def executor():
+    made = BackgroundExecutor()
     yield made
     made.close()
 
 
-def test_who_begins_a_call_goes_on_while_it_waits(beside):
-    answered, done = threading.Event(), []
+def test_the_caller_continues_while_the_call_runs_in_another_thread(executor):
+    released, done = threading.Event(), []
 
     def call():
-        assert answered.wait(10)
+        assert released.wait(10)
         done.append(threading.current_thread())
 
-    beside.begin(call)
+    executor.submit(call)
     assert not done
-    answered.set()
-    beside.settle()
+    released.set()
+    executor.result()
 
     assert done
     assert done[0] is not threading.current_thread()
 
 
-def test_calls_are_made_one_after_the_other(beside):
+def test_calls_run_one_after_the_other(executor):
     done = []
     for number in range(100):
-        beside.begin(lambda number=number: done.append(number))
+        executor.submit(lambda number=number: done.append(number))
         assert done[: number - 1] == list(range(max(0, number - 1)))
-    beside.settle()
+    executor.result()
 
     assert done == list(range(100))
 
 
-@pytest.mark.parametrize("ask", [Beside.settle, lambda beside: beside.begin(lambda: None)])
-def test_what_a_call_raises_is_raised_once_by_who_asks_next(beside, ask):
-    beside.begin(fail)
-    with pytest.raises(AwayError):
-        ask(beside)
+@pytest.mark.parametrize(
+    "wait", [BackgroundExecutor.result, lambda executor: executor.submit(lambda: None)]
+)
+def test_the_error_of_a_call_is_raised_once_by_the_next_wait(executor, wait):
+    executor.submit(fail)
+    with pytest.raises(UnreachableError):
+        wait(executor)
 
-    beside.settle()
+    executor.result()
 
 
-def test_what_a_call_has_raised_is_there_to_see_without_a_wait(beside):
-    answered = threading.Event()
+def test_check_raises_the_error_of_an_ended_call_once_and_does_not_wait(executor):
+    released = threading.Event()
 
     def call():
-        assert answered.wait(10)
+        assert released.wait(10)
         fail()
 
-    beside.begin(call)
-    beside.check()
-    answered.set()
-    with pytest.raises(AwayError):
-        wait_for_error(beside)
+    executor.submit(call)
+    executor.check()
+    released.set()
+    with pytest.raises(UnreachableError):
+        wait_for_error(executor)
 
-    beside.check()
-
-
-def wait_for_error(beside):
-    wait_until(lambda: beside.check() is not None, within=5, message="no error came")
+    executor.check()
 
 
-def test_the_end_waits_for_a_call_and_tells_of_its_error(caplog):
-    beside, answered, done = Beside(), threading.Event(), []
+def wait_for_error(executor):
+    wait_until(lambda: executor.check() is not None, within=5, message="check raised no error")
+
+
+def test_close_waits_for_the_last_call_and_logs_its_error(caplog):
+    executor, released, done = BackgroundExecutor(), threading.Event(), []
 
     def call():
-        assert answered.wait(10)
+        assert released.wait(10)
         done.append(1)
         fail()
 
-    beside.begin(call)
-    threading.Timer(0.05, answered.set).start()
-    beside.close()
+    executor.submit(call)
+    threading.Timer(0.05, released.set).start()
+    executor.close()
 
     assert done
     assert [record.event for record in caplog.records] == [Event.CONFIRM_UNKNOWN]
 
 
-def test_the_end_does_not_wait_for_ever(caplog, monkeypatch):
+def test_close_stops_waiting_after_its_timeout(caplog, monkeypatch):
     monkeypatch.setattr("celery_dynbeat.beat.background.CLOSE_TIMEOUT", 0.05)
-    beside, answered = Beside(), threading.Event()
-    beside.begin(lambda: answered.wait(10) and None)
-    beside.close()
-    answered.set()
+    executor, released = BackgroundExecutor(), threading.Event()
+    executor.submit(lambda: released.wait(10) and None)
+    executor.close()
+    released.set()
 
     assert [record.event for record in caplog.records] == [Event.CONFIRM_UNKNOWN]
 
 
-def test_at_once_is_done_before_it_goes_on():
-    at_once, done = AtOnce(), []
-    at_once.begin(lambda: done.append(1))
+def test_the_inline_executor_runs_a_call_within_submit():
+    executor, done = InlineExecutor(), []
+    executor.submit(lambda: done.append(1))
     assert done
-    with pytest.raises(AwayError):
-        at_once.begin(fail)
+    with pytest.raises(UnreachableError):
+        executor.submit(fail)
 
-    at_once.check()
-    at_once.settle()
-    at_once.close()
+    executor.check()
+    executor.result()
+    executor.close()

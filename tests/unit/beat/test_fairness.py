@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from celery_dynbeat.beat import fairness
-from celery_dynbeat.beat.fairness import REMEMBERED, CostlyOwners, Planning
+from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners, PlanningTime
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 MILLISECOND = 1_000_000
@@ -30,11 +30,11 @@ def clock():
 def planned(planning, clock, owner, *milliseconds):
     for each in milliseconds:
         clock.ns += each * MILLISECOND
-        planning.planned(owner)
+        planning.add_row(owner)
 
 
 def test_a_claim_plans_for_its_time_and_no_longer(clock):
-    planning = Planning(batch_size=10, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 100, 149)
     assert planning.has_time_for("one")
@@ -45,9 +45,9 @@ def test_a_claim_plans_for_its_time_and_no_longer(clock):
 
 
 def test_one_row_may_always_be_planned(clock, monkeypatch):
-    for limit in ("PLANNING_NS", "PLANNING_NS_A_ROW", "COSTLY_PLANNING_NS"):
+    for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW", "COSTLY_PLANNING_NS"):
         monkeypatch.setattr(fairness, limit, 0)
-    planning = Planning(batch_size=10, costly={"costly"}, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=10, costly_owners={"costly"}, clock=clock, cpu_clock=clock)
     assert planning.has_time_for("costly")
     assert planning.has_time_for("other")
 
@@ -58,7 +58,7 @@ def test_one_row_may_always_be_planned(clock, monkeypatch):
 
 
 def test_a_large_batch_may_take_longer(clock):
-    planning = Planning(batch_size=10_000, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=10_000, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 4_999)
 
@@ -66,7 +66,7 @@ def test_a_large_batch_may_take_longer(clock):
 
 
 def test_costly_owners_have_a_part_of_the_time_and_take_none_of_the_others(clock):
-    planning = Planning(batch_size=10, costly={"costly"}, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=10, costly_owners={"costly"}, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "costly", 49)
     assert planning.has_time_for("costly")
@@ -78,7 +78,7 @@ def test_costly_owners_have_a_part_of_the_time_and_take_none_of_the_others(clock
 
 
 def test_an_owner_whose_schedules_take_long_is_costly_however_many_owners_do(clock):
-    planning = Planning(batch_size=10, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
     for number in range(20):
         planned(planning, clock, f"costly {number}", 10)
     for number in range(20):
@@ -88,17 +88,17 @@ def test_an_owner_whose_schedules_take_long_is_costly_however_many_owners_do(clo
 
 
 def test_many_cheap_rows_make_nobody_costly(clock):
-    planning = Planning(batch_size=1_000, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=1_000, clock=clock, cpu_clock=clock)
     for _ in range(1_000):
         clock.ns += MILLISECOND // 10
-        planning.planned("one")
+        planning.add_row("one")
 
     assert planning.costly_owners() == frozenset()
 
 
 def test_time_that_another_process_had_counts_for_nobody(clock):
     processor = Clock()
-    planning = Planning(batch_size=10, clock=clock, processor=processor)
+    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=processor)
 
     for _ in range(10):
         # A tenth of a millisecond for a plain row; then a row that had to wait for the processor.
@@ -112,7 +112,7 @@ def test_time_that_another_process_had_counts_for_nobody(clock):
 
 
 def test_nobody_is_costly_as_long_as_nobody_waits_for_long(clock):
-    planning = Planning(batch_size=10, clock=clock, processor=clock)
+    planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 20, 29)
 
@@ -122,34 +122,34 @@ def test_nobody_is_costly_as_long_as_nobody_waits_for_long(clock):
 def test_an_owner_is_costly_when_a_second_claim_finds_it_so():
     owners = CostlyOwners()
 
-    assert owners.remember({"one"}, NOW) == frozenset()
+    assert owners.add({"one"}, NOW) == frozenset()
     assert owners.at(NOW) == frozenset()
-    assert owners.remember({"one", "two"}, NOW + SECOND) == {"one"}
-    assert owners.remember({"one", "two"}, NOW + SECOND) == {"two"}
+    assert owners.add({"one", "two"}, NOW + SECOND) == {"one"}
+    assert owners.add({"one", "two"}, NOW + SECOND) == {"two"}
 
     assert owners.at(NOW + SECOND) == {"one", "two"}
 
 
 def test_claims_that_lie_far_apart_make_nobody_costly():
     owners = CostlyOwners()
-    owners.remember({"one"}, NOW)
+    owners.add({"one"}, NOW)
 
-    assert owners.remember({"one"}, NOW + REMEMBERED) == frozenset()
+    assert owners.add({"one"}, NOW + COSTLY_FOR) == frozenset()
 
 
 def test_costly_owners_are_remembered_for_some_seconds_from_the_last_time():
     owners = CostlyOwners()
-    owners.remember({"one"}, NOW)
-    owners.remember({"one"}, NOW + SECOND)
+    owners.add({"one"}, NOW)
+    owners.add({"one"}, NOW + SECOND)
 
-    assert owners.at(NOW + REMEMBERED) == {"one"}
-    assert owners.at(NOW + SECOND + REMEMBERED) == frozenset()
+    assert owners.at(NOW + COSTLY_FOR) == {"one"}
+    assert owners.at(NOW + SECOND + COSTLY_FOR) == frozenset()
 
 
 def test_a_clock_that_is_set_back_lets_them_be_forgotten():
     owners = CostlyOwners()
-    owners.remember({"one"}, NOW)
-    owners.remember({"one"}, NOW)
+    owners.add({"one"}, NOW)
+    owners.add({"one"}, NOW)
 
     assert owners.at(NOW - SECOND) == frozenset()
 
@@ -157,7 +157,7 @@ def test_a_clock_that_is_set_back_lets_them_be_forgotten():
 def test_no_more_owners_are_remembered_than_a_statement_should_hold():
     owners = CostlyOwners()
     for number in range(150):
-        owners.remember({str(number)}, NOW)
-        owners.remember({str(number)}, NOW)
+        owners.add({str(number)}, NOW)
+        owners.add({str(number)}, NOW)
 
     assert owners.at(NOW) == {str(number) for number in range(50, 150)}

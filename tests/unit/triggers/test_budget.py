@@ -8,7 +8,7 @@ import pytest
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.plan import plan
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, metered
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, parse_trigger
 from celery_dynbeat.triggers.budgeted import BudgetedTrigger
 from celery_dynbeat.triggers.rrule import prepared
@@ -152,7 +152,7 @@ def test_counts_forget_the_one_that_was_asked_longest_ago():
 
 def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
     trigger = AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20)))
-    rule = metered(ScheduleSpec(trigger), steps=20 * LOOKUP_STEPS)
+    rule = with_search_budget(ScheduleSpec(trigger), steps=20 * LOOKUP_STEPS)
     assert rule.trigger.next_after(NOW) == NOW + 60 * SECOND
 
     with pytest.raises(InvalidTriggerError) as refusal:
@@ -193,8 +193,10 @@ def test_a_plan_is_the_same_with_a_budget_and_without_one(trigger, catch_up):
     given = {"run_count": 0, "now": NOW + timedelta(days=3), "limit": 100}
     fire_at = trigger.next_after(NOW)
 
-    assert metered(rule).trigger is not trigger
-    assert plan(metered(rule), fire_at=fire_at, **given) == plan(rule, fire_at=fire_at, **given)
+    assert with_search_budget(rule).trigger is not trigger
+    assert plan(with_search_budget(rule), fire_at=fire_at, **given) == plan(
+        rule, fire_at=fire_at, **given
+    )
 
 
 def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
@@ -205,7 +207,7 @@ def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
     whole = plan(ScheduleSpec(trigger, catch_up="all"), fire_at=fire_at, **given)
 
     while fire_at <= now:
-        rule = metered(ScheduleSpec(trigger, catch_up="all"), steps=100 * LOOKUP_STEPS)
+        rule = with_search_budget(ScheduleSpec(trigger, catch_up="all"), steps=100 * LOOKUP_STEPS)
         made = plan(rule, fire_at=fire_at, **given)
         sent += made.send
         fire_at, plans = made.next_fire_at, plans + 1
@@ -229,7 +231,7 @@ def test_a_count_takes_half_of_what_is_left_and_the_plan_goes_on():
 def test_a_rule_whose_questions_cost_the_same_is_left_as_it_is(plain):
     rule = ScheduleSpec(plain)
 
-    assert metered(rule) is rule
+    assert with_search_budget(rule) is rule
 
 
 def test_one_rule_alone_is_always_answered():

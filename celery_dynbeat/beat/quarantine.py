@@ -1,0 +1,55 @@
+"""Quarantine: log the error of a schedule and store it, so that beat no longer claims the schedule.
+
+The functions that take a row only log. They return the text for its ``error`` column, and the
+caller writes it with ``next_run_at`` None. An edit or a resume ends the quarantine.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.store import due
+from celery_dynbeat.store.rows import UnreadableRow, format_error
+
+logger = logging.getLogger(__name__)
+
+
+def log_quarantined(schedule: Any, error: Exception) -> str:
+    """Log that a schedule cannot be planned. Return the text for its ``error`` column."""
+    logger.error(
+        "schedule %r of owner %r is quarantined: %s",
+        schedule.name,
+        schedule.owner,
+        error,
+        exc_info=error,
+        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": schedule.id},
+    )
+    return format_error(error)
+
+
+def log_unpublishable(run: Any, error: Exception, *, run_id: str) -> None:
+    """Log that a run cannot be published, and that its schedule is quarantined."""
+    logger.error(
+        "run %s cannot be published, and schedule %r of owner %r is quarantined: %s",
+        run_id,
+        run.name,
+        run.owner,
+        error,
+        extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": run_id},
+    )
+
+
+def quarantine_unreadable(session: Session, unreadable: Sequence[UnreadableRow]) -> None:
+    """Quarantine locked schedules whose rows cannot be read."""
+    for row in unreadable:
+        # No exc_info: the traceback may contain the value that cannot be read.
+        logger.error(
+            "schedule %s is quarantined: %s",
+            row.id,
+            row,
+            extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
+        )
+    due.quarantine_unreadable(session, unreadable)

@@ -1,0 +1,124 @@
+"""The parts of a running beat, from its first pass to its end."""
+
+import gc
+import logging
+import os
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from celery_dynbeat.beat import config_sync
+from celery_dynbeat.beat.background import BackgroundExecutor, InlineExecutor
+from celery_dynbeat.beat.dispatcher import Dispatcher
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.client import Context
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.runtime import application
+from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
+
+if TYPE_CHECKING:
+    from celery_dynbeat.notify import Listener
+
+logger = logging.getLogger(__name__)
+
+
+class BeatRuntime:
+    """A running beat: dispatcher, publisher, listener and heartbeat.
+
+    The constructor needs the database: it checks the tables and writes ``beat_schedule``. It raises
+    ConfigurationError or SchemaError if beat must not run. ``wake`` is called from another thread
+    after a change notification.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        wake: Callable[[], None],
+        failpoint: Callable[[str], None],
+        poll_interval: timedelta,
+    ) -> None:
+        context.prepare_tables()
+        # First: a beat of another application must not write the rows of beat_schedule.
+        application.ensure_application(
+            context.database, name=context.settings.application, now=context.clock.now
+        )
+        config_sync.sync(context)
+        self._publisher = Publisher(context.app, now=context.clock.now)
+        self._dispatcher = Dispatcher(
+            database=context.database,
+            publisher=self._publisher,
+            clock=context.clock,
+            settings=context.settings,
+            failpoint=failpoint,
+            executor=BackgroundExecutor()
+            if context.database.supports_concurrent_writes
+            else InlineExecutor(),
+            poll_interval=poll_interval,
+        )
+        self._heartbeat = HeartbeatWriter(
+            database=context.database,
+            clock=context.clock,
+            kind=NodeKind.BEAT,
+            name=f"celerybeat@{socket.gethostname()}:{os.getpid()}",
+            timeout=context.settings.node_timeout,
+        )
+        self._listener: Listener = context.notifier.listener(wake)
+        self._listener.start()
+        self._is_frozen = False
+        logger.info("beat started", extra={"event": Event.BEAT_STARTED})
+
+    def note_outage(self) -> None:
+        """Note that the database was unreachable before."""
+        self._dispatcher.note_outage()
+
+    def on_change(self) -> None:
+        """Make the next pass look for changed schedules."""
+        self._dispatcher.on_change()
+
+    def run_pass(self) -> timedelta:
+        """Make a pass and update the heartbeat; return how long beat may sleep."""
+        try:
+            pause = self._dispatcher.run_pass()
+        except SQLAlchemyError:
+            # The heartbeat would fail as well.
+            raise
+        except Exception as error:
+            self._beat(error=f"{type(error).__name__}: {first_line(error)}")
+            raise
+        self._heartbeat.note_progress()
+        self._beat()
+        self._freeze_once()
+        return pause
+
+    def _beat(self, *, error: str | None = None) -> None:
+        outages = self._publisher.outages.report()
+        self._heartbeat.beat(error=error, notifier=self._listener.transport, outages=outages)
+
+    def _freeze_once(self) -> None:
+        """Exclude the objects of the first pass from garbage collection.
+
+        They stay until beat ends. Otherwise each collection during a burst would traverse them, for
+        a tenth of its time.
+        """
+        # No collection before: SIGTERM raises SystemExit, and a finalizer would swallow it.
+        if not self._is_frozen:
+            self._is_frozen = True
+            gc.freeze()
+
+    def close(self) -> None:
+        """Stop the listener, close the connections and deregister the node."""
+        self._listener.stop()
+        self._publisher.close()
+        self._dispatcher.close()
+        self._heartbeat.deregister()
+        logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message. SQLAlchemy appends the statement after it."""
+    return str(error).partition("\n")[0]
