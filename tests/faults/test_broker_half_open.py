@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.change_latency import change_latency
 from tests.support.failpoints import GATE_VARIABLE, HOLD_VARIABLE, HOLDING, held_marker
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.waiting import wait_until
 
 RESPONSE_TIMEOUT = 2
@@ -108,7 +109,7 @@ def loses_the_notices(fault_site, proxy, record_property):
     wait_until(lambda: change_latency(fault_site, "after") < 1, within=60)
 
     assert before < 1
-    record_property("figures", f"fanout half-open: felt in {felt:.1f} s, then heard again")
+    record_property(SUMMARY_PROPERTY, f"fanout half-open: felt in {felt:.1f} s, then heard again")
 
 
 @pytest.mark.combination(broker="redis")

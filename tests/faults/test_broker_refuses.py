@@ -15,6 +15,7 @@ import redis
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.failing_router import ROUTER_VARIABLE
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.servers.machine import find_program
 from tests.support.waiting import wait_until
 
@@ -74,7 +75,9 @@ def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
 
     second.wait_for_log("beat works again")
     workload.verify("memory alarm of RabbitMQ, SIGTERM meanwhile")
-    record_property("figures", f"a beat that is blocked ended {ended_in:.1f} s after SIGTERM")
+    record_property(
+        SUMMARY_PROPERTY, f"a beat that is blocked ended {ended_in:.1f} s after SIGTERM"
+    )
 
 
 # Without a worker meanwhile: Celery's own ends when a full Redis does not take its acknowledgement.

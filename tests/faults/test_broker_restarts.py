@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from celery_dynbeat import Every
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.waiting import wait_until
 
 LATER_THAN_ANY_TEST = 3_600
@@ -118,7 +119,7 @@ def test_what_was_due_without_a_broker_follows_catch_up(fault_site, broker_serve
         **dict.fromkeys(isoformat("all", fire_times), 1),
         **dict.fromkeys(isoformat("latest", fire_times[-1:]), 1),
     }
-    record_property("figures", "no broker for 4 fire times: all 4 starts, latest 1, none 0")
+    record_property(SUMMARY_PROPERTY, "no broker for 4 fire times: all 4 starts, latest 1, none 0")
 
 
 POLICIES = ("all", "latest", "none")

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.support.change_latency import change_latency, create_one_off, lag_of
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.waiting import wait_until
 
 READ_TIMEOUT = 2
@@ -89,7 +90,7 @@ def test_a_silent_listen_connection_is_replaced_within_its_heartbeat(
     assert during < POLL_INTERVAL / 2
     assert after < 1
     record_property(
-        "figures",
+        SUMMARY_PROPERTY,
         f"LISTEN half-open (heartbeat 1 s, poll {POLL_INTERVAL} s): lag of a change"
         f" {before * 1000:.0f} ms before, {during:.1f} s during, {after * 1000:.0f} ms after",
     )

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run, Schedule
 from tests.support.failpoints import COUNT_VARIABLE, COUNTING
+from tests.support.fault_summary import SUMMARY_PROPERTY
 from tests.support.sites import OWNER
 from tests.support.waiting import wait_until
 
@@ -46,7 +47,7 @@ def test_rows_that_are_locked_delay_no_others_and_make_no_beat_spin(
     assert passes / seconds < PASSES_A_SECOND
     assert busy < 0.5
     record_property(
-        "figures",
+        SUMMARY_PROPERTY,
         f"beat beside {LOCKED} locked rows: {passes / seconds:.0f} passes a second,"
         f" {busy:.0%} of a core; lag max of the others {max(late).total_seconds():.2f} s",
     )

@@ -18,6 +18,7 @@ from tests.model.machine import Machine
 from tests.model.steps import WORKERS, Message, Plan, Row, Steps
 from tests.support.applications import START, application
 from tests.support.combinations import FAULTS_VARIABLE
+from tests.support.fault_summary import SUMMARY_PROPERTY
 
 ALL = os.environ.get(FAULTS_VARIABLE) == "all"
 #: What is done about a lost run, and whether messages are acknowledged late.
@@ -39,7 +40,7 @@ def check(record_property):
             machine = Machine(steps, fires=fires, late=late)
             found = explore(machine, machine.first(faults=faults, retries=retries, edits=edits))
         record_property(
-            "figures",
+            SUMMARY_PROPERTY,
             f"{fires} fire times, {faults} faults, {retries} retries, {edits} edits:"
             f" {found.worlds} worlds, {found.moves} moves, {steps.calls} steps on the database",
         )

@@ -1,4 +1,4 @@
-"""The command lines of docker-compose.yml are ones that Celery understands."""
+"""Celery accepts the command lines of docker-compose.yml."""
 
 import json
 import re
@@ -17,7 +17,7 @@ COMMANDS = [
 
 
 def parse(words, group, context):
-    """Return the words that no command takes; click refuses the options that it does not know."""
+    """Return the words that no command accepts. click rejects unknown options."""
     name, command, words = group.resolve_command(context, words)
     context = Context(command, parent=context, info_name=name)
     if hasattr(command, "resolve_command"):
@@ -31,9 +31,9 @@ def test_every_command_exists_with_its_options(command):
 
     assert (program, option) == ("celery", "-A")
     assert (ROOT / "examples" / "quickstart" / f"{app}.py").is_file()
-    strangers = parse(words, celery, Context(celery, info_name="celery"))
-    assert strangers == []
+    unknown = parse(words, celery, Context(celery, info_name="celery"))
+    assert unknown == []
 
 
-def test_all_programs_are_there():
+def test_all_programs_are_started():
     assert {command[3] for command in COMMANDS} == {"dynbeat", "beat", "worker", "flower"}

@@ -1,4 +1,4 @@
-"""The tables belong to one application: its first beat records it, beats of others refuse."""
+"""The first beat records its application, and a beat of another application refuses to start."""
 
 import json
 import threading
@@ -16,10 +16,10 @@ from celery_dynbeat.runtime.application import ensure_application
 from celery_dynbeat.store import application as store
 from tests.support.applications import MINUTELY, START, application
 
-WAYS_OUT = ("dynbeat_database_url", "search_path", "dynbeat_application = 'shop'")
+FIXES = ("dynbeat_database_url", "search_path", "dynbeat_application = 'shop'")
 
 
-#: Most of it does not depend on the kind of database.
+#: Most tests do not depend on the kind of database.
 every_database = pytest.mark.parametrize(
     "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
 )
@@ -27,17 +27,17 @@ every_database = pytest.mark.parametrize(
 
 @pytest.fixture
 def database_url(request):
-    """Give the URL of a new database, on SQLite unless the test asks for every kind."""
+    """Return the URL of a new database: SQLite unless ``every_database`` marks the test."""
     return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
 @pytest.fixture
 def tables(dynbeat):
-    """Give the database, with tables that belong to no application yet."""
+    """Return the database; its tables belong to no application yet."""
     return dynbeat.context.database
 
 
-def admit(tables, name):
+def check_application(tables, name):
     ensure_application(tables, name=name, now=lambda: START)
 
 
@@ -46,7 +46,7 @@ def recorded(tables):
 
 
 def start_beat(dynbeat):
-    """Let a beat start, make a pass and end."""
+    """Start a beat, make one pass and stop it."""
     dynbeat.app.conf.update(dynbeat_poll_interval=0.01, result_expires=None)
     scheduler = DatabaseScheduler(dynbeat.app)
     scheduler.tick()
@@ -59,51 +59,51 @@ class _Named:
 
 
 def shown(dynbeat, *arguments):
-    """Run ``dynbeat schema application`` and return its exit status and what it prints."""
+    """Run ``dynbeat schema application`` and return its exit status and its output."""
     options = ["schema", "application", *arguments]
     result = CliRunner().invoke(command, options, obj=_Named(dynbeat.app))
     return result.exit_code, result.output
 
 
 @every_database
-def test_the_first_beat_records_its_application_and_the_next_ones_agree(tables):
-    admit(tables, "shop")
-    admit(tables, "shop")
+def test_the_first_beat_records_its_application_and_the_next_ones_accept_it(tables):
+    check_application(tables, "shop")
+    check_application(tables, "shop")
 
     assert recorded(tables) == "shop"
 
 
-def test_a_beat_of_another_application_is_refused_with_both_names_and_the_ways_out(tables):
-    admit(tables, "shop")
+def test_a_beat_of_another_application_is_refused_with_both_names_and_the_fixes(tables):
+    check_application(tables, "shop")
 
     with pytest.raises(ConfigurationError) as caught:
-        admit(tables, "my bill")
+        check_application(tables, "my bill")
 
-    for words in ("'shop'", "'my bill'", *WAYS_OUT, "schema application 'my bill'"):
+    for words in ("'shop'", "'my bill'", *FIXES, "schema application 'my bill'"):
         assert words in str(caught.value)
     assert recorded(tables) == "shop"
 
 
 @every_database
 def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tables):
-    # The second has found nothing recorded when the first writes, and writes when it commits.
-    refused, looked, second = [], threading.Event(), Database(database_url)
+    # The second reads before the first writes, and writes when the first commits.
+    refused, has_read, second = [], threading.Event(), Database(database_url)
 
     def now():
-        looked.set()
+        has_read.set()
         return START
 
-    def begin():
+    def start():
         with pytest.raises(ConfigurationError) as caught:
             ensure_application(second, name="billing", now=now)
         refused.append(caught.value)
 
-    beat = threading.Thread(target=begin)
+    beat = threading.Thread(target=start)
 
     def work(session):
         store.record_name(session.connection(), name="shop", now=START)
         beat.start()
-        assert looked.wait(20)
+        assert has_read.wait(20)
 
     tables.run(work)
     beat.join(20)
@@ -114,15 +114,15 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
 
 
 @every_database
-def test_names_differ_by_case(tables):
-    admit(tables, "shop")
+def test_names_are_case_sensitive(tables):
+    check_application(tables, "shop")
 
     with pytest.raises(ConfigurationError):
-        admit(tables, "Shop")
+        check_application(tables, "Shop")
 
 
 @pytest.mark.parametrize("main", [None, "", "__main__"])
-def test_a_beat_without_a_name_is_warned_and_gives_way_to_one_with_a_name(
+def test_a_beat_without_a_name_warns_and_is_refused_after_one_with_a_name(
     database_url, caplog, main
 ):
     with (
@@ -132,17 +132,17 @@ def test_a_beat_without_a_name_is_warned_and_gives_way_to_one_with_a_name(
         for dynbeat in (nameless, shop):
             start_beat(dynbeat)
 
-        assert [record for record in caplog.records if at(record) == "application_unnamed"]
+        assert [record for record in caplog.records if event_of(record) == "application_unnamed"]
         assert recorded(shop.context.database) == "shop"
         with pytest.raises(ConfigurationError, match=r"has no name.*dynbeat_application = 'shop'"):
             start_beat(nameless)
 
 
-def at(record):
+def event_of(record):
     return getattr(record, "event", None)
 
 
-def test_a_beat_of_another_application_touches_no_row(database_url):
+def test_a_beat_of_another_application_changes_no_row(database_url):
     with (
         application(database_url, main="shop") as shop,
         application(database_url, main="billing") as billing,
@@ -157,7 +157,7 @@ def test_a_beat_of_another_application_touches_no_row(database_url):
         assert [info.name for info in shop.schedules.list()] == ["restock"]
 
 
-def test_applications_that_share_their_tasks_say_so_by_one_name(database_url):
+def test_applications_that_share_their_tasks_use_one_name(database_url):
     for main in ("shop", "billing"):
         with application(database_url, main=main, application="suite") as dynbeat:
             start_beat(dynbeat)
@@ -166,9 +166,9 @@ def test_applications_that_share_their_tasks_say_so_by_one_name(database_url):
 
 
 @pytest.mark.empty_database
-def test_a_schema_of_its_own_keeps_two_applications_apart(postgresql_url):
+def test_separate_schemas_keep_two_applications_apart(postgresql_url):
     for main in ("shop", "billing"):
-        with application(postgresql_url) as made, made.context.database.engine.begin() as session:
+        with application(postgresql_url) as setup, setup.context.database.engine.begin() as session:
             session.exec_driver_sql(f"CREATE SCHEMA {main}")
         options = {"connect_args": {"options": f"-c search_path={main}"}}
         with application(postgresql_url, main=main, engine_options=options) as dynbeat:
@@ -187,7 +187,7 @@ def test_a_process_of_another_application_works_and_warns_once(database_url, cap
         application(database_url, main="web") as web,
     ):
         shop.context.prepare()
-        admit(shop.context.database, "shop")
+        check_application(shop.context.database, "shop")
         mine = web.schedules.for_owner("user:1")
 
         for name in ("a", "b"):
@@ -200,25 +200,27 @@ def test_a_process_of_another_application_works_and_warns_once(database_url, cap
             else:
                 mine.create(name, task="t", trigger=MINUTELY)
 
-        warnings = [record for record in caplog.records if at(record) == "application_differs"]
+        warnings = [
+            record for record in caplog.records if event_of(record) == "application_differs"
+        ]
         assert len(warnings) == 1
         for words in ("'shop'", "'web'", "dynbeat_application = 'shop'"):
             assert words in warnings[0].getMessage()
 
 
 @pytest.mark.parametrize("main", ["shop", None])
-def test_a_process_of_the_same_or_of_no_name_warns_of_nothing(database_url, caplog, main):
+def test_a_process_with_the_same_name_or_without_a_name_does_not_warn(database_url, caplog, main):
     with application(database_url, main=main) as dynbeat:
         dynbeat.context.prepare_tables()
-        admit(dynbeat.context.database, "shop")
+        check_application(dynbeat.context.database, "shop")
 
         assert not dynbeat.schedules.list()
 
-        assert "application_differs" not in map(at, caplog.records)
+        assert "application_differs" not in map(event_of, caplog.records)
 
 
 def test_status_names_both_applications(dynbeat, tables):
-    admit(tables, "shop")
+    check_application(tables, "shop")
 
     found = collect_health(dynbeat.app)
     verdict = evaluate(found)
@@ -230,9 +232,9 @@ def test_status_names_both_applications(dynbeat, tables):
 
 
 @every_database
-def test_an_operator_renames_the_application(dynbeat, tables):
+def test_the_command_renames_the_application(dynbeat, tables):
     assert shown(dynbeat) == (0, f"{tables.shown_url}: no application is recorded\n")
-    admit(tables, "shop")
+    check_application(tables, "shop")
     _, before = shown(dynbeat)
 
     exit_status, after = shown(dynbeat, "contract", "--json")
@@ -247,13 +249,13 @@ def test_an_operator_renames_the_application(dynbeat, tables):
             "database": tables.shown_url,
         },
     )
-    admit(tables, "contract")
+    check_application(tables, "contract")
     with pytest.raises(ConfigurationError):
-        admit(tables, "shop")
+        check_application(tables, "shop")
 
 
 @pytest.mark.parametrize("name", ["", " shop", "a\nb", "x" * 256])
-def test_a_name_that_no_setting_could_have_is_not_recorded(dynbeat, tables, name):
+def test_an_invalid_name_is_rejected_and_not_recorded(dynbeat, tables, name):
     assert shown(dynbeat, name)[0] == 2
     assert recorded(tables) is None
 

@@ -1,4 +1,4 @@
-"""A cancel wins against a new attempt too, and a manual run takes no fire time's place."""
+"""A cancel prevents a new attempt, and a manual run replaces no scheduled run."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("cancel", ["pause", "delete"])
-def test_a_run_that_is_lost_after_a_cancel_is_not_sent_once_more(
+def test_a_run_that_is_lost_after_a_cancel_is_not_sent_again(
     dynbeat, mine, clock, beat, sent, cancel
 ):
     mine.create("n", task="t", trigger=MINUTELY, on_lost="rerun", max_runs=1)
@@ -31,7 +31,7 @@ def test_a_run_that_is_lost_after_a_cancel_is_not_sent_once_more(
     assert len(sent) == 1
 
 
-def test_a_manual_run_at_the_instant_of_a_fire_time_does_not_take_its_place(
+def test_a_manual_run_at_the_instant_of_a_fire_time_does_not_replace_its_run(
     mine, clock, beat, sent
 ):
     mine.create("n", task="t", trigger=MINUTELY)

@@ -1,4 +1,4 @@
-"""What a pool process keeps when it ends, in the hands of the main process."""
+"""A pool process that ends hands its buffered outcomes over to the main process."""
 
 import logging
 import os
@@ -19,21 +19,21 @@ NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 @pytest.fixture
 def channel():
-    made = PoolChannel()
-    yield made
-    made.close()
+    created = PoolChannel()
+    yield created
+    created.close()
 
 
 @pytest.fixture
-def keeper():
-    # A folder that does not exist: SQLite answers like a server that is away.
-    made = Recorder(
+def recorder():
+    # SQLite fails in a missing folder, like an unreachable server.
+    created = Recorder(
         Database("sqlite:////nowhere/at/all.sqlite3"),
         settings=Settings(),
         notify=lambda _session: None,
     )
-    yield made
-    made.close()
+    yield created
+    created.close()
 
 
 def ended(run_id="run", **details):
@@ -42,7 +42,7 @@ def ended(run_id="run", **details):
 
 
 def in_a_child(work):
-    """Run ``work`` in a forked process, and return how that ended."""
+    """Run ``work`` in a forked process and return its wait status."""
     pid = os.fork()
     if not pid:
         try:
@@ -53,7 +53,7 @@ def in_a_child(work):
     return os.waitpid(pid, 0)[1]
 
 
-def test_what_a_child_sends_arrives_whole_and_in_order(channel):
+def test_the_outcomes_of_a_child_arrive_whole_and_in_order(channel):
     outcomes = [ended(str(n), error="x" * 1_000, traceback="\U0001f600" * 8_000) for n in range(3)]
 
     def work():
@@ -67,7 +67,7 @@ def test_what_a_child_sends_arrives_whole_and_in_order(channel):
 def test_a_child_that_is_killed_while_it_sends_leaves_whole_messages_only(channel):
     def work():
         channel.send(ended("first"))
-        # The buffer is full in the middle of it, and no process reads.
+        # No process reads, so the buffer is full before the loop ends.
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         while channel.send(ended("second", traceback="x" * 8_000)):
@@ -82,19 +82,19 @@ def test_a_child_that_is_killed_while_it_sends_leaves_whole_messages_only(channe
     assert channel.receive() == [ended("third")]
 
 
-def test_a_main_process_that_is_gone_is_noticed(channel):
+def test_a_send_to_a_dead_main_process_returns_false(channel):
     channel.close_receiver()
 
     assert channel.send(ended()) is False
 
 
-def test_what_is_handed_over_is_not_kept(keeper, channel, caplog):
+def test_an_outcome_that_is_handed_over_is_not_dropped(recorder, channel, caplog):
     caplog.set_level(logging.INFO)
-    keeper.record(ended("one"))
-    keeper.record(ended("two"))
+    recorder.record(ended("one"))
+    recorder.record(ended("two"))
 
-    keeper.hand_over(channel.send)
-    keeper.close()
+    recorder.hand_over(channel.send)
+    recorder.close()
 
     assert [outcome.run_id for outcome in channel.receive()] == ["one", "two"]
     events = [getattr(record, "event", None) for record in caplog.records]
@@ -102,26 +102,26 @@ def test_what_is_handed_over_is_not_kept(keeper, channel, caplog):
     assert "outcome_dropped" not in events
 
 
-def test_what_the_main_process_does_not_take_is_dropped_by_name(keeper, caplog):
-    keeper.record(ended("one"))
-    keeper.record(ended("two"))
+def test_an_outcome_that_the_main_process_does_not_receive_is_logged_as_dropped(recorder, caplog):
+    recorder.record(ended("one"))
+    recorder.record(ended("two"))
 
-    keeper.hand_over(lambda outcome: outcome.run_id == "one")
-    keeper.close()
+    recorder.hand_over(lambda outcome: outcome.run_id == "one")
+    recorder.close()
 
     (dropped,) = [r for r in caplog.records if getattr(r, "event", None) == "outcome_dropped"]
     assert "1 outcomes of runs dropped" in dropped.getMessage()
     assert "(two)" in dropped.getMessage()
 
 
-def test_kept_text_is_bounded_and_no_outcome_is_dropped_for_it(keeper, monkeypatch):
+def test_buffered_text_is_bounded_and_no_outcome_is_dropped_for_it(recorder, monkeypatch):
     monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED_CHARS", 20_000)
 
     for number in range(10):
-        keeper.record(ended(str(number), error="e" * 5_000, traceback="t" * 100_000))
+        recorder.record(ended(str(number), error="e" * 5_000, traceback="t" * 100_000))
 
-    kept = list(keeper._buffered)
-    assert [outcome.run_id for outcome in kept] == [str(number) for number in range(10)]
-    assert sum(len(outcome.error) + len(outcome.traceback or "") for outcome in kept) < 20_000
-    assert kept[0].traceback is not None
-    assert (kept[-1].traceback, len(kept[-1].error)) == (None, 100)
+    buffered = list(recorder._buffered)
+    assert [outcome.run_id for outcome in buffered] == [str(number) for number in range(10)]
+    assert sum(len(outcome.error) + len(outcome.traceback or "") for outcome in buffered) < 20_000
+    assert buffered[0].traceback is not None
+    assert (buffered[-1].traceback, len(buffered[-1].error)) == (None, 100)

@@ -1,4 +1,4 @@
-"""A worker that lives and does not execute what its rows say: each run gets its end, once."""
+"""A living worker ends, once, each run whose row names it and that it does not execute."""
 
 import os
 from datetime import timedelta
@@ -16,26 +16,26 @@ from tests.support.applications import MINUTELY, execute
 from tests.support.worker_stub import WorkerStub
 
 NODE = "w1@test"
-#: Above what the kernel gives.
+#: Above the largest process id of the kernel.
 NO_PID = 10_000_000
 INTERVAL = timedelta(seconds=20)
 MINUTE = timedelta(minutes=1)
 
 
 class Results:
-    """A result backend that has what it was told."""
+    """A result backend with the results in ``stored``."""
 
     def __init__(self):
         self.stored = set()
 
     def fetch(self, run_ids, *, timeout):
-        """Everything is known already."""
+        """Do nothing: each result is available at once."""
 
     def succeeded(self, run_id):
         return run_id in self.stored
 
     def retain(self, run_ids):
-        """Nothing is forgotten."""
+        """Do nothing: no result is dropped."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def worker(dynbeat):
 
 @pytest.fixture
 def held():
-    """Give the ids of the runs that the pool executes."""
+    """Return the ids of the runs that the pool executes."""
     return set()
 
 
@@ -56,12 +56,12 @@ def results():
 
 @pytest.fixture
 def check(dynbeat, held, results):
-    """Give a function that makes checks, as many as it takes to drop a run."""
+    """Return a function that makes checks; by default as many as are needed to end a run."""
     pool_check = PoolCheck(
         dynbeat.context,
         NODE,
         outcomes=OutcomeSignals(dynbeat.context, NODE),
-        # The process of the runs is this one.
+        # This process executes the runs.
         pool=lambda: PoolState(held, [os.getpid()] if held else []),
         is_handling=lambda _: False,
         results=results,
@@ -77,7 +77,7 @@ def check(dynbeat, held, results):
 
 @pytest.fixture
 def begun(mine, clock, beat, worker):
-    """Give a function that returns a run in progress at the worker."""
+    """Return a function that returns a run that the worker has started."""
 
     def begun(**policies):
         mine.create("n", task="t", trigger=MINUTELY, **policies)
@@ -109,7 +109,7 @@ def test_a_run_that_the_pool_does_not_execute_is_lost(mine, check, begun):
     assert (found.status, found.error) == ("lost", "its pool process is gone")
 
 
-def test_a_run_that_the_pool_executes_goes_on(mine, check, held, begun):
+def test_a_run_that_the_pool_executes_stays_running(mine, check, held, begun):
     run = begun()
     held.add(run.run_id)
 
@@ -118,7 +118,7 @@ def test_a_run_that_the_pool_executes_goes_on(mine, check, held, begun):
     assert status_of(mine, run) == "running"
 
 
-def test_a_run_of_another_worker_is_not_touched(dynbeat, mine, check, begun):
+def test_a_run_of_another_worker_stays_unchanged(dynbeat, mine, check, begun):
     run = begun()
     execute(dynbeat, "UPDATE dynbeat_run SET worker = 'w2@test'")
 
@@ -139,7 +139,7 @@ def test_an_idempotent_run_is_sent_again(mine, beat, check, begun, worker):
     assert mine.runs()[0].attempt == 2
 
 
-def test_a_run_whose_message_came_again_is_sent_again_whatever_on_lost_says(
+def test_a_run_whose_message_was_redelivered_is_sent_again_with_any_on_lost(
     dynbeat, beat, check, begun
 ):
     run = begun()
@@ -153,7 +153,7 @@ def test_a_run_whose_message_came_again_is_sent_again_whatever_on_lost_says(
 
 
 @pytest.mark.parametrize("message", [True, False])
-def test_a_run_that_took_as_many_processes_with_it_is_lost(dynbeat, mine, check, begun, message):
+def test_a_run_in_its_last_allowed_attempt_is_lost(dynbeat, mine, check, begun, message):
     run = begun(on_lost="rerun")
     noted = MAX_ATTEMPTS if message else None
     execute(
@@ -179,7 +179,9 @@ def test_a_run_whose_result_was_stored_has_succeeded(mine, check, begun, results
     assert found.error == "its pool process died after the result was stored"
 
 
-def test_a_run_that_waited_for_it_is_sent_at_once(mine, clock, beat, worker, check, results):
+def test_the_buffered_run_of_the_schedule_is_then_sent_at_once(
+    mine, clock, beat, worker, check, results
+):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     clock.advance(MINUTE)
     worker.heartbeat()
@@ -198,7 +200,7 @@ def test_a_run_that_waited_for_it_is_sent_at_once(mine, clock, beat, worker, che
     assert len(beat.publisher.sent) == 2
 
 
-def test_a_run_that_a_newer_one_replaces_is_revoked(dynbeat, mine, check, begun):
+def test_a_run_that_a_newer_run_replaces_is_revoked(dynbeat, mine, check, begun):
     run = begun()
     execute(dynbeat, "UPDATE dynbeat_run SET cancelled_at = started_at")
 
@@ -207,7 +209,7 @@ def test_a_run_that_a_newer_one_replaces_is_revoked(dynbeat, mine, check, begun)
     assert status_of(mine, run) == "revoked"
 
 
-def test_a_run_that_ends_between_two_checks_keeps_its_end(mine, check, begun, worker):
+def test_a_run_that_ends_between_two_checks_keeps_its_status(mine, check, begun, worker):
     run = begun()
     check(1)
 
@@ -217,7 +219,7 @@ def test_a_run_that_ends_between_two_checks_keeps_its_end(mine, check, begun, wo
     assert status_of(mine, run) == "failed"
 
 
-def test_an_attempt_that_began_between_two_checks_is_not_dropped(dynbeat, mine, check, begun):
+def test_an_attempt_that_started_between_two_checks_is_not_ended(dynbeat, mine, check, begun):
     run = begun()
     check(1)
 
@@ -227,7 +229,7 @@ def test_an_attempt_that_began_between_two_checks_is_not_dropped(dynbeat, mine, 
     assert status_of(mine, run) == "running"
 
 
-def test_losses_in_a_row_pause_the_schedule(mine, check, begun):
+def test_lost_runs_in_a_row_pause_the_schedule(mine, check, begun):
     begun(pause_after_failures=1)
 
     check()
@@ -237,7 +239,7 @@ def test_losses_in_a_row_pause_the_schedule(mine, check, begun):
 
 @pytest.fixture
 def task(dynbeat):
-    """Give the task of the runs, as the worker has it."""
+    """Return the guarded task of the runs."""
 
     def body():
         """Do nothing."""
@@ -248,27 +250,29 @@ def task(dynbeat):
 
 
 def request_of(task, run):
-    """Return the request of a run as Celery's main process has it: it was never executed."""
+    """Return the request of a run in Celery's main process, which never executed it."""
     task.push_request(id=run.run_id, headers=run_headers(run), retries=0, delivery_info={})
     return task.request_stack.top
 
 
 def followed(task, request):
-    """Return the attempt that the retry from the main process says to follow."""
+    """Return the attempt that the retry from the main process names."""
     signed = task.signature_from_request(request, retries=1, countdown=0)
     return signed.options["headers"][HEADER_ATTEMPT]
 
 
 def test_a_retry_from_the_main_process_follows_the_attempt_that_died(dynbeat, begun, task):
     run = begun()
-    # Begun by a message that was delivered again; no process has this number.
+    # Started by a redelivered message; no process has this id.
     execute(dynbeat, f"UPDATE dynbeat_run SET attempt = 3, worker_pid = {NO_PID}")
 
     assert followed(task, request_of(task, run)) == 3
 
 
 @pytest.mark.parametrize("where", ["worker = 'w2@test'", "status = 'succeeded'"])
-def test_a_retry_of_an_attempt_that_is_over_follows_none_of_the_next(dynbeat, begun, task, where):
+def test_a_retry_of_an_attempt_that_has_ended_does_not_follow_a_later_attempt(
+    dynbeat, begun, task, where
+):
     run = begun()
     execute(dynbeat, f"UPDATE dynbeat_run SET attempt = 3, worker_pid = {NO_PID}, {where}")
 
@@ -286,7 +290,7 @@ def test_a_retry_from_the_main_process_is_recorded(dynbeat, mine, begun, task):
     assert status_of(mine, run) == "retrying"
 
 
-def test_the_signal_of_a_cancelled_task_that_is_not_sent_again_says_nothing(
+def test_the_retry_signal_of_a_cancelled_task_without_a_message_is_ignored(
     dynbeat, mine, begun, task
 ):
     run = begun()
@@ -296,7 +300,7 @@ def test_the_signal_of_a_cancelled_task_that_is_not_sent_again_says_nothing(
     assert status_of(mine, run) == "running"
 
 
-def test_a_time_limit_that_gives_the_message_back_ends_no_run(dynbeat, mine, begun, task):
+def test_a_time_limit_that_requeues_the_message_ends_no_run(dynbeat, mine, begun, task):
     run = begun()
     task.acks_late, task.acks_on_timeout = True, False
 

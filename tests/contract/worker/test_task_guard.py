@@ -1,4 +1,4 @@
-"""Each run starts once, whatever messages arrive; outcomes belong to the attempt that made them."""
+"""Each run starts once, whatever messages arrive. An outcome changes only its own attempt."""
 
 import os
 import threading
@@ -21,9 +21,9 @@ TIMEOUT = timedelta(seconds=60)
 @pytest.fixture
 def run(mine, beat):
     mine.create("n", task="t", trigger=MINUTELY)
-    made = mine.run_now("n")
+    created = mine.run_now("n")
     beat.run_until_idle()
-    return made
+    return created
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def deliver(dynbeat, clock):
 
 @pytest.fixture
 def alive(dynbeat, clock):
-    """Give a function that registers or refreshes a worker node."""
+    """Return a function that registers a worker node or refreshes its row."""
 
     def alive(name, *, pid=1, started_at=None):
         now = clock.now()
@@ -98,7 +98,7 @@ def test_a_run_starts_once_and_its_duplicates_are_refused(mine, message, deliver
     assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
 
 
-def test_of_duplicates_at_the_same_moment_one_starts(message, deliver):
+def test_of_two_simultaneous_duplicates_one_starts(message, deliver):
     actions, together = [], threading.Barrier(2)
 
     def arrive(worker):
@@ -125,7 +125,9 @@ def test_each_retry_starts_once(mine, message, deliver, finish):
     assert only(mine).attempt == 2
 
 
-def test_a_retry_may_overtake_the_outcome_of_its_predecessor(mine, message, deliver, finish):
+def test_a_retry_starts_before_the_outcome_of_the_previous_attempt_is_written(
+    mine, message, deliver, finish
+):
     deliver(message)
 
     assert deliver(replace(message, retries=1, expected_attempt=1)) is StartAction.START
@@ -142,7 +144,7 @@ def test_a_retry_whose_message_names_no_attempt_starts_once(mine, message, deliv
     assert only(mine).attempt == 2
 
 
-def test_the_late_retry_of_a_slow_worker_leaves_its_successor_alone(
+def test_the_late_retry_of_a_slow_worker_does_not_change_the_next_attempt(
     mine, clock, message, deliver, finish
 ):
     deliver(message)
@@ -155,7 +157,7 @@ def test_the_late_retry_of_a_slow_worker_leaves_its_successor_alone(
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
-def test_a_run_that_ended_starts_no_more(message, deliver, finish, status):
+def test_a_run_that_has_ended_does_not_start_again(message, deliver, finish, status):
     deliver(message)
     finish(status)
 
@@ -164,9 +166,7 @@ def test_a_run_that_ended_starts_no_more(message, deliver, finish, status):
 
 
 @pytest.mark.parametrize("cancel", ["pause", "delete"])
-def test_a_run_that_was_cancelled_is_refused_wherever_its_message_is(
-    mine, clock, beat, message, deliver, cancel
-):
+def test_the_message_of_a_cancelled_run_is_refused(mine, clock, beat, message, deliver, cancel):
     mine.update("n", max_runs=1)
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
@@ -189,7 +189,9 @@ def test_a_message_of_an_unknown_run_is_refused(message, deliver):
     assert deliver(replace(message, run_id=unknown)) is StartAction.REFUSE
 
 
-def test_a_redelivered_run_of_a_dead_node_starts_anew(mine, clock, message, deliver, alive):
+def test_a_redelivered_run_of_a_dead_node_starts_a_new_attempt(
+    mine, clock, message, deliver, alive
+):
     alive("w1")
     deliver(message)
     clock.advance(TIMEOUT)
@@ -200,7 +202,7 @@ def test_a_redelivered_run_of_a_dead_node_starts_anew(mine, clock, message, deli
     assert (only(mine).attempt, only(mine).worker) == (2, "w2")
 
 
-def test_a_redelivered_run_of_a_node_that_was_replaced_starts_anew(clock, message, deliver, alive):
+def test_a_redelivered_run_of_a_replaced_node_starts_a_new_attempt(clock, message, deliver, alive):
     alive("w1", pid=1)
     deliver(message)
     clock.advance(timedelta(seconds=1))
@@ -209,7 +211,7 @@ def test_a_redelivered_run_of_a_node_that_was_replaced_starts_anew(clock, messag
     assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.START
 
 
-def test_a_message_that_comes_again_while_its_node_lives_leaves_a_note_and_no_copy(
+def test_a_redelivered_message_of_a_living_node_is_noted_and_leaves_no_copy(
     dynbeat, mine, clock, message, deliver, alive
 ):
     alive("w1")
@@ -219,14 +221,14 @@ def test_a_message_that_comes_again_while_its_node_lives_leaves_a_note_and_no_co
     again = replace(message, worker="w2", redelivered=True)
 
     assert deliver(again) is StartAction.NOTE_REDELIVERY
-    # However often it comes.
+    # Each further redelivery has the same result.
     assert deliver(again) is StartAction.NOTE_REDELIVERY
 
     assert (only(mine).status, only(mine).attempt, only(mine).worker) == ("running", 1, "w1")
     assert noted_attempt(dynbeat) == 1
 
 
-def test_a_run_that_was_noted_is_sent_again_when_its_node_dies_whatever_on_lost_says(
+def test_a_run_with_a_noted_redelivery_is_sent_again_when_its_node_dies_with_any_on_lost(
     mine, clock, beat, sent, alive, message, deliver
 ):
     alive("w1")
@@ -245,7 +247,7 @@ def test_a_run_that_was_noted_is_sent_again_when_its_node_dies_whatever_on_lost_
     )
 
 
-def test_a_run_that_counts_as_lost_is_its_node_s_again_when_that_lives_and_its_message_comes(
+def test_a_lost_run_is_running_again_when_its_message_is_redelivered_and_its_node_lives(
     mine, clock, beat, alive, message, deliver, finish
 ):
     alive("w1")
@@ -262,25 +264,25 @@ def test_a_run_that_counts_as_lost_is_its_node_s_again_when_that_lives_and_its_m
     assert finish(Status.SUCCEEDED) is True
 
 
-def test_a_message_whose_note_meets_the_end_of_the_run_is_refused(
+def test_a_redelivered_message_is_refused_if_the_run_ends_before_it_is_noted(
     mine, message, deliver, alive, finish, monkeypatch
 ):
     alive("w1")
     deliver(message)
     read = nodes.get
 
-    def ends_meanwhile(session, **which):
+    def finish_before_read(session, **which):
         session.commit()
         finish(Status.SUCCEEDED)
         return read(session, **which)
 
-    monkeypatch.setattr(nodes, "get", ends_meanwhile)
+    monkeypatch.setattr(nodes, "get", finish_before_read)
 
     assert deliver(replace(message, worker="w2", redelivered=True)) is StartAction.REFUSE
     assert only(mine).status == "succeeded"
 
 
-def test_a_message_that_came_before_its_run_was_given_back_is_sent_again_at_once(
+def test_a_run_requeued_after_its_redelivery_was_noted_is_sent_again_at_once(
     clock, beat, sent, alive, message, deliver, finish
 ):
     alive("w1")
@@ -299,7 +301,9 @@ def noted_attempt(dynbeat):
 
 
 @pytest.mark.parametrize(("executes_here", "action"), [(True, "NOTE_REDELIVERY"), (False, "START")])
-def test_a_node_knows_what_it_runs_itself(message, deliver, alive, executes_here, action):
+def test_a_node_notes_a_redelivery_only_if_it_executes_the_run_itself(
+    message, deliver, alive, executes_here, action
+):
     alive("w1", pid=os.getpid())
     deliver(message)
 
@@ -308,7 +312,9 @@ def test_a_node_knows_what_it_runs_itself(message, deliver, alive, executes_here
     assert deliver(again).name == action
 
 
-def test_an_outcome_is_kept_with_its_error(mine, clock, message, deliver, finish):
+def test_an_outcome_is_stored_with_its_error_and_the_end_of_its_traceback(
+    mine, clock, message, deliver, finish
+):
     deliver(message)
 
     assert finish(Status.FAILED, error="x" * 2_000, traceback="y" * 9_000 + "the end") is True
@@ -329,7 +335,7 @@ def test_a_late_outcome_of_another_worker_is_ignored(mine, clock, message, deliv
     assert finish(Status.SUCCEEDED, worker="w2", attempt=2) is True
 
 
-def test_a_run_that_ended_ends_no_second_time(mine, message, deliver, finish):
+def test_a_run_that_has_ended_does_not_end_again(mine, message, deliver, finish):
     deliver(message)
     finish(Status.SUCCEEDED)
 
@@ -338,7 +344,7 @@ def test_a_run_that_ended_ends_no_second_time(mine, message, deliver, finish):
     assert only(mine).status == "succeeded"
 
 
-def test_a_message_given_back_to_the_broker_may_start_again(mine, clock, message, deliver, finish):
+def test_a_requeued_message_may_start_again(mine, clock, message, deliver, finish):
     deliver(message)
 
     assert finish(Status.SENT, resend_at=clock.now() + TIMEOUT) is True
@@ -348,7 +354,7 @@ def test_a_message_given_back_to_the_broker_may_start_again(mine, clock, message
 
 
 @pytest.mark.parametrize("status", [Status.EXPIRED, Status.FAILED, Status.REVOKED])
-def test_a_duplicate_that_is_dropped_does_not_touch_the_run_in_progress(
+def test_a_dropped_duplicate_does_not_change_the_running_run(
     dynbeat, mine, clock, message, deliver, status
 ):
     deliver(message)
@@ -368,9 +374,7 @@ def test_a_duplicate_that_is_dropped_does_not_touch_the_run_in_progress(
     assert mine.runs("n")[0].status == "running"
 
 
-def test_a_stale_message_that_is_dropped_does_not_end_a_run_that_is_retrying(
-    mine, message, deliver, finish
-):
+def test_a_dropped_stale_message_does_not_end_a_retrying_run(mine, message, deliver, finish):
     deliver(message)
     finish(Status.RETRYING, error="again")
 
@@ -379,7 +383,7 @@ def test_a_stale_message_that_is_dropped_does_not_end_a_run_that_is_retrying(
     assert only(mine).status == "revoked"
 
 
-def test_a_run_that_a_process_was_marked_to_begin_and_did_not_is_sent_again(
+def test_a_run_whose_start_is_undone_is_sent_again(
     mine, clock, beat, sent, alive, message, deliver, finish
 ):
     alive("w1")
@@ -395,7 +399,7 @@ def test_a_run_that_a_process_was_marked_to_begin_and_did_not_is_sent_again(
     assert only(mine).attempt == 2
 
 
-def test_what_another_process_began_or_this_one_began_later_is_not_disowned(
+def test_the_start_of_another_process_or_a_later_start_is_not_undone(
     mine, clock, message, deliver, finish
 ):
     deliver(message)
@@ -406,7 +410,7 @@ def test_what_another_process_began_or_this_one_began_later_is_not_disowned(
     assert only(mine).status == "running"
 
 
-def test_a_node_that_was_silent_and_has_just_begun_a_run_is_not_taken_for_dead(
+def test_a_silent_node_that_has_just_started_a_run_does_not_count_as_dead(
     clock, message, deliver, alive
 ):
     alive("w1")
@@ -420,7 +424,7 @@ def test_a_node_that_was_silent_and_has_just_begun_a_run_is_not_taken_for_dead(
     assert deliver(again) is StartAction.START
 
 
-def test_a_slow_worker_ends_the_run_that_waits_for_another_attempt(
+def test_a_slow_worker_ends_a_run_that_is_to_be_sent_again(
     mine, clock, beat, alive, message, deliver, finish
 ):
     mine.update("n", on_lost="rerun")
@@ -440,7 +444,7 @@ def test_a_slow_worker_ends_the_run_that_waits_for_another_attempt(
     assert ours().status == "succeeded"
 
 
-def test_a_refusal_tells_whether_the_run_has_yet_to_end(dynbeat, clock, message, deliver, finish):
+def test_a_refusal_says_whether_the_run_is_unfinished(dynbeat, clock, message, deliver, finish):
     def is_unfinished():
         decision = dynbeat.context.database.run(
             lambda session: decide_start(session, message, now=clock.now(), timeout=TIMEOUT)

@@ -1,4 +1,4 @@
-"""The database's clock carried on, clocks that stand still, and ids that sort by time."""
+"""The database's clock, the frozen clock, and run ids that sort by time."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -13,14 +13,14 @@ START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
 class Source:
-    """A database's clock and a monotonic one, both moved by hand."""
+    """A database's clock and a monotonic clock that the test moves."""
 
     def __init__(self):
-        self.instant, self.elapsed, self.readings, self.away = START, 1000.0, 0, False
+        self.instant, self.elapsed, self.readings, self.unreachable = START, 1000.0, 0, False
 
     def read(self):
         self.readings += 1
-        if self.away:
+        if self.unreachable:
             raise ConnectionError
         return self.instant
 
@@ -49,7 +49,7 @@ def test_between_two_readings_the_monotonic_clock_counts(source, clock):
     assert source.readings == 1
 
 
-def test_after_a_minute_the_database_is_asked_again(source, clock):
+def test_after_a_minute_the_database_is_read_again(source, clock):
     clock.now()
     source.advance(61)
     source.instant = START + timedelta(seconds=70)
@@ -57,17 +57,17 @@ def test_after_a_minute_the_database_is_asked_again(source, clock):
     assert clock.now() == START + timedelta(seconds=70)
 
 
-def test_the_clock_outlives_a_database_that_is_away(source, clock):
+def test_the_clock_continues_while_the_database_is_unreachable(source, clock):
     clock.now()
-    source.away = True
+    source.unreachable = True
     source.advance(61)
 
     assert clock.now() == clock.now() == START + timedelta(seconds=61)
     assert source.readings == 2
 
 
-def test_without_any_reading_there_is_no_time(source, clock):
-    source.away = True
+def test_without_any_reading_the_clock_raises(source, clock):
+    source.unreachable = True
 
     with pytest.raises(ConnectionError):
         clock.now()
@@ -81,7 +81,7 @@ def test_a_reading_counts_for_the_middle_of_its_round_trip(source):
     assert DatabaseClock(slow, monotonic=source.monotonic).now() == START + timedelta(seconds=1)
 
 
-def test_a_frozen_clock_moves_only_when_told():
+def test_a_frozen_clock_moves_only_when_the_test_moves_it():
     clock = FrozenClock(START)
 
     assert clock.now() == clock.now() == START
@@ -89,7 +89,7 @@ def test_a_frozen_clock_moves_only_when_told():
     assert clock.move_to(START) == clock.now() == START
 
 
-def test_a_frozen_clock_refuses_what_has_no_zone():
+def test_a_frozen_clock_rejects_naive_datetimes():
     with pytest.raises(ValueError, match="naive"):
         FrozenClock(datetime(2026, 1, 1))  # noqa: DTZ001 - naive on purpose
 
@@ -97,12 +97,12 @@ def test_a_frozen_clock_refuses_what_has_no_zone():
 def test_ids_are_uuids_of_version_7_that_sort_by_time():
     instants = [START + timedelta(milliseconds=number) for number in range(50)]
 
-    made = [new_run_id(instant) for instant in instants]
+    ids = [new_run_id(instant) for instant in instants]
 
-    assert made == sorted(made)
-    assert {UUID(run_id).version for run_id in made} == {7}
-    assert UUID(made[0]).int >> 80 == START.timestamp() * 1_000
-    assert all(is_run_id(run_id) for run_id in made)
+    assert ids == sorted(ids)
+    assert {UUID(run_id).version for run_id in ids} == {7}
+    assert UUID(ids[0]).int >> 80 == START.timestamp() * 1_000
+    assert all(is_run_id(run_id) for run_id in ids)
 
 
 def test_ids_of_one_instant_differ():
@@ -121,9 +121,9 @@ def test_ids_of_one_instant_differ():
         "01A1FD55-7A80-7DA9-ADE5-7B449E290722",
     ],
 )
-def test_what_a_message_claims_may_be_no_run_id(text):
+def test_other_values_are_no_run_ids(text):
     assert not is_run_id(text)
 
 
-def test_a_run_id_says_when_it_was_made():
+def test_a_run_id_contains_the_instant_of_its_creation():
     assert created_at(new_run_id(START)) == START

@@ -15,11 +15,11 @@ def read(**values):
     )
 
 
-def test_nothing_set_gives_the_defaults():
+def test_without_settings_the_defaults_apply():
     assert read() == Settings()
 
 
-def test_seconds_and_timedeltas_say_the_same():
+def test_seconds_and_timedeltas_are_equivalent():
     assert read(poll_interval=2.5).poll_interval == timedelta(seconds=2.5)
     assert read(poll_interval=timedelta(seconds=2.5)) == read(poll_interval=2.5)
 
@@ -50,14 +50,14 @@ def test_seconds_and_timedeltas_say_the_same():
         ("max_payload_bytes", "64k"),
     ],
 )
-def test_a_value_that_breaks_its_rule_is_refused_with_its_name(name, value):
+def test_an_invalid_value_is_rejected_with_the_name_of_the_setting(name, value):
     with pytest.raises(ConfigurationError, match=f"dynbeat_{name}.*must be"):
         read(**{name: value})
 
 
 @pytest.mark.parametrize("value", [timedelta.max, timedelta(days=36_526), 1e300, 10**400])
 @pytest.mark.parametrize("name", ["expires_after", "jitter"])
-def test_a_duration_that_no_date_can_bear_is_refused_with_the_longest(name, value):
+def test_a_duration_that_is_too_long_is_rejected_with_the_maximum(name, value):
     with pytest.raises(ConfigurationError, match=f"dynbeat_{name}.*at most 36525 days.*unset"):
         read(**{name: value})
 
@@ -68,22 +68,22 @@ def test_a_delay_may_be_zero_and_a_hundred_years():
 
 
 @pytest.mark.parametrize("key", ["dynbeat_pol_interval", "CELERY_DYNBEAT_POLL_INTERVALL"])
-def test_an_unknown_setting_is_refused_with_a_suggestion(key):
+def test_an_unknown_setting_is_rejected_with_a_suggestion(key):
     with pytest.raises(ConfigurationError, match="did you mean dynbeat_poll_interval"):
         Settings.read({key: 1}, timezone="UTC")
 
 
-def test_a_setting_like_no_other_is_refused_with_those_that_exist():
+def test_an_unknown_setting_without_a_similar_one_is_rejected_with_all_names():
     with pytest.raises(ConfigurationError, match="known are: database_url"):
         Settings.read({"dynbeat_xyzzy": 1}, timezone="UTC")
 
 
-def test_settings_of_others_are_left_alone():
+def test_settings_of_other_packages_are_ignored():
     assert Settings.read({"my_dynbeats": 1, "beat_schedule": {}}, timezone="UTC") == Settings()
 
 
 @pytest.mark.parametrize("name", ["database_url", "engine_options"])
-def test_a_value_that_may_hold_a_password_is_not_shown(name):
+def test_an_error_does_not_show_a_value_that_may_contain_a_password(name):
     with pytest.raises(ConfigurationError) as caught:
         read(**{name: ["secret"]})
 
@@ -101,7 +101,7 @@ def test_a_celery_configuration_is_read_in_its_own_namespace():
 
 
 class ProjectSettings:
-    """A settings module as Django makes it: more in it than Celery's."""
+    """A settings module of Django, with settings other than Celery's."""
 
     DEBUG = True
     CELERY_BROKER_URL = "memory://"
@@ -114,7 +114,7 @@ def configured(namespace, **values):
 
 
 @pytest.mark.parametrize("key", ["DYNBEAT_DATABASE_URL", "celery_dynbeat_database_url"])
-def test_a_key_that_the_namespace_hides_is_refused_with_the_one_that_is_read(key):
+def test_a_key_that_the_namespace_hides_is_rejected_with_the_key_that_celery_reads(key):
     with pytest.raises(
         ConfigurationError,
         match=f"'{key}' is not read: with namespace='CELERY' .* CELERY_DYNBEAT_DATABASE_URL;",
@@ -125,28 +125,28 @@ def test_a_key_that_the_namespace_hides_is_refused_with_the_one_that_is_read(key
 
 
 @pytest.mark.parametrize("namespace", ["jobs", "Jobs"])
-def test_a_key_in_lower_case_is_asked_for_by_a_namespace_that_is_not_in_upper_case(namespace):
+def test_a_lower_case_namespace_needs_a_lower_case_key(namespace):
     with pytest.raises(ConfigurationError, match="reads jobs_dynbeat_batch_size; rename"):
         configured(namespace, DYNBEAT_BATCH_SIZE=5)
 
     assert configured(namespace, jobs_dynbeat_batch_size=5).batch_size == 5
 
 
-def test_a_key_in_upper_case_without_a_namespace_is_refused():
+def test_an_upper_case_key_without_a_namespace_is_rejected():
     with pytest.raises(ConfigurationError, match="no namespace Celery reads dynbeat_batch_size;"):
         configured(None, DYNBEAT_BATCH_SIZE=5)
 
 
-def test_a_bare_key_in_lower_case_is_read_beside_a_namespace():
+def test_a_lower_case_key_without_a_prefix_is_read_with_a_namespace():
     assert configured("CELERY", dynbeat_batch_size=5).batch_size == 5
 
 
 @pytest.mark.parametrize("value", [5, None])
-def test_a_variable_beside_the_setting_that_is_read_is_left_alone(value):
+def test_an_ignored_key_is_accepted_if_the_setting_itself_is_set(value):
     keys = {"DYNBEAT_BATCH_SIZE": 7, "CELERY_DYNBEAT_BATCH_SIZE": value}
 
     assert configured("CELERY", **keys).batch_size == (value or Settings().batch_size)
 
 
-def test_the_settings_of_another_namespace_are_left_alone():
+def test_the_settings_of_another_namespace_are_ignored():
     assert configured("CELERY", OTHER_DYNBEAT_BATCH_SIZE=5) == Settings()

@@ -1,4 +1,4 @@
-"""The fixtures, in a project that has nothing but the package and pytest."""
+"""The fixtures, in a project that uses only the package and pytest."""
 
 import subprocess
 import sys
@@ -52,17 +52,17 @@ def test_the_fixtures_run_beat_and_tasks_of_a_module_level_dynbeat(tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TEST)
 
-    ended = run_pytest(tmp_path)
+    result = run_pytest(tmp_path)
 
-    assert "1 passed" in ended.stdout, ended.stdout
+    assert "1 passed" in result.stdout, result.stdout
 
 
-def test_without_the_applications_dynbeat_the_fixture_says_what_to_define(tmp_path):
+def test_without_the_dynbeat_of_the_application_the_fixture_names_the_fix(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it(dynbeat_beat): pass\n")
 
-    ended = run_pytest(tmp_path)
+    result = run_pytest(tmp_path)
 
-    assert "define a fixture `dynbeat_instance` in conftest.py" in ended.stdout
+    assert "define a fixture `dynbeat_instance` in conftest.py" in result.stdout
 
 
 def test_a_project_that_does_not_use_the_fixtures_imports_no_celery(tmp_path):
@@ -71,6 +71,6 @@ def test_a_project_that_does_not_use_the_fixtures_imports_no_celery(tmp_path):
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:celery", str(tmp_path)]
 
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert "1 passed" in ended.stdout, ended.stdout
+    assert "1 passed" in result.stdout, result.stdout

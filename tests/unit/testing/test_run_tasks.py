@@ -1,4 +1,4 @@
-"""Task bodies that ManualBeat runs in the process of the test."""
+"""Tasks that ManualBeat executes in the process of the test."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -49,7 +49,7 @@ def statuses(mine, name="s"):
     return [run.status for run in mine.runs(name)]
 
 
-def test_a_body_runs_with_its_arguments_and_sees_its_fire_time_and_attempt(app, beat, clock, mine):
+def test_a_task_gets_its_arguments_its_fire_time_and_its_attempt(app, beat, clock, mine):
     seen = []
 
     @app.task(name="t", shared=False, bind=True)
@@ -70,7 +70,7 @@ def test_a_body_runs_with_its_arguments_and_sees_its_fire_time_and_attempt(app, 
     assert (run.status, run.attempt, run.started_at) == ("succeeded", 1, clock.now())
 
 
-def test_each_fire_time_runs_once_while_time_goes_by(app, beat, clock, mine):
+def test_each_fire_time_runs_once(app, beat, clock, mine):
     seen = []
     add_task(app, "t", lambda: seen.append(clock.now()))
     mine.create("s", task="t", trigger=Cron("0 * * * *"))
@@ -83,7 +83,7 @@ def test_each_fire_time_runs_once_while_time_goes_by(app, beat, clock, mine):
     assert seen == [NINE + timedelta(hours=hours) for hours in (1, 2, 3)]
 
 
-def test_a_body_that_raises_ends_its_run_as_failed(app, beat, clock, mine):
+def test_a_task_that_raises_ends_its_run_as_failed(app, beat, clock, mine):
     @app.task(name="t", shared=False)
     def body():
         raise ValueError("no such user")
@@ -98,7 +98,7 @@ def test_a_body_that_raises_ends_its_run_as_failed(app, beat, clock, mine):
     assert "raise ValueError" in run.traceback
 
 
-def test_with_eager_propagates_what_a_body_raises_is_raised_and_recorded(app, beat, clock, mine):
+def test_with_eager_propagates_the_error_of_a_task_is_raised_and_recorded(app, beat, clock, mine):
     @app.task(name="t", shared=False)
     def body():
         raise ValueError("no such user")
@@ -137,7 +137,7 @@ def test_a_retry_runs_when_the_clock_has_reached_its_time(app, beat, clock, mine
     assert statuses(mine) == ["succeeded"]
 
 
-def test_a_retry_too_many_fails_the_run(app, beat, clock, mine):
+def test_exceeded_retries_end_the_run_as_failed(app, beat, clock, mine):
     @app.task(name="t", shared=False, bind=True, max_retries=0)
     def body(self):
         raise self.retry(countdown=1, exc=OSError("gone"))
@@ -174,7 +174,7 @@ def test_an_unknown_task_ends_its_run_as_failed(beat, clock, mine):
     assert (run.status, run.error) == ("failed", "NotRegistered: no.such.task")
 
 
-def test_a_schedule_that_a_body_creates_is_dispatched_in_its_time(app, beat, clock, mine):
+def test_a_schedule_that_a_task_creates_is_dispatched_when_it_is_due(app, beat, clock, mine):
     seen = []
     add_task(app, "second", lambda: seen.append(clock.now()))
 
@@ -227,7 +227,7 @@ def test_the_signals_of_the_task_are_sent(app, beat, clock, mine):
     assert ended == [("t", mine.runs("s")[0].id, "SUCCESS")]
 
 
-def test_without_run_tasks_no_body_runs(app, clock, dynbeat, mine):
+def test_without_run_tasks_no_task_is_executed(app, clock, dynbeat, mine):
     seen = []
     add_task(app, "t", lambda: seen.append(1))
     beat = ManualBeat(dynbeat)
@@ -239,14 +239,14 @@ def test_without_run_tasks_no_body_runs(app, clock, dynbeat, mine):
     assert (seen, statuses(mine)) == ([], ["sent"])
 
 
-def test_a_clock_moves_by_seconds_or_by_a_timedelta(clock):
+def test_a_frozen_clock_advances_by_seconds_or_by_a_timedelta(clock):
     assert clock.advance(61) == NINE + timedelta(seconds=61)
     assert clock.advance(timedelta(minutes=1)) == NINE + timedelta(seconds=121)
     assert clock.advance(-121) == NINE
 
 
 @pytest.mark.parametrize(
-    ("url", "is_own"),
+    ("url", "is_test"),
     [
         ("sqlite://", True),
         ("sqlite:////srv/app/schedules.sqlite3", False),
@@ -260,16 +260,16 @@ def test_a_clock_moves_by_seconds_or_by_a_timedelta(clock):
         ("mysql+pymysql://app:secret@testhost/app", False),
     ],
 )
-def test_a_database_that_is_perhaps_not_the_tests_own_is_refused(app, url, is_own):
+def test_a_database_that_may_not_be_a_test_database_is_rejected(app, url, is_test):
     app.conf.dynbeat_database_url = url
     dynbeat = Dynbeat(app)
 
-    if is_own:
+    if is_test:
         ManualBeat(dynbeat)
         return
-    with pytest.raises(ConfigurationError, match="any_database=True") as refused:
+    with pytest.raises(ConfigurationError, match="any_database=True") as caught:
         ManualBeat(dynbeat)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(caught.value)
     ManualBeat(dynbeat, any_database=True)
 
 

@@ -1,4 +1,4 @@
-"""A message that the guard puts off is sent again, also for a task with its own apply_async."""
+"""The guard publishes a copy of a deferred message, also for a task with its own apply_async."""
 
 import pytest
 from celery import Celery
@@ -25,7 +25,7 @@ def app(tmp_path):
 
     @app.task(name="silent", base=Silent, shared=False)
     def silent():
-        pytest.fail("the guard could not decide")
+        pytest.fail("the guard started a run without a decision")
 
     app.finalize()
     with app.connection_for_write() as connection:

@@ -1,4 +1,4 @@
-"""Which runs of a node its pool does not execute, and for how long they are only suspects."""
+"""Which runs of a node count as dead, and for how long they are only suspects."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from celery_dynbeat.worker.pool_check import BackendResults, PoolState, Suspects
 from tests.support.applications import application
 from tests.support.waiting import wait_until
 
-DOUBT = 120.0
+GRACE = 120.0
 RUN = "01a1fd55-7a80-7da9-ade5-7b449e290722"
 
 
@@ -29,8 +29,8 @@ ROW = Row(RUN, 1, 7)
 
 @pytest.fixture
 def check():
-    """Give a function that makes the check at an instant, and returns the runs to be dropped."""
-    suspects = Suspects(timedelta(seconds=DOUBT))
+    """Return a function that makes a check at an instant and returns the dead runs."""
+    suspects = Suspects(timedelta(seconds=GRACE))
 
     def check(at, *, rows=(ROW,), requests=(), pids=(), executed=(), is_handled=False):
         pool = PoolState(requests, pids, executed)
@@ -39,39 +39,39 @@ def check():
     return check
 
 
-def test_a_run_without_request_and_process_is_dropped_at_the_second_check(check):
+def test_a_run_without_request_and_process_is_dead_at_the_second_check(check):
     assert check(0) == []
     assert check(20) == [RUN]
 
 
-def test_a_run_whose_request_and_process_are_there_is_executed(check):
+def test_a_run_with_a_request_and_a_process_is_executed(check):
     assert [check(at, requests=[RUN], pids=[7]) for at in (0, 20, 1_000)] == [[], [], []]
 
 
-def test_a_run_whose_living_process_says_so_is_executed_though_celery_forgot_it(check):
+def test_a_run_in_the_slot_of_a_living_process_is_executed_without_a_request(check):
     executed = {(7, RUN)}
     assert [check(at, pids=[7], executed=executed) for at in (0, 20, 1_000)] == [[], [], []]
 
 
-def test_what_a_dead_process_says_does_not_count(check):
+def test_the_slot_of_a_dead_process_does_not_count(check):
     assert check(0, pids=[8], executed={(7, RUN)}) == []
     assert check(20, pids=[8], executed={(7, RUN)}) == [RUN]
 
 
-@pytest.mark.parametrize("present", [{"requests": [RUN]}, {"pids": [7]}])
-def test_a_run_of_which_one_is_there_is_dropped_after_a_while(check, present):
-    assert check(0, **present) == []
-    assert check(DOUBT - 1, **present) == []
-    assert check(DOUBT, **present) == [RUN]
+@pytest.mark.parametrize("given", [{"requests": [RUN]}, {"pids": [7]}])
+def test_a_run_with_only_a_request_or_a_process_is_dead_after_the_grace_time(check, given):
+    assert check(0, **given) == []
+    assert check(GRACE - 1, **given) == []
+    assert check(GRACE, **given) == [RUN]
 
 
-def test_a_run_in_the_main_process_is_dropped_when_neither_thread_nor_request_has_it(check):
+def test_a_run_in_the_main_process_is_dead_when_neither_thread_nor_request_has_it(check):
     assert check(0, pids=None, is_handled=True) == []
     assert check(20, pids=None) == []
     assert check(40, pids=None) == [RUN]
 
 
-def test_a_run_whose_outcome_the_main_process_keeps_is_not_dropped(check):
+def test_a_run_whose_outcome_the_main_process_buffers_is_not_dead(check):
     assert [check(at, is_handled=True) for at in (0, 20, 1_000)] == [[], [], []]
 
 
@@ -81,7 +81,7 @@ def test_another_attempt_is_another_suspect(check):
     assert check(20, rows=[ROW._replace(attempt=2)]) == []
 
 
-def test_a_suspect_that_was_executed_meanwhile_begins_anew(check):
+def test_a_suspect_that_was_executed_in_between_starts_as_a_new_suspect(check):
     check(0)
     check(20, requests=[RUN], pids=[7])
 
@@ -92,7 +92,7 @@ def pids_of(process):
     return list(pool_state(SimpleNamespace(info={"processes": [process.pid]})).pids)
 
 
-def test_a_process_that_exited_is_not_in_the_pool_and_is_left_to_be_reaped():
+def test_a_process_that_exited_is_not_in_the_pool_and_is_not_reaped():
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -115,7 +115,7 @@ def test_pools_of_threads_and_solo_have_no_processes(info):
     assert pool_state(SimpleNamespace(info=info)).pids is None
 
 
-def test_a_pool_that_stops_cannot_be_told():
+def test_the_state_of_a_pool_that_stops_is_unknown():
     assert pool_state(SimpleNamespace()) is None
 
 
@@ -127,7 +127,7 @@ def results(tmp_path, sqlite_url):
         yield BackendResults(app)
 
 
-def test_a_result_that_is_stored_is_found(results):
+def test_a_stored_success_is_found(results):
     results._app.backend.store_result(RUN, "done", "SUCCESS")
 
     results.fetch([RUN], timeout=10)
@@ -138,7 +138,7 @@ def test_a_result_that_is_stored_is_found(results):
 
 
 @pytest.mark.parametrize("state", ["RETRY", "STARTED", None])
-def test_any_other_result_is_none(results, state):
+def test_any_other_state_is_no_success(results, state):
     if state is not None:
         results._app.backend.store_result(RUN, None, state)
 
@@ -147,7 +147,7 @@ def test_any_other_result_is_none(results, state):
     assert results.succeeded(RUN) is False
 
 
-def test_an_application_without_results_has_none(sqlite_url):
+def test_an_application_without_a_result_backend_has_no_success(sqlite_url):
     with application(sqlite_url) as dynbeat:
         results = BackendResults(dynbeat.context.app)
         results.fetch([RUN], timeout=10)
@@ -155,7 +155,7 @@ def test_an_application_without_results_has_none(sqlite_url):
         assert results.succeeded(RUN) is False
 
 
-def test_a_backend_that_hangs_delays_nothing(results):
+def test_a_backend_that_hangs_delays_only_its_own_results(results):
     backend = results._app.backend
     fifo = Path(backend._filename(backend.get_key_for_task(RUN)).decode())
     os.mkfifo(fifo)
