@@ -10,6 +10,8 @@ from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.cron.calendar_days import Month
 from celery_dynbeat.triggers.cron.expression import CronExpression, CronField
 
+#: 29 February falls on a given day of the week after 40 years at the latest (2072 to 2112).
+MAX_YEARS_BETWEEN = 48
 #: In these years every date falls on every day of the week, 29 February too.
 _EVERY_CALENDAR = range(2001, 2029)
 _ANY = CronField("*", (), full=True)

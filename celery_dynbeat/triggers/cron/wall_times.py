@@ -6,7 +6,14 @@ from functools import lru_cache
 from math import prod
 
 from celery_dynbeat.triggers.cron.calendar_days import Month
-from celery_dynbeat.triggers.cron.dates import DayFields, days_in, possible_days, require_dates
+from celery_dynbeat.triggers.cron.croniter_search import croniter_search
+from celery_dynbeat.triggers.cron.dates import (
+    MAX_YEARS_BETWEEN,
+    DayFields,
+    days_in,
+    possible_days,
+    require_dates,
+)
 from celery_dynbeat.triggers.cron.expression import (
     CronExpression,
     parse_expression,
@@ -14,14 +21,25 @@ from celery_dynbeat.triggers.cron.expression import (
 )
 
 _SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
-# 29 February falls on a given day of the week after 40 years at the latest (2072 to 2112).
-_MAX_MONTHS_BETWEEN = 48 * 12
+_MAX_MONTHS_BETWEEN = MAX_YEARS_BETWEEN * 12
 
 
 class WallTimes:
-    """The matching times of day on the matching days. Threads may share it."""
+    """The matching times of day on the matching days. Threads may share it.
 
-    __slots__ = ("_clock", "_day_fields", "_days", "_months", "_times_per_day", "wildcard")
+    croniter finds the next wall time where it can express the expression. The calendar of this
+    class finds the others, and counts.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_croniter",
+        "_day_fields",
+        "_days",
+        "_months",
+        "_times_per_day",
+        "wildcard",
+    )
 
     def __init__(self, expression: CronExpression, *, day_or: bool) -> None:
         #: Whether the expression follows elapsed time around a clock change.
@@ -31,11 +49,14 @@ class WallTimes:
         self._times_per_day = prod(map(len, self._clock))
         self._months = frozenset(expression.month.values)
         self._day_fields: tuple[DayFields, ...] = possible_days(expression, day_or=day_or)
+        self._croniter = croniter_search(expression, self._day_fields)
         # The days of each kind of month, of which there are 28, as bits: the 1st is bit 1.
         self._days: dict[Month, int] = {}
 
     def first_after(self, wall: datetime) -> datetime:
         """Return the first matching wall time strictly after ``wall``. There always is one."""
+        if self._croniter is not None:
+            return self._croniter.first_after(wall.replace(microsecond=0))
         start = wall.replace(microsecond=0) + _SECOND
         day = self._first_day(start.year, start.month, start.day)
         rank = self._times_before(start) if day == start.date() else 0
