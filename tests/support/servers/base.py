@@ -196,7 +196,7 @@ class Server(ABC):
     def listens(self) -> bool:
         """Tell whether a process of this server listens on its port."""
         main = psutil.Process(self._running().pid)
-        return any(
+        return self._accepts() and any(
             connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port
             for process in (main, *main.children(recursive=True))
             for connection in process.net_connections("tcp")
@@ -221,11 +221,11 @@ class Server(ABC):
     def _is_up(self) -> bool:
         # In this order: another process on the port may answer, or never answer.
         with contextlib.suppress(psutil.Error, RuntimeError):
-            return self._accepts() and self.listens() and self.answers()
+            return self.listens() and self.answers()
         return False
 
     def _accepts(self) -> bool:
-        # A refused connection costs 0.1 ms. The search of listens() costs 20 ms of processor time,
+        # A refused connection costs 0.1 ms. The search of the processes costs 20 ms of processor time,
         # which the server needs for its start.
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=2).close()
