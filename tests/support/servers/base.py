@@ -225,8 +225,8 @@ class Server(ABC):
         return False
 
     def _accepts(self) -> bool:
-        # A refused connection costs 0.1 ms. The search of the processes costs 20 ms of processor time,
-        # which the server needs for its start.
+        # A refused connection costs 0.1 ms. The search of the processes costs 20 ms of processor
+        # time, which the server needs for its start.
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=2).close()
         except OSError:
