@@ -1,7 +1,7 @@
-"""The migrations, run by Alembic.
+"""Run the migrations with Alembic.
 
-Apart from ``schema``, which every process asks at its start: Alembic takes nine megabytes, and most
-of them have nothing to migrate.
+This module is separate from ``schema``, which every process imports at its start. Alembic takes
+nine megabytes, and most processes have nothing to migrate.
 """
 
 from alembic import command
@@ -10,14 +10,14 @@ from sqlalchemy import Connection
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables to the newest revision."""
+    """Upgrade the tables to the newest revision."""
     config = configuration()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 
 def configuration() -> Config:
-    """Return what tells Alembic where our migrations are."""
+    """Return an Alembic configuration that points to the migrations of this package."""
     config = Config()
     config.set_main_option("script_location", "celery_dynbeat.db:migrations")
     return config

@@ -1,8 +1,9 @@
-"""A database whose encoding is not UTF-8: its texts of errors are escaped, all else is refused.
+"""Escape error texts for a database whose encoding is not UTF-8.
 
-PostgreSQL is asked for the encoding when the tables are checked. The outcome of a task must never
-be lost because of a letter in the text of its exception, so such a text is stored as the database
-can take it. A name or an argument is the user's: changed without a word it would be another one.
+The encoding of PostgreSQL is read when the tables are checked. A letter in an exception's text must
+not prevent the worker from recording how a task ended, so error texts are stored with escapes.
+Names and arguments are never escaped: they are the user's data. The database rejects the ones that
+its encoding cannot store.
 """
 
 import codecs
@@ -17,19 +18,22 @@ from celery_dynbeat.db.dialects import capabilities_of
 logger = logging.getLogger(__name__)
 
 _codecs: WeakKeyDictionary[Dialect, str] = WeakKeyDictionary()
-#: PostgreSQL's names that Python does not know as they are.
+#: Prefixes of PostgreSQL's encoding names, with the prefix of Python's codec.
 _PREFIXES = {"WIN": "cp", "KOI8": "koi8_"}
 
 
 def check_encoding(connection: Connection, *, shown_url: str) -> str | None:
-    """Return the encoding of a database that cannot store every text, else None; warn once."""
+    """Return the database's encoding if it cannot store every text, else None.
+
+    Logs a warning once per dialect instance, and so once per engine.
+    """
     dialect = connection.dialect
     encoding = capabilities_of(dialect).limited_encoding(connection)
     if encoding is not None and dialect not in _codecs:
         _codecs[dialect] = _codec_of(encoding)
         logger.warning(
-            "the encoding of %s is %s: names and arguments beyond it are refused, and texts of"
-            " errors are stored with escapes; move to a database whose encoding is UTF8",
+            "the encoding of %s is %s: names and arguments outside it are rejected, and error"
+            " texts are stored with escapes; move to a database whose encoding is UTF8",
             shown_url,
             encoding,
             extra={"event": Event.ENCODING_LIMITED},
@@ -44,16 +48,16 @@ def _codec_of(encoding: str) -> str:
     try:
         return codecs.lookup(encoding).name
     except LookupError:
-        # ASCII is a part of each encoding that a PostgreSQL server may have.
+        # Every server encoding of PostgreSQL contains ASCII.
         return "ascii"
 
 
 def escape_unstorable(text: str, dialect: Dialect) -> str:
-    """Return ``text`` with escapes for what the database behind ``dialect`` cannot store."""
+    """Return ``text`` with escapes for the letters that the database cannot store."""
     codec = _codecs.get(dialect)
     return text if codec is None else text.encode(codec, "backslashreplace").decode(codec)
 
 
 def escape_non_ascii(text: str) -> str:
-    """Return ``text`` with escapes for all letters beyond ASCII, which every database stores."""
+    """Return ``text`` with escapes for all letters outside ASCII. Every database stores it."""
     return text.encode("ascii", "backslashreplace").decode()

@@ -1,8 +1,16 @@
-"""The connection to the database: one engine for each process, safe across fork.
+"""The database of the schedules: one engine per process, safe across fork.
 
-``Database.run`` is the only way into a transaction of our own. It repeats a transaction that the
-database gave up for reasons of its own (deadlock, serialisation, a busy file); that is normal
-flow, not an error.
+``Database.run`` is the only way into a transaction of the package. It repeats a transaction that
+the database rolled back because of concurrency: a deadlock, a serialization failure, a busy file.
+That is normal and not an error.
+
+Answers to each failure:
+
+    deadlock, serialization, busy    repeat the transaction, ATTEMPTS times in all, with back-off
+    server became read-only          drop the pooled connections; the next use connects again
+    idle connection died             db.pool_ping replaces it before its use
+    server is silent                 db.timeouts: the connection times out
+    pooler forgets statements        db.prepared_statements: prepare none
 """
 
 import json
@@ -39,14 +47,14 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _forget_connections() -> None:
-    # close=False: the parent's connections are not the child's to close, only to forget.
+    # close=False: the parent still uses these connections.
     for engine in _engines:
         engine.dispose(close=False)
 
 
 def _close_idle_files() -> None:
-    # A SQLite file that is open during a fork keeps the child from locking it ("locking
-    # protocol"). Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
+    # A child cannot lock a SQLite file that was open during the fork ("locking protocol").
+    # Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
     for engine in _engines:
         if is_embedded(engine.dialect.name) and isinstance(engine.pool, QueuePool):
             engine.dispose()
@@ -56,7 +64,7 @@ os.register_at_fork(before=_close_idle_files, after_in_child=_forget_connections
 
 
 def check_synchronous(engine: object, *, given_as: str) -> None:
-    """Raise ConfigurationError for what is no engine, or one whose driver is asynchronous."""
+    """Raise ConfigurationError unless ``engine`` is an Engine with a synchronous driver."""
     if isinstance(engine, Engine) and not engine.dialect.is_async:
         return
     if not isinstance(engine, Engine) and not hasattr(engine, "sync_engine"):
@@ -71,7 +79,7 @@ def check_synchronous(engine: object, *, given_as: str) -> None:
 
 
 class Database:
-    """A database of ours by its URL, or an engine that the application shares with us."""
+    """The database with the tables of the package: by its URL, or an engine of the application."""
 
     def __init__(
         self,
@@ -86,9 +94,9 @@ class Database:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine; made at first use, its connections never shared with a forked child.
+        """The engine, created at first use. A forked child never uses the parent's connections.
 
-        Raises ConfigurationError when the URL cannot be understood or its driver is missing.
+        Raises ConfigurationError when the URL is invalid or its driver is not installed.
         """
         engine = self._shared if self._shared is not None else self._create()
         _engines.add(engine)
@@ -96,7 +104,7 @@ class Database:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What this database can do. Raises ConfigurationError for one that is not supported."""
+        """The capabilities of the database. Raises ConfigurationError if it is not supported."""
         try:
             return capabilities_of(self.engine.dialect)
         except NotImplementedError as error:
@@ -104,62 +112,65 @@ class Database:
 
     @property
     def supports_concurrent_writes(self) -> bool:
-        """Whether two threads may write at once, each on a connection of its own."""
+        """Whether two threads can write at the same time, each on its own connection."""
         pools = (QueuePool, NullPool)
         return not self.capabilities.embedded and isinstance(self.engine.pool, pools)
 
     @property
     def shown_url(self) -> str:
         """The URL without its password, for banners and logs."""
-        # What follows the "?" may hold a password too, or a key.
+        # The query of the URL can contain a password or a key, too.
         return self.engine.url.set(query={}).render_as_string(hide_password=True)
 
     @property
     def connect_args(self) -> Mapping[str, Any]:
-        """The arguments of a connection that were given beside the URL."""
+        """The arguments of a connection that were given in addition to the URL."""
         given: Mapping[str, Any] = self._options.get("connect_args", {})
         return given
 
     def read_clock(self) -> datetime:
-        """Return the database's present instant."""
+        """Return the current instant of the database, aware, in UTC."""
         if self.capabilities.embedded:
-            # It has no clock of its own: it is this machine's. And a pool of one connection, as
-            # tests in memory have, must not be asked for it inside the caller's transaction.
+            # SQLite has no clock of its own. A query would also block on a pool of one connection,
+            # which tests in memory have, inside the caller's transaction.
             return datetime.now(UTC)
         with self.engine.connect() as connection:
             return self.capabilities.read_clock(connection)
 
     def read(self, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``, which writes nothing; each query sees what is committed."""
+        """Return ``work(session)``, which only reads. Each query sees all committed rows."""
         with self._session(autocommit=True) as session:
             return work(session)
 
     def read_in_transaction(self, work: Callable[[Session], T]) -> T:
-        """Do the same in one transaction, for queries that set something for its length."""
+        """Return ``work(session)``, which only reads, in one transaction.
+
+        For queries that change a setting of the transaction, as ``in_index_order`` does.
+        """
         with self._session() as session:
             return work(session)
 
     @cached_property
     def _uses_autocommit(self) -> bool:
-        # Asked once: a statement that stands autocommit has the default of the server.
+        # In autocommit mode a statement has the server's default isolation level. Read it once.
         if not self.capabilities.autocommit_saves_round_trips:
             return False
         with self.engine.connect() as connection:
             return self.capabilities.defaults_to_read_committed(connection)
 
     def run_autocommit(self, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``, all of whose statements may stand autocommit, each committed.
+        """Return ``work(session)``, whose statements are each valid as a transaction of their own.
 
-        Where a statement that is its own transaction costs one round trip instead of three or four,
-        it is one; else this is ``run``.
+        Where autocommit saves round trips (one instead of three or four), each statement commits by
+        itself. Elsewhere this is ``run``.
         """
         return self._repeated(work, autocommit=self._uses_autocommit)
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)`` after committing it; repeat it when the database asks to.
+        """Return ``work(session)`` and commit; repeat it after a transient database error.
 
-        ``work`` may run several times and must have no effect outside of the transaction.
-        Raises what it raises, or the database's last error.
+        ``work`` may run several times, so it must have no effect outside the transaction. Raises
+        what ``work`` raises, or the last database error.
         """
         return self._repeated(work, autocommit=False)
 
@@ -171,20 +182,23 @@ class Database:
             except DBAPIError as error:
                 if not self.capabilities.is_transient(error):
                     raise
-            # Two that collided should not collide again.
+            # Random, so that two transactions that collided do not collide again.
             time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
             pause *= 2
         return self._once(work, autocommit=autocommit)
 
     @contextmanager
     def connection_without_timeouts(self) -> Iterator[Connection]:
-        """Yield a connection that waits for an answer as long as it takes, for a migration."""
+        """Yield a connection without read and write timeouts, for a migration.
+
+        On an engine of the application, the connection keeps the timeouts of that engine.
+        """
         if self._shared is not None or self.capabilities.embedded:
             with self.engine.connect() as connection:
                 yield connection
             return
-        of_a_pool = {key for key in self._options if key.startswith(("pool", "max_overflow"))}
-        own = {key: self._options[key] for key in self._options.keys() - of_a_pool}
+        pool_options = {key for key in self._options if key.startswith(("pool", "max_overflow"))}
+        own = {key: self._options[key] for key in self._options.keys() - pool_options}
         given = {**own, "poolclass": NullPool, "hide_parameters": True}
         given["connect_args"] = timeouts.connect_args_without_timeouts(
             self.engine.url, given.get("connect_args", {})
@@ -203,12 +217,12 @@ class Database:
 
     @cached_property
     def _autocommit_engine(self) -> Engine:
-        # The same pool; a connection is set back when it returns.
+        # This engine shares the pool. SQLAlchemy resets a connection when it returns to the pool.
         return self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @cached_property
     def _transaction_engine(self) -> Engine:
-        # The same pool, as above.
+        # This engine shares the pool, too.
         capabilities = self.capabilities
         if self._shared is None and capabilities.configures_isolation:
             return self.engine
@@ -222,7 +236,7 @@ class Database:
         )
 
     def dispose(self) -> None:
-        """Close the idle connections. The next use opens new ones."""
+        """Close the idle connections. The next use connects again."""
         if "engine" in self.__dict__ and self._shared is None:
             self.engine.dispose()
 
@@ -232,7 +246,7 @@ class Database:
             engine = create_engine(url, **self._options_for(url))
             capabilities = capabilities_of(engine.dialect)
         except (ArgumentError, NoSuchModuleError, NotImplementedError, ValueError) as error:
-            # The URL itself may hold a password: name its beginning and the rule, not the value.
+            # The URL can contain a password: show only its scheme.
             scheme = _SCHEME.match(self._url or "")
             begins = f" that begins with {scheme[0]!r}" if scheme else ""
             msg = (
@@ -242,12 +256,12 @@ class Database:
             )
             raise ConfigurationError(msg) from None
         except ModuleNotFoundError as error:
-            cure = _EXTRAS.get(error.name or "", "it, or take another driver: psycopg or pymysql")
+            hint = _EXTRAS.get(error.name or "", "it, or use another driver: psycopg or pymysql")
             driver = f"the driver {error.name!r} of dynbeat_database_url"
-            msg = f"{driver} is not installed: install {cure}"
+            msg = f"{driver} is not installed: install {hint}"
             raise ConfigurationError(msg) from error
         if "@" in (url.host or ""):
-            msg = "the host of dynbeat_database_url has an @: write one in a password as %40"
+            msg = "the host of dynbeat_database_url contains an @: write an @ in a password as %40"
             raise ConfigurationError(msg)
         check_synchronous(engine, given_as=f"the driver {url.drivername} of dynbeat_database_url")
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
@@ -263,7 +277,7 @@ class Database:
 
     def _options_for(self, url: URL) -> dict[str, Any]:
         return {
-            # They are the arguments of tasks, and errors are logged.
+            # Errors are logged, and parameters contain the arguments of tasks.
             "hide_parameters": True,
             "json_deserializer": _from_json,
             **self._options,
@@ -272,16 +286,16 @@ class Database:
 
 
 def _from_json(text: str | bytes) -> Any:
-    # Of bytes json.loads finds out the encoding first, which takes longer than to read most rows.
+    # json.loads detects the encoding of bytes, which takes longer than parsing most rows.
     return json.loads(text.decode() if isinstance(text, bytes) else text)
 
 
 def _disconnect_from_read_only_server(
     capabilities: Capabilities, context: ExceptionContext
 ) -> None:
-    """Drop the pooled connections of a server that does not take writes any more.
+    """Drop the pooled connections to a server that has become read-only.
 
-    They still answer, so nothing else would replace them by ones to the server that does.
+    They still answer a ping, so nothing else replaces them with connections to the new primary.
     """
     error = context.sqlalchemy_exception
     if isinstance(error, DBAPIError) and capabilities.is_read_only(error):

@@ -1,4 +1,4 @@
-"""Functions of SQL that each database spells in its own way."""
+"""SQL functions that are written differently for each database."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from sqlalchemy.types import DateTime
 
 
 class utc_now(FunctionElement[datetime]):  # noqa: N801 - reads as the SQL function that it is
-    """The database's present instant in UTC, for server defaults."""
+    """The current instant of the database in UTC, for server defaults."""
 
     type = DateTime()
     inherit_cache = True
@@ -26,5 +26,5 @@ def _utc_now(element: utc_now, compiler: SQLCompiler, **_: Any) -> str:
 @compiles(utc_now, "mariadb")
 def _utc_now_mysql(element: utc_now, compiler: SQLCompiler, **_: Any) -> str:
     del element, compiler
-    # In brackets: MySQL takes an expression for a default only so.
+    # MySQL requires parentheses around a default that is an expression.
     return "(utc_timestamp(6))"

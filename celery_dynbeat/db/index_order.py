@@ -1,11 +1,11 @@
-"""Queries that follow an index, whatever the database's statistics say.
+"""Make queries read in index order, independent of the database's statistics.
 
-A planner compares costs that it computes from statistics. A table that was just loaded has none; a
-dump that was restored, a server after ``pg_upgrade`` and one without autovacuum have none or old
-ones. PostgreSQL then takes a few hundred due rows for a few, or for none, and sorts a scan of the
-whole table in each pass. It has no hints in its SQL, and no form of an ordered query with a filter
-and SKIP LOCKED leaves it only one plan. So a transaction that claims turns the other plans off
-(decision 15). MySQL and MariaDB have hints, which name the index.
+A planner chooses by costs, and computes them from statistics. A table that was just loaded has no
+statistics. After the restore of a dump, after ``pg_upgrade`` and without autovacuum, they are
+missing or old. PostgreSQL then expects few or no due rows, and sorts a scan of the whole table in
+each pass. Its SQL has no hints, and no form of an ordered query with a filter and SKIP LOCKED
+leaves only one plan. So a transaction that claims turns off the other plans (decision 15).
+MySQL and MariaDB have hints that name the index.
 """
 
 from collections.abc import Callable
@@ -26,24 +26,24 @@ S = TypeVar("S", bound=Any)
 def in_index_order(
     query: Callable[Concatenate[Session, P], T],
 ) -> Callable[Concatenate[Session, P], T]:
-    """Execute the statements of ``query`` along indexes only.
+    """Execute the statements of ``query`` with index scans only.
 
-    In a transaction of our own the setting lasts to its end. In a caller's it lasts as long as
-    ``query``: the caller's own queries are planned as before.
+    In a transaction of the package the setting lasts to the end of the transaction. In the caller's
+    transaction it lasts as long as ``query``: the caller's own queries keep their plans.
     """
 
     @wraps(query)
-    def along_indexes(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # A caller's session may choose its database by the class.
+    def query_in_index_order(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # The caller's session may choose its database by the mapped class.
         dialect = session.get_bind(Schedule).dialect
         with capabilities_of(dialect).in_index_order(session, mapper=Schedule):
             return query(session, *args, **kwargs)
 
-    return along_indexes
+    return query_in_index_order
 
 
 def force_index(statement: S, table: Any, name: str) -> S:
-    """Return ``statement`` with the index that MySQL and MariaDB must use for ``table``."""
+    """Return ``statement`` with a hint that makes MySQL and MariaDB use index ``name``."""
     for dialect in sorted(MYSQL):
         statement = statement.with_hint(
             selectable=table, text=f"FORCE INDEX ({name})", dialect_name=dialect

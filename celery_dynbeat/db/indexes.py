@@ -1,7 +1,7 @@
-"""What the tables have beside columns and rules: indexes, and the character set of MySQL.
+"""The indexes of the tables, and their character set on MySQL.
 
-Data definition alone asks for it. Each statement names or implies its index, so beat and workers do
-without this module, and without the dialects of the databases that they do not use.
+Only data definition imports this module. Queries name or imply their index, so beat and workers
+import neither this module nor the dialects of databases that they do not use.
 """
 
 from typing import Any
@@ -11,23 +11,23 @@ from sqlalchemy import ColumnElement, Index, and_
 from celery_dynbeat.db.models import Backfill, Base, Run, Schedule
 from celery_dynbeat.db.types import MYSQL
 
-#: The tables, whole: what a migration is compared with.
+#: All tables with their indexes. A test compares the migrations with it.
 METADATA = Base.metadata
 
 
 def _partial(name: str, *columns: Any, where: ColumnElement[bool]) -> None:
-    """Index the rows that meet ``where``; MySQL, which has no partial indexes, indexes all."""
+    """Index the rows that match ``where``. MySQL has no partial indexes and indexes all rows."""
     Index(name, *columns, postgresql_where=where, sqlite_where=where)
 
 
-# The claim reads from the front of this one; rows that can never be due are not in it.
+# The claim reads the start of this index. It does not contain rows that can never be due.
 _partial(
     "ix_dynbeat_schedule_due",
     Schedule.next_run_at,
     Schedule.id,
     where=Schedule.next_run_at.is_not(None),
 )
-# On MySQL the three columns lead to the few rows that match.
+# On MySQL the three columns select the few rows that match.
 _partial(
     "ix_dynbeat_schedule_unplanned",
     Schedule.enabled,
@@ -43,8 +43,8 @@ _partial(
 
 Index("ix_dynbeat_run_owner_scheduled_for", Run.owner, Run.scheduled_for)
 _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(None))
-# What may still change, by schedule: overlap, cancel and the search for lost runs ask for it.
-# Within a schedule by id, which is by time: the newest come first where there are very many.
+# Unfinished runs by schedule: overlap, cancel and the search for lost runs read them.
+# Within a schedule the order is by id, and so by time: a query of very many runs gets the newest.
 _partial(
     "ix_dynbeat_run_newest_unfinished",
     Run.finished_at,

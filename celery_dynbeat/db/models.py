@@ -1,7 +1,7 @@
-"""The tables. Rules that must hold are constraints here, each with a name.
+"""The tables. Each rule that must hold is a named constraint.
 
-A row typed by hand works: every column that is not a decision has a server default, and beat
-plans an enabled row that has no next run.
+An INSERT by hand works: every column with a sensible default has a server default, and beat plans
+an enabled row that has no next run.
 """
 
 from datetime import datetime
@@ -41,14 +41,14 @@ class Origin(StrEnum):
 
 
 class NodeKind(StrEnum):
-    """What a living process is."""
+    """The kind of a node."""
 
     BEAT = "beat"
     WORKER = "worker"
 
 
 class Base(DeclarativeBase):
-    """The metadata of the package, with one rule for the names of constraints."""
+    """The declarative base of the package, with one naming convention for constraints."""
 
     metadata = MetaData(
         naming_convention={
@@ -62,30 +62,31 @@ class Base(DeclarativeBase):
 
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
-# JSON on PostgreSQL keeps the order of keys; tags are searched.
+# PostgreSQL's JSON preserves the order of keys. JSONB supports the search for a tag.
 Tags = JSON().with_variant(postgresql.JSONB, "postgresql")
 EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
 
 
 def _json_check(column: str) -> CheckConstraint:
-    # The other databases check the JSON of their own accord.
+    # The other databases validate JSON themselves.
     constraint = CheckConstraint(f"json_valid({column})", name=f"{column}_json")
     constraint.ddl_if(dialect="sqlite")
     return constraint
 
 
 class Schedule(Base):
-    """One rule of one owner: what to run, when, and when next.
+    """A schedule of an owner: its task, trigger and policies, and its next fire time.
 
-    ``next_run_at`` is NULL when the schedule is paused, finished or broken, so it leaves the
-    index that beat reads. An enabled row without next_run_at, finished_at and error is unplanned.
+    ``next_run_at`` is NULL when the schedule is paused, finished or quarantined. The row is then
+    not in the index that beat reads. An enabled row without next_run_at, finished_at and error is
+    unplanned.
     """
 
     __tablename__ = "dynbeat_schedule"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    # "" is the application's own. Not NULL: two NULLs never collide in a unique constraint.
+    # "" is the application itself. Not NULL: two NULLs never collide in a unique constraint.
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     task: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
@@ -95,7 +96,7 @@ class Schedule(Base):
     trigger_kind: Mapped[str] = mapped_column(ExactText(32))
     trigger_spec: Mapped[str] = mapped_column(Text)
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
-    # What an interval without an anchor of its own counts from; NULL: start_at, else created_at.
+    # The anchor of an interval that has none in its spec. NULL: start_at, else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
     paused_reason: Mapped[str | None] = mapped_column(Text)
@@ -103,28 +104,28 @@ class Schedule(Base):
     end_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     max_runs: Mapped[int | None]
     run_count: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    # NULL: the setting dynbeat_catch_up decides.
+    # NULL: the setting dynbeat_catch_up applies.
     catch_up: Mapped[str | None] = mapped_column(ExactText(16))
-    # Seconds, all four. NULL, here and below: the setting of that name decides.
+    # These four are in seconds. NULL, here and below: the setting of the same name applies.
     catch_up_window: Mapped[float | None] = mapped_column(Double)
     expires_after: Mapped[float | None] = mapped_column(Double)
     jitter: Mapped[float | None] = mapped_column(Double)
     max_run_time: Mapped[float | None] = mapped_column(Double)
     overlap: Mapped[str | None] = mapped_column(ExactText(16))
     on_lost: Mapped[str | None] = mapped_column(ExactText(16))
-    # 0: never, whatever the setting says.
+    # 0: never, independent of the setting.
     pause_after_failures: Mapped[int | None]
-    # The first fire time that is neither sent nor recorded as skipped. A paused or broken schedule
-    # keeps it, so that what passes meanwhile can be told.
+    # The first fire time that is neither sent nor recorded as skipped. A paused or quarantined
+    # schedule keeps it, so that the fire times it misses can be recorded.
     next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When beat takes it up: next_fire_at and its jitter.
+    # When beat claims the schedule: next_fire_at plus jitter.
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     description: Mapped[str] = mapped_column(ExactText(1024), server_default="")
     tags: Mapped[list[str]] = mapped_column(Tags, server_default=EMPTY_LIST)
-    # "config": the row follows an entry of Celery's beat_schedule. "": made through the API.
+    # "config": the row follows an entry of Celery's beat_schedule. "": the API created it.
     managed_by: Mapped[str] = mapped_column(ExactText(16), server_default="")
     version: Mapped[int] = mapped_column(server_default="1")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
@@ -162,14 +163,14 @@ class Schedule(Base):
 class Run(Base):
     """One fire time of one schedule; its id is the Celery task id.
 
-    ``skipped`` rows stand for fire times that policy decided not to send; there ``fire_count`` says
-    for how many, and ``scheduled_for`` is the newest of them.
+    A ``skipped`` row represents one or more fire times that a policy skipped. ``fire_count`` is
+    their number, and ``scheduled_for`` is the newest of them.
     """
 
     __tablename__ = "dynbeat_run"
 
     id: Mapped[str] = mapped_column(RunId, primary_key=True)
-    # NULL once the schedule is deleted: history survives, with owner and name.
+    # NULL after the schedule is deleted: the history remains, with owner and name.
     schedule_id: Mapped[int | None] = mapped_column(
         BigId,
         ForeignKey("dynbeat_schedule.id", ondelete="SET NULL"),
@@ -181,30 +182,30 @@ class Run(Base):
     fire_count: Mapped[int] = mapped_column(server_default="1")
     status: Mapped[str] = mapped_column(ExactText(16))
     origin: Mapped[str] = mapped_column(ExactText(16), server_default=Origin.SCHEDULE)
-    # Starts of the body so far, whatever caused them: what tells one attempt from another.
+    # Starts of the task's body so far, for any reason: the number of the current attempt.
     # `retries` is Celery's own counter.
     attempt: Mapped[int] = mapped_column(server_default="0")
     retries: Mapped[int] = mapped_column(server_default="0")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
-    # When a run that has not started is published again; NULL from its start on.
+    # When the sweep resends the run. NULL after its start.
     overdue_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When Celery's retry is to begin; while the run is retrying.
+    # When Celery's retry is due, while the run is retrying.
     retry_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When a newer run was to take the place of this one (overlap): nobody begins it again.
+    # When a newer run replaced this one (overlap). No worker starts this run again.
     cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     worker: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     worker_pid: Mapped[int | None]
-    # The attempt during which the broker delivered the run's message again. While it is the
-    # present attempt: if the worker loses it, the run is sent again, whatever on_lost says.
+    # The attempt during which the broker delivered the run's message again. If this is the current
+    # attempt and its worker loses it, the run is sent again, independent of on_lost.
     redelivered_attempt: Mapped[int | None]
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
 
     __table_args__ = (
-        # The device that makes a double impossible.
+        # This constraint makes a second run for a fire time impossible.
         UniqueConstraint("schedule_id", "scheduled_for"),
         CheckConstraint(
             "status IN ({})".format(", ".join(f"'{status}'" for status in Status)),
@@ -224,10 +225,10 @@ class Run(Base):
 
 
 class Backfill(Base):
-    """Past fire times of a schedule that somebody asked to be run after all.
+    """A request to run past fire times of a schedule.
 
-    ``next_fire_at`` is the first one still to be dealt with; ``next_run_at`` is when beat goes on,
-    NULL once it has ended.
+    ``next_fire_at`` is the first fire time that is not processed yet. ``next_run_at`` is when beat
+    makes the next runs; NULL after the backfill has ended.
     """
 
     __tablename__ = "dynbeat_backfill"
@@ -240,7 +241,7 @@ class Backfill(Base):
     start_at: Mapped[datetime] = mapped_column(UtcDateTime)
     end_at: Mapped[datetime] = mapped_column(UtcDateTime)
     batch_size: Mapped[int]
-    # Fire times: in all, made into runs, and passed over because they had a run.
+    # Numbers of fire times: in total, made into runs, and skipped because they had a run.
     total: Mapped[int]
     made: Mapped[int] = mapped_column(server_default="0")
     present: Mapped[int] = mapped_column(server_default="0")
@@ -257,7 +258,7 @@ class Backfill(Base):
 
 
 class Owner(Base):
-    """An owner whose number of schedules is limited: the row that creates lock to take turns."""
+    """An owner whose number of schedules is limited. Concurrent creates lock this row."""
 
     __tablename__ = "dynbeat_owner"
 
@@ -265,9 +266,9 @@ class Owner(Base):
 
 
 class Application(Base):
-    """The application whose schedules these are. One row, which its first beat writes.
+    """The name of the application that the tables belong to. Its first beat writes the only row.
 
-    A beat of another application refuses to start.
+    A beat of another application does not start.
     """
 
     __tablename__ = "dynbeat_application"
@@ -283,11 +284,11 @@ class Application(Base):
 
 
 class Node(Base):
-    """A living beat or worker. A node that starts under the same name replaces its predecessor.
+    """A running beat or worker. A node that starts under the same name replaces its predecessor.
 
-    ``seen_at`` is the last sign of life: what runs there is not lost. ``progressed_at`` is the last
-    sign of progress: a pass of beat that worked, a turn of the worker's loop. ``error`` is what
-    keeps it from making any. ``notifier`` is how a beat receives notifications; None: a worker.
+    ``seen_at`` is the last heartbeat: runs on this node are not lost. ``progressed_at`` is the last
+    progress: a successful pass of beat, or an iteration of the worker's loop. ``error`` is what
+    prevents progress. ``notifier`` is how a beat receives notifications; None for a worker.
     ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
     ``celery_dynbeat.broker.outages`` reports them.
     """
@@ -302,9 +303,9 @@ class Node(Base):
     progressed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     notifier: Mapped[str | None] = mapped_column(ExactText(16))
-    # A JSON array of ten entries at most. Text: nothing searches in it.
+    # A JSON array of at most ten entries. Not JSON: no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
-    # Set at an orderly end: its runs need not wait for the time-out.
+    # When the node deregistered. A redelivered run of it starts without the node timeout.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     __table_args__ = (

@@ -2,9 +2,10 @@
 
 psycopg prepares on the server what it has run a few times, under names that count up in each
 client. A pooler in transaction mode that does not track them (PgBouncer before 1.21, or with
-max_prepared_statements = 0) hands the next transaction to another server connection. There the name
-is unknown (SQLSTATE 26000), or taken (42P05), or it names a statement of another client. If that
-has other parameters, the server reports 08P01; if it has as many, the server runs it.
+max_prepared_statements = 0) hands the next transaction to another server connection. On that
+connection the name is unknown (SQLSTATE 26000), or taken (42P05), or it names a statement of
+another client. If that statement has a different number of parameters, the server reports 08P01.
+If the number is the same, the server runs the wrong statement.
 
 So no statement is prepared through a pooler. A pooler is recognised by the process id of the
 server: the id that it sent at the start of the connection is not the one that the server returns.
@@ -29,14 +30,14 @@ _SETTING = "dynbeat_engine_options = {'connect_args': {'prepare_threshold': None
 
 
 def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
-    """Let the connections of ``engine`` prepare nothing where a pooler may forget it."""
+    """Turn off prepared statements on the connections of ``engine`` that go through a pooler."""
     if engine.dialect.driver != "psycopg":
         return
-    lost = threading.Event()
+    has_lost_statement = threading.Event()
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: Any) -> None:
-        if lost.is_set() or _is_pooled(connection):
+        if has_lost_statement.is_set() or _is_pooled(connection):
             connection.prepare_threshold = None
 
     @event.listens_for(engine, "handle_error")
@@ -45,17 +46,20 @@ def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
         if not isinstance(error, DBAPIError) or not capabilities.is_prepared_statement_lost(error):
             return
         context.is_disconnect = True
-        if not lost.is_set():
-            lost.set()
+        if not has_lost_statement.is_set():
+            has_lost_statement.set()
             logger.warning(
-                "the server does not know a statement that was prepared there: is a pooler in"
-                " front of it? Continuing without prepared statements; set %s",
+                "a prepared statement is unknown to the server, which a pooler in front of it can"
+                " cause. Continuing without prepared statements; set %s",
                 _SETTING,
             )
 
 
 def _is_pooled(connection: Any) -> bool:
-    """Return whether a pooler with another process id answers for the server."""
+    """Return whether a pooler is between the client and the server.
+
+    The process id that came at the start of the connection is then not that of the server.
+    """
     connection.autocommit = True
     (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
     connection.autocommit = False

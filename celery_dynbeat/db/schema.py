@@ -1,4 +1,4 @@
-"""Bring the tables to the version that this package works with, or say what is missing."""
+"""Create, migrate and check the tables."""
 
 import logging
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ _HINT = "run `celery -A your_app dynbeat schema upgrade`"
 
 
 def upgrade(database: Database) -> None:
-    """Create the tables, or migrate them to this version; processes that try at once take turns.
+    """Create the tables, or migrate them to the revision of this package.
 
-    A schema that is newer than this package is left alone.
+    A lock makes concurrent upgrades run one after the other. A newer schema stays unchanged.
     """
     capabilities = database.capabilities
     with database.engine.connect() as connection:
@@ -39,21 +39,21 @@ def upgrade(database: Database) -> None:
 def check(database: Database) -> str:
     """Return the revision of the tables.
 
-    Raises SchemaError when the tables are missing or behind. A newer revision is accepted: during
-    a rolling upgrade the tables come first, and migrations only add.
+    Raises SchemaError when the tables are missing or their revision is too old. A newer revision is
+    accepted: a rolling upgrade migrates the tables first, and migrations only add.
     """
     with database.engine.connect() as connection:
         return check_connection(connection, database.shown_url)
 
 
 def check_connection(connection: Connection, shown_url: str) -> str:
-    """Do the same as ``check``, within the transaction of ``connection``."""
+    """Return the revision of the tables like ``check``, in the transaction of ``connection``."""
     revision = _revision(connection)
     if revision is None:
-        msg = f"the tables of celery_dynbeat are not in {shown_url}: {_HINT}"
+        msg = f"{shown_url} has no tables of celery_dynbeat: {_HINT}"
         raise SchemaError(msg)
     if not _is_current(revision):
-        msg = f"the tables are at revision {revision}, this version needs {head()}: {_HINT}"
+        msg = f"the tables are at revision {revision}, but this version needs {head()}: {_HINT}"
         raise SchemaError(msg)
     encoding.check_encoding(connection, shown_url=shown_url)
     return revision
@@ -61,15 +61,15 @@ def check_connection(connection: Connection, shown_url: str) -> str:
 
 @cache
 def head() -> str:
-    """Return the revision that this version of the package works with."""
-    # The file of a migration begins with its revision.
+    """Return the revision that this version of the package needs."""
+    # The name of a migration file starts with its revision.
     files = resources.files("celery_dynbeat.db.migrations.versions").iterdir()
     return max(file.name.partition("_")[0] for file in files if file.name[:1].isdigit())
 
 
 def _migrate(connection: Connection) -> None:
     with _quiet_alembic():
-        # Few have any need of it.
+        # Alembic is imported only by a process that migrates.
         from celery_dynbeat.db.alembic_upgrade import migrate  # noqa: PLC0415
 
         migrate(connection)
@@ -77,8 +77,7 @@ def _migrate(connection: Connection) -> None:
 
 @contextmanager
 def _quiet_alembic() -> Iterator[None]:
-    # Of its plugins, when it is imported, and of each look at the revision it tells at INFO: into
-    # the log of whoever starts a beat.
+    # Alembic logs its plugins and each check of the revision at INFO, into beat's log.
     logger = logging.getLogger("alembic")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -95,5 +94,5 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _is_current(revision: str | None) -> bool:
-    # Revisions are numbers that only grow: one that we do not know was made after us.
+    # Revision numbers only grow, so an unknown one is newer than this version.
     return revision is not None and revision >= head()

@@ -1,6 +1,6 @@
-"""The tables themselves, for statements that need nothing of the ORM.
+"""The Core tables, for statements that do not need the ORM.
 
-Those of each pass and of each run are such: by entities they took twice as long.
+The statements of each pass and of each run use them: with ORM entities they took twice as long.
 """
 
 from typing import TYPE_CHECKING, cast

@@ -1,17 +1,17 @@
-"""How long a connection of ours may be silent before it is given up.
+"""Timeouts of the package's database connections.
 
-Without a limit, one that lost its server without a word (a firewall that forgot it, a host that is
-gone, a server that hangs) is waited for until TCP gives up, which takes a quarter of an hour, or
-for ever.
+A connection can lose its server without an error: a firewall drops the connection, the host
+disappears, or the server hangs. Without timeouts a process then waits until TCP gives up. That
+takes a quarter of an hour, or never happens.
 
-    connect   connect_timeout: libpq's and the MySQL drivers' own
-    answer    read_timeout: the MySQL drivers' own; psycopg has none, so BoundedConnection counts
-              the time during which nothing came
-    send      tcp_user_timeout (libpq), write_timeout (MySQL): TCP's own retries, cut short
-    idle      keepalives (libpq); a pooled connection is also tried before it is used
+    connect   connect_timeout of libpq and of the MySQL drivers
+    read      read_timeout of the MySQL drivers. psycopg has none: BoundedConnection measures how
+              long the server has been silent
+    write     tcp_user_timeout (libpq) and write_timeout (MySQL) shorten the retries of TCP
+    idle      keepalives (libpq); db.pool_ping also pings an idle pooled connection before its use
 
-A statement of ours is answered within milliseconds, or waits for a row lock. A migration may take
-long, and runs on a connection without these limits.
+The server answers a statement of the package within milliseconds, unless the statement waits for a
+row lock. A migration may take long: it runs on a connection without read and write timeouts.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from sqlalchemy import URL, Engine, event
 
 CONNECT_TIMEOUT = 10
 READ_TIMEOUT = 30
-#: What limits a statement, however well the connection is.
+#: Arguments that limit the time of a statement, even on a working connection.
 STATEMENT_TIMEOUTS = ("read_timeout", "write_timeout")
 
 _LIBPQ = MappingProxyType(
@@ -41,7 +41,7 @@ _MYSQL = MappingProxyType(
         "write_timeout": READ_TIMEOUT,
     },
 )
-#: By SQLAlchemy's names of the drivers; one that is not here keeps its own defaults.
+#: Keys are SQLAlchemy's driver names. Other drivers keep their own defaults.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "psycopg": {**_LIBPQ, "read_timeout": READ_TIMEOUT},
@@ -51,27 +51,27 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     },
 )
 
-# From a database in SQL_ASCII a driver would otherwise read bytes in place of texts.
+# Otherwise the driver returns bytes in place of str from a database in SQL_ASCII.
 _UTF8 = MappingProxyType({"client_encoding": "utf8"})
 _ENCODED: Mapping[str, Mapping[str, Any]] = MappingProxyType({"psycopg": _UTF8, "psycopg2": _UTF8})
 
 
 def connect_args(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a connection: defaults, save where ``url`` or ``given`` say more."""
+    """Return the arguments of a connection: ``given`` and the defaults that ``url`` leaves open."""
     driver = url.get_driver_name()
     defaults = {**_DEFAULTS.get(driver, {}), **_ENCODED.get(driver, {})}
     return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **given}
 
 
 def connect_args_without_timeouts(url: URL, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments ``given`` without those that limit a statement."""
+    """Return the arguments ``given`` without read and write timeouts."""
     kept = {key: value for key, value in given.items() if key not in STATEMENT_TIMEOUTS}
     defaults = _ENCODED.get(url.get_driver_name(), {})
     return {**{key: defaults[key] for key in defaults.keys() - url.query.keys()}, **kept}
 
 
 def set_read_timeout(engine: Engine) -> None:
-    """Make the engine's connections obey ``read_timeout`` where the driver knows none."""
+    """Add ``read_timeout`` to the connections of psycopg, which does not support it."""
     if engine.dialect.driver != "psycopg":
         return
     from celery_dynbeat.db.psycopg_read_timeout import BoundedConnection  # noqa: PLC0415 - an extra

@@ -1,6 +1,6 @@
-"""Column types that mean the same on every database.
+"""Column types with the same meaning on every database.
 
-A dialect of MySQL is imported where one is used: it takes 20 modules, and a megabyte.
+The MySQL dialect is imported inside functions: it takes 20 modules and a megabyte.
 """
 
 from datetime import UTC, datetime
@@ -17,11 +17,11 @@ MYSQL = frozenset({"mysql", "mariadb"})
 
 
 def as_utc(instant: datetime) -> datetime:
-    """Return ``instant`` in UTC. Raises ValueError for a naive one, which says nothing."""
+    """Return ``instant`` in UTC. Raises ValueError for a naive datetime."""
     if instant.tzinfo is UTC:
         return instant
     if instant.tzinfo is None:
-        msg = f"naive datetime {instant!r} refused: give an aware one (datetime.now(UTC))"
+        msg = f"naive datetime {instant!r} rejected: give an aware one, such as datetime.now(UTC)"
         raise ValueError(msg)
     return instant.astimezone(UTC)
 
@@ -29,7 +29,7 @@ def as_utc(instant: datetime) -> datetime:
 class UtcDateTime(TypeDecorator[datetime]):
     """An instant: aware in Python, UTC with microseconds in the database.
 
-    A naive value is refused with ValueError: it could mean any of two dozen instants.
+    Raises ValueError for a naive value: it has no time zone, so it names no instant.
     """
 
     impl = DateTime
@@ -39,7 +39,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if dialect.name == "postgresql":
             return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
         if dialect.name in MYSQL:
-            from sqlalchemy.dialects import mysql  # noqa: PLC0415 - as said above
+            from sqlalchemy.dialects import mysql  # noqa: PLC0415 - see the module docstring
 
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime())
@@ -58,7 +58,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class RunId(TypeDecorator[str]):
-    """A UUID as its 36 characters, so that an id copied from a log can be pasted into a query."""
+    """A UUID as its 36 characters, so that a user can paste an id from a log into a query."""
 
     impl = CHAR(36)
     cache_ok = True
@@ -76,9 +76,9 @@ class RunId(TypeDecorator[str]):
 
 
 class ExactText(TypeDecorator[str]):
-    """A text of at most ``length`` characters that compares letter for letter.
+    """A text of at most ``length`` characters that is compared exactly.
 
-    MySQL's default collations take "Bob" and "bob" for the same owner; utf8mb4_bin does not.
+    In MySQL's default collations "Bob" equals "bob"; in utf8mb4_bin it does not.
     """
 
     impl = String
@@ -95,14 +95,14 @@ class ExactText(TypeDecorator[str]):
             return dialect.type_descriptor(
                 mysql.VARCHAR(self.length, charset="utf8mb4", collation="utf8mb4_bin"),
             )
-        # Not a type_descriptor: in a column's definition that of a Text would be a VARCHAR.
+        # Not type_descriptor(): it would turn a Text column into a VARCHAR.
         return self.impl_instance
 
 
 class LongText(TypeDecorator[str]):
-    """The text of an error, of any length. MySQL's TEXT ends at 64 KiB.
+    """The text of an error, of any length. MySQL's TEXT is limited to 64 KiB.
 
-    What the database's encoding does not have is stored as an escape.
+    Letters that the database's encoding cannot store are stored as escapes.
     """
 
     impl = Text

@@ -1,4 +1,4 @@
-"""Queries on the one-row table that names the application."""
+"""Queries on the table with one row that names the application."""
 
 from datetime import datetime
 
@@ -12,14 +12,14 @@ _ONLY_ROW = 1
 
 
 def get_name(connection: Connection) -> str | None:
-    """Return the name of the application that the tables belong to; None before its first beat."""
+    """Return the name of the application that the tables belong to, None before its first beat."""
     return connection.scalar(select(_COLUMNS.name).where(_COLUMNS.id == _ONLY_ROW))
 
 
 def record_name(connection: Connection, *, name: str, now: datetime) -> str:
-    """Record ``name`` unless a name is recorded, and return the recorded one.
+    """Record ``name`` unless a name is recorded, and return the recorded name.
 
-    Waits for a transaction that records one at the same time.
+    Waits for a concurrent transaction that records a name.
     """
     statement = capabilities_of(connection.dialect).insert_new(APPLICATIONS)
     connection.execute(statement, {"id": _ONLY_ROW, "name": name, "recorded_at": now})
@@ -27,6 +27,6 @@ def record_name(connection: Connection, *, name: str, now: datetime) -> str:
 
 
 def rename(connection: Connection, *, name: str, now: datetime) -> None:
-    """Record ``name``, in place of the recorded one if there is one."""
+    """Record ``name`` and overwrite a recorded name."""
     record_name(connection, name=name, now=now)
     connection.execute(update(APPLICATIONS).values(name=name, recorded_at=now))

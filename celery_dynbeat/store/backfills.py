@@ -1,4 +1,4 @@
-"""Questions to the table of backfills, and those that a backfill asks of the history."""
+"""Queries on backfills, and the queries of a backfill on the history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from celery_dynbeat.store.runs import (
     is_unfinished_of,
 )
 
-#: What tells which fire times a row of history stands for.
-_STANDS_FOR: tuple[Any, ...] = (
+#: The columns that say which fire times a history row represents.
+_FIRE_TIME_COLUMNS: tuple[Any, ...] = (
     Run.id,
     Run.status,
     Run.scheduled_for,
@@ -34,13 +34,16 @@ _STANDS_FOR: tuple[Any, ...] = (
 
 
 def earliest_next_run_at() -> Any:
-    """Return the subquery for the earliest ``next_run_at`` of all."""
+    """Return a subquery for the earliest ``next_run_at``, NULL if no backfill is unfinished."""
     at = BACKFILLS.c.next_run_at
     return select(at).where(at.is_not(None)).order_by(at).limit(1).scalar_subquery()
 
 
 def first_due_id(*, now: datetime) -> Any:
-    """Return the condition that a backfill is due, as the database itself compares instants."""
+    """Return a subquery for the id of the first due backfill, NULL if none is due.
+
+    It reads no instant, so it works for unreadable rows.
+    """
     first = select(Backfill.id).where(*_due(now)).order_by(Backfill.next_run_at)
     return first.limit(1).scalar_subquery()
 
@@ -51,9 +54,10 @@ def _due(now: datetime) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableBackfill:
-    """A backfill that cannot go on because it, or its schedule, cannot be read; both are locked.
+    """A due backfill that cannot be read, or whose schedule cannot be read. Both are locked.
 
-    ``schedule`` is None when the schedule was set aside before, or the fault is not its own.
+    ``backfill`` is None if the backfill is readable. ``schedule`` is None if the schedule is
+    readable or quarantined already.
     """
 
     backfill_id: int
@@ -65,10 +69,10 @@ class UnreadableBackfill:
 def lock_oldest_due(
     session: Session, *, now: datetime
 ) -> tuple[Backfill, Schedule] | UnreadableBackfill | None:
-    """Return the backfill that has waited longest, with its schedule; both are locked.
+    """Return the due backfill with the earliest ``next_run_at``, and its schedule, both locked.
 
-    None when none is due, or when others hold those that are. A claim and an edit of the schedule
-    wait for the end of the transaction, or pass over it.
+    None if no backfill is due, or if other transactions have locked the due ones. Until the end of
+    this transaction a claim skips the schedule, and an edit of the schedule waits.
     """
     statement = (
         select(Backfill, Schedule)
@@ -79,9 +83,9 @@ def lock_oldest_due(
         .with_for_update(skip_locked=True)
         .execution_options(populate_existing=True)
     )
-    answer = session.execute(statement)
+    result = session.execute(statement)
     try:
-        row = answer.one_or_none()
+        row = result.one_or_none()
     except rows.UNREADABLE:
         ids = statement.with_only_columns(Backfill.id, Schedule.id, maintain_column_froms=True)
         both = session.execute(ids).one_or_none()
@@ -91,21 +95,21 @@ def lock_oldest_due(
 
 def _unreadable(session: Session, backfill_id: int, schedule_id: int) -> UnreadableBackfill:
     backfill, schedule = BACKFILLS.c, SCHEDULES.c
-    of_backfill = select(*backfill).where(backfill.id == backfill_id)
-    of_schedule = select(*schedule).where(schedule.id == schedule_id, schedule.error.is_(None))
-    wrong = rows.read(session, of_backfill, key=backfill.id).unreadable
-    with_it = rows.read(session, of_schedule, key=schedule.id).unreadable
+    the_backfill = select(*backfill).where(backfill.id == backfill_id)
+    the_schedule = select(*schedule).where(schedule.id == schedule_id, schedule.error.is_(None))
+    backfill_errors = rows.read(session, the_backfill, key=backfill.id).unreadable
+    schedule_errors = rows.read(session, the_schedule, key=schedule.id).unreadable
     return UnreadableBackfill(
         backfill_id=backfill_id,
-        backfill=wrong[0] if wrong else None,
-        schedule=with_it[0] if with_it else None,
+        backfill=backfill_errors[0] if backfill_errors else None,
+        schedule=schedule_errors[0] if schedule_errors else None,
     )
 
 
 def defer(session: Session, *, backfill_id: int, until: datetime) -> None:
-    """Let nobody look at a backfill before ``until``."""
-    put = update(Backfill).where(Backfill.id == backfill_id).values(next_run_at=until)
-    execute_dml(session, put)
+    """Set when a backfill is due next: no beat reads it before ``until``."""
+    deferred = update(Backfill).where(Backfill.id == backfill_id).values(next_run_at=until)
+    execute_dml(session, deferred)
 
 
 def cancel_unread(session: Session, *, backfill_id: int, now: datetime) -> None:
@@ -116,11 +120,11 @@ def cancel_unread(session: Session, *, backfill_id: int, now: datetime) -> None:
 
 @in_index_order
 def delete_orphans(session: Session, *, now: datetime) -> int:
-    """Delete due backfills whose schedule is gone; return how many there were.
+    """Delete due backfills whose schedule does not exist, and return their number.
 
-    SQLite's own shell, for one, does not follow foreign keys.
+    A DELETE of a schedule leaves them behind where foreign keys are off, as in SQLite's shell.
     """
-    # Two statements: MySQL would wait for the locks of the schedules that a DELETE looks at.
+    # Two statements: on MySQL a DELETE with a join would wait for locks on the schedules.
     due = (
         select(Backfill.id, Schedule.id.label("there"))
         .outerjoin(Schedule, Schedule.id == Backfill.schedule_id)
@@ -128,23 +132,23 @@ def delete_orphans(session: Session, *, now: datetime) -> int:
         .order_by(Backfill.next_run_at)
         .limit(MAX_IN_LIST)
     )
-    found: Any = session.execute(due).all()
-    ids = [row.id for row in found if row.there is None]
+    due_rows: Any = session.execute(due).all()
+    ids = [row.id for row in due_rows if row.there is None]
     return execute_dml(session, delete(Backfill).where(Backfill.id.in_(ids))) if ids else 0
 
 
 @in_index_order
 def lock_unfinished(session: Session, *, schedule_id: int) -> Backfill | None:
-    """Return the backfill of the schedule that has not ended, locked; there is one at most."""
-    # A locking read: the caller's snapshot may be older than another's backfill.
+    """Return the unfinished backfill of the schedule, locked, or None; there is at most one."""
+    # A locking read: the caller's snapshot may be older than a backfill of another transaction.
     statement = _of(schedule_id).where(Backfill.finished_at.is_(None)).limit(1).with_for_update()
     return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
 
 
 def add(session: Session, backfill: Backfill) -> None:
-    """Insert a backfill of a schedule that is locked."""
-    # To PostgreSQL the schedule is changed by it: a transaction with an older snapshot, which
-    # cannot see the backfill, can then not lock the schedule for another one.
+    """Insert a backfill of a locked schedule."""
+    # This UPDATE is a change of the schedule for PostgreSQL. A transaction with an older snapshot
+    # cannot see the backfill; because of the UPDATE it cannot lock the schedule for another one.
     locked = update(Schedule).where(Schedule.id == backfill.schedule_id)
     execute_dml(session, locked.values(version=Schedule.version))
     session.add(backfill)
@@ -153,7 +157,7 @@ def add(session: Session, backfill: Backfill) -> None:
 
 @in_index_order
 def lock(session: Session, *, schedule_id: int, backfill_id: int | None) -> Backfill | None:
-    """Return a backfill of the schedule, locked; without an id the newest. None: there is none."""
+    """Return a backfill of the schedule, locked, or None. Without an id it is the newest."""
     statement = _of(schedule_id).limit(1).with_for_update()
     if backfill_id is not None:
         statement = statement.where(Backfill.id == backfill_id)
@@ -179,7 +183,10 @@ def count_unfinished_runs(
     origin: Origin | None = None,
     limit: int,
 ) -> int:
-    """Count the schedule's runs that have not ended, up to ``limit``, and not those of long ago."""
+    """Return the number of unfinished runs of the schedule, at most ``limit``.
+
+    Runs that started at ``started_after`` or earlier do not count. ``origin`` None means any.
+    """
     statement = (
         select(Run.id)
         .where(
@@ -199,11 +206,12 @@ def count_unfinished_runs(
 def fire_times_with_run(
     session: Session, *, schedule_id: int, instants: Sequence[datetime]
 ) -> set[datetime]:
-    """Return those of the fire times that have a run; a skipped one has none."""
+    """Return those of the fire times that have a run. Skipped rows do not count as runs."""
     sent = (Run.schedule_id == schedule_id, Run.status != Status.SKIPPED)
     at = Run.scheduled_for
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
-        # With the limit it is a query by itself, and no condition of one of the whole history.
+        # LIMIT makes it a query of its own. Otherwise PostgreSQL merges it into one query of the
+        # whole history.
         of_one = select(at).where(*sent).limit(1)
         statement = batches.lateral_for_each(at, instants, lambda each: of_one.where(at == each))
     else:
@@ -213,12 +221,13 @@ def fire_times_with_run(
 
 @in_index_order
 def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
-    """Return id, status, scheduled_for, fire_count, error of the first row of history from then on.
+    """Return id, status, scheduled_for, fire_count and error of the first history row.
 
-    Manual runs are passed over: they lie between the fire times.
+    The row is the first with ``scheduled_for`` at or after ``instant``. Manual runs are left out,
+    because their instants are not fire times. None if there is no row.
     """
     statement = (
-        select(*_STANDS_FOR)
+        select(*_FIRE_TIME_COLUMNS)
         .where(
             Run.schedule_id == schedule_id,
             Run.scheduled_for >= instant,
@@ -231,7 +240,7 @@ def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> 
 
 
 def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
-    """Let a skipped row stand for ``fire_count`` fire times; with 0 it goes."""
+    """Set the ``fire_count`` of a skipped row; delete the row if it is 0. Return the row count."""
     is_skipped = (Run.id == run_id, Run.status == Status.SKIPPED)
     if fire_count:
         return execute_dml(session, update(Run).where(*is_skipped).values(fire_count=fire_count))
@@ -240,7 +249,7 @@ def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:
 
 @in_index_order
 def revoke_unstarted(session: Session, backfill: Backfill, *, now: datetime, reason: str) -> int:
-    """Move the runs of a backfill that have not started to revoked; return how many."""
+    """Move the unstarted runs of a backfill to revoked and return their number."""
     statement = (
         update(Run)
         .where(

@@ -1,4 +1,4 @@
-"""What beat asks of the table of schedules, and what it writes to it: due, unplanned, set aside."""
+"""Beat's queries on schedules: due, unplanned, unreadable, unsupported, quarantined."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -17,9 +17,9 @@ from celery_dynbeat.store.rows import LockedRows, UnreadableRow, read
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
-#: Schedules at the front of the index that are searched for those that this version passes over.
+#: Rows at the start of an index that are searched for unsupported triggers.
 UNSUPPORTED_SEARCH_LIMIT = 500
-#: What beat needs of a schedule in order to plan and publish its runs; nothing else is read.
+#: The columns that beat needs to plan and publish the runs of a schedule.
 _DUE_COLUMNS = (
     _COLUMNS.id,
     _COLUMNS.owner,
@@ -47,17 +47,17 @@ _DUE_COLUMNS = (
     _COLUMNS.created_at,
     _COLUMNS.version,
 )
-# The order of an index, so that it is used. PostgreSQL multiplies the shares of rows that meet each
-# of several conditions: a table full of one-offs that are over looks full of what is sought, too,
-# and the whole of it is read until the first turns up, of which there is none.
+# The order of an index, so that PostgreSQL uses it. The planner multiplies the selectivity of the
+# conditions. In a table full of finished one-offs it therefore expects many unplanned rows, and
+# reads the whole table for the first one, although there is none.
 _UNPLANNED = (_COLUMNS.enabled,)
 
 
 def _has_supported_trigger() -> ColumnElement[bool]:
-    """Return the condition that this version knows the row's kind of trigger.
+    """Return the condition that this version supports the row's kind of trigger.
 
-    During a rolling upgrade a row may be of a kind that only the newer beats know. It stays in the
-    index, untouched, for one of them.
+    During a rolling upgrade only the newer beats may support a kind. An older beat leaves such a
+    row unchanged in the index, for a newer beat.
     """
     return _COLUMNS.trigger_kind.in_(KINDS)
 
@@ -74,13 +74,12 @@ def lock_due(
 ) -> LockedRows:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
-    Rows that another beat has locked are skipped, and those of a kind that only a newer version
-    knows. SQLite has no row locks and ignores the clause; there the write lock of the transaction
-    keeps two beats apart. Only what is due ``since`` is looked at. ``only`` and ``without`` name
-    owners whose schedules alone are wanted, or are not. What is due and cannot be read is locked
-    too.
+    Unreadable rows are locked, too. Rows locked by another beat are skipped, and rows whose trigger
+    this version does not support. SQLite has no row locks; there the write lock of the transaction
+    keeps two beats apart. ``since`` is the earliest ``next_run_at`` to read; None means all.
+    ``only_owners`` and ``except_owners`` limit the owners.
     """
-    statement = _due(since is not None)
+    statement = _lock_due_statement(since is not None)
     values = {"now": now, "limit": limit, "since": since}
     if only_owners:
         statement = statement.where(_COLUMNS.owner.in_(only_owners))
@@ -90,13 +89,13 @@ def lock_due(
 
 
 def due_statement(*, now: datetime, limit: int) -> Select[Any]:
-    """Return the statement of ``lock_due``, for those who want to see its plan."""
-    return _due(False).params(now=now, limit=limit)  # noqa: FBT003 - the key of a cache
+    """Return the statement of ``lock_due`` without ``since``, for EXPLAIN."""
+    return _lock_due_statement(False).params(now=now, limit=limit)  # noqa: FBT003 - a key of the cache
 
 
-# Made once for all passes.
+# Cached: all passes use the same statement.
 @cache
-def _due(in_part: bool) -> Select[Any]:  # noqa: FBT001
+def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
     at = _COLUMNS.next_run_at
     due = select(*_DUE_COLUMNS).where(
         at.is_not(None), at <= bindparam("now", type_=UtcDateTime), _has_supported_trigger()
@@ -109,42 +108,46 @@ def _due(in_part: bool) -> Select[Any]:  # noqa: FBT001
 
 @in_index_order
 def lock_unplanned(session: Session, *, limit: int) -> LockedRows:
-    """Return up to ``limit`` enabled schedules without a next run, locked like the due ones."""
+    """Return up to ``limit`` unplanned schedules, locked like those of ``lock_due``."""
     return read(session, unplanned_statement(limit=limit), key=_COLUMNS.id)
 
 
 def unplanned_statement(*, limit: int) -> Select[Any]:
-    """Return the statement of ``lock_unplanned``."""
+    """Return the statement of ``lock_unplanned``, for EXPLAIN."""
     unplanned = select(*_DUE_COLUMNS).where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
     return unplanned.with_for_update(skip_locked=True)
 
 
 @in_index_order
 def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Sequence[UnreadableRow]:
-    """Return what is wrong with those of the schedules that cannot be read; all are locked.
+    """Return the unreadable ones of the schedules that are not quarantined, with their errors.
 
-    Those that another transaction has locked are passed over.
+    All these schedules are locked for this transaction, readable or not. Rows that another
+    transaction has locked are skipped.
     """
     statement = select(*_DUE_COLUMNS).where(Schedule.id.in_(schedule_ids), Schedule.error.is_(None))
     return read(session, statement.with_for_update(skip_locked=True), key=Schedule.id).unreadable
 
 
 def first_due_id(*, now: datetime) -> Any:
-    """Return the condition that a schedule is due, as the database itself compares instants."""
+    """Return a subquery for the id of the first due schedule, NULL if none is due.
+
+    It reads no instant, so it works for unreadable rows.
+    """
     due = select(Schedule.id).where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
     first = due.where(_has_supported_trigger()).order_by(Schedule.next_run_at, Schedule.id)
     return first.limit(1).scalar_subquery()
 
 
 def first_unplanned_id() -> Any:
-    """Return the condition that an unplanned schedule exists."""
+    """Return a subquery for the id of an unplanned schedule, NULL if there is none."""
     unplanned = select(_COLUMNS.id).where(*_unplanned()).order_by(*_UNPLANNED)
     return unplanned.limit(1).scalar_subquery()
 
 
 def earliest_next_run_at(*, since: Any = None) -> Any:
-    """Return the subquery for the earliest ``next_run_at`` of all, or from ``since`` on."""
-    # Not min(): beside another condition MariaDB reads the whole index for it.
+    """Return a subquery for the earliest ``next_run_at``, from ``since`` on if it is given."""
+    # Not min(): with another condition MariaDB reads the whole index for it.
     at = _COLUMNS.next_run_at
     earliest = select(at).where(at.is_not(None), _has_supported_trigger())
     if since is not None:
@@ -154,33 +157,34 @@ def earliest_next_run_at(*, since: Any = None) -> Any:
 
 @in_index_order
 def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence[Row[Any]]:
-    """Return id, owner, name and kind of up to ``limit`` schedules that this version passes over.
+    """Return id, owner, name and kind of up to ``limit`` schedules with unsupported triggers.
 
-    Only of those whose turn it is: that are due, or that are not planned yet. Of each, the
-    first UNSUPPORTED_SEARCH_LIMIT are looked at: there they stay, while beat claims the others.
+    Only due and unplanned schedules are searched: the first UNSUPPORTED_SEARCH_LIMIT rows of each.
+    Unsupported rows stay at the start of the index, because beat claims all the others.
     """
     columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)
     due = (Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
-    their_turn = (
+    searches = (
         (due, (Schedule.next_run_at, Schedule.id)),
         (_is_unplanned_of_any_kind(), _UNPLANNED),
     )
     found: list[Any] = []
-    for conditions, order in their_turn:
-        front = (
+    for conditions, order in searches:
+        first = (
             select(*columns)
             .where(*conditions)
             .order_by(*order)
             .limit(UNSUPPORTED_SEARCH_LIMIT)
             .subquery()
         )
-        statement = select(front).where(front.c.trigger_kind.not_in(KINDS)).limit(limit)
+        statement = select(first).where(first.c.trigger_kind.not_in(KINDS)).limit(limit)
         found += session.execute(statement).all()
     return found[:limit]
 
 
 def _unplanned() -> tuple[Any, ...]:
-    # As it was typed; beat writes what it understood. An index would not serve it for what is due.
+    # A row inserted by hand may have another spelling; beat stores the canonical one. Due rows are
+    # compared without functions, so that an index serves them.
     typed = func.lower(func.trim(_COLUMNS.trigger_kind))
     return (*_is_unplanned_of_any_kind(), typed.in_(KINDS))
 
@@ -196,14 +200,14 @@ def _is_unplanned_of_any_kind() -> tuple[Any, ...]:
 
 @in_index_order
 def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
-    """Write what beat decided; each change holds ``id`` and the same columns as the others."""
+    """Update schedules by ``id`` with what beat decided. All changes have the same columns."""
     if not changes:
         return
     batches.update_each(session.connection(), SCHEDULES, changes)
 
 
 def quarantine(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
-    """Take a schedule out of the index with ``error``, unless somebody has edited it since."""
+    """Quarantine a schedule with ``error``. Return False if it was edited since ``version``."""
     statement = (
         update(Schedule)
         .where(Schedule.id == schedule_id, Schedule.version == version, Schedule.enabled)
@@ -214,7 +218,7 @@ def quarantine(session: Session, *, schedule_id: int, version: int, error: str) 
 
 
 def quarantine_unreadable(session: Session, unreadable: Iterable[UnreadableRow]) -> None:
-    """Take schedules that are locked and cannot be read out of the index."""
+    """Quarantine locked schedules that cannot be read."""
     advance(
         session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in unreadable]
     )

@@ -1,8 +1,8 @@
-"""What the tables tell of an installation's health.
+"""Queries on the health of an installation.
 
-Each query reads the start of an index and stops at a limit, so a million rows cost no more than a
-thousand. Two queries differ: ``quarantined`` has no index on PostgreSQL and SQLite, and the nodes
-are as many as the processes within nodes.FORGET_AFTER.
+Each query reads the start of an index up to a limit, so a million rows cost no more than a
+thousand. There are two exceptions. ``quarantined`` has no index on PostgreSQL and SQLite. The
+number of nodes is the number of processes within nodes.NODE_RETENTION.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ from celery_dynbeat.store.runs import UNFINISHED_ORDER
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import KINDS
 
-#: What is more than this is said to be so many "and more".
+#: Rows that are counted. A larger number is reported as this number "or more".
 MAX_COUNTED = 1_000
-#: Of the runs that have not ended, those that are looked at.
+#: Unfinished runs that are counted by status.
 MAX_RUNS_READ = 10_000
 MAX_NODES = 200
 MAX_NAMED = 5
-#: Characters of an error.
+#: Characters of an error or a reason.
 MAX_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many there are; with ``more``, at least so many."""
+    """A number of rows; with ``more`` it is a lower bound."""
 
     count: int
     more: bool = False
@@ -44,11 +44,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The answers of one moment. Instants are None where there is nothing of the kind.
+    """The health of the tables at one instant. An instant is None if there are no such rows.
 
-    ``runs`` counts the unfinished runs by status. ``quarantined_first`` and
-    ``unsupported_trigger`` hold the owner and name of MAX_NAMED schedules at most, and the error
-    or the kind of trigger of each.
+    ``runs`` counts the unfinished runs by status. ``quarantined_first`` contains owner, name and
+    error of at most MAX_NAMED schedules. ``unsupported_trigger`` contains owner, name and kind of
+    trigger of at most MAX_NAMED schedules.
     """
 
     nodes: Sequence[Node]
@@ -63,16 +63,16 @@ class Tables:
     backfills: Count
     #: The application that the tables belong to.
     application: str | None
-    #: Name and reason of the first MAX_NAMED schedules whose beat_schedule entry is refused.
     refused: Count
+    #: Name and reason of the first MAX_NAMED schedules whose beat_schedule entry is refused.
     refused_first: Sequence[tuple[str, str]]
 
 
 @in_index_order
 def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
-    """Return what the tables say at ``now``; of nodes those with a sign of life since then."""
+    """Return the health of the tables at ``now``, with the nodes seen since ``nodes_since``."""
     quarantined = session.execute(quarantined_statement()).all()
-    unknown = due.find_unsupported(session, now=now, limit=MAX_NAMED)
+    unsupported = due.find_unsupported(session, now=now, limit=MAX_NAMED)
     due_at = session.scalars(due_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
     refused = session.execute(refused_statement()).all()
@@ -88,7 +88,7 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         quarantined_first=[
             (row.owner, row.name, row.error) for row in sorted(quarantined)[:MAX_NAMED]
         ],
-        unsupported_trigger=[(row.owner, row.name, row.trigger_kind) for row in unknown],
+        unsupported_trigger=[(row.owner, row.name, row.trigger_kind) for row in unsupported],
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
         runs=_by_status(session.execute(runs_statement()).all()),
@@ -110,7 +110,7 @@ def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
 
 
 def due_statement(*, now: datetime) -> Select[Any]:
-    """Return the statement for the schedules that beat should have taken up, oldest first."""
+    """Return the SELECT of the schedules that are due, oldest first."""
     return (
         select(Schedule.next_run_at)
         .where(
@@ -124,7 +124,7 @@ def due_statement(*, now: datetime) -> Select[Any]:
 
 
 def overdue_statement(*, now: datetime) -> Select[Any]:
-    """Return the statement for the runs that beat should have published again, oldest first."""
+    """Return the SELECT of the runs that are overdue, oldest first."""
     return (
         select(Run.overdue_at)
         .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
@@ -134,7 +134,7 @@ def overdue_statement(*, now: datetime) -> Select[Any]:
 
 
 def runs_statement() -> Select[Any]:
-    """Return the statement that counts the runs that have not ended by their status."""
+    """Return the SELECT that counts unfinished runs by status."""
     unfinished = (
         select(Run.status)
         .where(Run.finished_at.is_(None))
@@ -147,9 +147,9 @@ def runs_statement() -> Select[Any]:
 
 
 def quarantined_statement() -> Select[Any]:
-    """Return the statement for the schedules that are quarantined, in any order."""
-    # A paused schedule stays quarantined. The quarantine implies the first three conditions. They
-    # let MySQL use the index of the unplanned schedules.
+    """Return the SELECT of the quarantined schedules, in any order."""
+    # A paused schedule stays quarantined. A quarantine implies the first three conditions: they let
+    # MySQL use the index of the unplanned schedules.
     return (
         select(
             Schedule.id,
@@ -168,7 +168,7 @@ def quarantined_statement() -> Select[Any]:
 
 
 def refused_statement() -> Select[Any]:
-    """Return the statement for the schedules whose beat_schedule entry is refused, by name."""
+    """Return the SELECT of the schedules whose beat_schedule entry is refused, by name."""
     return (
         select(
             Schedule.name,
@@ -186,7 +186,7 @@ def refused_statement() -> Select[Any]:
 
 
 def backfills_statement() -> Select[Any]:
-    """Return the statement for the backfills that go on."""
+    """Return the SELECT of the unfinished backfills."""
     return (
         select(Backfill.next_run_at)
         .where(Backfill.next_run_at.is_not(None))
@@ -196,6 +196,6 @@ def backfills_statement() -> Select[Any]:
 
 
 def nodes_statement(kind: NodeKind, *, since: datetime) -> Select[Any]:
-    """Return the statement for the nodes of a kind, those heard of last first."""
+    """Return the SELECT of the nodes of a kind, the most recently seen first."""
     statement = select(Node).where(Node.kind == kind, Node.seen_at >= since)
     return statement.order_by(Node.seen_at.desc(), Node.name).limit(MAX_NODES)

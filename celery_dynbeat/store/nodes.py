@@ -1,4 +1,4 @@
-"""Questions to the table of living nodes, one function each."""
+"""Queries on nodes, one function each."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -13,18 +13,18 @@ from celery_dynbeat.db.models import Node, NodeKind, Run
 from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
 MICROSECOND = timedelta(microseconds=1)
-#: Long, because a clock that is set forward makes living nodes seem silent.
+#: How long a silent node is stored. Long: a clock that is set forward makes running nodes silent.
 NODE_RETENTION = timedelta(days=30)
-#: Longer than any dynbeat_node_timeout that is of use.
+#: Longer than any useful dynbeat_node_timeout.
 NOTIFIER_FRESH_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHeartbeat:
-    """What a node says of itself: that it lives, when it last made progress, and what hinders it.
+    """One heartbeat of a node: its last progress, and the error that prevents progress.
 
-    Instants are those of the database's clock. ``notifier`` is how a beat receives notifications,
-    ``outages`` the report of what it cannot publish to.
+    Instants are those of the database's clock. ``notifier`` is how a beat receives notifications.
+    ``outages`` is the report of what it cannot publish to.
     """
 
     kind: NodeKind
@@ -39,14 +39,15 @@ class NodeHeartbeat:
 
 @in_index_order
 def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime) -> None:
-    """Register a node; another process of the same name is taken to have ended.
+    """Register a node and replace the row of another process with the same name.
 
-    Nodes that have been silent for NODE_RETENTION are forgotten: they count as dead anyway.
+    Rows of nodes that have been silent for NODE_RETENTION are deleted.
     """
     session.execute(delete(Node).where(Node.kind == heartbeat.kind, Node.name == heartbeat.name))
-    # What a predecessor began before the clock was set back must not seem to be this node's.
-    left = session.scalar(_started_after(heartbeat.seen_at, worker=heartbeat.name))
-    started_at = started_at if left is None else left + MICROSECOND
+    # The clock may have been set back. Then runs that the predecessor started must still count as
+    # older than this node.
+    latest_start = session.scalar(_started_after(heartbeat.seen_at, worker=heartbeat.name))
+    started_at = started_at if latest_start is None else latest_start + MICROSECOND
     session.execute(delete(Node).where(Node.seen_at < heartbeat.seen_at - NODE_RETENTION))
     session.execute(insert(Node).values(**asdict(heartbeat), started_at=started_at))
 
@@ -61,7 +62,7 @@ def _started_after(now: datetime, *, worker: str) -> Any:
 
 
 def refresh(session: Session, *, heartbeat: NodeHeartbeat) -> bool:
-    """Say that the node is alive; False when its row is gone or is another process's by now."""
+    """Write a heartbeat. Return False if the row is missing or belongs to another process."""
     statement = (
         update(Node)
         .where(Node.kind == heartbeat.kind, Node.name == heartbeat.name, Node.pid == heartbeat.pid)
@@ -78,7 +79,7 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat) -> bool:
 
 
 def deregister(session: Session, *, kind: NodeKind, name: str, pid: int, now: datetime) -> None:
-    """Say that the node has ended in good order."""
+    """Record that the node has shut down."""
     session.execute(
         update(Node)
         .where(Node.kind == kind, Node.name == name, Node.pid == pid)
@@ -87,16 +88,17 @@ def deregister(session: Session, *, kind: NodeKind, name: str, pid: int, now: da
 
 
 def get(session: Session, *, kind: NodeKind, name: str) -> Node | None:
-    """Return the node, or None when none of that name was ever seen."""
+    """Return the node, or None if no node of that name is registered."""
     return session.get(Node, (kind, name), populate_existing=True)
 
 
 def beat_listens_to_broker() -> ColumnElement[bool]:
-    """Return the condition that a living beat receives its notifications from the broker."""
+    """Return the condition that a running beat receives its notifications from the broker."""
     return exists().where(
         Node.kind == NodeKind.BEAT,
         Node.notifier == "broker",
         Node.stopped_at.is_(None),
-        # A beat that was killed leaves its row. PostgreSQL's clock: no other database asks this.
+        # A killed beat leaves its row behind. Only PostgreSQL runs this query, so it may use its
+        # function for the clock.
         Node.seen_at > func.clock_timestamp() - NOTIFIER_FRESH_FOR,
     )

@@ -1,4 +1,4 @@
-"""Questions about the runs of a schedule that have not ended, for its overlap policy."""
+"""Queries on the unfinished runs of schedules, for their overlap policy."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,9 +23,9 @@ from celery_dynbeat.store.runs import (
     revoke_unstarted,
 )
 
-#: Why a run was cancelled for a newer one.
+#: The error of a run that a newer run replaced.
 REPLACED = "overlap: a newer run took its place"
-#: What overlap asks of a run.
+#: The columns of a run that the overlap policy needs.
 _OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.id,
     Run.schedule_id,
@@ -34,18 +34,18 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
     Run.sent_at,
     Run.started_at,
 )
-#: Of the runs of one schedule that have not ended, those that overlap looks at.
+#: Unfinished runs of one schedule that the overlap policy reads.
 MAX_UNFINISHED = 100
-#: Runs that wait for one to end, at most; as a rule there is one.
+#: Buffered runs of one schedule that are read; usually there is one.
 MAX_BUFFERED = 10
 
 
 @in_index_order
 def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[Row]:
-    """Return the runs of the schedules that may still end, with what overlap asks of them.
+    """Return the unfinished runs of the schedules, in any order and without locks.
 
-    Of a schedule that has more than MAX_UNFINISHED, the newest. Runs that cannot be read are left
-    out.
+    A schedule with more than MAX_UNFINISHED contributes at least the newest MAX_UNFINISHED.
+    Unreadable runs are left out.
     """
     parts = [schedule_ids[at : at + MAX_IN_LIST] for at in range(0, len(schedule_ids), MAX_IN_LIST)]
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
@@ -59,7 +59,7 @@ def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[R
         if len(part) == 1 or len(some.rows) + len(some.unreadable) < limit:
             found += some.rows
         else:
-            # Some have very many. Halves, until those stand alone.
+            # Some schedules have very many runs. Bisect until these schedules are alone.
             middle = len(part) // 2
             parts += [part[:middle], part[middle:]]
     return found
@@ -74,7 +74,7 @@ def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
     statement = (
         force_index(select(*_OVERLAP_COLUMNS), Run, UNFINISHED_INDEX).where(*unended).limit(limit)
     )
-    # In the order of the index only where it is one: a list of schedules would be sorted.
+    # Index order is possible only for one schedule: the rows of a list would be sorted.
     return statement.order_by(*NEWEST_UNFINISHED) if len(schedule_ids) == 1 else statement
 
 
@@ -82,15 +82,15 @@ def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
 def cancel_replaced(
     session: Session, schedule_ids: Sequence[int], *, by: Sequence[str], now: datetime
 ) -> list[str]:
-    """Cancel the unfinished runs of the schedules, save those in ``by``, which take their place.
+    """Cancel the unfinished runs of the schedules except those in ``by``, which replace them.
 
-    What has not started is revoked. What runs is marked, so that no message starts it again.
-    Returns the runs that were marked now: their workers are to be asked to end them.
+    Unstarted runs are revoked. Running runs are marked as cancelled, so that no message starts them
+    again. Returns the ids of the newly marked runs: beat asks their workers to terminate them.
     """
     if not schedule_ids:
         return []
     revoke_unstarted(session, schedule_ids=schedule_ids, now=now, reason=REPLACED, except_ids=by)
-    # What a worker started just before the revocation is found here.
+    # This also finds a run that a worker started just before the revocation.
     running = (is_unfinished_of(session, schedule_ids), Run.status == Status.RUNNING)
     mark = update(Run).where(*running, Run.cancelled_at.is_(None)).values(cancelled_at=now)
     execute_dml(session, force_index(mark, Run.__table__, UNFINISHED_INDEX))
@@ -100,9 +100,9 @@ def cancel_replaced(
 
 @in_index_order
 def cancelled_before(session: Session, *, before: datetime, limit: int) -> Sequence[str]:
-    """Return the runs that were asked to end ``before`` an instant, and have not yet.
+    """Return up to ``limit`` ids of running runs that were cancelled ``before`` an instant.
 
-    Without those that ``note_termination_failure`` has noted.
+    Runs with an error of ``note_termination_failure`` are left out.
     """
     statement = force_index(select(Run.id), Run, UNFINISHED_INDEX).where(
         Run.finished_at.is_(None),
@@ -115,7 +115,7 @@ def cancelled_before(session: Session, *, before: datetime, limit: int) -> Seque
 
 @in_index_order
 def note_termination_failure(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
-    """Write on runs in progress, which a newer one replaced, why they could not be ended."""
+    """Store why cancelled runs were not terminated; return whether a row was changed."""
     statement = (
         update(Run)
         .where(
@@ -130,22 +130,25 @@ def note_termination_failure(session: Session, *, run_ids: Sequence[str], reason
 
 
 def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> int:
-    """Make the run that waits behind ``run_id`` overdue, so that beat sends it at once."""
-    ended = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
+    """Make the run that is buffered behind ``run_id`` overdue, so that beat sends it at once.
+
+    Returns the number of changed runs.
+    """
+    schedule_id = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
     unsent = (
         Run.status == Status.PENDING,
         Run.sent_at.is_(None),
         Run.origin == Origin.SCHEDULE,
     )
-    # The worker's own transaction: a few rows in the order of an index, so that it is used without
-    # a statement that says so.
-    waiting = (
+    # This is the worker's transaction, without the setting of ``in_index_order``. A small limit in
+    # the order of an index makes the planner use it.
+    buffered = (
         force_index(select(Run.id), Run, UNFINISHED_INDEX)
-        .where(Run.finished_at.is_(None), Run.schedule_id == ended, *unsent)
+        .where(Run.finished_at.is_(None), Run.schedule_id == schedule_id, *unsent)
         .order_by(*UNFINISHED_ORDER)
         .limit(MAX_BUFFERED)
     )
-    ids = session.scalars(waiting).all()
+    ids = session.scalars(buffered).all()
     if not ids:
         return 0
     return execute_dml(session, update(Run).where(Run.id.in_(ids), *unsent).values(overdue_at=now))

@@ -1,7 +1,7 @@
-"""Questions to the table of owners: whose turn it is to create, where their number is limited.
+"""Queries on owners: the locks of creates where the number of schedules is limited.
 
-The order of locks is: rows of owners, by name, then rows of schedules. A transaction of the
-application that takes them in another order may be the victim of a deadlock.
+The order of locks is: rows of owners by name, then rows of schedules. A transaction of the
+application that locks in another order can end in a deadlock.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
 
 
 def lock(session: Session, owners: Collection[str]) -> None:
-    """Take the owners' turn until the transaction ends; waits for those who have it."""
+    """Lock the rows of the owners for this transaction, in the order of their names."""
     capabilities = capabilities_of(session.get_bind().dialect)
     statement = capabilities.insert_or_lock(Owner.__table__)  # type: ignore[arg-type]
     session.connection().execute(statement, [{"owner": owner} for owner in sorted(owners)])
@@ -26,15 +26,15 @@ def lock(session: Session, owners: Collection[str]) -> None:
 
 @in_index_order
 def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, int]:
-    """Return how many schedules owners have whose turn was taken; one without any is left out.
+    """Return the number of schedules by locked owner; an owner without schedules is left out.
 
-    What others have committed counts, even when the caller's snapshot is older.
+    All committed schedules count, also those newer than the caller's snapshot.
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     names = sorted(owners)
     found: dict[str, int] = {}
     for start in range(0, len(names), _BATCH):
-        # For each owner by itself: grouped, the whole index is read in its order.
+        # One subquery per owner: GROUP BY would read the whole index.
         of_owner = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
         counted = latest(of_owner.where(Schedule.owner == Owner.owner)).scalar_subquery()
         batch = select(Owner.owner, counted).where(Owner.owner.in_(names[start : start + _BATCH]))
@@ -43,5 +43,5 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
 
 
 def delete_row(session: Session, *, owner: str) -> None:
-    """Delete the owner's row, if there is one; waits for who has the owner's turn."""
+    """Delete the owner's row if it exists; wait for a transaction that has locked it."""
     session.execute(delete(Owner).where(Owner.owner == owner))

@@ -1,4 +1,4 @@
-"""What beat has to do next, in one query that reads the fronts of four indexes."""
+"""The next work of beat, in one query that reads the start of four indexes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,17 +11,17 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store import backfills, due, rows, runs
 
-#: What is committed so much later than its instant is found all the same.
+#: A transaction may commit an instant this much later; reading from the watermark still finds it.
 IN_FLIGHT = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Instants before which a look found nothing due, and nothing overdue.
+    """Instants before which the last query found nothing due and nothing overdue.
 
-    What lies before them in the indexes is dead, and while somebody's transaction is open for long
-    nobody can clear it away: a scan that begins here need not pass over it. Whatever is committed
-    later with an earlier instant is found by a look without a watermark.
+    Before them the index contains only dead entries, which the database cannot remove while a long
+    transaction is open. A scan that starts at the watermark does not read them. Only a query
+    without a watermark finds an earlier instant that is committed later. None: not known.
     """
 
     no_due_before: datetime | None = None
@@ -33,9 +33,9 @@ NO_WATERMARK = Watermark()
 
 @dataclass(frozen=True, slots=True)
 class PendingWork:
-    """The earliest of each kind of work; None where there is none.
+    """The earliest instant of each kind of work, None if there is none.
 
-    ``watermark`` is where the next look may begin.
+    The next query may start at ``watermark``.
     """
 
     next_run_at: datetime | None
@@ -45,7 +45,7 @@ class PendingWork:
     watermark: Watermark = NO_WATERMARK
 
     def earliest(self) -> datetime | None:
-        """Return when there is something to do, or None."""
+        """Return the earliest instant at which beat has work, or None."""
         instants = (self.next_run_at, self.overdue_at, self.backfill_at)
         return min((at for at in instants if at is not None), default=None)
 
@@ -53,20 +53,19 @@ class PendingWork:
 def read(
     session: Session, *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
 ) -> PendingWork:
-    """Return the agenda as it stands at ``now``; of what is overdue, up to ``until``.
+    """Return the pending work at ``now``, with overdue runs up to ``until``.
 
-    When one of its instants cannot be read, what is due counts from ``now``, and what is not due is
-    left out: those who take up what is due deal with such a row, and until then it is asleep.
+    If one of the instants cannot be read, due work gets the instant ``now``, and later work is left
+    out. The claim and the sweep quarantine the unreadable row once it is due.
     """
-    answer = session.execute(
-        _pending_statement(watermark != NO_WATERMARK), _values(until, watermark)
-    )
+    has_watermark = watermark != NO_WATERMARK
+    result = session.execute(_pending_statement(has_watermark), _parameters(until, watermark))
     try:
-        next_run_at, overdue_at, unplanned, backfill_at = answer.one()
+        next_run_at, overdue_at, unplanned, backfill_at = result.one()
     except rows.UNREADABLE:
         return _read_due_only(session, now)
-    found = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
-    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, found)
+    reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
+    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, reached)
 
 
 def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
@@ -74,33 +73,38 @@ def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
 
 
 def _read_due_only(session: Session, now: datetime) -> PendingWork:
-    # Ids alone, for no instant is to be read.
+    # Only ids: an instant among them cannot be read.
     ids = select(
         due.first_due_id(now=now),
         runs.first_overdue_id(now=now),
         due.first_unplanned_id(),
         backfills.first_due_id(now=now),
     )
-    found = [now if each is not None else None for each in session.execute(ids).one()]
-    next_run_at, overdue_at, unplanned, backfill_at = found
+    due_at = [now if each is not None else None for each in session.execute(ids).one()]
+    next_run_at, overdue_at, unplanned, backfill_at = due_at
     return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at)
 
 
 def statement(*, until: datetime, watermark: Watermark = NO_WATERMARK) -> Select[Any]:
-    """Return the statement of ``read``, for those who want to see its plan."""
-    return _pending_statement(watermark != NO_WATERMARK).params(_values(until, watermark))
+    """Return the statement of ``read``, for EXPLAIN."""
+    has_watermark = watermark != NO_WATERMARK
+    return _pending_statement(has_watermark).params(_parameters(until, watermark))
 
 
-def _values(until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
-    return {"until": until, "due": watermark.no_due_before, "overdue": watermark.no_overdue_before}
+def _parameters(until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
+    return {
+        "until": until,
+        "due": watermark.no_due_before,
+        "overdue": watermark.no_overdue_before,
+    }
 
 
-# Made once for all passes.
+# Cached: all passes use the same two statements.
 @cache
-def _pending_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001 - the key of a cache
+def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
     until = bindparam("until", type_=UtcDateTime)
-    due_since = bindparam("due", type_=UtcDateTime) if in_part else None
-    overdue_since = bindparam("overdue", type_=UtcDateTime) if in_part else None
+    due_since = bindparam("due", type_=UtcDateTime) if has_watermark else None
+    overdue_since = bindparam("overdue", type_=UtcDateTime) if has_watermark else None
     return select(
         type_coerce(due.earliest_next_run_at(since=due_since), UtcDateTime),
         type_coerce(runs.earliest_overdue_at(since=overdue_since, until=until), UtcDateTime),

@@ -1,4 +1,4 @@
-"""Questions to the history that is old enough to go."""
+"""Queries that delete old history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +15,10 @@ from celery_dynbeat.db.types import MYSQL
 
 @in_index_order
 def read_page(session: Session, *, after: str, before: str, limit: int) -> Sequence[Row[Any]]:
-    """Return up to ``limit`` runs with ids between the two, in order, and what keeps them.
+    """Return up to ``limit`` runs with ids between ``after`` and ``before``, ordered by id.
 
-    ``last_run_at`` and ``next_fire_at`` are those of the schedule, None without one; ``over_at`` is
-    when it fired for the last time that it ever will.
+    The columns of the schedule decide which runs stay; they are None if it was deleted. ``over_at``
+    is the schedule's ``finished_at``.
     """
     statement: Any = (
         select(
@@ -41,13 +41,16 @@ def read_page(session: Session, *, after: str, before: str, limit: int) -> Seque
 
 @in_index_order
 def delete_finished(session: Session, ids: Sequence[str]) -> int:
-    """Delete those of the runs that have ended; one that another beat deletes is passed over."""
+    """Delete the finished ones of the runs and return their number.
+
+    Rows that another transaction has locked are skipped.
+    """
     if not ids:
         return 0
-    # Locked first: two beats that delete the same rows would wait for each other.
+    # Lock the rows first: two beats that delete the same rows would wait for each other.
     free = select(Run.id).where(Run.id.in_(ids), Run.finished_at.is_not(None))
-    # InnoDB locks whatever it scans, and rather scans a small table than looks its rows up: another
-    # beat would pass over what this one leaves alone.
+    # InnoDB locks each row that it scans, and prefers to scan a small table. Another beat would
+    # then skip rows that this beat does not delete.
     for dialect in MYSQL:
         free = free.with_hint(Run, "FORCE INDEX (PRIMARY)", dialect)
     locked = session.scalars(free.with_for_update(skip_locked=True)).all()

@@ -1,8 +1,13 @@
-"""Rows that the database holds and Python cannot read: dates beyond its calendar, monstrous JSON.
+"""Read rows when Python cannot convert some of them: dates beyond its calendar, huge JSON numbers.
 
-Nobody but a hand at the database's prompt writes them. A driver gives all rows of an answer or
-none, so one such row would hide the others; here it is told apart from them. The failure is the
-client's alone: the server has answered, its transaction is sound, and the locks are held.
+Only an INSERT or UPDATE by hand writes such values. A driver returns all rows of a result or none,
+so one unreadable row would hide the others. The functions here separate it from them:
+
+    read           the readable rows as named tuples, and the id, column and error of the others
+    load_or_null   schedules as entities; each unreadable column is None
+
+The error occurs in the client. The server has answered, its transaction is intact, and the locks
+are held.
 """
 
 from collections import namedtuple
@@ -18,7 +23,7 @@ from sqlalchemy.orm.attributes import flag_modified, set_committed_value
 
 from celery_dynbeat.db.models import Schedule
 
-#: What the reading of an answer raises when a value cannot be understood.
+#: What a driver or a column type raises for a value that it cannot convert.
 UNREADABLE = (
     ArithmeticError,
     AttributeError,
@@ -27,43 +32,43 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-#: What is beat's to decide, not the user's.
-_PLANNED = ("next_fire_at", "next_run_at", "finished_at")
-#: So many rows of an answer are taken over at once.
+#: Columns that beat computes. A user does not set them.
+_PLANNED_COLUMNS = ("next_fire_at", "next_run_at", "finished_at")
+#: Rows of a result that are converted together.
 ROWS_PER_PARTITION = 100
-#: Of the text of an error, what is kept.
+#: Characters of an error's text that are stored.
 MAX_ERROR_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRow:
-    """Why the row ``id`` cannot be read: its ``column``, and what reading that raised."""
+    """The row ``id``, its unreadable ``column``, and the error that reading the column raised."""
 
     id: Any
     column: str
     error: Exception
 
     def __str__(self) -> str:
-        return format_error(self.error, of=f"column {self.column}: ")
+        return format_error(self.error, prefix=f"column {self.column}: ")
 
 
-#: A named tuple of the columns that were asked for. SQLAlchemy's own rows take ten times as long to
-#: tell one of them, which holds up whoever looks at each of them several times.
+#: A named tuple of the selected columns. Its attribute access is ten times as fast as that of
+#: SQLAlchemy's rows, and beat reads each attribute several times.
 Row = Any
 
 
 class LockedRows(NamedTuple):
-    """The rows of an answer, in its order, and what is wrong with those that are missing."""
+    """The readable rows in the order of the statement, and the unreadable ones."""
 
     rows: Sequence[Row]
     unreadable: Sequence[UnreadableRow]
 
 
-def format_error(error: Exception, *, of: str = "") -> str:
-    """Return ``error`` as it is shown on the row that it concerns: its type and what it says."""
-    # Not SQLAlchemy's text: it appends the statement.
+def format_error(error: Exception, *, prefix: str = "") -> str:
+    """Return the text of ``error`` for its row: the type, ``prefix`` and the message."""
+    # Not the text of SQLAlchemy's error: it contains the statement.
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    text = f"{type(original).__name__}: {of}{original}"
+    text = f"{type(original).__name__}: {prefix}{original}"
     return text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."
 
 
@@ -74,42 +79,42 @@ def read(
     key: Any,
     values: Mapping[str, Any] | None = None,
 ) -> LockedRows:
-    """Return what ``statement`` finds; ``key`` is the column that tells its rows apart.
+    """Return the rows of ``statement``; ``key`` is the column that identifies a row.
 
-    ``values`` are those of its parameters. Locks are those of the statement. Where all rows can be
-    read, this is one query.
+    ``values`` are the parameters of the statement. The statement decides which rows are locked. If
+    all rows are readable, this is one query.
     """
-    # Not within the try: what this raises is the server's.
-    answer = session.execute(statement, values)
+    # Outside the try block: an error here comes from the server.
+    result = session.execute(statement, values)
     try:
-        return LockedRows(_as_named_tuples(answer), [])
+        return LockedRows(_as_named_tuples(result), [])
     except UNREADABLE:
         statement = statement.params(values or {})
         ids = session.scalars(statement.with_only_columns(key, maintain_column_froms=True)).all()
     return _read_by_halves(session, statement, key, ids)
 
 
-def _as_named_tuples(answer: Result[Any]) -> Sequence[Row]:
-    make = _row_of(tuple(answer.keys()))
-    # Part by part: the driver's rows, SQLAlchemy's and these are not all in memory at once.
-    return [make(row) for part in answer.partitions(ROWS_PER_PARTITION) for row in part]
+def _as_named_tuples(result: Result[Any]) -> Sequence[Row]:
+    make = _row_maker(tuple(result.keys()))
+    # In partitions, so that memory holds no second and third copy of all rows.
+    return [make(row) for part in result.partitions(ROWS_PER_PARTITION) for row in part]
 
 
 @cache
-def _row_of(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
-    # Not a NamedTuple: the columns are known at run time only.
-    named: Any = namedtuple("Row", list(columns))  # type: ignore[misc]  # noqa: PYI024
-    make: Callable[[Iterable[Any]], Row] = named._make
+def _row_maker(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
+    # Not a NamedTuple: the columns are known only at run time.
+    row_type: Any = namedtuple("Row", list(columns))  # type: ignore[misc]  # noqa: PYI024
+    make: Callable[[Iterable[Any]], Row] = row_type._make
     return make
 
 
 def _read_by_halves(
     session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]
 ) -> LockedRows:
-    """Read the rows by halves, until those that cannot be read stand alone."""
-    answer = session.execute(statement.where(key.in_(ids)))
+    """Return the rows with these ids, and bisect them until each unreadable row is alone."""
+    result = session.execute(statement.where(key.in_(ids)))
     try:
-        return LockedRows(_as_named_tuples(answer), [])
+        return LockedRows(_as_named_tuples(result), [])
     except UNREADABLE as error:
         if len(ids) == 1:
             return LockedRows([], [_unreadable_row(session, statement, key, ids[0], error)])
@@ -124,57 +129,68 @@ def _unreadable_row(
 ) -> UnreadableRow:
     for column in statement.selected_columns:
         single = statement.with_only_columns(column, maintain_column_froms=True)
-        answer = session.execute(single.where(key == row_id))
-        try:
-            answer.all()
-        except UNREADABLE as its_own:
-            return UnreadableRow(row_id, str(column), its_own)
+        column_error = _error_of_reading(session, single.where(key == row_id))
+        if column_error is not None:
+            return UnreadableRow(row_id, str(column), column_error)
     return UnreadableRow(row_id, "?", error)
 
 
-def load_or_null(
-    session: Session, statement: Select[Schedule], *, edited: bool = False
-) -> Sequence[Schedule]:
-    """Return the schedules that ``statement`` finds, also those that cannot be read load_or_null.
-
-    There what cannot be read is None, and ``error`` says what that is, save where it says already
-    why the schedule was set aside. Nothing of that is written, save that with ``edited`` the next
-    flush takes away what beat had planned, where it is what cannot be read.
-    """
-    answer = session.scalars(statement)
+def _error_of_reading(session: Session, statement: Select[Any]) -> Exception | None:
+    result = session.execute(statement)
     try:
-        return answer.all()
+        result.all()
+    except UNREADABLE as error:
+        return error
+    return None
+
+
+def load_or_null(
+    session: Session, statement: Select[Schedule], *, for_edit: bool = False
+) -> Sequence[Schedule]:
+    """Return the schedules of ``statement``, with None in each column that cannot be read.
+
+    ``error`` of such a schedule names these columns, unless the schedule is quarantined already.
+    The None values are not written to the database. With ``for_edit`` there is one exception: the
+    next flush writes NULL to unreadable columns that beat computes.
+    """
+    result = session.scalars(statement)
+    try:
+        return result.all()
     except UNREADABLE:
         ids = session.scalars(statement.with_only_columns(Schedule.id)).all()
-    return [_load_one_or_null(session, statement, row_id, edited=edited) for row_id in ids]
+    return [_load_one_or_null(session, statement, row_id, for_edit=for_edit) for row_id in ids]
 
 
 def _load_one_or_null(
-    session: Session, statement: Select[Schedule], row_id: int, *, edited: bool
+    session: Session, statement: Select[Schedule], row_id: int, *, for_edit: bool
 ) -> Schedule:
     statement = statement.where(Schedule.id == row_id)
-    answer = session.scalars(statement)
+    result = session.scalars(statement)
     try:
-        return answer.one()
+        return result.one()
     except UNREADABLE:
         unreadable = _unreadable_columns(session, row_id)
-    left_out = [defer(getattr(Schedule, name)) for name in unreadable]
-    row = session.scalars(statement.options(*left_out)).one()
+    deferred = [defer(getattr(Schedule, name)) for name in unreadable]
+    schedule = session.scalars(statement.options(*deferred)).one()
+    _set_null(schedule, unreadable, for_edit=for_edit)
+    return schedule
+
+
+def _set_null(
+    schedule: Schedule, unreadable: Mapping[str, UnreadableRow], *, for_edit: bool
+) -> None:
     for name in unreadable:
-        set_committed_value(row, name, None)
-        if edited and name in _PLANNED:
-            flag_modified(row, name)
-    if row.error is None and unreadable:
-        set_committed_value(row, "error", "; ".join(str(each) for each in unreadable.values()))
-    return row
+        set_committed_value(schedule, name, None)
+        if for_edit and name in _PLANNED_COLUMNS:
+            flag_modified(schedule, name)
+    if schedule.error is None and unreadable:
+        set_committed_value(schedule, "error", "; ".join(map(str, unreadable.values())))
 
 
 def _unreadable_columns(session: Session, schedule_id: int) -> dict[str, UnreadableRow]:
     found: dict[str, UnreadableRow] = {}
     for column in Schedule.__table__.columns:
-        answer = session.execute(select(column).where(Schedule.id == schedule_id))
-        try:
-            answer.all()
-        except UNREADABLE as error:
+        error = _error_of_reading(session, select(column).where(Schedule.id == schedule_id))
+        if error is not None:
             found[column.name] = UnreadableRow(schedule_id, str(column), error)
     return found

@@ -1,4 +1,4 @@
-"""A schedule's row to rows of history, and to what is sent."""
+"""Conversions of a schedule's row to history rows and to outgoing runs."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,7 +16,7 @@ from celery_dynbeat.planning.schedule_spec import expires_at
 def new_outgoing_run(
     row: Any, fire_at: datetime, *, now: datetime, settings: Settings
 ) -> OutgoingRun:
-    """Return a new run of the schedule in ``row``, as it is sent."""
+    """Return a new outgoing run of the schedule in ``row``."""
     return _outgoing(
         row,
         settings,
@@ -28,7 +28,7 @@ def new_outgoing_run(
 
 
 def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
-    """Return a run that was recorded before; ``row`` is that run, with its schedule's columns."""
+    """Return the outgoing run of a recorded run; ``row`` also has the columns of its schedule."""
     expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
     return _outgoing(
         row,
@@ -36,7 +36,7 @@ def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
         run_id=row.id,
         schedule_id=row.schedule_id,
         scheduled_for=row.scheduled_for,
-        # A run that lost its worker has started in time.
+        # A run with an attempt has started in time, so it does not expire.
         expires_at=None if row.attempt else expiry,
         attempt=row.attempt,
         retries=row.retries,
@@ -61,7 +61,7 @@ def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
 def pending_row(
     run: OutgoingRun, *, now: datetime, overdue_at: datetime, origin: Origin = Origin.SCHEDULE
 ) -> dict[str, Any]:
-    """Return the record of a run that nobody has sent yet; after ``overdue_at`` the sweep does."""
+    """Return the row of a pending run. The sweep sends it after ``overdue_at``."""
     return {
         **_history(run.schedule_id, run.owner, run.name, run.task),
         "id": run.run_id,
@@ -77,7 +77,7 @@ def pending_row(
 
 
 def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
-    """Return the record of fire times of the schedule in ``row`` that are not sent."""
+    """Return the row of skipped fire times of the schedule in ``row``."""
     return {
         **_history(row.id, row.owner, row.name, row.task),
         "id": new_run_id(now),

@@ -1,6 +1,7 @@
-"""Questions to the history of runs, one function each. Every transition is a conditional UPDATE.
+"""Queries on runs, one function each.
 
-``common.run_states`` lists the transitions. Those of a worker are in ``store.attempts``.
+Every transition of a run is a conditional UPDATE whose row count is checked. The transitions are
+listed in ``common.run_states``; those of a worker are in ``store.attempts``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +32,12 @@ from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.rows import LockedRows, read
 
-#: The longest list of values in one condition; drivers allow some tens of thousands.
+#: Values in one IN condition. Drivers allow tens of thousands.
 MAX_IN_LIST = 1_000
-#: In the order of their index, of whose use the planner does not think by itself: it takes history
-#: for something that soon leads to a run of any kind.
+#: The order of the index of unfinished runs, so that the planner uses it. Without it the planner
+#: expects to find such a run soon by reading the history.
 UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
-#: The same from its end: the newest first.
+#: The reverse of the same index: the newest runs first.
 NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
 UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
 FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
@@ -44,9 +45,9 @@ FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs a history shows; None means any. ``since`` counts from ``scheduled_for``.
+    """The filter of a history; None means any. ``since`` is compared with ``scheduled_for``.
 
-    ``schedule_id`` is that of the schedule which bears ``name``, and belongs to ``owner``, now.
+    ``schedule_id`` is the id of the schedule that now has this ``owner`` and ``name``.
     """
 
     owner: str
@@ -58,10 +59,9 @@ class RunFilter:
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Insert runs and return the ids of those that were new.
+    """Insert runs and return the ids of the inserted ones.
 
-    A fire time that already has a run keeps it: that is the unique key doing its work, not an
-    error.
+    A fire time that already has a run keeps that run, by the unique key. This is not an error.
     """
     if not rows:
         return set()
@@ -71,7 +71,7 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> bool:
-    """Return whether the schedule has a run, or a skipped one, for that fire time."""
+    """Return whether the schedule has a run or a skipped row for that fire time."""
     found = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
     return session.scalar(found.limit(1)) is not None
 
@@ -93,16 +93,17 @@ def mark_sent(
     now: datetime,
     overdue_at: datetime,
 ) -> int:
-    """Say that the broker has these runs' messages, which follow ``attempt``: they are sent.
+    """Move runs to sent, because the broker has confirmed their messages after ``attempt``.
 
-    A worker may have been faster; then the run keeps its state, also when it waits for yet another
-    attempt by now. ``sent_at`` keeps the first time, so that the lag stays what it was.
+    A worker may be faster. A run that has started keeps its status, also if it already waits for
+    another attempt. ``sent_at`` keeps the first time, so that the lag does not change. Returns the
+    number of rows.
     """
     if not ids:
         return 0
     capabilities = capabilities_of(session.get_bind().dialect)
-    given = batches.among_parameter(capabilities, ids)
-    values = {**given, "after": attempt, "now": now, "again_at": overdue_at}
+    parameter = batches.among_parameter(capabilities, ids)
+    values = {**parameter, "after": attempt, "now": now, "again_at": overdue_at}
     values |= {"first": min(ids), "last": max(ids)}
     return execute_dml(session, _mark_sent(capabilities), values)
 
@@ -112,8 +113,8 @@ def _mark_sent(capabilities: Capabilities) -> Update:
     run = RUNS.c
     unstarted = and_(run.status.in_(CONFIRM.sources), run.attempt == bindparam("after"))
     again_at = bindparam("again_at", type_=UtcDateTime)
-    # The ids of a batch lie side by side. PostgreSQL keeps the plan that it made when the history
-    # was empty, and without bounds that is to read all of it.
+    # The ids of a batch are adjacent in the index. PostgreSQL may keep a plan from the time when
+    # the history was empty. Without these bounds that plan reads the whole history.
     bounds = run.id.between(bindparam("first"), bindparam("last"))
     return (
         update(RUNS)
@@ -127,7 +128,7 @@ def _mark_sent(capabilities: Capabilities) -> Update:
 
 
 def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
-    """Move a run that has not started to failed: the broker will never take it."""
+    """Move an unstarted run to failed, because no broker accepts it. Return the row count."""
     statement = (
         update(Run)
         .where(Run.id == run_id, Run.status.in_(GIVE_UP.sources))
@@ -137,12 +138,13 @@ def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: s
 
 
 def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
-    """Return the subquery for the earliest ``overdue_at`` up to ``until``, or from ``since`` on.
+    """Return a subquery for the earliest ``overdue_at`` up to ``until``.
 
-    Behind lies what is sent and not started: most of it leaves the index without ever being due.
+    It starts at ``since`` if that is given. Rows after ``until`` are sent runs that have not
+    started: most of them leave the index before they are overdue.
     """
     overdue_at = RUNS.c.overdue_at
-    # Not min(): where few are expected, PostgreSQL reads all of them for it.
+    # Not min(): if PostgreSQL expects few rows, it reads all of them.
     earliest = select(overdue_at).where(overdue_at.is_not(None), overdue_at <= until)
     if since is not None:
         earliest = earliest.where(overdue_at >= since)
@@ -150,7 +152,10 @@ def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
 
 
 def first_overdue_id(*, now: datetime) -> Any:
-    """Return the condition that a run is overdue, as the database itself compares instants."""
+    """Return a subquery for the id of the first overdue run, NULL if none is overdue.
+
+    It reads no instant, so it works for unreadable rows.
+    """
     overdue = select(Run.id).where(Run.overdue_at.is_not(None), Run.overdue_at <= now)
     return overdue.order_by(Run.overdue_at).limit(1).scalar_subquery()
 
@@ -159,10 +164,10 @@ def first_overdue_id(*, now: datetime) -> Any:
 def lock_overdue(
     session: Session, *, now: datetime, limit: int, since: datetime | None = None
 ) -> LockedRows:
-    """Return up to ``limit`` overdue runs, oldest first, with what it takes to publish them.
+    """Return up to ``limit`` overdue runs with the columns of their schedules, oldest first.
 
-    Only what is overdue ``since`` is looked at. The rows are locked, also those that cannot be
-    read; rows that another beat has locked are skipped.
+    The rows of runs are locked for this transaction, also unreadable ones. Rows that another beat
+    has locked are skipped. ``since`` is the earliest ``overdue_at`` to read; None means all.
     """
     statement: Any = (
         select(
@@ -199,13 +204,13 @@ def lock_overdue(
 
 @in_index_order
 def schedule_ids_of(session: Session, ids: Sequence[str]) -> Sequence[int]:
-    """Return the ids of the schedules of the runs, those that still are there."""
+    """Return the ids of the schedules of the runs, without deleted schedules."""
     statement = select(Run.schedule_id).where(Run.id.in_(ids), Run.schedule_id.is_not(None))
-    return [found for found in session.scalars(statement.distinct()) if found is not None]
+    return [each for each in session.scalars(statement.distinct()) if each is not None]
 
 
 def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
-    """Take overdue runs in hand: nobody else publishes them before ``overdue_at``."""
+    """Set ``overdue_at``: no other beat publishes the runs earlier. Return the row count."""
     if not ids:
         return 0
     unstarted = Run.status.in_(CONFIRM.sources)
@@ -214,7 +219,7 @@ def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
-    """Move runs that have never started to expired: no worker started them in time."""
+    """Move runs without an attempt to expired, because no worker started them in time."""
     if not ids:
         return 0
     statement = (
@@ -231,7 +236,7 @@ def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
 
 
 def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
-    """Move runs that have not started to revoked."""
+    """Move unstarted runs to revoked and return their number."""
     if not ids:
         return 0
     statement = (
@@ -248,30 +253,31 @@ def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) 
 def revoke_orphans(
     session: Session, *, now: datetime, limit: int, since: datetime | None = None
 ) -> int:
-    """Revoke runs, overdue ``since``, whose schedule was deleted behind the API's back.
+    """Revoke overdue runs whose schedule was deleted without the API, and return their number.
 
-    The first ``limit`` that are overdue are looked at; those that stand before them are published,
-    or put off, by the same sweep.
+    Only the first ``limit`` overdue runs from ``since`` on are read. The same sweep publishes or
+    defers the others of them, so later sweeps reach all orphans.
     """
-    front = select(Run.id, Run.schedule_id).where(
+    overdue = select(Run.id, Run.schedule_id).where(
         Run.overdue_at.is_not(None), Run.overdue_at <= now
     )
     if since is not None:
-        front = front.where(Run.overdue_at >= since)
-    found = session.execute(front.order_by(Run.overdue_at).limit(limit))
-    orphans = [run_id for run_id, schedule_id in found if schedule_id is None]
+        overdue = overdue.where(Run.overdue_at >= since)
+    rows = session.execute(overdue.order_by(Run.overdue_at).limit(limit))
+    orphans = [run_id for run_id, schedule_id in rows if schedule_id is None]
     return revoke(session, orphans, now=now, reason="the schedule was deleted")
 
 
 def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
-    """Return the condition that a run of one of the schedules, which are locked, has not ended.
+    """Return the condition that a run is an unfinished run of one of the schedules.
 
-    The statement also asks for the status, and forces UNFINISHED_INDEX where that can be said.
+    The schedules must be locked. The statement must also have a condition on the status, and it
+    must force UNFINISHED_INDEX for MySQL and MariaDB.
     """
     if not capabilities_of(session.get_bind(Run).dialect).has_lateral:
         return and_(Run.finished_at.is_(None), Run.schedule_id.in_(schedule_ids))
-    # Two statements: of a subquery in the UPDATE the planner may make the inner loop. And no other
-    # condition beside the ids, which would then be parsed again for each row that it leads to.
+    # Two statements: the planner may run a subquery of the UPDATE once per row. The ids are the
+    # only condition here: with another one, PostgreSQL may parse the ids again for each row.
     ids = session.scalars(newest_unfinished((Run.id,), schedule_ids)).all()
     return Run.id == batches.any_element_of(Run.id, ids)
 
@@ -279,10 +285,10 @@ def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnEle
 def newest_unfinished(
     columns: Sequence[Any], schedule_ids: Sequence[int], *, limit: int | None = None
 ) -> Select[Any]:
-    """Return ``columns`` of up to ``limit`` unfinished runs of each schedule, with LATERAL.
+    """Return a SELECT of up to ``limit`` unfinished runs of each schedule, with LATERAL.
 
-    Each in the order of UNFINISHED_INDEX. The unique key begins with the schedule, too, and leads
-    to its whole history.
+    The runs of a schedule are in the order of UNFINISHED_INDEX, so that PostgreSQL uses it. The
+    unique key also starts with the schedule, but contains its whole history.
     """
 
     def newest(schedule_id: Any) -> Select[Any]:
@@ -304,7 +310,8 @@ def revoke_unstarted(
 ) -> int:
     """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins.
 
-    Runs in ``except_ids`` are left alone.
+    The schedules must be locked. Runs in ``except_ids`` stay unchanged, and with ``keep_manual``
+    manual runs, too. Returns the number of revoked runs.
     """
     statement = (
         update(Run)
@@ -322,15 +329,14 @@ def revoke_unstarted(
 
 @in_index_order
 def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) -> int:
-    """Move the runs that have not started, of all schedules of ``owner``, to revoked."""
-    theirs = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
-    # By their ids, which the index of unfinished runs takes: MariaDB walks the whole history for a
-    # subquery.
+    """Move the unstarted runs of all schedules of ``owner`` to revoked and return their number."""
+    schedule_ids = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
+    # By ids, for the index of unfinished runs: with a subquery MariaDB reads the whole history.
     return sum(
         revoke_unstarted(
-            session, schedule_ids=theirs[start : start + MAX_IN_LIST], now=now, reason=reason
+            session, schedule_ids=schedule_ids[start : start + MAX_IN_LIST], now=now, reason=reason
         )
-        for start in range(0, len(theirs), MAX_IN_LIST)
+        for start in range(0, len(schedule_ids), MAX_IN_LIST)
     )
 
 
@@ -341,11 +347,11 @@ def get(session: Session, *, run_id: str) -> Run | None:
 
 @in_index_order
 def history(session: Session, *, matching: RunFilter, limit: int) -> Sequence[Run]:
-    """Return up to ``limit`` runs, the newest fire time first."""
+    """Return up to ``limit`` matching runs, the newest fire time first."""
     statement = select(Run)
     order: list[Any] = [Run.scheduled_for.desc()]
     if matching.schedule_id is not None:
-        # Not the owner and the name beside it, which it implies: another index would lead to them.
+        # Without conditions on owner and name, which it implies: the planner would use their index.
         statement = force_index(statement, Run, FIRE_TIME_INDEX)
         statement = statement.where(Run.schedule_id == matching.schedule_id)
     else:
@@ -364,15 +370,15 @@ def history(session: Session, *, matching: RunFilter, limit: int) -> Sequence[Ru
 
 @in_index_order
 def detach_from_schedule(session: Session, condition: ColumnElement[bool]) -> None:
-    """Let the runs belong to no schedule: theirs is about to be deleted."""
-    # In parts: a long history takes longer than a connection waits for one answer.
+    """Set the schedule of the runs to NULL, because their schedule is about to be deleted."""
+    # In parts: for a long history one statement would exceed the read timeout.
     linked = select(Run.id).where(condition, Run.schedule_id.is_not(None)).limit(MAX_IN_LIST)
     while ids := session.scalars(linked).all():
         execute_dml(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
 
 
 def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:
-    """Execute an UPDATE and return how many rows it changed."""
+    """Execute an UPDATE or DELETE and return its row count."""
     options = {"synchronize_session": False}
     result = session.execute(statement, values, execution_options=options)
     return int(result.rowcount)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Questions to the table of schedules, one function each."""
+"""The API's queries on schedules, one function each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ from celery_dynbeat.store.runs import detach_from_schedule
 
 #: ``managed_by`` of a row that follows an entry of Celery's ``beat_schedule``.
 MANAGED_BY_CONFIG = "config"
-#: What ``paused_reason`` of such a row begins with while its entry is refused.
+#: The start of such a row's ``paused_reason`` while its entry is refused.
 REFUSED_PREFIX = "the beat_schedule entry is refused: "
 
-#: Made once: to make it with its values takes longer than to have it answered.
+#: A constant: building it with its values takes longer than executing it.
 _INSERT = insert(SCHEDULES)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFilter:
-    """Which schedules a list shows; None means any."""
+    """The filter of a list of schedules; None means any."""
 
     owner: str | None = None
     task: str | None = None
@@ -44,14 +44,14 @@ class ScheduleFilter:
 
 
 def add(session: Session, values: Mapping[str, Any]) -> int:
-    """Insert one schedule and return its id. Raises ScheduleExistsError when the name is taken."""
+    """Insert one schedule and return its id. Raises ScheduleExistsError if the name exists."""
     try:
         with session.begin_nested():
-            # The caller's session may choose its database by the class.
+            # The caller's session may choose its database by the mapped class.
             result = session.execute(_INSERT, values, bind_arguments={"mapper": Schedule})
     except IntegrityError as error:
         owner, name = values["owner"], values["name"]
-        # A locking read: the caller's snapshot may be older than the row that stands in the way.
+        # A locking read: the caller's snapshot may be older than the existing row.
         if lock(session, owner=owner, name=name) is None:
             raise
         raise ScheduleExistsError(owner=owner, name=name) from error
@@ -60,10 +60,10 @@ def add(session: Session, values: Mapping[str, Any]) -> int:
 
 
 def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert schedules that all hold the same columns.
+    """Insert schedules that all have the same columns.
 
-    Raises ScheduleExistsError naming the first that exists; the caller's transaction must then be
-    rolled back, nothing of it may stay.
+    Raises ScheduleExistsError for the first name that exists. The caller must then roll back the
+    transaction: some rows may be inserted.
     """
     try:
         with session.begin_nested():
@@ -78,7 +78,7 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @in_index_order
 def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those of the (owner, name) ``keys`` that are in the table."""
+    """Return the (owner, name) ``keys`` that exist in the table."""
     wanted = list(keys)
     found: set[tuple[str, str]] = set()
     latest = capabilities_of(session.get_bind().dialect).reading_latest
@@ -86,32 +86,35 @@ def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tupl
         statement = select(Schedule.owner, Schedule.name).where(
             tuple_(Schedule.owner, Schedule.name).in_(wanted[start : start + 500]),
         )
-        # The caller's snapshot may be older than the row that stands in the way.
+        # The caller's snapshot may be older than the existing row.
         found.update((owner, name) for owner, name in session.execute(latest(statement)))
     return found
 
 
 def get(session: Session, *, owner: str, name: str) -> Schedule | None:
-    """Return the schedule, or None."""
+    """Return the schedule, or None. Unreadable columns are None."""
     return _only(session, _named(owner, name))
 
 
 def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
-    """Return the schedule locked for this transaction, or None; waits for a beat that has it."""
+    """Return the schedule locked for this transaction, or None.
+
+    Waits for a beat that has locked it. Unreadable columns are None.
+    """
     statement = _named(owner, name).with_for_update().execution_options(populate_existing=True)
-    return _only(session, statement, edited=True)
+    return _only(session, statement, for_edit=True)
 
 
 def lock_id(session: Session, *, schedule_id: int) -> Schedule | None:
-    """Do the same by the schedule's id."""
+    """Return the schedule with this id like ``lock``."""
     statement = select(Schedule).where(Schedule.id == schedule_id).with_for_update()
-    return _only(session, statement.execution_options(populate_existing=True), edited=True)
+    return _only(session, statement.execution_options(populate_existing=True), for_edit=True)
 
 
 def _only(
-    session: Session, statement: Select[Schedule], *, edited: bool = False
+    session: Session, statement: Select[Schedule], *, for_edit: bool = False
 ) -> Schedule | None:
-    return next(iter(load_or_null(session, statement, edited=edited)), None)
+    return next(iter(load_or_null(session, statement, for_edit=for_edit)), None)
 
 
 def _named(owner: str, name: str) -> Select[Schedule]:
@@ -126,20 +129,22 @@ def page(
     after: tuple[str, str] | None,
     limit: int,
 ) -> Sequence[Schedule]:
-    """Return up to ``limit`` schedules by (owner, name), beginning behind the key ``after``."""
-    # MariaDB sorts all that an owner has when the owner is among what it is sorted by.
+    """Return up to ``limit`` matching schedules by (owner, name), after the key ``after``."""
+    # With the owner in ORDER BY, MariaDB sorts all schedules of the owner.
     order = [Schedule.name] if matching.owner is not None else [Schedule.owner, Schedule.name]
     statement = select(Schedule).order_by(*order).limit(limit)
     for condition in _conditions(session, matching):
         statement = statement.where(condition)
     if after is not None:
-        statement = statement.where(_behind(session, after, owner=matching.owner))
+        statement = statement.where(_is_after(session, after, owner=matching.owner))
     return load_or_null(session, statement)
 
 
-def _behind(session: Session, after: tuple[str, str], *, owner: str | None) -> ColumnElement[bool]:
+def _is_after(
+    session: Session, after: tuple[str, str], *, owner: str | None
+) -> ColumnElement[bool]:
     if owner == after[0]:
-        # Beside an owner a comparison of both columns bounds no index.
+        # With a condition on the owner, a comparison of both columns is not an index range.
         return Schedule.name > after[1]
     dialect = session.get_bind().dialect
     return capabilities_of(dialect).row_after((Schedule.owner, Schedule.name), after)
@@ -158,9 +163,9 @@ def _conditions(session: Session, matching: ScheduleFilter) -> Iterable[Any]:
 
 
 def delete_one(session: Session, *, schedule_id: int) -> None:
-    """Delete one schedule; its history stays, without it."""
-    # The foreign keys do it too, save on SQLite where an application's own engine leaves them off;
-    # and SQLite gives the id to the next schedule, whose history this must not become.
+    """Delete one schedule and its backfills. Its history stays, with ``schedule_id`` NULL."""
+    # The foreign keys do the same, except on SQLite with an application's engine that leaves them
+    # off. SQLite reuses the id for the next schedule, which must not get this history.
     detach_from_schedule(session, Run.schedule_id == schedule_id)
     session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
@@ -168,12 +173,12 @@ def delete_one(session: Session, *, schedule_id: int) -> None:
 
 @in_index_order
 def delete_of_owner(session: Session, *, owner: str) -> int:
-    """Delete all schedules of ``owner`` and return how many there were."""
-    theirs = select(Schedule.id).where(Schedule.owner == owner)
-    # By the owner, which has an index: MariaDB walks the load_or_null history for a subquery.
+    """Delete all schedules of ``owner`` and return their number."""
+    schedule_ids = select(Schedule.id).where(Schedule.owner == owner)
+    # By the owner, which has an index: with a subquery MariaDB reads the whole history.
     detach_from_schedule(session, Run.owner == owner)
     session.execute(
-        delete(Backfill).where(Backfill.schedule_id.in_(theirs)),
+        delete(Backfill).where(Backfill.schedule_id.in_(schedule_ids)),
         execution_options={"synchronize_session": False},
     )
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
@@ -189,7 +194,7 @@ def lock_ids_of_owner(session: Session, *, owner: str) -> Sequence[int]:
 
 @in_index_order
 def managed_names(session: Session, *, managed_by: str) -> Sequence[str]:
-    """Return the names of the application's own schedules that ``managed_by`` keeps."""
+    """Return the names of the application's schedules with this ``managed_by``."""
     statement = select(Schedule.name).where(
         Schedule.owner == "",
         Schedule.managed_by == managed_by,

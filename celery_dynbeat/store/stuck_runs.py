@@ -1,4 +1,4 @@
-"""Questions about runs that went wrong: those whose worker is gone, and failures in a row."""
+"""Queries on stuck runs (dead workers, lost retries) and on consecutive failures."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,24 +14,24 @@ from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.store.rows import LockedRows, read
 from celery_dynbeat.store.runs import UNFINISHED_ORDER, execute_dml
 
-#: Rows between the last runs that were tried: skipped, revoked, manual ones, those under way.
+#: Rows that may lie between the last outcomes: skipped, revoked, manual and unfinished runs.
 UNTRIED_MARGIN = 500
 
 
 @in_index_order
 def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> LockedRows:
-    """Return up to ``limit`` running runs whose worker is gone, with what decides their fate.
+    """Return up to ``limit`` running runs whose worker is dead, locked for this transaction.
 
-    Gone is a node whose name another process took since, or one of which nothing was heard after
-    ``silent_since``. The runs are locked; those that another beat has locked are skipped.
+    A worker is dead if another process has registered under its name since, or if its last
+    heartbeat is not after ``silent_since``. Rows that another beat has locked are skipped.
     """
-    # Three steps, because MariaDB locks the joined tables too: a node whose row a heartbeat has
-    # locked would be skipped, and taken for one that is not there.
+    # Three steps, because MariaDB also locks the joined tables. It would skip a node whose row a
+    # heartbeat has locked, and the node would count as missing.
     candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since))
-    found = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
-    if not found:
+    ids = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
+    if not ids:
         return LockedRows([], [])
-    return _lock(session, found, _lost_runs(), _is_lost(silent_since))
+    return _lock(session, ids, _lost_runs(), _is_lost(silent_since))
 
 
 def running_on_worker(
@@ -41,7 +41,7 @@ def running_on_worker(
     statement = (
         select(Run.id, Run.attempt, Run.worker_pid)
         .where(Run.worker == worker, Run.finished_at.is_(None), Run.status == Status.RUNNING)
-        # In the order of the index of a worker's unfinished runs.
+        # The order of the index of a worker's unfinished runs.
         .order_by(Run.worker, Run.finished_at)
         .limit(limit)
     )
@@ -49,10 +49,9 @@ def running_on_worker(
 
 
 def lock_attempts(session: Session, *, worker: str, attempts: Mapping[str, int]) -> LockedRows:
-    """Return the runs that still are in these attempts of ``worker``, with what decides their fate.
+    """Return the runs that are still running in these attempts on ``worker``, locked.
 
-    ``attempts`` holds an attempt for each run id. The runs are locked; those that another
-    transaction has locked are skipped.
+    ``attempts`` maps run ids to attempts. Rows that another transaction has locked are skipped.
     """
     unchanged = and_(
         Run.status == Status.RUNNING,
@@ -102,7 +101,7 @@ def _is_lost(silent_since: datetime) -> Any:
 def end_lost(
     session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str
 ) -> int:
-    """Move running runs, whose worker is gone, to lost or revoked."""
+    """Move running runs to lost or revoked, because their worker is dead. Return their number."""
     if not ids:
         return 0
     statement = (
@@ -114,7 +113,7 @@ def end_lost(
 
 
 def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) -> int:
-    """Move running runs back to pending: beat sends them again, for a new attempt."""
+    """Move running runs to pending: beat sends them for a new attempt. Return their number."""
     if not ids:
         return 0
     statement = (
@@ -127,12 +126,13 @@ def rerun(session: Session, ids: Sequence[str], *, now: datetime, error: str) ->
 
 @in_index_order
 def resend_retries(session: Session, *, before: datetime, now: datetime, limit: int) -> int:
-    """Move up to ``limit`` runs whose retry was to begin ``before`` an instant back to pending.
+    """Move up to ``limit`` runs whose retry was due ``before`` an instant to pending.
 
-    The broker has forgotten Celery's message, so beat sends one in its place, with the same count.
+    The broker has lost Celery's message of the retry. Beat sends a message with the same retry
+    count in its place. Returns the number of runs.
     """
-    waiting = select(Run.id).where(Run.retry_at.is_not(None), Run.retry_at <= before)
-    ids = session.scalars(waiting.order_by(Run.retry_at).limit(limit)).all()
+    late = select(Run.id).where(Run.retry_at.is_not(None), Run.retry_at <= before)
+    ids = session.scalars(late.order_by(Run.retry_at).limit(limit)).all()
     if not ids:
         return 0
     statement = (
@@ -151,10 +151,10 @@ def resend_retries(session: Session, *, before: datetime, now: datetime, limit: 
 
 @in_index_order
 def latest_outcomes(session: Session, *, schedule_id: int, limit: int) -> Sequence[Row[Any]]:
-    """Return status, finished_at and error of the schedule's own last runs that were tried.
+    """Return status, finished_at and error of the last succeeded, failed and lost runs.
 
-    By fire time, the newest first; manual runs and those of a backfill are left out. Of the
-    schedule's history the newest ``limit`` + UNTRIED_MARGIN rows are looked at.
+    The newest fire time comes first. Manual runs and runs of a backfill are left out. The query
+    reads at most the newest ``limit`` + UNTRIED_MARGIN rows of the schedule's history.
     """
     newest = (
         select(Run.status, Run.finished_at, Run.error, Run.origin)
@@ -175,14 +175,15 @@ def latest_outcomes(session: Session, *, schedule_id: int, limit: int) -> Sequen
 
 
 def pause_policy(session: Session, *, run_id: str) -> tuple[int | None, int | None]:
-    """Return the schedule of a run, and after how many failures in a row it is paused.
+    """Return the schedule id of a run, and its ``pause_after_failures``.
 
-    None: the schedule was deleted, or does not say.
+    The id is None if the schedule was deleted. The second value is None if the schedule does not
+    set it.
     """
     statement = (
         select(Schedule.id, Schedule.pause_after_failures)
         .join(Run, Run.schedule_id == Schedule.id)
         .where(Run.id == run_id)
     )
-    found = session.execute(statement).one_or_none()
-    return (None, None) if found is None else (found[0], found[1])
+    row = session.execute(statement).one_or_none()
+    return (None, None) if row is None else (row[0], row[1])

@@ -47,7 +47,12 @@ def next_version(monkeypatch):
         forget()
 
     def forget():
-        for cached in (parse._parse, parse._parse_whole, due._due, pending_work._pending_statement):
+        for cached in (
+            parse._parse,
+            parse._parse_whole,
+            due._lock_due_statement,
+            pending_work._pending_statement,
+        ):
             cached.cache_clear()
 
     yield learn

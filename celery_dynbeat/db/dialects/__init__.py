@@ -1,6 +1,6 @@
-"""What differs between the databases, as capabilities. The only place that knows their names.
+"""The differences between the databases, as capabilities. Only this package knows their names.
 
-A process talks to one database; what the others need is not imported there.
+A process uses one database, so it imports only that database's dialect.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ from sqlalchemy import Dialect
 from celery_dynbeat.db.dialects.base import Capabilities
 
 _EMBEDDED = "sqlite"
-#: SQLAlchemy's names of the dialects; the module here, and its class.
+#: SQLAlchemy's name of a dialect -> module in this folder, and its class.
 _KNOWN = {
     "postgresql": ("postgresql", "PostgreSql"),
     "mysql": ("mysql", "MySql"),
@@ -21,9 +21,9 @@ _KNOWN = {
 
 
 def capabilities_of(dialect: Dialect) -> Capabilities:
-    """Return what the database behind ``dialect`` can do.
+    """Return the capabilities of the database of ``dialect``.
 
-    Raises NotImplementedError for a database that this package was not built for.
+    Raises NotImplementedError for a database that this package does not support.
     """
     if dialect.name not in _KNOWN:
         supported = ", ".join(sorted(_KNOWN))
@@ -39,7 +39,7 @@ def _capabilities(module: str, name: str) -> Capabilities:
 
 
 def is_embedded(name: str) -> bool:
-    """Return whether the database that SQLAlchemy calls ``name`` is a file of this machine."""
+    """Return whether the dialect ``name`` stores its database in a local file."""
     return name == _EMBEDDED
 
 

@@ -1,4 +1,4 @@
-"""What the package asks of a database, whatever its kind."""
+"""The operations and properties that the package needs of each database."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,97 +13,97 @@ from sqlalchemy.sql.dml import Insert
 
 S = TypeVar("S", bound=GenerativeSelect)
 
-#: In ``Session.info``: the session is one transaction of ours, or statements that stand alone.
+#: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
 OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_alone"
-#: The name of the lock that a change of the schema takes.
+#: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
 
 
 class Capabilities(ABC):
-    """What one kind of database can do, and how it is asked."""
+    """The capabilities of one kind of database."""
 
-    #: Options of a transaction of ours.
+    #: Execution options of a transaction of the package.
     execution_options: ClassVar[dict[str, Any]] = {}
-    #: Whether ``configure`` gives them to each connection of an engine of ours, once and for all.
+    #: Whether ``configure`` sets the isolation level, once per connection of the package's engine.
     configures_isolation: ClassVar[bool] = False
-    #: Whether a committed change can wake beat through the database itself.
+    #: Whether the database itself can notify beat of a committed change.
     notifies: ClassVar[bool] = False
-    #: Whether a file holds the database, so that tables may be created without asking.
+    #: Whether the database is a local file, so that tables are created without being asked.
     embedded: ClassVar[bool] = False
-    #: Whether a parameter may be a document, which the database takes apart into rows.
+    #: Whether the database converts a JSON parameter into rows (json_to_recordset).
     has_json_recordset: ClassVar[bool] = False
-    #: Whether a query may be asked once for each row of another one.
+    #: Whether the database supports LATERAL, arrays and ANY.
     has_lateral: ClassVar[bool] = False
-    #: Whether a statement outside of a transaction saves the round trips of its begin and its end.
+    #: Whether autocommit saves the round trips of BEGIN and COMMIT.
     autocommit_saves_round_trips: ClassVar[bool] = False
 
     def defaults_to_read_committed(self, connection: Connection) -> bool:
-        """Return whether a statement that stands alone has the isolation level of ours, too."""
+        """Return whether a statement in autocommit mode runs at READ COMMITTED."""
         del connection
         return True
 
     def begin_write(self, session: Session) -> None:  # noqa: B027 - most need nothing
-        """Make the transaction one that no other writer can invalidate."""
+        """Start a write transaction that no other writer can invalidate."""
 
     def in_index_order(self, session: Session, *, mapper: Any) -> AbstractContextManager[None]:
-        """Keep the statements of the block to indexes, where the statements cannot say so.
+        """Restrict the statements of the block to index scans, where SQL has no hints for it.
 
-        ``mapper`` is what the session chooses its database by.
+        ``mapper`` is the mapped class by which the session chooses its database.
         """
         del session, mapper
         return nullcontext()
 
     def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
-        """Prepare a new connection of an engine of ours."""
+        """Set up a new connection of the package's engine."""
 
     def read_clock(self, connection: Connection) -> datetime:
-        """Return the database's present instant, aware, in UTC. An embedded one has no clock."""
+        """Return the current instant of the database, aware, in UTC. SQLite has no clock."""
         raise NotImplementedError
 
     def limited_encoding(self, connection: Connection) -> str | None:
-        """Return the database's encoding where it cannot store every text, else None."""
+        """Return the database's encoding if it cannot store every text, else None."""
         del connection
         return None
 
     def is_unstorable(self, error: DBAPIError) -> bool:
-        """Return whether the database's encoding has no such letter."""
+        """Return whether the error is a letter that the database's encoding cannot store."""
         del error
         return False
 
     @abstractmethod
     def insert_new(self, table: Table) -> Insert:
-        """Return an INSERT that passes over rows whose unique key exists; rowcount omits them."""
+        """Return an INSERT that skips rows whose unique key exists; rowcount omits them."""
 
     @abstractmethod
     def insert_or_lock(self, table: Table) -> Insert:
-        """Return an INSERT that locks the row instead where its primary key exists."""
+        """Return an INSERT that locks the row if its primary key exists."""
 
     def reading_latest(self, statement: S) -> S:
-        """Return ``statement`` as one that sees what was committed before ``insert_or_lock``."""
-        # PostgreSQL and SQLite refuse a write behind a snapshot that is older.
+        """Return ``statement`` in a form that sees all commits before ``insert_or_lock``."""
+        # PostgreSQL and SQLite raise an error for a write in a transaction with an older snapshot.
         return statement
 
     def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
-        """Delete the rows with these ids of runs, waiting for the locks of no others."""
+        """Delete the rows with these run ids. It waits for locks on these rows only."""
         connection.execute(delete(table).where(table.c.id.in_(ids)))
 
     def row_after(
         self, columns: tuple[Any, Any], key: tuple[object, object]
     ) -> ColumnElement[bool]:
-        """Return the condition that two columns come behind ``key``, as the bound of an index."""
+        """Return the condition ``columns > key`` in a form that is a range of an index."""
         return tuple_(*columns) > tuple_(*key)
 
     @abstractmethod
     def is_transient(self, error: DBAPIError) -> bool:
-        """Return whether the same transaction may succeed when run again."""
+        """Return whether the same transaction can succeed when it is repeated."""
 
     def is_read_only(self, error: DBAPIError) -> bool:
-        """Return whether the server takes no writes, as one that another has replaced."""
+        """Return whether the server is read-only, as after a failover."""
         del error
         return False
 
     def is_prepared_statement_lost(self, error: DBAPIError) -> bool:
-        """Return whether the server does not know a statement that the driver prepared there."""
+        """Return whether the server does not know a statement that the driver prepared."""
         del error
         return False
 
@@ -113,7 +113,7 @@ class Capabilities(ABC):
 
     @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
-        """Wait until no other process changes the schema; held to the end of the transaction."""
+        """Lock the schema until the end of the transaction; wait for other processes."""
 
     def unlock_schema(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
-        """Give back a schema lock that the end of the transaction does not."""
+        """Release a schema lock that the end of the transaction does not release."""

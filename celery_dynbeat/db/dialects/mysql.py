@@ -34,7 +34,7 @@ _DELETE = """
 class MySql(Capabilities):
     """MySQL 8.0.22 and MariaDB 10.6, and later."""
 
-    # REPEATABLE READ locks gaps, and two beats would wait for each other's.
+    # REPEATABLE READ locks gaps: two beats would wait for each other.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     configures_isolation = True
     # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
@@ -61,18 +61,18 @@ class MySql(Capabilities):
         return mysql.insert(table).on_duplicate_key_update(key)
 
     def reading_latest(self, statement: S) -> S:
-        # At REPEATABLE READ only a locking read looks past the snapshot.
+        # At REPEATABLE READ only a locking read sees rows newer than the snapshot.
         return statement.with_for_update(read=True)
 
     def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
-        # Given a list of ids, InnoDB would rather scan a small table, and wait for what it meets.
+        # For a list of ids, InnoDB prefers to scan a small table, and waits for each locked row.
         statement = text(_DELETE.format(table=table.name))
         connection.execute(statement, {"ids": json.dumps(list(ids))})
 
     def row_after(
         self, columns: tuple[Any, Any], key: tuple[object, object]
     ) -> ColumnElement[bool]:
-        # Of rows that are compared, InnoDB's optimizer makes no range.
+        # The optimizer makes no index range of a row comparison.
         (first, second), (first_key, second_key) = columns, key
         return or_(first > first_key, and_(first == first_key, second > second_key))
 
@@ -86,12 +86,12 @@ class MySql(Capabilities):
         return _number(error) in self._unstorable
 
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
-        # MariaDB compares what is written: a letter beyond ASCII may stand there as an escape.
-        written = {json.dumps(tag), json.dumps(tag, ensure_ascii=False)}
-        return or_(*(func.json_contains(column, text) == 1 for text in sorted(written)))
+        # MariaDB compares the stored text, in which a non-ASCII letter can be an escape.
+        encodings = {json.dumps(tag), json.dumps(tag, ensure_ascii=False)}
+        return or_(*(func.json_contains(column, text) == 1 for text in sorted(encodings)))
 
     def lock_schema(self, connection: Connection) -> None:
-        # Data definition commits by itself here, so the lock belongs to the connection.
+        # Data definition commits implicitly here, so the lock belongs to the connection.
         connection.execute(select(func.get_lock(SCHEMA_LOCK, 60)))
 
     def unlock_schema(self, connection: Connection) -> None:

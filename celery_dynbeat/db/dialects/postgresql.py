@@ -23,8 +23,8 @@ from sqlalchemy.sql.dml import Insert
 from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
 
 CHANNEL = "dynbeat_change"
-# All plans but the nested loop over index scans. Just-in-time compilation starts at a cost, and a
-# plan that is turned off has an enormous one.
+# All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
+# plan that uses a disabled node has an enormous cost.
 _OTHER_PLANS = (
     "enable_seqscan",
     "enable_bitmapscan",
@@ -33,7 +33,7 @@ _OTHER_PLANS = (
     "enable_mergejoin",
     "jit",
 )
-# The last argument: until the end of the transaction, as PgBouncer's transaction mode needs it.
+# true(): until the end of the transaction, as PgBouncer's transaction mode requires.
 _TURN_OFF = select(*(func.set_config(name, "off", true()) for name in _OTHER_PLANS))
 _TURN_OFF_FOR_NOW = select(
     *(func.current_setting(name).label(name) for name in _OTHER_PLANS), *_TURN_OFF.selected_columns
@@ -49,8 +49,9 @@ _ENCODINGS = select(
 class PostgreSql(Capabilities):
     """PostgreSQL 13 and later."""
 
-    # Whatever the server, the database or the role has for a default: at SERIALIZABLE two beats,
-    # which look at each other's rows, fail each other. It goes with BEGIN, so PgBouncer passes it.
+    # Independent of the default of the server, the database or the role. At SERIALIZABLE two beats
+    # read each other's rows, and their transactions fail. BEGIN sets the level, so it passes
+    # through PgBouncer.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     notifies = True
     has_json_recordset = True
@@ -70,7 +71,7 @@ class PostgreSql(Capabilities):
             yield
             return
         if session.info.get(AUTOCOMMIT):
-            # There is no transaction in which it could be set.
+            # In autocommit mode there is no transaction for the setting.
             yield
             return
         connection = session.connection(bind_arguments={"mapper": mapper})
@@ -79,7 +80,7 @@ class PostgreSql(Capabilities):
         try:
             yield
         except DBAPIError:
-            # The server takes no statement until the caller rolls back, and that restores it.
+            # The server rejects statements until the caller rolls back. That restores the settings.
             failed = True
             raise
         finally:
@@ -92,7 +93,7 @@ class PostgreSql(Capabilities):
 
     def limited_encoding(self, connection: Connection) -> str | None:
         server, client = connection.execute(_ENCODINGS).one()
-        # SQL_ASCII stores the bytes of its clients; those of ours are UTF-8.
+        # SQL_ASCII stores the bytes of its clients, and this client sends UTF-8.
         return None if server == "UTF8" or (server, client) == ("SQL_ASCII", "UTF8") else server
 
     def is_unstorable(self, error: DBAPIError) -> bool:
@@ -115,7 +116,7 @@ class PostgreSql(Capabilities):
         return _sqlstate(error) in self._transient or self.is_prepared_statement_lost(error)
 
     def is_prepared_statement_lost(self, error: DBAPIError) -> bool:
-        # protocol_violation: a statement of that name with other parameters
+        # protocol_violation: a statement of that name has other parameters
         other = _sqlstate(error) == "08P01" and "prepared statement" in str(error.orig)
         return other or _sqlstate(error) in self._statement_lost
 
@@ -136,6 +137,6 @@ def notify(payload: str = "") -> ColumnElement[str]:
 
 
 def _sqlstate(error: DBAPIError) -> str:
-    # psycopg says sqlstate, psycopg2 pgcode.
+    # psycopg calls it sqlstate, psycopg2 pgcode.
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     return state or ""

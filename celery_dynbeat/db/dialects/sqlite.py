@@ -21,18 +21,18 @@ from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db.dialects.base import Capabilities
 
-#: Ten seconds in all.
+#: Ten seconds in total.
 _WAL_TRIES, _WAL_PAUSE = 500, 0.02
 
 
 class Sqlite(Capabilities):
-    """SQLite 3.35 and later, in WAL mode: readers and the one writer do not wait for each other."""
+    """SQLite 3.35 and later, in WAL mode: readers and the writer do not wait for each other."""
 
     embedded = True
 
     def begin_write(self, session: Session) -> None:
-        # A write as the first statement takes the write lock at once, waiting for it as long as
-        # the busy timeout; a transaction that begins by reading fails when it comes to write.
+        # A write as the first statement acquires the write lock, and waits for it up to the busy
+        # timeout. A transaction that starts with a read fails when it writes later.
         session.execute(text("UPDATE dynbeat_schedule SET id = id WHERE 0 = 1"))
 
     def configure(self, dbapi_connection: Any) -> None:
@@ -64,16 +64,16 @@ class Sqlite(Capabilities):
 
 
 def _use_wal(cursor: Any) -> None:
-    """Switch the file to WAL, once for its life.
+    """Switch the file to WAL mode, which is permanent.
 
-    While others switch it or write, SQLite refuses without asking the busy timeout.
+    While another process switches it or writes, SQLite fails without waiting for the busy timeout.
     """
-    for tried in range(_WAL_TRIES):
+    for attempt in range(_WAL_TRIES):
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
         except Exception as error:
             name = getattr(error, "sqlite_errorname", "")
-            if not name.startswith("SQLITE_BUSY") or tried == _WAL_TRIES - 1:
+            if not name.startswith("SQLITE_BUSY") or attempt == _WAL_TRIES - 1:
                 raise
             time.sleep(_WAL_PAUSE)
         else:

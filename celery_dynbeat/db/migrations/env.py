@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that celery_dynbeat.db.schema gives."""
+"""Alembic's environment: run the migrations on the connection of celery_dynbeat.db.schema."""
 
 from alembic import context
 

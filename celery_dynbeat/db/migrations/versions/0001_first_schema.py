@@ -1,4 +1,4 @@
-"""The first schema: schedules, runs, nodes.
+"""Create the first schema: schedules, runs, nodes.
 
 Revision: 0001
 """

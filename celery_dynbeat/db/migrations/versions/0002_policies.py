@@ -1,9 +1,9 @@
-"""Policies of a schedule, the cancel of a run, backfills, and the row that creates lock.
+"""Add the policies of a schedule, cancelled runs, backfills, and the lock row of an owner.
 
 Revision: 0002
 
-On SQLite constraints come with their columns: it cannot add one to a table without rebuilding it,
-and a rebuild would take the history's link to its schedules.
+On SQLite each constraint is added with its column. SQLite cannot add a constraint to a table
+without a rebuild, and a rebuild would delete the links from the history to its schedules.
 """
 
 from typing import Any
@@ -46,8 +46,8 @@ COLUMNS: tuple[tuple[str, TypeEngine[Any], str, str], ...] = (
 
 
 def upgrade() -> None:
-    # Before any ALTER: PostgreSQL holds its lock of the table, also against readers, to the end of
-    # the transaction, and the index of a long history takes a while.
+    # Before any ALTER: PostgreSQL keeps the lock of an altered table, also against readers, until
+    # the end of the transaction, and building the index of a long history takes time.
     op.create_index(
         "ix_dynbeat_run_unfinished",
         "dynbeat_run",
@@ -81,7 +81,7 @@ def _add_policies() -> None:
         for column, constraint in added:
             op.execute(f"ALTER TABLE dynbeat_schedule {column} {constraint}")
         return
-    # In one statement: MySQL copies the table for each that adds a constraint.
+    # In one statement: MySQL copies the table for each statement that adds a constraint.
     parts = [*(column for column, _ in added), *(f"ADD {constraint}" for _, constraint in added)]
     op.execute(f"ALTER TABLE dynbeat_schedule {', '.join(parts)}")
 

@@ -1,4 +1,4 @@
-"""When a retry is to begin; what a node says of its progress.
+"""Add the due time of a retry, and the progress of a node.
 
 Revision: 0003
 """

@@ -1,4 +1,4 @@
-"""How a beat receives notifications.
+"""Add how a beat receives notifications.
 
 Revision: 0004
 """

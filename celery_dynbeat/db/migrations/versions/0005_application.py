@@ -1,4 +1,4 @@
-"""The application that the tables belong to.
+"""Add the application that the tables belong to.
 
 Revision: 0005
 """

@@ -1,4 +1,4 @@
-"""What a beat cannot publish to.
+"""Add the outages of a beat: what it cannot publish to.
 
 Revision: 0006
 """

@@ -1,4 +1,4 @@
-"""For which attempt the broker delivered a message again; the unfinished runs of a worker.
+"""Add the attempt of a redelivery, and an index of a worker's unfinished runs.
 
 Revision: 0007
 """

@@ -1,4 +1,4 @@
-"""Indexes in the order of the queries: the newest unfinished runs, and backfills, of a schedule.
+"""Index a schedule's newest unfinished runs and newest backfills in the order of the queries.
 
 Revision: 0008
 """
@@ -15,8 +15,8 @@ IS_UNFINISHED = sa.text("finished_at IS NULL")
 
 
 def upgrade() -> None:
-    # Each new one before the old one is dropped: to drop it, PostgreSQL locks the table against
-    # readers until the end of the transaction; and the foreign key of MySQL needs one at any time.
+    # Create each index before dropping the old one. For a drop, PostgreSQL locks the table against
+    # readers until the end of the transaction. MySQL's foreign key needs an index at all times.
     op.create_index(
         "ix_dynbeat_run_newest_unfinished",
         "dynbeat_run",
