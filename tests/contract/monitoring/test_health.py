@@ -390,7 +390,7 @@ def test_tables_of_an_older_version_are_behind(dynbeat):
     report = found(dynbeat)
 
     assert codes(report) == ["schema_outdated"]
-    assert "at revision 0001, this version needs" in report["problems"][0]["text"]
+    assert "at revision 0001, but this version needs" in report["problems"][0]["text"]
 
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
