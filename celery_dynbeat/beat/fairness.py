@@ -4,7 +4,7 @@ Two resources of beat are counted by owner: the rows of a full batch, and the CP
 An owner with a large share still makes progress: the other owners get the first half of the next
 batch and their part of its planning time. So no owner waits for all schedules of another owner.
 
-The cost of one plan is bounded (``triggers.budget``), so only the time must be shared. The clock is
+The cost of one plan is bounded (``search_budget``), so only the time must be shared. The clock is
 read after each row, which takes a third of a microsecond. A row of a plain trigger takes a hundred.
 Reading the CPU clock takes longer, so it is read after long rows only.
 """

@@ -1,4 +1,4 @@
-"""Strategies of cron expressions that are valid, as people write them."""
+"""Strategies for valid cron expressions as people write them."""
 
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ def fields(low: int, high: int, names: list[str] | None = None) -> st.SearchStra
 
 
 def special_days() -> st.SearchStrategy[str]:
-    """Days of the month that only the calendar can name."""
+    """Return days of the month that depend on the month."""
     days = st.integers(1, 31)
     return st.one_of(
         st.sampled_from(["l", "lw", "31w", "1w", "30w", "29w"]),
@@ -74,7 +74,7 @@ def times() -> st.SearchStrategy[str]:
 
 
 def daily() -> st.SearchStrategy[str]:
-    """Expressions that fire on most days, so that a window of a day or two sees them."""
+    """Return expressions that fire on most days, so that a span of a day or two contains them."""
     days = st.sampled_from(
         [
             *("* * *", "* * *", "1-28 * *", "* * mon-fri", "*/2 * *", "l,1 * sun"),
@@ -85,7 +85,7 @@ def daily() -> st.SearchStrategy[str]:
 
 
 def hashes(low: int, high: int) -> st.SearchStrategy[str]:
-    """Every form of H in a field of numbers."""
+    """Return every form of H in a field."""
     numbers = st.integers(low, high)
     spans = st.one_of(
         st.just("h"), st.tuples(numbers, numbers).map(lambda ends: f"h({ends[0]}-{ends[1]})")
@@ -95,7 +95,7 @@ def hashes(low: int, high: int) -> st.SearchStrategy[str]:
 
 
 def hashed() -> st.SearchStrategy[str]:
-    """Expressions with an H in some fields; dates may be such that they do not exist."""
+    """Return expressions with an H in some fields. Their dates may not exist."""
     parts = [
         st.one_of(fields(low, high), hashes(low, high), st.just("*"))
         for low, high in ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))

@@ -1,7 +1,7 @@
-"""An independent judge of cron fire times: it walks every minute, or second, of real time.
+"""An independent oracle for cron fire times: it checks every minute, or second, of real time.
 
-It shares nothing with the package: its own reading of the fields, no croniter, no arithmetic on
-changes of clocks. All that it asks of a zone is what its clock shows at an instant.
+It shares no code with the package. It parses the fields itself, uses no library, and does no
+arithmetic on clock changes. It only uses the wall time that a zone shows at an instant.
 """
 
 import calendar
@@ -22,7 +22,7 @@ BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (0, 59))
 def expected(
     expression: str, zone: ZoneInfo, start: datetime, stop: datetime, *, day_or: bool = True
 ) -> list[datetime]:
-    """Return the fire times in ``(start, stop]``; both lie on a full minute."""
+    """Return the fire times in ``(start, stop]``. Both are whole minutes."""
     texts = expression.split()
     matches = matcher(texts, day_or=day_or)
     step = SECOND if len(texts) == 6 or odd_offsets(zone, start, stop) else MINUTE
@@ -54,7 +54,7 @@ def fixed(
 def clock(
     zone: ZoneInfo, start: datetime, stop: datetime, step: timedelta
 ) -> Iterator[tuple[datetime, datetime]]:
-    """Yield each instant from ``start`` to ``stop`` and what the clock on the wall shows."""
+    """Yield each instant from ``start`` to ``stop`` with its wall time."""
     instant = start
     while instant <= stop:
         yield instant, instant.astimezone(zone).replace(tzinfo=None)
@@ -62,7 +62,7 @@ def clock(
 
 
 def changes(zone: ZoneInfo, year: int) -> list[datetime]:
-    """Return the instants after which, within six hours, the clock of ``zone`` is changed."""
+    """Return the instants that are followed by a clock change of ``zone`` within six hours."""
     hours = [datetime(year, 1, 1, tzinfo=UTC) + timedelta(hours=6 * n) for n in range(366 * 4)]
     offsets = [instant.astimezone(zone).utcoffset() for instant in hours]
     pairs = zip(hours, offsets, offsets[1:], strict=False)
@@ -70,14 +70,14 @@ def changes(zone: ZoneInfo, year: int) -> list[datetime]:
 
 
 def odd_offsets(zone: ZoneInfo, start: datetime, stop: datetime) -> bool:
-    """Whether the clock runs beside the minutes of UTC, near the ends of the span."""
+    """Whether the offset has seconds near the ends of the span."""
     instants = (start - timedelta(hours=27), start, stop)
     offsets = (instant.astimezone(zone).utcoffset() for instant in instants)
     return any((offset or timedelta()) % MINUTE for offset in offsets)
 
 
 def matcher(texts: list[str], *, day_or: bool) -> Callable[[datetime], bool]:
-    """Return a judge of wall times for the fields of an expression."""
+    """Return a function that tells whether a wall time matches the fields of an expression."""
     minute, hour, _, month, _ = sets = [allowed(texts[n], n) for n in range(5)]
     second = allowed(texts[5], 5) if len(texts) == 6 else {0}
     either = day_or and not (texts[2].startswith("*") or texts[4].startswith("*"))
@@ -107,14 +107,14 @@ def allowed(text: str, index: int) -> set[int]:
 
 
 def special(item: str, index: int) -> bool:
-    """Whether an item names days that depend on the month; no name of a weekday has an l."""
+    """Whether an item is a day that depends on the month. No name of a weekday contains an l."""
     return (index == 2 and bool({"l", "w"} & set(item))) or (
         index == 4 and bool({"l", "#"} & set(item))
     )
 
 
 def special_dates(text: str, wall: datetime) -> set[int]:
-    """Return the days that L, L-3, 15W and LW name in the month of ``wall``."""
+    """Return the days of L, L-3, 15W and LW in the month of ``wall``."""
     weeks = calendar.monthcalendar(wall.year, wall.month)
     month = [day for week in weeks for day in week if day]
     weekdays = [day for week in weeks for day in week[:5] if day]
@@ -125,7 +125,7 @@ def special_dates(text: str, wall: datetime) -> set[int]:
         start, _, back = item.replace("w", "").partition("-")
         wanted = month[-1] - int(back or 0) if start == "l" else int(start)
         if wanted in month and "w" in item:
-            # One Saturday or Sunday has one weekday nearest to it, also at the ends of the month.
+            # A Saturday or Sunday has exactly one nearest weekday, also at the ends of the month.
             found.add(min(weekdays, key=lambda day: abs(day - wanted)))
         elif wanted in month:
             found.add(wanted)
@@ -133,7 +133,7 @@ def special_dates(text: str, wall: datetime) -> set[int]:
 
 
 def falls_on(item: str, wall: datetime) -> bool:
-    """Whether ``mon#2``, ``friL`` or ``l5`` names the day of ``wall``."""
+    """Whether ``mon#2``, ``friL`` or ``l5`` matches the day of ``wall``."""
     day, _, week = item.partition("#")
     if number(day.strip("l"), 4) % 7 != wall.isoweekday() % 7:
         return False
@@ -143,7 +143,7 @@ def falls_on(item: str, wall: datetime) -> bool:
 
 
 def hit(item: str, value: int, index: int) -> bool:
-    """Whether one item of a field names ``value`` (7 and 0 are tried for Sunday)."""
+    """Whether one item of a field matches ``value`` (7 and 0 are tried for Sunday)."""
     low, high = BOUNDS[index]
     body, _, step = item.partition("/")
     if body == "*":

@@ -1,7 +1,7 @@
-"""An independent judge of recurrence rules, and texts to judge.
+"""An independent oracle for recurrence rules, and random rules for it.
 
-The judge lets dateutil list wall times from DTSTART on, reads each in its zone, sorts and removes
-the doubles: slow and plain, and none of the package's own arithmetic.
+The oracle lists wall times from DTSTART on with dateutil, converts each to an instant, sorts them
+and removes duplicates. It is slow, and shares no arithmetic with the package.
 """
 
 import itertools
@@ -19,7 +19,7 @@ INTERVALS = (1, 1, 2, 3, 4, 5, 7, 10, 12, 24, 25, 36, 60, 61, 90, 100, 168, 1000
 
 
 def walls(text: str) -> Iterator[datetime]:
-    """Yield what dateutil yields, to the year in which the package ends."""
+    """Yield the wall times of dateutil, up to the last year of the package."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         rule = rrulestr(text)
@@ -35,7 +35,7 @@ def expected(text: str, zone: ZoneInfo, start: datetime, stop: datetime) -> list
 
 
 def random_rule(dice: random.Random) -> str:
-    """Return an RRULE that the RFC allows, out of all parts; it may never fire."""
+    """Return an RRULE of random parts that the RFC allows. It may never fire."""
     freq = dice.choice(FREQS)
     parts = [f"FREQ={freq}", f"INTERVAL={dice.choice(INTERVALS)}"]
     longer = freq in {"YEARLY", "HOURLY", "MINUTELY", "SECONDLY"}
@@ -61,7 +61,7 @@ def random_rule(dice: random.Random) -> str:
 
 
 def random_days(dice: random.Random, *, numbered: bool) -> str:
-    """Return weekdays, all with a number or none."""
+    """Return weekdays, all of them with or without a number."""
     days = dice.sample(WEEKDAYS, dice.randint(1, 5))
     if numbered and dice.random() < 0.5:
         days = [dice.choice(("1", "-1", "2", "-2", "5")) + day for day in days]

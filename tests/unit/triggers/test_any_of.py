@@ -36,7 +36,7 @@ def walk(trigger: Trigger, until: datetime) -> list[datetime]:
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(LEAVES[:7] + LEAVES[8:]), min_size=2, max_size=5, unique=True))
-def test_it_fires_when_any_does_and_once_when_several_do(parts):
+def test_any_of_fires_when_any_trigger_fires_and_once_for_equal_instants(parts):
     until = START + timedelta(days=3)
 
     trigger = AnyOf(*parts)
@@ -49,7 +49,7 @@ def test_it_fires_when_any_does_and_once_when_several_do(parts):
     assert all(later - earlier >= shortest for earlier, later in pairwise(found))
 
 
-def test_a_part_that_has_ended_is_left_out_and_the_last_end_ends_it():
+def test_any_of_ends_when_its_last_trigger_ends():
     trigger = AnyOf(Once(START), Once(START + HOUR))
 
     assert trigger.next_after(START) == START + HOUR
@@ -57,14 +57,14 @@ def test_a_part_that_has_ended_is_left_out_and_the_last_end_ends_it():
     assert trigger.latest_until(after=START + HOUR, until=START + 2 * HOUR) is None
 
 
-def test_it_is_a_set_of_triggers():
+def test_order_and_duplicates_of_triggers_do_not_matter():
     assert AnyOf(NINE, NOON) == AnyOf(NOON, NINE, NOON)
     assert hash(AnyOf(NINE, NOON)) == hash(AnyOf(NOON, NINE))
     assert AnyOf(NINE, AnyOf(NOON, LEAVES[4])) == AnyOf(NINE, NOON, LEAVES[4])
     assert AnyOf(NINE, NOON) != AnyOf(NINE, LEAVES[4])
 
 
-def test_zones_anchors_and_keys_reach_every_part():
+def test_zones_anchors_and_keys_apply_to_every_part():
     trigger = AnyOf(Cron("0 9 * * *"), Every(60), Every(days=1))
 
     assert trigger.in_zone("Asia/Seoul") == AnyOf(
@@ -77,11 +77,11 @@ def test_zones_anchors_and_keys_reach_every_part():
     assert trigger.hashed_by("key") == trigger
 
 
-def test_parts_that_become_equal_in_a_zone_are_one():
+def test_parts_that_become_equal_in_a_zone_are_merged():
     assert AnyOf(Cron("0 9 * * *"), NINE).in_zone("Asia/Seoul") == NINE
 
 
-def test_it_says_each_of_its_triggers():
+def test_the_description_contains_each_trigger():
     assert AnyOf(NINE, Every(3600)).describe() == ("At 09:00 every day, Asia/Seoul; or every hour")
 
 
@@ -96,14 +96,14 @@ def test_it_says_each_of_its_triggers():
         ([[NINE, NOON]], "each trigger as an argument"),
     ],
 )
-def test_bad_parts_are_refused(parts, reason):
+def test_invalid_parts_are_rejected(parts, reason):
     with pytest.raises(InvalidTriggerError, match=reason) as refusal:
         AnyOf(*parts)
 
     assert refusal.value.field == "triggers"
 
 
-def test_deep_and_long_combinations_are_refused():
+def test_combinations_that_are_too_deep_or_too_long_are_rejected():
     both = AnyOf(NINE, Every(60).excluding(date(2026, 1, 1)))
 
     with pytest.raises(InvalidTriggerError, match="give all of them to each trigger"):

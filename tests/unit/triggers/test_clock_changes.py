@@ -1,4 +1,4 @@
-"""Cron around changes of clocks, by documented cases.
+"""Cron around clock changes, by documented cases.
 
 The rule: cron(8) of Debian, NOTES. Jobs "that run at a particular time" and would have run in the
 time that was skipped "will be run soon after the change", those "that fall into the repeated time
@@ -33,25 +33,25 @@ FIXED = [
     ("America/New_York", "30 1 * * *", "2026-11-01 06:10", "11-02 06:30"),
     ("America/New_York", "0 1,2 * * *", "2026-11-01 00:00", "11-01 05:00, 11-01 07:00"),
     ("America/New_York", "0 0-23 * * *", "2026-11-01 04:30", "11-01 05:00, 11-01 07:00"),
-    # Lord Howe: half an hour; 02:00 becomes 01:30 at 15:00 UTC, 02:00 becomes 02:30 at 15:30 UTC.
+    # Lord Howe, half an hour: 02:00 becomes 01:30 at 15:00 UTC, 02:00 becomes 02:30 at 15:30 UTC.
     ("Australia/Lord_Howe", "45 1 * * *", "2026-04-04 00:00", "04-04 14:45, 04-05 15:15"),
     ("Australia/Lord_Howe", "15 2 * * *", "2026-10-03 00:00", "10-03 15:30, 10-04 15:15"),
-    # Apia: 30 December 2011 did not happen; it would have begun at 10:00 UTC.
+    # Apia skipped 30 December 2011, which would have begun at 10:00 UTC.
     ("Pacific/Apia", "0 9 * * *", "2011-12-29 20:00", "12-30 10:00, 12-30 19:00"),
     ("Pacific/Apia", "0 9 30 12 *", "2011-12-29 20:00", "12-30 10:00"),
     ("Pacific/Apia", "0 9,17 * * *", "2011-12-30 05:00", "12-30 10:00, 12-30 19:00, 12-31 03:00"),
-    # Dublin: summer is its standard time, winter the exception, to no effect on the clock.
+    # In Dublin summer is standard time and winter the exception. The clock does not show this.
     ("Europe/Dublin", "30 1 * * *", "2026-03-29 00:00", "03-29 01:00, 03-30 00:30"),
     ("Europe/Dublin", "30 1 * * *", "2026-10-25 00:00", "10-25 00:30, 10-26 01:30"),
-    # Sao Paulo: midnight itself was skipped.
+    # Sao Paulo skipped midnight itself.
     ("America/Sao_Paulo", "0 0 * * *", "2018-11-03 12:00", "11-04 03:00, 11-05 02:00"),
     # Casablanca: the clock goes back for Ramadan (03:00 becomes 02:00 at 02:00 UTC).
     ("Africa/Casablanca", "30 2 * * *", "2026-02-14 12:00", "02-15 01:30, 02-16 02:30"),
     ("Africa/Casablanca", "30 2 * * *", "2026-03-21 12:00", "03-22 02:00, 03-23 01:30"),
-    # Monrovia: until 7 January 1972 the clock was 44 minutes 30 seconds behind, which it then lost.
+    # Monrovia was 44 minutes 30 seconds behind UTC until 7 January 1972.
     ("Africa/Monrovia", "0 0 * * *", "1972-01-06 00:00", "01-06 00:44:30, 01-07 00:44:30"),
     ("Africa/Monrovia", "30 0 * * *", "1972-01-07 00:00", "01-07 00:44:30, 01-08 00:30"),
-    # Seconds split the minute; they do not make a time of day a wildcard.
+    # A seconds field does not make a fixed time a wildcard.
     ("America/New_York", "30 2 * * * */20", "2026-03-08 00:00", "03-08 07:00, 03-09 06:30"),
     ("America/New_York", "30 1 * * * 15", "2026-11-01 00:00", "11-01 05:30:15, 11-02 06:30:15"),
 ]
@@ -88,7 +88,7 @@ def test_a_wildcard_fires_whenever_the_clock_shows_a_match(zone, expression, sta
 
 
 @pytest.mark.parametrize("expression", ["30 1 * * *", "*/7 * * * *", "30 2 * * *", "* * * * * *"])
-def test_the_answer_is_the_same_from_every_instant_before_it(expression):
+def test_the_next_fire_time_is_the_same_from_every_instant_before_it(expression):
     trigger = Cron(expression, timezone="America/New_York")
     start = datetime(2026, 11, 1, 4, 59, 59, 999_999, tzinfo=UTC)
     fire_time = trigger.next_after(start)
@@ -99,7 +99,7 @@ def test_the_answer_is_the_same_from_every_instant_before_it(expression):
 
 
 def fires_like(trigger: Cron, start: str, expected: str) -> bool:
-    """Compare fire times from ``start`` on (UTC) with a list of them without their year."""
+    """Compare the fire times from ``start`` on (UTC) with a list of times without a year."""
     instant, wanted = datetime.fromisoformat(f"{start}Z"), expected.split(", ")
     for text in wanted:
         instant = trigger.next_after(instant)

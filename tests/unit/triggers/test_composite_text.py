@@ -1,4 +1,4 @@
-"""Triggers made of triggers go to JSON text and come back; no text does worse than be refused."""
+"""Combined triggers convert to JSON text and back. Any text is parsed or rejected."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ def left(trigger: Trigger, what: list[date | Trigger], zone: str | None) -> Trig
     try:
         return trigger.excluding(*what, timezone=zone)
     except InvalidTriggerError:
-        # Nothing is left, or there are exclusions in it that say no more.
+        # No fire time is left, or the inner trigger has exclusions.
         return None
 
 
@@ -67,7 +67,7 @@ def combined(parts: list[Trigger]) -> Trigger:
     try:
         return AnyOf(*parts)
     except InvalidTriggerError:
-        # Two of them have the same triggers.
+        # Both have the same triggers.
         return parts[0]
 
 
@@ -76,7 +76,7 @@ nested = st.one_of(one, combinations(st.one_of(leaves, one)))
 
 
 @given(nested)
-def test_combinations_come_back_from_text_json_pickle_and_copy(trigger):
+def test_combinations_survive_text_json_pickle_and_copy(trigger):
     twins = [
         parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone),
         trigger_from_json(json.loads(json.dumps(trigger.to_json()))),
@@ -89,14 +89,14 @@ def test_combinations_come_back_from_text_json_pickle_and_copy(trigger):
 
 
 @given(nested)
-def test_a_row_keeps_what_was_meant_when_zones_and_anchors_are_given(trigger):
+def test_a_row_keeps_its_meaning_when_zones_and_anchors_are_given(trigger):
     placed = trigger.in_zone("Asia/Seoul")
 
-    # A row has a zone always.
+    # A row always has a zone.
     try:
         read = parse_trigger(placed.kind, placed.spec, timezone=placed.timezone or "UTC")
     except InvalidTriggerError as refusal:
-        # In that zone too little is left of it: the trigger itself says the same, word for word.
+        # In that zone no fire time is left. The trigger itself raises the same error.
         with pytest.raises(InvalidTriggerError, match=f"^{re.escape(str(refusal))}$"):
             placed.checked()
         reject()
@@ -106,7 +106,7 @@ def test_a_row_keeps_what_was_meant_when_zones_and_anchors_are_given(trigger):
     assert placed.in_zone("Europe/Berlin") == placed
 
 
-def test_the_text_is_json_that_people_can_read():
+def test_the_text_of_any_of_is_readable_json():
     trigger = AnyOf(NINE, Every(3600))
 
     assert (trigger.kind, trigger.timezone) == ("any_of", None)
@@ -116,7 +116,7 @@ def test_the_text_is_json_that_people_can_read():
     )
 
 
-def test_text_typed_by_hand_takes_the_zone_of_the_row():
+def test_parts_without_a_zone_key_take_the_zone_of_the_row():
     spec = '[ {"kind": "cron", "spec": "0 9 * * *"}, {"kind": "every", "spec": "P1M"} ]'
 
     assert parse_trigger("any_of", spec, timezone="Asia/Seoul") == AnyOf(
@@ -134,7 +134,7 @@ def test_a_nested_text_may_be_json_or_quoted():
     assert parse_trigger("any_of", quoted) == trigger
 
 
-def test_the_text_of_an_exclusion_is_json_that_people_can_type():
+def test_the_text_of_an_exclusion_is_readable_json():
     trigger = WEEKDAYS.excluding(date(2026, 12, 25), Cron("0 0 1 1 *"))
     typed = (
         '{"trigger": {"kind": "cron", "spec": "0 9 * * mon-fri"}, "dates": ["2026-12-25"],'
@@ -150,14 +150,14 @@ def test_the_text_of_an_exclusion_is_json_that_people_can_type():
     assert parse_trigger("excluding", typed, timezone="Asia/Seoul") == trigger
 
 
-def test_a_year_of_dates_comes_back_from_text():
+def test_a_year_of_dates_survives_text():
     dates = [date(2026, 1, 1) + n * DAY for n in range(366)]
     trigger = WEEKDAYS.excluding(*dates, Cron("0 0 1 1 *"))
 
     assert parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone) == trigger
 
 
-def test_a_row_that_just_fits_is_evaluated_with_its_anchors_and_keys():
+def test_anchors_and_keys_may_exceed_the_size_limit_of_a_row():
     row = longest()
 
     read = parse_trigger(row.kind, row.spec, timezone="UTC").anchored_at(START).hashed_by("key")
@@ -167,7 +167,7 @@ def test_a_row_that_just_fits_is_evaluated_with_its_anchors_and_keys():
 
 
 def longest() -> AnyOf:
-    """Return as much as a row may hold; anchors make it longer."""
+    """Return the longest trigger of a row. Anchors make it longer."""
     dates = [date(2026, 1, 1) + n * DAY for n in range(366)]
     weeks = [Every(weeks=n) for n in range(1, 20)]
     hours = ",".join(map(str, range(24)))
@@ -217,12 +217,12 @@ HOSTILE = [
 
 @pytest.mark.parametrize("spec", HOSTILE, ids=[str(n) for n in range(len(HOSTILE))])
 @pytest.mark.parametrize("kind", ["any_of", "excluding"])
-def test_hostile_text_is_refused(kind, spec):
+def test_hostile_text_is_rejected(kind, spec):
     with pytest.raises(InvalidTriggerError):
         parse_trigger(kind, spec)
 
 
-def test_text_nested_beyond_reason_is_refused_without_being_read():
+def test_text_nested_too_deep_is_rejected_without_reading_its_parts():
     spec: object = [{"kind": "every", "spec": "PT5M"}, {"kind": "every", "spec": "PT6M"}]
     for _ in range(120):
         spec = [{"kind": "any_of", "spec": spec}, {"kind": "every", "spec": "PT7M"}]
@@ -233,19 +233,19 @@ def test_text_nested_beyond_reason_is_refused_without_being_read():
 
 
 @pytest.mark.parametrize("data", [[], None, "cron", 5, {"kind": []}, {5: "cron"}])
-def test_json_that_is_no_trigger_is_refused(data):
+def test_json_that_is_not_a_trigger_is_rejected(data):
     with pytest.raises(InvalidTriggerError):
         trigger_from_json(data)
 
 
-def test_a_key_that_stands_twice_loses_nothing_silently():
+def test_a_repeated_json_key_is_rejected():
     spec = '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-02-01"],"dates":[]}'
 
     with pytest.raises(InvalidTriggerError, match="'dates' occurs twice"):
         parse_trigger("excluding", spec)
 
 
-def test_a_date_that_does_not_exist_is_refused_with_an_example():
+def test_a_date_that_does_not_exist_is_rejected_with_an_example():
     spec = '{"trigger":{"kind":"every","spec":"PT5M"},"dates":["2026-13-01"]}'
 
     with pytest.raises(
@@ -273,7 +273,7 @@ json_values = st.recursive(
 
 @settings(max_examples=200)
 @given(kind=st.sampled_from(["any_of", "excluding"]), value=json_values)
-def test_any_json_is_read_or_refused(kind, value):
+def test_any_json_is_parsed_or_rejected(kind, value):
     try:
         trigger = parse_trigger(kind, json.dumps(value))
     except InvalidTriggerError:

@@ -1,4 +1,4 @@
-"""What cron expressions mean, and which are refused."""
+"""The meaning of cron expressions, and which ones are rejected."""
 
 import re
 from datetime import UTC, date, datetime
@@ -12,7 +12,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 # (expression, the first fire times after 1 January 2026 00:00, a Thursday)
 EXPRESSIONS = [
-    # What croniter adds to crontab(5): last day, n-th weekday, seconds, wrapping ranges, n/step.
+    # croniter's additions to crontab(5): last day, n-th weekday, seconds, wrapping ranges, n/step.
     ("0 0 l * *", ["01-31 00:00", "02-28 00:00", "03-31 00:00", "04-30 00:00"]),
     ("0 0 15,L * *", ["01-15 00:00", "01-31 00:00", "02-15 00:00", "02-28 00:00"]),
     ("0 0 1-29,31,l * *", ["01-02 00:00", "01-03 00:00"]),
@@ -43,13 +43,13 @@ EXPRESSIONS = [
     ("0 0 15W * fri", ["01-02 00:00", "01-09 00:00", "01-15 00:00", "01-16 00:00"]),
     ("0 0 lw * */5", ["01-30 00:00", "02-27 00:00", "05-29 00:00", "07-31 00:00"]),
     ("0 0 29W 2 *", ["02-29 00:00"]),
-    # The last day of the week in a month, also beside plain ones.
+    # The last weekday of a month, also with plain weekdays.
     ("0 0 * * 5L", ["01-30 00:00", "02-27 00:00", "03-27 00:00"]),
     ("0 0 * * fril,L5", ["01-30 00:00", "02-27 00:00", "03-27 00:00"]),
     ("0 0 * * 0L,7#1", ["01-04 00:00", "01-25 00:00", "02-01 00:00", "02-22 00:00"]),
     ("0 0 * * mon,friL", ["01-05 00:00", "01-12 00:00", "01-19 00:00", "01-26 00:00"]),
     ("0 0 * * sat,mon#1", ["01-03 00:00", "01-05 00:00", "01-10 00:00", "01-17 00:00"]),
-    # Where it differs from croniter: a range of one value is that value.
+    # Unlike in croniter, a range of one value is that value.
     ("5-5 0 * * *", ["01-01 00:05", "01-02 00:05"]),
     ("*/60 * * * *", ["01-01 01:00", "01-01 02:00"]),
 ]
@@ -128,7 +128,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS)
-def test_an_expression_fires_when_it_says(expression, expected):
+def test_an_expression_has_the_listed_fire_times(expression, expected):
     trigger = Cron(expression)
     found, fire_time = [], START
     for text in expected:
@@ -139,20 +139,20 @@ def test_an_expression_fires_when_it_says(expression, expected):
 
 
 @pytest.mark.parametrize(("expression", "field", "reason"), REFUSED)
-def test_a_bad_expression_is_refused_with_its_field_and_the_reason(expression, field, reason):
+def test_an_invalid_expression_is_rejected_with_its_field_and_the_reason(expression, field, reason):
     with pytest.raises(InvalidTriggerError, match=re.escape(reason)) as refusal:
         Cron(expression)
 
     assert refusal.value.field == field
 
 
-def test_both_days_must_match_when_told_so():
+def test_with_day_or_false_both_day_fields_must_match():
     trigger = Cron("0 0 13 * fri", day_or=False)
 
     assert trigger.next_after(START).date() == date(2026, 2, 13)
 
 
-def test_an_nth_weekday_on_a_date_that_it_never_falls_on_is_refused():
+def test_an_nth_weekday_on_an_impossible_date_is_rejected():
     with pytest.raises(InvalidTriggerError, match="no such date"):
         Cron("0 0 1 * mon#2", day_or=False)
 
@@ -180,18 +180,18 @@ def test_rare_dates_are_found(expression, day_or, start, expected):
     assert trigger.next_after(datetime(start, 1, 1, tzinfo=UTC)).date() == expected
 
 
-def test_without_a_zone_the_clock_is_utc():
+def test_the_default_zone_is_utc():
     assert Cron("0 9 * * *").next_after(START) == START.replace(hour=9)
 
 
-def test_a_zone_is_given_to_an_expression_that_has_none_only():
+def test_in_zone_keeps_the_zone_of_an_expression():
     assert Cron("0 9 * * *").in_zone("Asia/Seoul") == Cron("0 9 * * *", timezone="Asia/Seoul")
     seoul = Cron("0 9 * * *", timezone="Asia/Seoul")
     assert seoul.in_zone("Europe/Paris") is seoul
 
 
 @pytest.mark.parametrize("year", [1, 1899, 9901, 9999])
-def test_outside_of_its_years_it_answers_at_once(year):
+def test_a_search_outside_the_years_ends_quickly(year):
     fire_time = Cron("0 9 * * *", timezone="Asia/Seoul").next_after(
         datetime(year, 1, 1, tzinfo=UTC)
     )
@@ -203,7 +203,7 @@ def test_outside_of_its_years_it_answers_at_once(year):
     ("zone", "reason"),
     [
         ("Asia/Seol", "did you mean 'Asia/Seoul'?"),
-        # Near in letters, hours away in time.
+        # Similar letters, but hours apart.
         ("KST", "it must be a name of the tz database"),
         ("UTC+9", "it must be a name of the tz database"),
         ("utc", "did you mean 'UTC'?"),
@@ -224,7 +224,7 @@ def test_outside_of_its_years_it_answers_at_once(year):
         ([], "must be text"),
     ],
 )
-def test_an_unknown_zone_is_refused_with_the_nearest_name(zone, reason):
+def test_an_unknown_zone_is_rejected_with_the_nearest_name(zone, reason):
     with pytest.raises(InvalidTriggerError, match=re.escape(reason)) as refusal:
         Cron("0 9 * * *", timezone=zone)
 
@@ -240,7 +240,7 @@ def test_expressions_are_equal_by_content():
 
 
 @pytest.mark.parametrize("expression", ["0 9 * * *", "0 9 1 * *", "0 9 * * mon", "0 9 */2 * */3"])
-def test_where_a_day_field_begins_with_a_star_there_is_nothing_to_decide(expression):
+def test_day_or_is_true_when_a_day_field_begins_with_a_star(expression):
     both = Cron(expression, day_or=False)
 
     assert both == Cron(expression)

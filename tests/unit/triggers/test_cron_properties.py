@@ -1,4 +1,4 @@
-"""What holds for any cron expression, as people write them and as they mistype them."""
+"""Properties of every cron expression, valid or mistyped."""
 
 import json
 import time
@@ -28,7 +28,7 @@ starts = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.j
 
 @st.composite
 def mistyped(draw: st.DrawFn) -> str:
-    """Draw a valid expression with some characters added, lost or changed."""
+    """Draw a valid expression with some characters added, removed or changed."""
     text = draw(valid)
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, len(text)))
@@ -54,7 +54,7 @@ def made(expression: str, *, day_or: bool) -> Cron | None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    # The list of zones is read once for a process.
+    # The process reads the list of zones once.
     Cron("0 0 1 1 *", timezone="Asia/Seoul").next_after(NOW)
 
 
@@ -66,8 +66,8 @@ def _warm() -> None:
 @example(expression="0 0 29w 2 mon#5", day_or=False)
 @example(expression=f"0 0 {ALL_DAYS} * sun", day_or=False)
 @example(expression=f"0 0 {ALL_DAYS} h sun", day_or=False)
-def test_any_expression_is_read_or_refused_within_its_budget(expression, day_or):
-    # Twice more if need be: the garbage of others is collected in anybody's time.
+def test_any_expression_is_parsed_or_rejected_within_its_time_limit(expression, day_or):
+    # Up to three attempts: garbage collection may run during any of them.
     assert any(seconds_to_read(expression, day_or=day_or) < BUDGET_SECONDS for _ in range(3))
 
 
@@ -94,7 +94,7 @@ def test_fire_times_strictly_increase(expression, day_or, start):
 
 
 @given(expression=valid, day_or=st.booleans(), zone=st.sampled_from([None, "Asia/Seoul"]))
-def test_it_comes_back_from_text_and_from_json(expression, day_or, zone):
+def test_a_cron_survives_text_and_json(expression, day_or, zone):
     if made(expression, day_or=day_or) is None:
         return
     trigger = Cron(expression.upper(), timezone=zone, day_or=day_or)
@@ -105,7 +105,7 @@ def test_it_comes_back_from_text_and_from_json(expression, day_or, zone):
 
 
 @given(expression=mistyped(), day_or=st.booleans())
-def test_a_refusal_is_short_and_names_a_field_of_cron(expression, day_or):
+def test_an_error_is_short_and_names_a_cron_field(expression, day_or):
     names = {"minute", "hour", "day of month", "month", "day of week", "second", None}
     refusal = None
     try:

@@ -1,4 +1,4 @@
-"""What Every and Once yield, and what they refuse."""
+"""The fire times of Every and Once, and the arguments that they reject."""
 
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
@@ -18,7 +18,7 @@ intervals = st.timedeltas(MICROSECOND, timedelta(days=36525))
 
 
 @given(anchor=instants, instant=instants, interval=intervals)
-def test_an_anchored_interval_fires_at_whole_multiples_and_nowhere_else(anchor, instant, interval):
+def test_an_anchored_interval_fires_only_at_whole_multiples(anchor, instant, interval):
     fire_time = Every(interval, anchor=anchor).next_after(instant)
 
     assert fire_time > instant
@@ -35,18 +35,18 @@ def test_the_first_fire_time_is_the_anchor_itself():
     assert trigger.next_after(NOON) == NOON + MINUTE
 
 
-def test_without_an_anchor_it_counts_from_the_instant_asked_about():
+def test_without_an_anchor_fire_times_count_from_the_given_instant():
     assert Every(MINUTE).next_after(NOON + MICROSECOND) == NOON + MINUTE + MICROSECOND
 
 
-def test_an_anchor_is_given_to_an_interval_that_has_none_only():
+def test_anchored_at_keeps_an_existing_anchor():
     anchored = Every(MINUTE).anchored_at(NOON)
 
     assert anchored == Every(MINUTE, anchor=NOON)
     assert anchored.anchored_at(NOON + MINUTE) is anchored
 
 
-def test_there_is_nothing_after_the_year_9999():
+def test_there_is_no_fire_time_after_the_year_9999():
     late = datetime(9999, 12, 31, 23, tzinfo=UTC)
 
     assert Every(timedelta(days=2)).next_after(late) is None
@@ -71,7 +71,7 @@ def test_there_is_nothing_after_the_year_9999():
         (None, "number of seconds"),
     ],
 )
-def test_a_bad_interval_is_refused_with_the_reason(interval, reason):
+def test_an_invalid_interval_is_rejected_with_the_reason(interval, reason):
     with pytest.raises(InvalidTriggerError, match=reason) as refusal:
         Every(interval)
 
@@ -113,7 +113,7 @@ def test_once_after_counts_from_the_instant_at_which_it_is_stored():
     assert Once(NOON).resolved_at(NOON + MINUTE) == Once(NOON)
 
 
-def test_once_after_fires_once_counted_from_the_instant_that_is_asked_about():
+def test_once_after_counts_from_the_given_instant_until_it_is_stored():
     trigger, later = Once.after(MINUTE), NOON + 2 * MINUTE
 
     assert trigger.next_after(NOON) == NOON + MINUTE
@@ -132,7 +132,7 @@ def test_once_after_has_no_instant_before_it_is_stored():
     assert (Once.after(MINUTE).delay, Once(NOON).delay) == (MINUTE, None)
 
 
-def test_once_after_is_equal_by_its_delay():
+def test_once_after_compares_by_its_delay():
     assert Once.after(60) == Once.after(MINUTE) != Once.after(61)
     assert len({Once.after(60), Once.after(MINUTE), Once(NOON)}) == 2
     assert repr(Once.after(60)) == "Once.after(datetime.timedelta(seconds=60))"
@@ -142,7 +142,7 @@ def test_once_after_is_equal_by_its_delay():
     )
 
 
-def test_an_instant_after_the_last_year_is_refused_when_it_is_counted():
+def test_a_delay_past_the_last_year_is_rejected_when_it_is_resolved():
     with pytest.raises(InvalidTriggerError, match="year 9999"):
         Once.after(timedelta(days=366)).resolved_at(datetime(9999, 1, 1, tzinfo=UTC))
 
@@ -151,7 +151,7 @@ def test_an_instant_after_the_last_year_is_refused_when_it_is_counted():
     "delay",
     [timedelta(microseconds=-1), timedelta.max, -1, float("nan"), float("inf"), True, "PT5M", None],
 )
-def test_once_after_refuses_the_past_and_the_end_of_time(delay):
+def test_once_after_rejects_negative_and_too_long_delays(delay):
     with pytest.raises(InvalidTriggerError) as refusal:
         Once.after(delay)
 
@@ -169,19 +169,19 @@ def test_once_after_refuses_the_past_and_the_end_of_time(delay):
     ],
 )
 @pytest.mark.parametrize("bad", [NOON.replace(tzinfo=None), NOON.date(), "now", 5])
-def test_an_instant_that_is_not_aware_is_refused(make, field, bad):
+def test_an_instant_that_is_not_aware_is_rejected(make, field, bad):
     with pytest.raises(InvalidTriggerError) as refusal:
         make(bad)
 
     assert refusal.value.field == field
 
 
-def test_an_instant_that_utc_cannot_hold_is_refused():
+def test_an_instant_outside_the_years_of_utc_is_rejected():
     with pytest.raises(InvalidTriggerError, match="years 1 to 9999"):
         Once(datetime.min.replace(tzinfo=SEOUL))
 
 
-def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
+def test_instants_are_in_utc_and_triggers_compare_by_content():
     evening = NOON.astimezone(SEOUL)
 
     assert Once(evening).at.tzinfo is UTC
@@ -205,7 +205,7 @@ def test_instants_are_kept_in_utc_and_values_are_equal_by_content():
         (Once.after(0), "once, as soon as the schedule is stored"),
     ],
 )
-def test_a_trigger_says_itself_in_words(trigger, words):
+def test_a_trigger_is_described_in_words(trigger, words):
     assert trigger.phrase() == words
     assert trigger.describe() == words[0].upper() + words[1:]
 
@@ -213,6 +213,6 @@ def test_a_trigger_says_itself_in_words(trigger, words):
 @pytest.mark.parametrize(
     ("unit", "hint"), [("seconds", "Every\\(300\\) in seconds"), ("month", "days, weeks, months")]
 )
-def test_a_unit_that_is_none_is_refused_with_the_hint(unit, hint):
+def test_an_unknown_unit_is_rejected_with_a_hint(unit, hint):
     with pytest.raises(InvalidTriggerError, match=hint):
         Every(**{unit: 1})

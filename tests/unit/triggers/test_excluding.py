@@ -1,4 +1,4 @@
-"""Triggers without the fire times of certain days."""
+"""Triggers without their fire times on certain days."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +20,7 @@ CHRISTMAS = date(2026, 12, 25)
 SEOUL = "Asia/Seoul"
 WEEKDAYS = Cron("0 9 * * mon-fri", timezone=SEOUL)
 HOUR, DAY, MICROSECOND = timedelta(hours=1), timedelta(days=1), timedelta(microseconds=1)
-# Over changes of clocks: at midnight in Sao Paulo, of a whole day in Apia.
+# With clock changes: at midnight in Sao Paulo, by a whole day in Apia.
 STARTS = {
     "UTC": at(2026, 3, 25),
     "Europe/Berlin": at(2026, 3, 25),
@@ -94,7 +94,7 @@ def day(instant: datetime, clock: ZoneInfo) -> date:
     return instant.astimezone(clock).date()
 
 
-def test_a_day_is_that_of_the_triggers_own_zone():
+def test_days_are_days_of_the_triggers_zone():
     # 09:00 in Seoul on the 25th is midnight in UTC; in New York it is the 24th.
     trigger = WEEKDAYS.excluding(CHRISTMAS)
     elsewhere = WEEKDAYS.excluding(CHRISTMAS, timezone="America/New_York")
@@ -105,7 +105,7 @@ def test_a_day_is_that_of_the_triggers_own_zone():
     assert trigger == WEEKDAYS.excluding(CHRISTMAS, timezone=SEOUL)
 
 
-def test_an_excluded_trigger_without_a_zone_means_the_same_days():
+def test_an_excluded_trigger_without_a_zone_uses_the_same_days():
     trigger = Cron("0 22 * * *", timezone="America/New_York").excluding(Cron("0 0 25 12 *"))
 
     evenings = walk(trigger, at(2026, 12, 24, 12), at(2026, 12, 28, 12))
@@ -113,7 +113,7 @@ def test_an_excluded_trigger_without_a_zone_means_the_same_days():
     assert [day(each, ZoneInfo("America/New_York")).day for each in evenings] == [24, 26, 27]
 
 
-def test_the_midnight_after_an_excluded_day_is_not_lost():
+def test_the_midnight_after_an_excluded_day_fires():
     trigger = Cron("0 0 * * *").excluding(CHRISTMAS)
 
     assert trigger.next_after(at(2026, 12, 24)) == datetime(2026, 12, 26, tzinfo=UTC)
@@ -128,7 +128,7 @@ def test_a_clock_that_goes_back_over_midnight_stays_on_the_new_day():
     assert trigger.next_after(at(2010, 11, 7, 2, 20)) == datetime(2010, 11, 8, 3, 30, tzinfo=UTC)
 
 
-def test_exclusions_of_one_zone_add_up():
+def test_exclusions_in_one_zone_are_combined():
     trigger = WEEKDAYS.excluding(CHRISTMAS).excluding(Cron("0 0 1 1 *")).excluding(CHRISTMAS)
 
     assert trigger == WEEKDAYS.excluding(Cron("0 0 1 1 *", timezone=SEOUL), CHRISTMAS)
@@ -143,18 +143,18 @@ def test_any_of_among_the_exclusions_counts_as_its_own_triggers():
     assert WEEKDAYS.excluding(AnyOf(first, last)) == WEEKDAYS.excluding(first, last)
 
 
-def test_what_is_excluded_has_no_exclusions_of_its_own():
+def test_an_excluded_trigger_with_exclusions_is_rejected():
     with pytest.raises(InvalidTriggerError, match="give plain triggers"):
         WEEKDAYS.excluding(Cron("0 0 * * *").excluding(CHRISTMAS))
 
 
 @pytest.mark.parametrize("given", ["x", None, CHRISTMAS])
-def test_only_a_trigger_has_exclusions(given):
+def test_excluding_rejects_a_base_that_is_not_a_trigger(given):
     with pytest.raises(InvalidTriggerError, match="is not a trigger"):
         Excluding(given, CHRISTMAS)
 
 
-def test_fields_may_be_replaced():
+def test_dataclasses_replace_changes_one_field():
     trigger = WEEKDAYS.excluding(CHRISTMAS, Cron("0 0 1 1 *"))
     day = date(2027, 1, 1)
 
@@ -165,7 +165,7 @@ def test_fields_may_be_replaced():
     assert replace(either, triggers=[WEEKDAYS, Every(90)]) == AnyOf(WEEKDAYS, Every(90))
 
 
-def test_zones_and_anchors_reach_every_part():
+def test_zones_and_anchors_apply_to_every_part():
     trigger = Every(days=1).excluding(Cron("0 0 25 12 *"), Every(weeks=2), CHRISTMAS)
     start = at(2026, 1, 1)
 
@@ -181,7 +181,7 @@ def test_zones_and_anchors_reach_every_part():
     assert placed.hashed_by("key") == placed
 
 
-def test_a_zone_given_for_the_days_is_not_the_triggers_own():
+def test_the_zone_of_the_days_may_differ_from_the_triggers_zone():
     trigger = Cron("0 9 * * *").excluding(CHRISTMAS, timezone=SEOUL)
 
     assert trigger.trigger.timezone is None
@@ -190,14 +190,14 @@ def test_a_zone_given_for_the_days_is_not_the_triggers_own():
     )
 
 
-def test_there_is_nothing_outside_the_years_1900_to_9900():
+def test_there_is_no_fire_time_outside_the_years_1900_to_9900():
     trigger = Every(1, anchor=at(1, 1, 1)).excluding(CHRISTMAS)
 
     assert trigger.next_after(datetime.min.replace(tzinfo=UTC)).year == 1900
     assert trigger.next_after(datetime.max.replace(tzinfo=UTC)) is None
 
 
-def test_it_says_from_what_it_is_excluded():
+def test_the_repr_contains_the_trigger_and_its_exclusions():
     nine, noon = Cron("0 9 * * *"), Cron("0 12 * * *")
     all_of_it, part = AnyOf(nine, noon).excluding(CHRISTMAS), AnyOf(nine, noon.excluding(CHRISTMAS))
 
@@ -233,7 +233,7 @@ def test_it_says_from_what_it_is_excluded():
         ),
     ],
 )
-def test_it_says_what_is_excluded(trigger, words):
+def test_exclusions_are_described_in_words(trigger, words):
     assert trigger.phrase() == words
 
 
@@ -250,14 +250,14 @@ def test_it_says_what_is_excluded(trigger, words):
         ([CHRISTMAS], 9, "timezone", "must be text"),
     ],
 )
-def test_a_bad_exclusion_is_refused(what, zone, field, reason):
+def test_an_invalid_exclusion_is_rejected(what, zone, field, reason):
     with pytest.raises(InvalidTriggerError, match=reason) as refusal:
         WEEKDAYS.excluding(*what, timezone=zone)
 
     assert refusal.value.field == field
 
 
-def test_the_day_of_a_delay_is_excluded_once_the_delay_has_an_instant():
+def test_a_once_after_is_excluded_by_its_resolved_day():
     trigger = Cron("0 9 * * *").excluding(Once.after(DAY))
 
     resolved = trigger.resolved_at(at(2026, 3, 25))

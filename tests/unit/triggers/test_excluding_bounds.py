@@ -1,4 +1,4 @@
-"""What one question may cost, whatever somebody combines, and where a search ends."""
+"""The cost of one search in any combination, and where a search ends."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from celery_dynbeat.triggers.composite.excluding import Excluding
 SEOUL = "Asia/Seoul"
 CHRISTMAS = date(2026, 12, 25)
 HOUR = timedelta(hours=1)
-# Three times what a question costs on a slow machine.
+# Three times the cost of a search on a slow machine.
 SOON = 1.0
 
 
@@ -60,7 +60,7 @@ MINUTE = Cron("* * * * *")
     ],
     ids=["next", "latest", "count", "shortest", "check"],
 )
-def test_each_question_is_answered_or_refused_soon(
+def test_each_search_ends_or_is_rejected_quickly(
     trigger: Trigger, ask: Callable[[Trigger], object]
 ):
     started = time.thread_time()
@@ -72,7 +72,7 @@ def test_each_question_is_answered_or_refused_soon(
     assert time.thread_time() - started < SOON
 
 
-def test_what_is_too_costly_once_is_so_always():
+def test_a_search_that_is_too_costly_is_rejected_each_time():
     trigger = AnyOf(*(Excluding(cron, *YEARLY) for cron in CRONS))
 
     for _ in range(3):
@@ -91,12 +91,12 @@ def test_what_is_too_costly_once_is_so_always():
         (Every(60, anchor=at(2026, 1, 1)), [Every(3600)]),
     ],
 )
-def test_a_rule_of_which_nothing_is_left_is_refused(trigger, excluded):
+def test_a_trigger_without_fire_times_is_rejected(trigger, excluded):
     with pytest.raises(InvalidTriggerError, match="no fire time left"):
         trigger.excluding(*excluded)
 
 
-def test_text_of_which_a_part_has_nothing_left_is_refused():
+def test_text_with_a_part_without_fire_times_is_rejected():
     never = Excluding(Once(at(2026, 12, 25, 9)), CHRISTMAS)
     text = AnyOf(never, MINUTE).spec
 
@@ -105,8 +105,8 @@ def test_text_of_which_a_part_has_nothing_left_is_refused():
 
 
 @pytest.mark.no_cover
-def test_many_costly_parts_are_read_at_the_effort_of_one():
-    # From the year 1901 on each looks at a year to find its first fire time.
+def test_all_parts_of_a_text_share_one_search_budget():
+    # Each searches a year from 1901 on to find its first fire time.
     parts = [Excluding(cron, date(1901, 1, 1), *YEARLY) for cron in CRONS]
     text = AnyOf(*parts).spec
     started = time.thread_time()
@@ -116,7 +116,7 @@ def test_many_costly_parts_are_read_at_the_effort_of_one():
     assert time.thread_time() - started < SOON
 
 
-def test_whether_an_h_leaves_anything_is_not_known_yet():
+def test_a_trigger_with_an_h_is_not_checked_for_fire_times():
     trigger = Cron("0 9 H * *").excluding(Cron("0 0 1-27 * *"))
 
     fires = [key for key in map(str, range(200)) if _fires(trigger.hashed_by(key))]
@@ -134,14 +134,14 @@ def test_a_search_ends_after_800_excluded_days():
     assert ends.next_after(at(2029, 12, 31, 9)) is None
 
 
-def test_days_that_are_left_out_bring_no_fire_times_closer():
+def test_excluding_days_does_not_shorten_intervals():
     trigger = Every(3600).excluding(Cron("0 0 1-30 * *"))
 
     assert trigger.shortest_interval(after=at(2026, 1, 1)) == HOUR
 
 
 @pytest.mark.no_cover
-def test_a_rule_of_few_days_beside_a_frequent_one_is_not_searched_each_time():
+def test_a_rare_part_is_not_searched_for_each_fire_time_of_a_frequent_part():
     seldom = Cron("0 9 * * *").excluding(*YEARLY)
     trigger = AnyOf(seldom, Every(60, anchor=at(2026, 1, 1)))
     started = time.thread_time()
@@ -155,7 +155,7 @@ def test_a_rule_of_few_days_beside_a_frequent_one_is_not_searched_each_time():
     assert time.thread_time() - started < SOON
 
 
-def test_a_date_that_waits_years_for_its_weekday_is_found():
+def test_a_date_that_rarely_falls_on_its_weekday_is_found():
     # New Year's Day on a Monday: after 2024 in 2029, then in 2035.
     others = Cron("0 0 * * tue-sun")
 
@@ -172,7 +172,7 @@ def test_a_date_that_waits_years_for_its_weekday_is_found():
         Cron("* * * 6 * *").excluding(CHRISTMAS),
     ],
 )
-def test_a_part_that_is_dense_later_is_told_so_now(dense):
+def test_the_shortest_interval_covers_a_part_that_starts_later(dense):
     shortest = AnyOf(Cron("0 * * * *"), dense).shortest_interval(after=at(2026, 11, 21))
 
     assert shortest <= timedelta(seconds=1)

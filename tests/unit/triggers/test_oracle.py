@@ -1,7 +1,7 @@
-"""Cron agrees with a walk over every minute of real time.
+"""Cron fire times equal those of a check of every minute of real time.
 
-By default over a sample. ``DYNBEAT_ORACLE=all`` adds every change of clocks of every zone of the tz
-database in the years below: about six minutes on two cores with ``-n 2``.
+By default a sample is checked. ``DYNBEAT_ORACLE=all`` adds every clock change of every zone of the
+tz database in the years below. That takes about six minutes on two cores with ``-n 2``.
 """
 
 import os
@@ -18,8 +18,8 @@ from celery_dynbeat.triggers import Cron
 from tests.unit.triggers import expressions, oracle
 
 ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory", "posixrules"})
-# Clocks that are odd in every way there is: half an hour, a skipped day, winter as the exception,
-# Ramadan, midnight, a week's truce, seconds.
+# Unusual clock changes of each kind: half an hour, a skipped day, winter as the exception, Ramadan,
+# midnight, only a week, offsets with seconds.
 ODD_ZONES = [
     *("Australia/Lord_Howe", "Pacific/Apia", "Europe/Dublin", "Africa/Casablanca", "Asia/Gaza"),
     *("America/Sao_Paulo", "Africa/Monrovia", "America/Noronha", "Antarctica/Troll", "Asia/Beirut"),
@@ -64,13 +64,13 @@ def chain(trigger: Cron, start: datetime, stop: datetime) -> list[datetime]:
 
 
 def probes(near: datetime) -> list[datetime]:
-    """Return instants all over the hours in which the clock is changed, and in its second pass."""
+    """Return instants throughout the hours of a clock change, the second pass included."""
     return [near + n * timedelta(minutes=17, microseconds=1) for n in range(30)]
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[str, datetime]:
-    """Draw a zone and an instant, if possible within six hours of a change of its clock."""
+    """Draw a zone and an instant, if possible within six hours of a clock change."""
     zone = draw(st.one_of(st.sampled_from(ZONES), st.sampled_from(ODD_ZONES)))
     year = draw(st.integers(1970, 2100))
     near = oracle.changes(zoneinfo.ZoneInfo(zone), year)
@@ -88,7 +88,7 @@ def changes(draw: st.DrawFn) -> tuple[str, datetime]:
 @example("*/7 0,1 * * *", ("Africa/Monrovia", datetime(1972, 1, 7, tzinfo=UTC)), 10, [])
 @example("0,30 1,2 * * *", ("America/New_York", datetime(2026, 11, 1, tzinfo=UTC)), 10, [])
 @example("*/30 1 * * *", ("America/New_York", datetime(2026, 11, 1, tzinfo=UTC)), -5, [])
-def test_fire_times_are_those_of_a_walk_over_every_minute(expression, change, offset, starts):
+def test_fire_times_equal_those_of_a_check_of_every_minute(expression, change, offset, starts):
     zone, near = change
     start = near - timedelta(hours=offset)
     stop = start + timedelta(hours=36)
@@ -106,7 +106,7 @@ def test_fire_times_are_those_of_a_walk_over_every_minute(expression, change, of
     offset=st.integers(0, 5),
     starts=st.lists(st.integers(0, 3600 * 10**6), max_size=6),
 )
-def test_fire_times_with_seconds_are_those_of_a_walk_over_every_second(
+def test_fire_times_with_seconds_equal_those_of_a_check_of_every_second(
     times, seconds, change, offset, starts
 ):
     zone, near = change
@@ -130,7 +130,7 @@ def test_fire_times_with_seconds_are_those_of_a_walk_over_every_second(
     day_or=st.booleans(),
     start=st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1)),  # noqa: DTZ001 - made aware below
 )
-def test_dates_are_those_of_a_walk_over_every_day(dates, day_or, start):
+def test_dates_equal_those_of_a_check_of_every_day(dates, day_or, start):
     expression = f"0 0 {dates}"
     start = start.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
     days = [start + timedelta(days=n) for n in range(1, 1200)]
@@ -147,7 +147,7 @@ def test_dates_are_those_of_a_walk_over_every_day(dates, day_or, start):
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("year", FULL_YEARS)
-def test_fire_times_are_right_at_every_change_of_clocks_of_every_zone(year):
+def test_fire_times_are_correct_at_every_clock_change_of_every_zone(year):
     for zone in ZONES:
         chance = random.Random(f"{zone} {year}")  # noqa: S311 - a sample, not a secret
         for near in oracle.changes(zoneinfo.ZoneInfo(zone), year):

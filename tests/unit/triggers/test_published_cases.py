@@ -1,7 +1,7 @@
-"""Cases that others have published, in tables with their sources. ``DIFFERENT`` is where we differ.
+"""Published cases of other implementations, with their sources.
 
-An instant is written ``2024-01-15`` or ``2024-01-15 09:00`` and lies in UTC; day_or is said where a
-source needs it.
+``DIFFERENT`` lists the intended differences. Instants such as ``2024-01-15 09:00`` are in
+UTC. day_or is given where a source needs it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from celery_dynbeat.triggers import Cron
 from celery_dynbeat.triggers.cron.expression import parse_expression
 
 MICROSECOND = timedelta(microseconds=1)
-# croniter begins to count the step again at the end of the week, and has L5 for 5L.
+# croniter restarts the step at the end of the week, and writes L5 for 5L.
 OTHER_IN_CRONITER = ("sat-tue/2", "5L")
 
 # crontab(5) of Vixie's cron and of Debian's: the example file, the note on the two day fields, and
@@ -37,13 +37,13 @@ CRONTAB_5 = [
     ("0 0 */2 * sun", "2026-01-01", "2026-01-11", "2026-01-25"),
     ("0 0 13 * */5", "2026-01-01", "2026-02-13", "2026-03-13"),
     ("0 4 8-14 * *", "2026-01-01", "2026-01-08 04:00", "2026-01-09 04:00"),
-    # Lists, lists of ranges, steps of ranges and of everything.
+    # Lists, lists of ranges, steps of ranges and of ``*``.
     ("0 1,2,5,9 * * *", "2026-01-01", "2026-01-01 01:00", "2026-01-01 02:00", "2026-01-01 05:00"),
     ("0 0-4,8-12 * * *", "2026-01-01 04:00", "2026-01-01 08:00", "2026-01-01 09:00"),
     ("0 8-11 * * *", "2026-01-01 10:00", "2026-01-01 11:00", "2026-01-02 08:00"),
     ("0 */2 * * *", "2026-01-01", "2026-01-01 02:00", "2026-01-01 04:00"),
     ("*/25 * * * *", "2026-01-01", "2026-01-01 00:25", "2026-01-01 00:50", "2026-01-01 01:00"),
-    # 0 and 7 are Sunday; names are of either case.
+    # 0 and 7 are Sunday. Names may be in upper or lower case.
     *[(f"0 0 * * {sunday}", "2026-01-01", "2026-01-04") for sunday in ("0", "7", "Sun", "SUN")],
     ("0 0 * * 5-7", "2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04", "2026-01-09"),
     ("0 0 1 FEB,Mar *", "2026-01-01", "2026-02-01", "2026-03-01"),
@@ -95,11 +95,11 @@ CRONSIM = [
     ("1 1 * * 1#2", "2020-01-01", "2020-01-13 01:01"),
     ("1 1 1-7 * */7", "2020-01-01", "2020-01-05 01:01", "2020-02-02 01:01", "2020-03-01 01:01"),
     ("1 1 * * */3", "2020-01-01", "2020-01-01 01:01", "2020-01-04 01:01", "2020-01-05 01:01"),
-    # From TestParse: plain days beside one with #.
+    # From TestParse: plain weekdays with one that has a #.
     ("0 0 * * 1,2,3#1", "2019-12-31", "2020-01-01", "2020-01-06", "2020-01-07", "2020-01-13"),
 ]
 # Quartz 2: the CronTrigger tutorial and the javadoc of CronExpression (W, LW), and
-# CronExpressionTest.testLastDayOffset. Its days of the week count from 1, and were changed to ours.
+# CronExpressionTest.testLastDayOffset. Its weekdays count from 1, and are converted.
 QUARTZ = [
     # The 15th on a Saturday, a Sunday and a Tuesday.
     ("0 0 15W * *", "2025-11-01", "2025-11-14"),
@@ -114,10 +114,10 @@ QUARTZ = [
     ("15 10 L-1W * *", "2010-10-01", "2010-10-29 10:15"),
     ("43 9 * * 5L", "2026-01-01", "2026-01-30 09:43"),
 ]
-# PublishResult cases with ``?``: an instant to look from, which counts, and the fire time.
+# PublishResult cases with ``?``: the first instant that counts, and the fire time.
 # Cronos: tests/Cronos.Tests/CronExpressionFacts.cs (GetNextOccurrence_ReturnsCorrectDate, and the
-# same for five fields). It puts the seconds first and takes ``?`` in any field: the seconds were
-# moved to the end, and cases with ``?`` in another field than those of days stand in REFUSED.
+# same for five fields). It puts the seconds first and allows ``?`` in any field. Here the seconds
+# are at the end, and cases with ``?`` in a field that is not a day field are in REFUSED.
 _SATURDAY_TO_TUESDAY = [
     ("2016-12-10", "2016-12-10"),
     ("2016-12-11", "2016-12-11"),
@@ -176,8 +176,8 @@ CRONOS = [
         )
     ],
 ]
-# robfig/cron: spec_test.go (TestActivation, TestNext), version 2 with the seconds first; its
-# unsatisfiable ones stand in REFUSED.
+# robfig/cron: spec_test.go (TestActivation, TestNext), version 2 with the seconds first. Its
+# unsatisfiable cases are in REFUSED.
 ROBFIG = [
     ("30 08 ? Jul Sun 0", "2012-07-15 08:30", "2012-07-15 08:30"),
     ("30 08 15 Jul ? 0", "2012-07-15 08:30", "2012-07-15 08:30"),
@@ -189,8 +189,8 @@ ROBFIG = [
     ("0 0 29 Feb ? 0", "2012-07-09 23:35", "2016-02-29"),
     ("30 1 04 Nov ? 0", "2012-11-04", "2012-11-04 01:30"),
 ]
-# Amazon EventBridge: the examples of its reference of cron expressions, without the year. What
-# they mean is said in words there; days of the week count from 1 there, and were changed to ours.
+# Amazon EventBridge: the examples of its reference of cron expressions, without the year. Their
+# meaning is given in words there. Its weekdays count from 1, and are converted.
 EVENTBRIDGE = [
     ("0 10 * * ?", "2026-01-01 10:01", "2026-01-02 10:00"),
     ("15 12 * * ?", "2026-01-01", "2026-01-01 12:15"),
@@ -235,10 +235,10 @@ CELERY = [
     ("0 22 26,27,28 2 *", "2013-07-04 10:00", "2014-02-26 22:00"),
     ("30 7 8-14 3 thu", "2009-03-12 07:30", "2010-03-11 07:30"),
 ]
-# Jenkins' hudson.scheduler.CronTabTest (testCeil3): both days must match there too.
+# Jenkins' hudson.scheduler.CronTabTest (testCeil3): both day fields must match there too.
 JENKINS = [("0 0 1 * 0", "2010-01-01 15:55", "2010-08-01")]
 
-# Celery's crontab_parser (test_parse_composite and others) for minutes; the values of a field.
+# Celery's crontab_parser (test_parse_composite and others): the values of a minute field.
 MINUTES = [
     ("2-9/5", {2, 7}),
     ("2-10/5", {2, 7}),
@@ -247,8 +247,8 @@ MINUTES = [
     ("1-9/2", {1, 3, 5, 7, 9}),
     ("*/3", {minute * 3 for minute in range(20)}),
 ]
-# What an H may come to. Jenkins' CronTabTest (testHash1, testHash2) hashes to the last and to the
-# second of each range; croniter's tests/test_croniter_hash.py says how many values there are.
+# The outcomes of an H. Jenkins' CronTabTest (testHash1, testHash2) hashes to the last and to the
+# second of each range. croniter's tests/test_croniter_hash.py has the number of values.
 HASHED = [
     (0, "H", (59,), (1,)),
     (1, "H(5-8)", (8,), (6,)),
@@ -258,7 +258,7 @@ HASHED = [
     (0, "H(50-52)/10", (52,), (51,)),
     (0, "H/60", (59,), (1,)),
 ]
-# Refused by croniter's tests (test_hash_range_outside_field, test_nth_out_of_range, the W test of
+# Rejected in croniter's tests (test_hash_range_outside_field, test_nth_out_of_range, the W test of
 # is_valid), cronsim's (TestValidation), Quartz's (testQtz96) and Celery's (test_crontab_spec_*).
 REFUSED = [
     *("H(0-99) * * * *", "* H(20-30) * * *", "* * H(0-5) * *", "* * H(0-20)/5 * *"),
@@ -268,28 +268,28 @@ REFUSED = [
     *("* * LL * *", "* * LWX * *", "* * 1-LL * *", "2/ * * * *", "1##1 * * * *", "\u00b9 * * * *"),
     *("60 * * * *", "0-100 * * * *", "* 24 * * *", "* 0-30 * * *", "* * * * fooday-barday"),
     *("* * * * 12", "* * 0 * *", "* * 0-10 * *", "* * 31,32 * *", "* * * 0-5 *", "* * * 12,13 *"),
-    # croniter 7 refuses ? in other fields and beside other items, Quartz the latter; Cronos takes
-    # the first of them. The last two of robfig/cron never fire.
+    # croniter 7 rejects ? in other fields and with other items, Quartz only the second. Cronos
+    # allows the first. The last two, from robfig/cron, never fire.
     *("? ? ? ? ? ?", "? * * * *", "0 ? * * *", "0 0 1 ? *", "0 0 * * * ?", "0 0 12 ? * MON"),
     *("0 0 ?/5 * *", "0 0 1,? * *", "0 0 ?,1 * 1", "0 0 ?-5 * *", "0 0 * * ?#2", "0 0 ?W * *"),
     *("0 0 ?? * *", "0 0 L-? * *", "0 0 H(?-5) * *", "0 0 30 Feb ?", "0 0 31 Apr ?"),
 ]
-# (expression, what the others do, what we do from 1 November 2024)
+# (expression, the fire time of the source, our fire time from 1 November 2024)
 DIFFERENT = [
-    # croniter's test_nearest_weekday_end_of_month_boundary takes the 30th for the 31st.
+    # croniter's test_nearest_weekday_end_of_month_boundary uses the 30th for the 31st.
     ("0 9 31W * *", "2024-11-29 09:00", "2024-12-31 09:00"),
-    # croniter and Quartz refuse lists with W or L and mixtures with plain days.
+    # croniter and Quartz reject lists with W or L, and W or L with plain days.
     ("0 9 1,15W * *", None, "2024-11-01 09:00"),
     ("43 9 1,5,29,L * *", None, "2024-11-01 09:43"),
     ("0 0 * * 5,L6", None, "2024-11-08 00:00"),
-    # cronsim refuses names before L and ranges that wrap.
+    # cronsim rejects names before L, and ranges that wrap.
     ("0 0 * * MONL", None, "2024-11-25 00:00"),
     ("0 0 30-2 * *", None, "2024-11-02 00:00"),
-    # croniter's equal range is the whole field.
+    # In croniter a range of one value is the whole field.
     ("0 0 * JAN-JAN *", "2024-11-02 00:00", "2025-01-01 00:00"),
 ]
 # cronsim's TestDstTransitions: Riga, where 03:00 became 04:00 on 28 March 2021, and 04:00 became
-# 03:00 on 31 October. The clock of the wall, with its offset.
+# 03:00 on 31 October. Wall times with their offsets.
 RIGA = [
     ("0 * * * *", "03-28 01:30+02", "03-28 02:00+02", "03-28 04:00+03"),
     ("0 * * * *", "10-31 02:30+03", "10-31 03:00+03", "10-31 03:00+02", "10-31 04:00+02"),
@@ -325,7 +325,7 @@ def instant(text: str) -> datetime:
 
 
 @pytest.mark.parametrize("case", [*CRONTAB_5, *CRONITER, *CRONSIM, *QUARTZ], ids=" ; ".join)
-def test_an_expression_fires_when_its_source_says(case):
+def test_an_expression_has_the_fire_times_of_its_source(case):
     trigger = Cron(case[0])
 
     for earlier, later in pairwise(case[1:]):
@@ -333,7 +333,7 @@ def test_an_expression_fires_when_its_source_says(case):
 
 
 @pytest.mark.parametrize("case", [*CRONOS, *ROBFIG, *EVENTBRIDGE], ids=" ; ".join)
-def test_a_question_mark_is_read_as_its_source_reads_it(case):
+def test_a_question_mark_has_the_meaning_of_its_source(case):
     expression, earlier, later = case
     before, fire_time = instant(earlier) - MICROSECOND, instant(later)
 
@@ -353,7 +353,7 @@ def test_a_question_mark_is_read_as_its_source_reads_it(case):
         (" 0  9 ?\t* mon 30", "0 9 * * mon 30"),
     ],
 )
-def test_a_question_mark_is_a_star_in_the_normal_form(asked, plain):
+def test_the_normal_form_of_a_question_mark_is_a_star(asked, plain):
     assert Cron(asked) == Cron(plain)
     assert Cron(asked).spec == plain
 
@@ -362,7 +362,7 @@ def test_a_question_mark_is_a_star_in_the_normal_form(asked, plain):
     ("expression", "field"),
     [("0 0 12 ? * MON", "month"), ("? 0 * * *", "minute"), ("0 0 1,? * *", "day of month")],
 )
-def test_a_question_mark_elsewhere_is_refused_with_the_rule(expression, field):
+def test_a_question_mark_outside_the_day_fields_is_rejected_with_the_rule(expression, field):
     with pytest.raises(InvalidTriggerError, match="stands alone in a day field") as refusal:
         Cron(expression)
 
@@ -370,7 +370,7 @@ def test_a_question_mark_elsewhere_is_refused_with_the_rule(expression, field):
 
 
 @pytest.mark.parametrize("case", [*CRONITER_DAY_AND, *CELERY, *JENKINS], ids=" ; ".join)
-def test_both_days_match_where_the_source_says(case):
+def test_both_day_fields_match_where_the_source_requires_it(case):
     trigger = Cron(case[0], day_or=False)
 
     for earlier, later in pairwise(case[1:]):
@@ -378,12 +378,12 @@ def test_both_days_match_where_the_source_says(case):
 
 
 @pytest.mark.parametrize(("text", "values"), MINUTES)
-def test_a_field_holds_the_values_of_its_source(text, values):
+def test_a_field_has_the_values_of_its_source(text, values):
     assert set(parse_expression(f"{text} * * * *").minute.values) == values
 
 
 @pytest.mark.parametrize(("place", "text", "last", "second"), HASHED)
-def test_an_h_may_come_to_the_values_of_its_source(place, text, last, second):
+def test_the_outcomes_of_an_h_contain_the_values_of_its_source(place, text, last, second):
     fields = parse_expression(" ".join([*["*"] * place, text, *["*"] * (4 - place)]))
     outcomes = fields.each[place].hashed_items[0].outcomes
 
@@ -392,13 +392,13 @@ def test_an_h_may_come_to_the_values_of_its_source(place, text, last, second):
 
 
 @pytest.mark.parametrize("expression", REFUSED)
-def test_what_the_sources_refuse_is_refused(expression):
+def test_expressions_that_the_sources_reject_are_rejected(expression):
     with pytest.raises(InvalidTriggerError):
         Cron(expression)
 
 
 @pytest.mark.parametrize(("expression", "others", "expected"), DIFFERENT)
-def test_where_we_differ_it_is_on_purpose(expression, others, expected):
+def test_the_intended_differences_from_the_sources_hold(expression, others, expected):
     found = Cron(expression).next_after(instant("2024-11-01"))
 
     assert found == instant(expected)
@@ -406,7 +406,7 @@ def test_where_we_differ_it_is_on_purpose(expression, others, expected):
 
 
 @pytest.mark.parametrize("case", RIGA, ids=" ; ".join)
-def test_fire_times_around_a_change_of_clocks_are_those_of_cronsim(case):
+def test_fire_times_around_a_clock_change_equal_those_of_cronsim(case):
     expression, start, *expected = case
     trigger, riga = Cron(expression, timezone="Europe/Riga"), ZoneInfo("Europe/Riga")
     fire_time = datetime.fromisoformat(f"2021-{start}:00")

@@ -1,4 +1,4 @@
-"""RRule stays cheap whatever the text, and loses no occurrence at its anchor or at its ends."""
+"""RRule is fast for any text, and has each occurrence at its anchor and at its limits."""
 
 import time
 import tracemalloc
@@ -23,7 +23,7 @@ def utc(text):
 
 
 class Stopwatch:
-    """Seconds of this process's own time."""
+    """The CPU seconds of this process."""
 
     def __enter__(self):
         self._started = time.process_time()
@@ -34,7 +34,7 @@ class Stopwatch:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_remembered():
+def empty_caches():
     prepared.prepare.cache_clear()
     prepared.normal_form.cache_clear()
 
@@ -43,7 +43,7 @@ def rules(number, pattern):
     return "\n".join([START, *(f"RRULE:{pattern.format(each)}" for each in range(number))])
 
 
-# Typical is a tenth of each limit.
+# A tenth of each limit is typical.
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("text", "seconds"),
@@ -55,7 +55,7 @@ def rules(number, pattern):
         (rules(20, "FREQ=SECONDLY;INTERVAL=999983;COUNT=1000;BYHOUR=3;BYMINUTE=1,{0}"), 0.7),
     ],
 )
-def test_a_rule_is_counted_through_soon_or_refused(text, seconds):
+def test_a_rule_is_counted_quickly_or_rejected(text, seconds):
     with Stopwatch() as watch:
         try:
             RRule(text)
@@ -65,7 +65,7 @@ def test_a_rule_is_counted_through_soon_or_refused(text, seconds):
     assert watch.seconds < seconds
 
 
-def test_rules_that_take_too_long_to_count_are_refused_with_the_cure():
+def test_rules_that_take_too_long_to_count_are_rejected_with_a_hint():
     text = rules(20, "FREQ=SECONDLY;INTERVAL=999983;COUNT=1000;BYHOUR=3;BYMINUTE=1,{0}")
 
     for _ in range(2):
@@ -83,7 +83,7 @@ def test_rules_that_take_too_long_to_count_are_refused_with_the_cure():
         ("FREQ=SECONDLY;INTERVAL=100000;COUNT=2", utc("2026-01-02 12:46:40")),
     ],
 )
-def test_the_last_of_a_plain_rule_is_found_without_walking(monkeypatch, rule, last):
+def test_the_last_occurrence_of_a_plain_rule_is_computed(monkeypatch, rule, last):
     monkeypatch.setattr(RuleWallTimes, "_from", None)
     schedule = prepared.prepare(*prepared.normal_form(f"{START}\nRRULE:{rule}", None))
     schedule._rules  # noqa: B018 - builds them
@@ -102,7 +102,7 @@ def test_the_last_of_a_plain_rule_is_found_without_walking(monkeypatch, rule, la
         "freq=monthly;byday=mo;bysetpos=1;count=900",
     ],
 )
-def test_nothing_is_counted_twice(monkeypatch, text):
+def test_no_rule_is_counted_twice(monkeypatch, text):
     built = []
     real_init = RuleWallTimes.__init__
 
@@ -136,7 +136,7 @@ LONG = [
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("rule", LONG)
-def test_a_question_about_a_rare_rule_costs_little(rule):
+def test_a_search_of_a_rare_rule_is_fast(rule):
     trigger = RRule(f"{START}\nRRULE:{rule}")
 
     with Stopwatch() as first:
@@ -149,7 +149,7 @@ def test_a_question_about_a_rare_rule_costs_little(rule):
 
 
 @pytest.mark.no_cover
-def test_a_question_about_twenty_rare_rules_costs_little():
+def test_a_search_of_twenty_rare_rules_is_fast():
     rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
     trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))
 
@@ -161,7 +161,7 @@ def test_a_question_about_twenty_rare_rules_costs_little():
 
 
 @pytest.mark.parametrize("rule", LONG)
-def test_what_is_remembered_of_a_barren_time_changes_no_answer(rule):
+def test_a_remembered_empty_span_changes_no_result(rule):
     trigger = RRule(f"{START}\nRRULE:{rule}")
     instants = [NOW + years * DECADE / 10 for years in (400, 30, 600, 0, 31, 2000, 7, 401)]
 
@@ -179,7 +179,7 @@ def test_times_of_day_are_limited_over_all_rules():
         RRule(rules(6, f"FREQ=HOURLY;BYMINUTE={SIXTY};BYSECOND=0,1,2,3,{{0}}5"))
 
 
-def test_texts_take_little_memory():
+def test_a_rule_takes_little_memory():
     texts = [
         f"DTSTART:2026010{day}T090000Z\nFREQ=DAILY;BYHOUR={hour};BYMINUTE={SIXTY};BYSECOND=0,1,2,3"
         for day in range(1, 6)
@@ -199,7 +199,7 @@ def test_texts_take_little_memory():
 
 @pytest.mark.parametrize("anchor", ["09:00:00", "09:00:00.000001", "09:00:30", "09:00:59.999999"])
 @pytest.mark.parametrize("freq", ["DAILY", "HOURLY", "MINUTELY", "SECONDLY"])
-def test_the_first_occurrence_is_not_before_the_anchor_and_not_lost(anchor, freq):
+def test_the_first_occurrence_is_the_first_one_at_or_after_the_anchor(anchor, freq):
     instant = utc(f"2026-07-01 {anchor}")
     within = SECOND if freq == "SECONDLY" else 60 * SECOND
 
@@ -210,7 +210,7 @@ def test_the_first_occurrence_is_not_before_the_anchor_and_not_lost(anchor, freq
     assert trigger.next_after(found) is None
 
 
-def test_an_anchor_in_the_second_pass_of_an_hour_counts_from_its_end():
+def test_an_anchor_in_the_second_pass_of_a_fold_counts_from_its_end():
     second_pass = utc("2026-10-25 01:30:10")
 
     trigger = RRule("FREQ=DAILY;COUNT=1", timezone="Europe/Berlin").anchored_at(second_pass)
@@ -218,7 +218,7 @@ def test_an_anchor_in_the_second_pass_of_an_hour_counts_from_its_end():
     assert trigger.next_after(second_pass) == utc("2026-10-25 02:00")
 
 
-def test_an_anchor_with_seconds_is_that_of_the_rule_without_one():
+def test_an_anchor_with_seconds_equals_the_search_without_an_anchor():
     instant = utc("2026-07-01 09:00:00.5")
     rule = RRule("FREQ=HOURLY;INTERVAL=5")
 
@@ -227,7 +227,7 @@ def test_an_anchor_with_seconds_is_that_of_the_rule_without_one():
 
 @pytest.mark.parametrize("year", [1, 1900, 1901, 9898, 9899, 9999])
 @pytest.mark.parametrize("zone", [None, "Asia/Seoul", "America/New_York"])
-def test_an_anchor_at_the_ends_of_time_is_refused_as_an_anchor(year, zone):
+def test_an_anchor_outside_the_years_is_rejected_as_an_anchor(year, zone):
     for month, day in ((1, 1), (12, 31)):
         with pytest.raises(InvalidTriggerError, match="year must lie between") as refusal:
             RRule("FREQ=DAILY", timezone=zone).anchored_at(datetime(year, month, day, tzinfo=UTC))
@@ -237,7 +237,7 @@ def test_an_anchor_at_the_ends_of_time_is_refused_as_an_anchor(year, zone):
 
 @pytest.mark.parametrize("zone", [None, "Asia/Seoul", "America/New_York"])
 @pytest.mark.parametrize("instant", [datetime.min, datetime.max, datetime(9899, 12, 31, 23)])  # noqa: DTZ001, DTZ901
-def test_a_rule_without_dtstart_answers_at_the_ends_of_time(instant, zone):
+def test_a_rule_without_dtstart_can_be_searched_at_the_limits_of_datetime(instant, zone):
     found = RRule("FREQ=DAILY", timezone=zone).next_after(instant.replace(tzinfo=UTC))
 
     assert found is None or 1900 <= found.year <= 9900

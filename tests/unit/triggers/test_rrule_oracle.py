@@ -1,4 +1,4 @@
-"""RRule agrees with dateutil on wall times, and with RFC 5545 on what they mean in each zone."""
+"""RRule has the wall times of dateutil, and converts them to instants as RFC 5545 requires."""
 
 import itertools
 import random
@@ -13,7 +13,7 @@ from tests.unit.triggers import recurrences
 
 SECOND = timedelta(seconds=1)
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
-# A day before a change of clocks that is odd in its own way.
+# Each is the day before an unusual clock change.
 CHANGES = [
     ("America/New_York", "2026-03-07"),
     ("America/New_York", "2026-10-31"),
@@ -49,7 +49,7 @@ def chain(trigger, start, stop):
 
 @pytest.mark.parametrize(("zone", "day"), CHANGES, ids=lambda value: str(value).replace("/", "_"))
 @pytest.mark.parametrize("rule", RULES)
-def test_wall_times_are_read_with_the_offset_from_before_a_gap_and_once_in_a_fold(zone, day, rule):
+def test_wall_times_use_the_offset_before_a_gap_and_fire_once_in_a_fold(zone, day, rule):
     place = zoneinfo.ZoneInfo(zone)
     start = datetime.fromisoformat(day).replace(tzinfo=place).astimezone(UTC)
     stop = start + timedelta(hours=80)
@@ -69,7 +69,7 @@ def test_wall_times_are_read_with_the_offset_from_before_a_gap_and_once_in_a_fol
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_a_random_rule_fires_where_dateutil_says(seed):
+def test_a_random_rule_has_the_fire_times_of_dateutil(seed):
     dice = random.Random(seed)  # noqa: S311 - the same at each run
     rule = recurrences.random_rule(dice)
     start = datetime(2020, 1, 1) + timedelta(minutes=dice.randrange(4 * 366 * 1440))  # noqa: DTZ001
@@ -77,7 +77,7 @@ def test_a_random_rule_fires_where_dateutil_says(seed):
     try:
         trigger = RRule(text)
     except InvalidTriggerError:
-        # dateutil may take minutes to find out the same; tests of refusals are elsewhere.
+        # dateutil may take minutes to find out the same. Other tests cover rejected rules.
         return
 
     found = [instant.replace(tzinfo=None) for instant in itertools.islice(fire_times(trigger), 8)]
@@ -89,7 +89,7 @@ def test_a_random_rule_fires_where_dateutil_says(seed):
 
 
 def fire_times(trigger):
-    """Yield what fires within a century, so that the judge need not walk further."""
+    """Yield the fire times of a century, so that the oracle can stop there."""
     instant = trigger.next_after(LONG_AGO)
     while instant is not None and instant.year < 2060:
         yield instant

@@ -1,7 +1,7 @@
 """The published examples of RFC 5545, section 3.8.5.3, "Recurrence Rule".
 
-Each begins at 9:00 in New York; the expected dates are those that the RFC prints after "==>", in
-its order, as far as it prints them.
+Each begins at 9:00 in New York. The expected dates are those that the RFC prints after "==>", in
+its order.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 
 
 def days(text, *, year=1997):
-    """Read ``1997 9: 2 4; 10: 7`` as 9:00 on these days."""
+    """Parse ``1997 9: 2 4; 10: 7`` as 9:00 on these days."""
     dates = []
     for part in text.split(";"):
         month, _, numbers = part.strip().rpartition(":")
@@ -28,7 +28,7 @@ def days(text, *, year=1997):
 
 
 def times(text, day=2):
-    """Read ``09:00 12:00`` as times of a day in September 1997."""
+    """Parse ``09:00 12:00`` as times of a day in September 1997."""
     clock = [datetime.strptime(time, "%H:%M") for time in text.split()]  # noqa: DTZ007
     return [time.replace(year=1997, month=9, day=day) for time in clock]
 
@@ -39,7 +39,7 @@ def run(first, last):
 
 EVERY_JANUARY = "; ".join(f"{year} 1: {run(1, 31)}" for year in (1998, 1999, 2000))
 EVERY_20_MINUTES = "09:00 09:20 09:40 10:00 10:20 10:40 11:00 11:20 11:40"
-# (DTSTART, RRULE, expected, whether that is all)
+# (DTSTART, RRULE, expected dates, whether the list is complete)
 EXAMPLES = [
     (START, "FREQ=DAILY;COUNT=10", days(f"9: {run(2, 11)}"), True),
     (
@@ -222,7 +222,7 @@ EXAMPLES = [
         days("9: 29; 10: 30; 11: 27; 12: 30; 1998 1: 29; 2: 26; 3: 30"),
         False,
     ),
-    # The RFC prints 170000Z, and means 17:00 in New York, which is 21:00 UTC.
+    # The RFC prints 170000Z, but means 17:00 in New York, which is 21:00 UTC.
     (START, "FREQ=HOURLY;INTERVAL=3;UNTIL=19970902T210000Z", times("09:00 12:00 15:00"), True),
     (
         START,
@@ -282,7 +282,7 @@ def fire_times(trigger, count):
 @pytest.mark.parametrize(
     ("start", "rule", "expected", "complete"), EXAMPLES, ids=[example[1] for example in EXAMPLES]
 )
-def test_the_examples_of_the_rfc_fire_as_it_prints(start, rule, expected, complete):
+def test_the_examples_of_the_rfc_have_the_printed_fire_times(start, rule, expected, complete):
     trigger = RRule(f"DTSTART;TZID=America/New_York:{start}\nRRULE:{rule}")
 
     assert fire_times(trigger, len(expected)) == expected
@@ -293,8 +293,8 @@ def test_the_examples_of_the_rfc_fire_as_it_prints(start, rule, expected, comple
     )
 
 
-def test_friday_the_thirteenth_without_the_day_it_was_made():
-    """The RFC's example with EXDATE, where dateutil and we leave DTSTART out anyway."""
+def test_friday_the_thirteenth_does_not_include_dtstart():
+    """The RFC excludes DTSTART with EXDATE. Here and in dateutil the rule does not match it."""
     text = f"DTSTART;TZID=America/New_York:{START}\nEXDATE;TZID=America/New_York:{START}"
     trigger = RRule(f"{text}\nRRULE:FREQ=MONTHLY;BYDAY=FR;BYMONTHDAY=13")
 

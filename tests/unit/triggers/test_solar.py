@@ -1,4 +1,4 @@
-"""Solar fires when Celery's own solar schedule does, also where the sun does not set for months."""
+"""Solar has the fire times of Celery's solar schedule, also where the sun does not set."""
 
 import builtins
 import pickle
@@ -39,7 +39,7 @@ def by_celery(app, event, place, instant):
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("event", module.EVENTS)
-def test_it_fires_when_celery_says(app, event, place):
+def test_solar_has_the_fire_times_of_celery(app, event, place):
     trigger = Solar(event, latitude=place[0], longitude=place[1])
     dice = random.Random(f"{event} {place}")  # noqa: S311 - the same at each run
 
@@ -57,20 +57,20 @@ def test_it_fires_when_celery_says(app, event, place):
     longitude=st.floats(-180, 180),
     day=st.integers(0, 20000),
 )
-def test_an_event_is_the_same_second_from_wherever_one_asks(event, latitude, longitude, day):
+def test_an_event_has_the_same_second_from_every_instant_before_it(event, latitude, longitude, day):
     trigger = Solar(event, latitude=latitude, longitude=longitude)
     fire_time = trigger.next_after(datetime(1980, 1, 1, tzinfo=UTC) + day * DAY)
 
     for seconds in (0.000001, 1, 59, 3600, 40000):
         assert trigger.next_after(fire_time - timedelta(seconds=seconds)) in {
             fire_time,
-            # The same event a little less than a day before.
+            # The same event, a little less than a day earlier.
             trigger.next_after(fire_time - DAY - timedelta(minutes=20)),
         }
     assert trigger.next_after(fire_time) - fire_time > timedelta(hours=20)
 
 
-def test_days_without_the_event_are_passed_over():
+def test_days_without_the_event_have_no_fire_time():
     sunrise = Solar("sunrise", **TROMSO)
 
     after_polar_night = sunrise.next_after(datetime(2026, 12, 1, tzinfo=UTC))
@@ -78,21 +78,21 @@ def test_days_without_the_event_are_passed_over():
     assert datetime(2027, 1, 10, tzinfo=UTC) < after_polar_night < datetime(2027, 1, 20, tzinfo=UTC)
 
 
-def test_it_ends_with_the_years_that_it_knows():
+def test_there_is_no_fire_time_after_the_year_2998():
     trigger = Solar("sunrise", **SEOUL)
 
     assert trigger.next_after(datetime(9999, 1, 1, tzinfo=UTC)) is None
     assert trigger.next_after(datetime(1, 1, 1, tzinfo=UTC)).year == 1900
 
 
-def test_years_of_fire_times_are_counted_soon():
+def test_years_of_fire_times_are_counted_quickly():
     trigger, later = Solar("sunset", **SEOUL), NEW_YEAR + 3650 * DAY
     for each in (module._fire_time, module._event_on, module._noon):
         each.cache_clear()
 
     assert trigger.count_until(after=NEW_YEAR, until=later, limit=1000) == 1000
     assert later - DAY < trigger.latest_until(after=NEW_YEAR, until=later) <= later
-    # A day for each that is counted, and few to find the last of ten years.
+    # One computed day for each counted fire time, and few to find the last of ten years.
     assert 1000 <= module._event_on.cache_info().misses < 1100
 
 
@@ -109,7 +109,7 @@ def test_years_of_fire_times_are_counted_soon():
         ("sunrise", True, 0, "latitude", "number"),
     ],
 )
-def test_bad_input_is_refused_with_the_field(event, latitude, longitude, field, reason):
+def test_invalid_input_is_rejected_with_the_field(event, latitude, longitude, field, reason):
     with pytest.raises(InvalidTriggerError, match=reason) as refusal:
         Solar(event, latitude=latitude, longitude=longitude)
 
@@ -117,7 +117,7 @@ def test_bad_input_is_refused_with_the_field(event, latitude, longitude, field, 
 
 
 @given(st.floats(-60, 60), st.floats(-180, 180))
-def test_it_goes_to_text_to_json_and_to_bytes_and_back(latitude, longitude):
+def test_solar_survives_text_json_and_pickle(latitude, longitude):
     trigger = Solar("solar_noon", latitude=latitude, longitude=longitude)
 
     assert parse_trigger("solar", trigger.spec) == trigger
@@ -127,19 +127,19 @@ def test_it_goes_to_text_to_json_and_to_bytes_and_back(latitude, longitude):
 
 
 @pytest.mark.parametrize("spec", ["", "sunrise", "sunrise 1", "sunrise 1 2 3", "sunrise north 5"])
-def test_text_that_is_no_place_is_refused(spec):
+def test_text_that_is_not_a_place_is_rejected(spec):
     with pytest.raises(InvalidTriggerError, match=r"sunrise 37\.5665 126\.978"):
         parse_trigger("solar", spec)
 
 
-def test_text_and_words_are_what_people_read():
+def test_text_and_description_are_readable():
     assert Solar("Sunrise", **SEOUL).spec == "sunrise 37.5665 126.978"
     assert Solar("sunrise", **SEOUL).phrase() == "at sunrise at 37.5665 N, 126.978 E"
     south_west = Solar("dusk_civil", latitude=-33, longitude=-70.5)
     assert south_west.describe() == "At civil dusk at 33.0 S, 70.5 W"
 
 
-def test_without_ephem_the_error_says_what_to_install(monkeypatch):
+def test_without_ephem_the_error_names_the_package_to_install(monkeypatch):
     real_import = builtins.__import__
 
     def without_ephem(name, *args, **kwargs):

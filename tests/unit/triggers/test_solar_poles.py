@@ -1,4 +1,4 @@
-"""Solar near the poles: no search runs on, no event comes twice, and none is lost for good."""
+"""Solar near the poles: each search ends, and each event is found once."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,13 +14,13 @@ LATITUDES = [-90, -89.9, -88, -66.6, -30, 0, 52.52, 70, 89.6, 89.74, 89.9, 89.99
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_remembered():
+def empty_caches():
     for each in (module._fire_time, module._event_on, module._noon):
         each.cache_clear()
 
 
 def days_computed():
-    """Return what questions have cost: each day takes as many looks at the sun, and once only."""
+    """Return the number of computed events. Each costs the same, and is computed once."""
     return module._event_on.cache_info().misses
 
 
@@ -32,7 +32,7 @@ def fire_times(trigger, start, stop):
 
 
 @pytest.mark.timeout(20)
-def test_the_search_ends_where_that_of_ephem_does_not():
+def test_the_search_ends_where_the_search_of_ephem_does_not():
     dawn = Solar("dawn_astronomical", latitude=89.9, longitude=-147.07420713712082)
     asked = datetime(2028, 11, 12, 11, 3, 19, tzinfo=UTC)
 
@@ -42,9 +42,9 @@ def test_the_search_ends_where_that_of_ephem_does_not():
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("latitude", LATITUDES)
 @pytest.mark.parametrize("event", module.EVENTS)
-def test_no_event_comes_twice_or_stays_away_for_good(event, latitude):
+def test_no_event_is_found_twice_or_lost(event, latitude):
     trigger = Solar(event, latitude=latitude, longitude=-147.07420713712082)
-    # Where the event happens all the year, two months tell as much as two years.
+    # Where the event occurs all year, two months show as much as two years.
     days = 750 if abs(latitude) > 60 else 60
 
     found = fire_times(trigger, YEAR_END, YEAR_END + days * DAY)
@@ -52,7 +52,7 @@ def test_no_event_comes_twice_or_stays_away_for_good(event, latitude):
     distances = [later - earlier for earlier, later in pairwise(found)]
     assert min(distances) >= 20 * HOUR
     assert max(distances) < 367 * DAY
-    # The last one may lie a year behind them.
+    # The last event may lie a year earlier.
     assert days_computed() <= days + 370
 
 
@@ -67,7 +67,7 @@ def test_at_a_pole_the_sun_rises_once_a_year(latitude):
 
 
 @pytest.mark.parametrize("event", module.EVENTS)
-def test_one_question_costs_little(event):
+def test_one_search_is_fast(event):
     trigger = Solar(event, latitude=89.9, longitude=100)
 
     for days in range(0, 400, 7):

@@ -1,4 +1,4 @@
-"""The newest fire time of a span and the number of them, without walking through a year."""
+"""The newest fire time of a span and the count, without an iteration over a year."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -35,7 +35,9 @@ def walk(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
 
 @settings(max_examples=150)
 @given(trigger=st.sampled_from(TRIGGERS), offset=spans, span=spans, limit=st.integers(0, 40))
-def test_the_newest_and_the_number_are_those_of_a_walk(trigger, offset, span, limit):
+def test_the_newest_fire_time_and_the_count_equal_those_of_an_iteration(
+    trigger, offset, span, limit
+):
     after = START + offset
     until = after + span
     fire_times = walk(trigger, after, until)
@@ -45,7 +47,7 @@ def test_the_newest_and_the_number_are_those_of_a_walk(trigger, offset, span, li
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_span_holds_its_end_but_not_its_start(trigger):
+def test_a_span_includes_its_end_but_not_its_start(trigger):
     after = trigger.next_after(START) if not isinstance(trigger, Once) else START
     until = trigger.next_after(after)
 
@@ -65,7 +67,7 @@ def test_a_year_is_searched_in_few_steps(expression):
 
 
 class Counting(Trigger):
-    """A trigger with nothing but ``next_after``, which it counts."""
+    """A trigger with only ``next_after``, whose calls are counted."""
 
     kind = "counting"
     spec = ""

@@ -1,4 +1,4 @@
-"""Triggers go to text and JSON and come back; no text does worse than be refused."""
+"""Triggers convert to text and JSON and back. Any text is parsed or rejected."""
 
 import copy
 import json
@@ -27,7 +27,7 @@ BUDGET_SECONDS = 0.05
 UTCS = st.just(UTC)
 instants = st.datetimes(timezones=UTCS)
 zones = st.sampled_from([None, "UTC", "Asia/Seoul", "America/Argentina/Buenos_Aires", "Etc/GMT+5"])
-# Fixed dates, because not every combination of dates exists.
+# Fixed dates, because some combinations of date fields do not exist.
 crons = st.builds(
     lambda times, second, zone, day_or: Cron(
         f"{times} 1-9 * fri{second}", timezone=zone, day_or=day_or
@@ -53,13 +53,13 @@ triggers = st.one_of(crons, everys, calendars, st.builds(Once, instants))
 
 
 @given(triggers)
-def test_a_trigger_comes_back_from_its_text(trigger):
+def test_a_trigger_survives_its_text(trigger):
     assert len(trigger.spec) <= 255
     assert parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone) == trigger
 
 
 @given(triggers)
-def test_a_trigger_comes_back_from_json_from_a_pickle_and_from_a_copy(trigger):
+def test_a_trigger_survives_json_pickle_and_copy(trigger):
     twins = [
         trigger_from_json(json.loads(json.dumps(trigger.to_json()))),
         pickle.loads(pickle.dumps(trigger)),  # noqa: S301 - our own bytes
@@ -92,7 +92,7 @@ def test_a_trigger_comes_back_from_json_from_a_pickle_and_from_a_copy(trigger):
         (Once.after(0), "once", "PT0S"),
     ],
 )
-def test_text_is_what_people_write(trigger, kind, spec):
+def test_the_spec_is_the_usual_text(trigger, kind, spec):
     assert (trigger.kind, trigger.spec) == (kind, spec)
 
 
@@ -110,7 +110,7 @@ def test_text_is_what_people_write(trigger, kind, spec):
         ("every", "P1M", Every(months=1)),
         ("every", "PT1M", Every(60)),
         ("every", "r/2026-11-21 09:00z/p12m", Every(months=12, anchor=NINE)),
-        # With a time part a day is 24 hours.
+        # With a time part, a day is 24 hours.
         ("every", "P1DT12H", Every(timedelta(hours=36))),
         ("every", "P1DT0.5S", Every(86400.5)),
         ("every", "P1W1DT0S", Every(timedelta(days=8))),
@@ -121,7 +121,7 @@ def test_text_is_what_people_write(trigger, kind, spec):
         ("once", " pt40h", Once.after(timedelta(hours=40))),
     ],
 )
-def test_text_typed_by_hand_is_understood(kind, spec, expected):
+def test_handwritten_text_is_parsed(kind, spec, expected):
     assert parse_trigger(kind, spec) == expected
 
 
@@ -168,7 +168,7 @@ def test_text_typed_by_hand_is_understood(kind, spec, expected):
         ("once", "P1D", "at", "PT24H"),
     ],
 )
-def test_bad_text_is_refused_with_its_field_and_the_reason(kind, spec, field, reason):
+def test_invalid_text_is_rejected_with_its_field_and_the_reason(kind, spec, field, reason):
     with pytest.raises(InvalidTriggerError, match=reason) as refusal:
         parse_trigger(kind, spec)
 
@@ -193,7 +193,7 @@ def test_bad_text_is_refused_with_its_field_and_the_reason(kind, spec, field, re
          RRule("DTSTART:20261121T090000Z\nRRULE:FREQ=DAILY")),
     ],
 )  # fmt: skip
-def test_a_text_tells_by_its_beginning_which_trigger_it_is(text, expected):
+def test_the_beginning_of_a_text_selects_the_kind(text, expected):
     assert trigger_from_text(text) == expected
 
 
@@ -211,7 +211,7 @@ def test_a_text_tells_by_its_beginning_which_trigger_it_is(text, expected):
         (5, "must be text"),
     ],
 )
-def test_a_text_that_is_no_trigger_is_refused_with_the_reason(text, reason):
+def test_a_text_that_is_not_a_trigger_is_rejected_with_the_reason(text, reason):
     with pytest.raises(InvalidTriggerError, match=reason):
         trigger_from_text(text)
 
@@ -226,27 +226,27 @@ def test_a_text_that_is_no_trigger_is_refused_with_the_reason(text, reason):
         ({"kind": "cron", "spec": "0 9 * * *", "tz": "UTC"}, "tz"),
     ],
 )
-def test_bad_json_is_refused_with_the_key(data, field):
+def test_invalid_json_is_rejected_with_the_key(data, field):
     with pytest.raises(InvalidTriggerError) as refusal:
         trigger_from_json(data)
 
     assert refusal.value.field == field
 
 
-def test_the_zone_matters_to_the_wall_clock_only():
+def test_only_rules_of_the_wall_clock_use_the_zone():
     assert parse_trigger("every", "PT5M", timezone="Asia/Seoul") == Every(300)
     assert Every(300).in_zone("Asia/Seoul") == Every(300)
     assert Once(NINE).anchored_at(NINE) == Once(NINE)
 
 
-def test_the_zone_of_a_row_is_that_of_its_calendar():
+def test_a_calendar_interval_takes_the_zone_of_its_row():
     assert parse_trigger("every", "P1M", timezone="Asia/Seoul") == Every(
         months=1, timezone="Asia/Seoul"
     )
 
 
 @pytest.mark.parametrize(("spec", "elapsed"), [("P1D", 1), ("P14D", 14), ("P2W", 14)])
-def test_days_written_when_they_were_24_hours_mean_the_same_in_utc(spec, elapsed):
+def test_days_in_text_equal_24_hours_in_utc(spec, elapsed):
     row = parse_trigger("every", spec, timezone="UTC").anchored_at(NINE)
     fire_time = NINE
 
@@ -255,7 +255,7 @@ def test_days_written_when_they_were_24_hours_mean_the_same_in_utc(spec, elapsed
         assert fire_time == NINE + count * timedelta(days=elapsed)
 
 
-def test_rules_that_are_equal_are_read_once():
+def test_equal_rules_are_parsed_once():
     first = parse_trigger("cron", "0 9 * * mon-fri", timezone="Asia/Seoul")
 
     assert parse_trigger("cron", "0 9 * * mon-fri", timezone="Asia/Seoul") is first
@@ -283,10 +283,10 @@ noise = st.one_of(
     spec=noise,
     zone=st.one_of(st.just("Asia/Seoul"), st.none(), st.text(max_size=300)),
 )
-def test_any_text_is_read_or_refused_at_once(kind, spec, zone):
+def test_any_text_is_parsed_or_rejected_quickly(kind, spec, zone):
     attempts = (seconds_to_read(kind, spec, zone) for _ in range(3))
 
-    # The first attempts may pay for reading the list of zones, or for the garbage of others.
+    # The first attempts may include reading the list of zones, or a garbage collection.
     assert any(seconds < BUDGET_SECONDS for seconds in attempts)
 
 

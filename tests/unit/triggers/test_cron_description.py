@@ -1,4 +1,4 @@
-"""What cron expressions say in words."""
+"""Cron expressions in words."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from celery_dynbeat.triggers import Cron
         (Cron("30 * * * *"), "at minute 30 of every hour, UTC"),
         (Cron("*/25 * * * *"), "at minutes 0, 25 and 50 of every hour, UTC"),
         (Cron("* 9 * * * 5"), "at second 5 of every minute of hour 9, UTC"),
-        # No rhythm: in the repeated hour it stays silent.
+        # Not an interval: it does not fire in the repeated hour.
         (
             Cron("0-59/20 0-23 * * *"),
             "at minutes 0, 20 and 40 of every hour, UTC",
@@ -48,7 +48,7 @@ from celery_dynbeat.triggers import Cron
         ),
         (Cron("0 0 1-31 * mon"), "at 00:00 every day, UTC"),
         (Cron("0 0 1-31 * mon", day_or=False), "at 00:00, on Monday, UTC"),
-        # Days that the calendar names.
+        # Days that depend on the month.
         (
             Cron("0 9 LW * *", timezone="Asia/Seoul"),
             "at 09:00, on the last weekday of the month, Asia/Seoul",
@@ -76,7 +76,7 @@ from celery_dynbeat.triggers import Cron
             Cron("0 9 15W * fri", day_or=False),
             "at 09:00, on the weekday nearest to day 15 of the month, only if it is Friday, UTC",
         ),
-        # What waits for a key is said as such.
+        # An H without a key is described as such.
         (Cron("H * * * *"), "at a minute (picked per schedule) of every hour, UTC"),
         (
             Cron("H/15 * * * *"),
@@ -115,6 +115,6 @@ from celery_dynbeat.triggers import Cron
         (Cron("5 9 * * H").hashed_by("you"), "at 09:05, on Friday, UTC"),
     ],
 )
-def test_an_expression_says_itself_in_words(trigger, words):
+def test_an_expression_is_described_in_words(trigger, words):
     assert trigger.phrase() == words
     assert trigger.describe() == words[0].upper() + words[1:]

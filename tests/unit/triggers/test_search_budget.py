@@ -1,4 +1,4 @@
-"""What planning a trigger may cost: one budget in steps, and counts that are remembered."""
+"""The cost of a plan: one budget in steps, and a cache of counts."""
 
 import time
 from contextlib import suppress
@@ -26,7 +26,7 @@ from celery_dynbeat.triggers.search_budget import (
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-# A cold question of 20,000 steps takes 25 ms; this is many times that, on a slow machine.
+# A search of 20,000 steps with cold caches takes 25 ms. Allow many times that on a slow machine.
 SOON = 0.5
 RARE = "DTSTART:20260101T090000Z\nFREQ=DAILY;INTERVAL=363;BYMONTH=2;BYMONTHDAY=29;BYDAY=TU"
 MINUTE = Cron("* * * * *")
@@ -34,20 +34,20 @@ YEARLY = (Cron("0 0 2-31 * *"), Cron("0 0 1 2-12 *"))
 
 
 def counted(number: int, *, rules: int = 4, count: int = 1000) -> str:
-    """Return the text of rules that are counted from 1905; each number gives others."""
+    """Return the text of rules with COUNT from 1905 on. Each number gives other rules."""
     each = (f"FREQ=DAILY;COUNT={count};BYMONTHDAY={1 + (number + n) % 28}" for n in range(rules))
     start = f"1905{1 + number % 12:02}{1 + number % 28:02}T{number % 24:02}{number % 60:02}00Z"
     return "\n".join([f"DTSTART:{start}", *(f"RRULE:{rule}" for rule in each)])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered():
+def _empty_caches():
     prepared.prepare.cache_clear()
     prepared.preparation_steps.cache_clear()
     COUNT_CACHE.clear()
 
 
-def test_one_trigger_of_many_counted_rules_is_refused_with_its_cost_the_rule_and_the_fix():
+def test_too_many_counted_rules_are_rejected_with_the_cost_the_rule_and_the_fix():
     parts = [RRule(counted(number)) for number in range(19)]
     steps = sum(part.preparation_steps for part in parts)
     assert all(part.preparation_steps < PREPARATION_STEPS for part in parts)
@@ -60,13 +60,13 @@ def test_one_trigger_of_many_counted_rules_is_refused_with_its_cost_the_rule_and
     assert refusal.value.field == "spec"
 
 
-def test_excluded_rules_are_paid_for_from_the_same_budget():
+def test_excluded_rules_share_the_preparation_budget():
     with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
         Cron("0 9 * * *").excluding(*(RRule(counted(number)) for number in range(10)))
 
 
 @pytest.mark.no_cover
-def test_text_is_read_no_further_than_to_the_part_that_is_too_much(monkeypatch):
+def test_parsing_stops_at_the_part_that_exceeds_the_budget(monkeypatch):
     count, rules = RuleWallTimes._counted, []
 
     def noted(walls, *given):
@@ -80,7 +80,7 @@ def test_text_is_read_no_further_than_to_the_part_that_is_too_much(monkeypatch):
     with pytest.raises(InvalidTriggerError, match="recurrence rules take"):
         parse_trigger("any_of", f"[{text}]")
 
-    # The fifth of four rules each is too much.
+    # The fifth part of four rules each exceeds the budget.
     assert len(rules) == 20
     assert time.thread_time() - started < SOON
 
@@ -89,18 +89,18 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\n", "\\n") + '"'
 
 
-def test_a_rule_that_was_counted_is_not_counted_again_when_the_rule_itself_is_forgotten(
+def test_a_counted_rule_is_not_counted_again_after_it_leaves_the_rule_cache(
     monkeypatch,
 ):
     texts = [counted(number) for number in range(300)]
     answers = [RRule(text).next_after(NOW) for text in texts]
     assert prepared.prepare.cache_info().misses > prepared.prepare.cache_parameters()["maxsize"]
-    monkeypatch.setattr(RuleWallTimes, "_counted", lambda *_: pytest.fail("it was counted again"))
+    monkeypatch.setattr(RuleWallTimes, "_counted", lambda *_: pytest.fail("it is counted again"))
 
     assert [RRule(text).next_after(NOW) for text in texts] == answers
 
 
-def test_a_question_costs_the_same_whatever_is_remembered():
+def test_a_search_costs_the_same_with_warm_and_cold_caches():
     trigger = AnyOf(RRule(counted(1)), RRule(RARE), Cron("0 9 * * *").excluding(*YEARLY))
 
     first, again, cold = SearchBudget(), SearchBudget(), SearchBudget()
@@ -113,7 +113,7 @@ def test_a_question_costs_the_same_whatever_is_remembered():
     assert RRule(counted(1)).preparation_steps == RRule(counted(1)).preparation_steps > 4_000
 
 
-def test_the_first_count_and_the_remembered_one_are_charged_alike():
+def test_a_cached_count_costs_as_much_as_the_first_count():
     first, again = SearchBudget(), SearchBudget()
     rule = RecurrenceRule(Freq.DAILY, count=900, bymonthday=(13,))
     start = datetime(1905, 1, 1)  # noqa: DTZ001 - a time of the wall clock
@@ -126,7 +126,7 @@ def test_the_first_count_and_the_remembered_one_are_charged_alike():
         RuleWallTimes(rule, start, SearchBudget(100))
 
 
-def test_a_count_that_took_too_long_is_not_remembered():
+def test_a_count_that_exceeds_the_budget_is_not_cached():
     rule = RecurrenceRule(Freq.DAILY, count=900, bymonthday=(13,))
     start = datetime(1905, 1, 1)  # noqa: DTZ001
 
@@ -136,21 +136,21 @@ def test_a_count_that_took_too_long_is_not_remembered():
     RuleWallTimes(rule, start, SearchBudget(PREPARATION_STEPS))
 
 
-def test_counts_forget_the_one_that_was_asked_longest_ago():
+def test_the_count_cache_drops_the_least_recently_used_entry():
     counts = CountCache(max_entries=2)
     one, two, three = (RecurrenceRule(Freq.DAILY, count=number) for number in (1, 2, 3))
     counts.get(one, 0, lambda: CountEnd(1, 1))
     counts.get(two, 0, lambda: CountEnd(2, 2))
-    counts.get(one, 0, lambda: pytest.fail("it was remembered"))
+    counts.get(one, 0, lambda: pytest.fail("it is not in the cache"))
 
     counts.get(three, 0, lambda: CountEnd(3, 3))
 
-    assert counts.get(one, 0, lambda: pytest.fail("it was remembered")) == CountEnd(1, 1)
+    assert counts.get(one, 0, lambda: pytest.fail("it is not in the cache")) == CountEnd(1, 1)
     assert counts.get(two, 0, lambda: CountEnd(9, 9)) == CountEnd(9, 9)
     assert counts.get(two, 1, lambda: CountEnd(8, 8)) == CountEnd(8, 8)
 
 
-def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
+def test_all_searches_of_a_plan_share_one_budget():
     trigger = AnyOf(*(Cron(f"{minute} * * * *") for minute in range(20)))
     rule = with_search_budget(ScheduleSpec(trigger), steps=20 * LOOKUP_STEPS)
     assert rule.trigger.next_after(NOW) == NOW + 60 * SECOND
@@ -162,7 +162,7 @@ def test_all_questions_of_a_plan_are_paid_for_from_one_budget():
     assert "or make several schedules" in str(refusal.value)
 
 
-def test_a_search_that_is_paid_for_is_not_paid_for_again_in_the_same_plan():
+def test_a_repeated_search_costs_nothing_within_one_plan():
     seldom = Excluding(Cron("0 9 * * *"), *YEARLY)
     once = SearchBudget()
     seldom.next_within(NOW, once)
@@ -188,7 +188,7 @@ def test_a_search_that_is_paid_for_is_not_paid_for_again_in_the_same_plan():
     ids=["few days", "many crons", "counted and each second", "rare", "counted", "sun"],
 )
 @pytest.mark.parametrize("catch_up", ["latest", "all", "none"])
-def test_a_plan_is_the_same_with_a_budget_and_without_one(trigger, catch_up):
+def test_a_plan_is_the_same_with_and_without_a_budget(trigger, catch_up):
     rule = ScheduleSpec(trigger, catch_up=catch_up)
     given = {"run_count": 0, "now": NOW + timedelta(days=3), "limit": 100}
     fire_at = trigger.next_after(NOW)
@@ -199,7 +199,7 @@ def test_a_plan_is_the_same_with_a_budget_and_without_one(trigger, catch_up):
     )
 
 
-def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
+def test_fire_times_beyond_the_budget_stay_due_for_the_next_pass():
     trigger = AnyOf(MINUTE, Cron("* * * * * 30"))
     now = NOW + timedelta(minutes=30)
     given = {"run_count": 0, "now": now, "limit": 100}
@@ -217,7 +217,7 @@ def test_fire_times_that_the_budget_does_not_reach_stay_due_for_the_next_pass():
     assert fire_at == whole.next_fire_at
 
 
-def test_a_count_takes_half_of_what_is_left_and_the_plan_goes_on():
+def test_a_count_takes_half_of_the_remaining_budget_and_the_plan_continues():
     budget = SearchBudget(400 * LOOKUP_STEPS)
     trigger = BudgetedTrigger(AnyOf(Cron("* * * * * *"), Cron("0 9 * * *")), budget)
 
@@ -228,13 +228,13 @@ def test_a_count_takes_half_of_what_is_left_and_the_plan_goes_on():
 
 
 @pytest.mark.parametrize("plain", [Cron("* * * * *"), Every(60), Once(NOW)])
-def test_a_rule_whose_questions_cost_the_same_is_left_as_it_is(plain):
+def test_a_trigger_with_a_constant_cost_gets_no_budget(plain):
     rule = ScheduleSpec(plain)
 
     assert with_search_budget(rule) is rule
 
 
-def test_one_rule_alone_is_always_answered():
+def test_a_single_rule_never_exceeds_the_budget():
     rare = [f"FREQ=DAILY;INTERVAL={363 - n};BYMONTH=2;BYMONTHDAY=29" for n in range(20)]
     trigger = RRule("\n".join(["DTSTART:20280229T030000Z", *rare]))
     budget = SearchBudget(PLAN_STEPS)
@@ -244,7 +244,7 @@ def test_one_rule_alone_is_always_answered():
 
 
 @pytest.mark.no_cover
-def test_many_rare_rules_are_measured_or_refused_soon():
+def test_many_rare_rules_are_measured_or_rejected_quickly():
     parts = [
         "\n".join(
             [f"DTSTART:202802{10 + part}T030000Z"]

@@ -1,4 +1,4 @@
-"""The number of a cron's fire times is that of a walk through them, and costs no walk."""
+"""Counts of cron fire times equal an iteration over them, without its cost."""
 
 import zoneinfo
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,8 +15,9 @@ from celery_dynbeat.triggers.cron import wall_times
 from tests.unit.triggers import expressions, oracle
 
 ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory", "posixrules"})
-# Half an hour, a day left out, winter as the exception, Ramadan, two hours, midnight, a week's
-# truce; and offsets of odd seconds: Dublin until 1916, Amsterdam until 1937, Monrovia until 1972.
+# Unusual clock changes: half an hour, a skipped day, winter as the exception, Ramadan, two hours,
+# midnight, only a week. Offsets with seconds: Dublin until 1916, Amsterdam until 1937, Monrovia
+# until 1972.
 ODD_ZONES = [
     *("Australia/Lord_Howe", "Pacific/Apia", "Europe/Dublin", "Africa/Casablanca"),
     *("Antarctica/Troll", "America/Sao_Paulo", "Asia/Gaza", "America/Noronha"),
@@ -25,7 +26,7 @@ ODD_ZONES = [
 MICROSECOND, SECOND, DAY = timedelta(microseconds=1), timedelta(seconds=1), timedelta(days=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NO_LIMIT = 10**12
-# More than that is not walked through in a test.
+# The tests iterate over at most this number of fire times.
 MOST = 400
 
 with_seconds = st.tuples(expressions.daily(), expressions.fields(0, 59)).map(" ".join)
@@ -43,7 +44,7 @@ spans = st.one_of(
 
 @st.composite
 def places(draw: st.DrawFn) -> tuple[str, datetime]:
-    """Draw a zone and an instant, mostly within a day of a change of its clock."""
+    """Draw a zone and an instant, mostly within a day of a clock change."""
     zone = draw(st.one_of(st.sampled_from(ZONES), st.sampled_from(ODD_ZONES)))
     year = draw(st.one_of(st.integers(1901, 2100), st.integers(1970, 2040)))
     near = oracle.changes(zoneinfo.ZoneInfo(zone), year) or [datetime(year, 1, 1, tzinfo=UTC)]
@@ -52,7 +53,7 @@ def places(draw: st.DrawFn) -> tuple[str, datetime]:
 
 @st.composite
 def ends(draw: st.DrawFn, trigger: Trigger, instant: datetime) -> datetime:
-    """Draw an end of a span: ``instant``, or a fire time after it, or one tick beside that."""
+    """Draw an end of a span: ``instant``, a fire time after it, or a microsecond from that."""
     beside = draw(st.sampled_from([None, timedelta(0), -MICROSECOND, MICROSECOND, -SECOND]))
     fire_time = None if beside is None else trigger.next_after(instant)
     return instant if fire_time is None or fire_time - instant > DAY else fire_time + beside
@@ -86,7 +87,9 @@ def number(trigger: Trigger, after: datetime, until: datetime) -> int:
     span=spans,
     day_or=st.booleans(),
 )
-def test_the_count_and_the_newest_are_those_of_a_walk(data, expression, place, span, day_or):
+def test_the_count_and_the_newest_fire_time_equal_those_of_an_iteration(
+    data, expression, place, span, day_or
+):
     zone, start = place
     trigger = made(expression, zone=zone, day_or=day_or)
     after = data.draw(ends(trigger, start))
@@ -109,7 +112,9 @@ def test_the_count_and_the_newest_are_those_of_a_walk(data, expression, place, s
     parts=st.lists(st.timedeltas(timedelta(0), 150 * DAY), min_size=2, max_size=4),
     day_or=st.booleans(),
 )
-def test_the_counts_of_parts_are_that_of_the_whole(expression, place, parts, day_or):
+def test_the_counts_of_parts_of_a_span_add_up_to_the_count_of_the_span(
+    expression, place, parts, day_or
+):
     zone, start = place
     trigger = made(expression, zone=zone, day_or=day_or)
     cuts = [start]
@@ -128,20 +133,20 @@ def test_the_counts_of_parts_are_that_of_the_whole(expression, place, parts, day
         ("* * * * *", "America/New_York", date(2026, 11, 1), 1, 25 * 60),
         ("*/30 1,2 * * *", "America/New_York", date(2026, 3, 8), 1, 2),
         ("*/30 1,2 * * *", "America/New_York", date(2026, 11, 1), 1, 6),
-        # What the gap skips fires right after it, at once, and with what is shown there.
+        # The times in the gap fire together with the first time after it.
         ("0-59 2 * * *", "America/New_York", date(2026, 3, 8), 1, 1),
         ("0-59 2,3 * * *", "America/New_York", date(2026, 3, 8), 1, 60),
         ("0-59 1 * * *", "America/New_York", date(2026, 11, 1), 1, 60),
         ("0,30 1 * * * 0,30", "Australia/Lord_Howe", date(2026, 4, 5), 1, 4),
         ("*/10 1 * * *", "Australia/Lord_Howe", date(2026, 4, 5), 1, 9),
         ("*/20 * * * *", "Antarctica/Troll", date(2026, 3, 29), 1, 22 * 3),
-        # 30 December never came.
+        # 30 December was skipped.
         ("0 9,17 * * *", "Pacific/Apia", date(2011, 12, 29), 3, 5),
         ("0 0 * * *", "Pacific/Apia", date(2011, 12, 29), 3, 2),
         ("0 * * * *", "Pacific/Apia", date(2011, 12, 29), 3, 48),
     ],
 )
-def test_days_on_which_the_clock_changes_are_counted(expression, zone, first, days, expected):
+def test_days_with_a_clock_change_are_counted_correctly(expression, zone, first, days, expected):
     trigger = Cron(expression, timezone=zone)
     midnights = [
         datetime.combine(day, time(), tzinfo=zoneinfo.ZoneInfo(zone)).astimezone(UTC)
@@ -156,7 +161,7 @@ def test_days_on_which_the_clock_changes_are_counted(expression, zone, first, da
 @pytest.mark.parametrize(
     ("start", "stop", "fixed", "wildcard"),
     [
-        # 01:00 to 02:00 happens twice: from 05:00 and from 06:00 UTC.
+        # 01:00 to 02:00 occurs twice: from 05:00 and from 06:00 UTC.
         ((5, 20), (6, 30), 39, 70),
         ((5, 59), (6, 0), 0, 1),
         ((6, 0), (6, 1), 0, 1),
@@ -164,7 +169,7 @@ def test_days_on_which_the_clock_changes_are_counted(expression, zone, first, da
         ((6, 20), (7, 5), 6, 45),
     ],
 )
-def test_the_second_pass_of_a_fold_counts_for_wildcards_only(start, stop, fixed, wildcard):
+def test_only_wildcards_count_in_the_second_pass_of_a_fold(start, stop, fixed, wildcard):
     span = [datetime(2026, 11, 1, *clock, tzinfo=UTC) for clock in (start, stop)]
     zone = "America/New_York"
 
@@ -182,9 +187,7 @@ def test_the_second_pass_of_a_fold_counts_for_wildcards_only(start, stop, fixed,
         ("0 9 29 2 *", "Asia/Seoul", 0),
     ],
 )
-def test_a_year_is_counted_without_a_search_and_month_by_month(
-    monkeypatch, expression, zone, expected
-):
+def test_a_year_is_counted_by_month_without_a_search(monkeypatch, expression, zone, expected):
     wall_times.wall_times.cache_clear()
     trigger, asked = Cron(expression, timezone=zone), []
     days_in = wall_times.days_in
@@ -196,18 +199,18 @@ def test_a_year_is_counted_without_a_search_and_month_by_month(
     found = number(trigger, START, START + 365 * DAY)
 
     assert found == expected
-    # The twelve months, and again those in which the clock changes.
+    # Once for each kind of month.
     assert len(asked) <= 20
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(-1, 0), (0, 0), (1, 1), (59, 59), (61, 60)])
-def test_the_count_ends_at_the_limit(limit, expected):
+def test_a_count_stops_at_its_limit(limit, expected):
     until = START + timedelta(hours=1)
 
     assert Cron("* * * * *").count_until(after=START, until=until, limit=limit) == expected
 
 
-def test_a_span_that_ends_before_it_starts_or_lies_outside_the_years_has_none():
+def test_a_reversed_span_and_a_span_outside_the_years_contain_nothing():
     trigger = Cron("* * * * *", timezone="Pacific/Apia")
     first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
@@ -217,7 +220,7 @@ def test_a_span_that_ends_before_it_starts_or_lies_outside_the_years_has_none():
 
 
 @pytest.mark.parametrize("field", ["after", "until"])
-def test_naive_instants_are_refused(field):
+def test_naive_instants_are_rejected(field):
     span = {"after": START, "until": START, field: START.replace(tzinfo=None)}
 
     with pytest.raises(InvalidTriggerError) as caught:
@@ -229,14 +232,14 @@ def test_naive_instants_are_refused(field):
 @pytest.mark.parametrize(
     ("zone", "year"), [("Africa/Freetown", 1939), ("America/Noronha", 2000), ("Asia/Gaza", 2040)]
 )
-def test_the_nearest_changes_of_clocks_lie_more_than_a_stride_apart(zone, year):
+def test_two_clock_changes_are_more_than_a_stride_apart(zone, year):
     changes = oracle.changes(zoneinfo.ZoneInfo(zone), year)
 
     assert min(later - earlier for earlier, later in pairwise(changes)) > zones._STRIDE
 
 
 @pytest.mark.no_cover
-def test_a_limited_count_costs_no_more_than_its_limit():
+def test_the_cost_of_a_count_is_bounded_by_its_limit():
     trigger, started = Cron("0 9 * * *"), thread_time()
     ages = {"after": datetime(1900, 1, 1, tzinfo=UTC), "until": datetime(9900, 1, 1, tzinfo=UTC)}
 

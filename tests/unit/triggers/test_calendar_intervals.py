@@ -1,4 +1,4 @@
-"""Every by the calendar: one wall time every so many days, weeks, months or years."""
+"""Every with calendar time: one wall time every n days, weeks, months or years."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -23,7 +23,7 @@ MOST = {"days": 800, "weeks": 120, "months": 60, "years": 9}
 units = st.sampled_from(list(MOST)).flatmap(
     lambda unit: st.tuples(st.just(unit), st.integers(1, MOST[unit] // 8))
 )
-# Quarters of an hour, so that gaps and folds are hit, and midnight often.
+# Quarters of an hour, so that many lie in gaps and folds, and at midnight.
 anchors = st.builds(
     lambda day, quarter: day + timedelta(minutes=15) * quarter,
     st.datetimes(datetime(1971, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 - made aware
@@ -34,7 +34,7 @@ anchors = st.builds(
 
 
 def walk(unit: str, count: int, anchor: datetime, zone: ZoneInfo, steps: int) -> list[datetime]:
-    """Return the fire times by dateutil's arithmetic, which shares nothing with the package."""
+    """Return the fire times by the arithmetic of dateutil, independent of the package."""
     wall = anchor.astimezone(zone).replace(tzinfo=None)
     walls = [wall + relativedelta(**{unit: count * k}) for k in range(1, steps)]
     found = [anchor]
@@ -48,7 +48,7 @@ def walk(unit: str, count: int, anchor: datetime, zone: ZoneInfo, steps: int) ->
 
 
 def end_of_gap(local: datetime) -> datetime:
-    """Return the first instant, by seconds, at which the clock shows something later."""
+    """Return the first whole second at which the clock shows a later time."""
     wall, zone = local.replace(tzinfo=None), local.tzinfo
     low = local.replace(fold=0).astimezone(UTC) - timedelta(hours=30)
     high = low + timedelta(hours=60)
@@ -63,7 +63,7 @@ def end_of_gap(local: datetime) -> datetime:
 
 @settings(max_examples=250)
 @given(unit=units, anchor=anchors, zone=st.sampled_from(ZONES), start=st.integers(0, 7))
-def test_fire_times_are_those_of_a_walk_of_the_calendar(unit, anchor, zone, start):
+def test_fire_times_equal_those_of_dateutil_arithmetic(unit, anchor, zone, start):
     trigger = Every(**dict([unit]), anchor=anchor, timezone=zone)
     expected = walk(*unit, anchor, ZoneInfo(zone), 9)
 
@@ -88,7 +88,7 @@ def test_fire_times_are_those_of_a_walk_of_the_calendar(unit, anchor, zone, star
     span=st.integers(0, 20 * 24),
     days=st.integers(1, 2),
 )
-def test_spans_over_a_day_that_never_was_are_counted_as_they_fire(
+def test_a_count_over_a_skipped_day_equals_the_number_of_fire_times(
     anchor, minutes, zone, low, span, days
 ):
     start = datetime.fromisoformat(anchor).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
@@ -138,7 +138,7 @@ def test_spans_over_a_day_that_never_was_are_counted_as_they_fire(
             ),
             "11-02 06:30, 11-03 06:30",
         ),
-        # Apia: 30 December 2011 did not happen; at midnight it is one fire time with the 31st.
+        # Apia skipped 30 December 2011: its midnight and that of the 31st are one fire time.
         (
             Every(days=1, anchor=datetime(2011, 12, 29, 10, tzinfo=UTC), timezone="Pacific/Apia"),
             "12-30 10:00, 12-31 10:00",
@@ -155,7 +155,7 @@ def test_documented_cases(trigger, expected):
     assert ", ".join(found) == expected
 
 
-def test_without_an_anchor_it_counts_from_the_instant_asked_about():
+def test_without_an_anchor_fire_times_count_from_the_given_instant():
     trigger = Every(months=1, timezone="Europe/Berlin")
 
     assert trigger.next_after(NINE) == datetime(2026, 2, 28, 9, tzinfo=UTC)
@@ -165,21 +165,21 @@ def test_without_an_anchor_it_counts_from_the_instant_asked_about():
     assert trigger.count_until(after=NINE, until=NINE + timedelta(days=60), limit=9) == 2
 
 
-def test_a_calendar_takes_no_anchor_outside_its_years():
+def test_a_calendar_interval_rejects_an_anchor_outside_its_years():
     for year in (1899, 9901):
         with pytest.raises(InvalidTriggerError, match="covers the years 1900 to 9900") as refusal:
             Every(days=1).anchored_at(NINE.replace(year=year))
         assert refusal.value.field == "anchor"
 
 
-def test_a_zone_is_given_to_a_calendar_that_has_none_only():
+def test_in_zone_keeps_the_zone_of_a_calendar_interval():
     trigger = Every(days=1).in_zone("Asia/Seoul")
 
     assert trigger == Every(days=1, timezone="Asia/Seoul")
     assert trigger.in_zone("Europe/Berlin") is trigger
 
 
-def test_centuries_cost_no_walk():
+def test_centuries_are_counted_without_visiting_each_step():
     trigger = Every(days=1, anchor=datetime(1900, 1, 1, tzinfo=UTC), timezone="Pacific/Apia")
     until = datetime(9899, 12, 31, tzinfo=UTC)
 
@@ -188,7 +188,7 @@ def test_centuries_cost_no_walk():
     assert trigger.count_until(after=trigger.anchor, until=until, limit=10**9) > 2_900_000
 
 
-def test_there_is_nothing_after_the_year_9900():
+def test_there_is_no_fire_time_after_the_year_9900():
     late, end = datetime(9899, 12, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
     for trigger in (Every(years=1), Every(years=100, anchor=NINE), Every(days=36525)):
@@ -216,7 +216,7 @@ def test_there_is_nothing_after_the_year_9900():
         ({"days": 1, "anchor": NINE.replace(year=1800)}, "anchor", "1900 to 9900"),
     ],
 )
-def test_a_bad_calendar_is_refused_with_the_reason(given, field, reason):
+def test_an_invalid_calendar_interval_is_rejected_with_the_reason(given, field, reason):
     with pytest.raises(InvalidTriggerError, match=reason) as refusal:
         Every(**given)
 
@@ -234,9 +234,9 @@ def test_a_bad_calendar_is_refused_with_the_reason(given, field, reason):
         ),
     ],
 )
-def test_a_calendar_says_itself_in_words(trigger, words):
+def test_a_calendar_interval_is_described_in_words(trigger, words):
     assert trigger.phrase() == words
 
 
-def test_a_value_shows_what_it_was_given():
+def test_the_repr_shows_the_given_arguments():
     assert repr(Every(months=1, timezone="Asia/Seoul")) == "Every(months=1, timezone='Asia/Seoul')"

@@ -1,4 +1,4 @@
-"""Days that only the calendar can name, against lists made from it, over every month of years."""
+"""Days that depend on the month, compared with lists from the calendar for every month."""
 
 import calendar
 from datetime import UTC, date, datetime
@@ -32,7 +32,7 @@ def working(days: list[date]) -> list[date]:
 
 
 def nearest(days: list[date], wanted: int) -> list[date]:
-    """Return the working day of the month nearest to the day ``wanted``, nothing without it."""
+    """Return the weekday nearest to the day ``wanted`` of the month, nothing without that day."""
     if wanted not in range(1, len(days) + 1):
         return []
     return [min(working(days), key=lambda day: abs(day.day - wanted))]
@@ -42,33 +42,33 @@ def expected(name) -> list[date]:  # a function of the days of a month
     return [day for year, month in MONTHS for day in name(days_of(year, month))]
 
 
-def test_the_last_weekday():
+def test_lw_is_the_last_weekday_of_the_month():
     assert fired("0 0 LW * *") == expected(lambda days: working(days)[-1:])
 
 
 @pytest.mark.parametrize("number", range(1, 32))
-def test_the_weekday_nearest_to_a_day(number):
+def test_w_is_the_weekday_nearest_to_a_day(number):
     found = fired(f"0 0 {number}W * *")
 
     assert found == expected(lambda days: nearest(days, number))
 
 
 @pytest.mark.parametrize("number", range(1, 31))
-def test_a_day_before_the_last(number):
+def test_l_minus_n_is_n_days_before_the_last_day(number):
     found = fired(f"0 0 L-{number} * *")
 
     assert found == expected(lambda days: [day for day in days if day.day == len(days) - number])
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 27, 28, 29, 30])
-def test_the_weekday_nearest_to_a_day_before_the_last(number):
+def test_a_w_after_l_minus_n_is_the_nearest_weekday(number):
     found = fired(f"0 0 L-{number}W * *")
 
     assert found == expected(lambda days: nearest(days, len(days) - number))
 
 
 @pytest.mark.parametrize("weekday", range(7))
-def test_the_last_of_a_day_of_the_week(weekday):
+def test_l_after_a_weekday_is_its_last_one_in_the_month(weekday):
     name, number = WEEKDAYS[weekday], (weekday + 1) % 7
     same = expected(lambda days: [day for day in days if day.weekday() == weekday][-1:])
 
@@ -78,7 +78,7 @@ def test_the_last_of_a_day_of_the_week(weekday):
 
 
 @pytest.mark.parametrize("week", range(1, 6))
-def test_the_nth_and_the_last_of_days_of_the_week_beside_plain_ones(week):
+def test_nth_and_last_weekdays_combine_with_plain_weekdays(week):
     def named(days: list[date]) -> list[date]:
         mondays = [day for day in days if day.weekday() == 0][week - 1 : week]
         fridays = [day for day in days if day.weekday() == 4][-1:]
@@ -89,7 +89,7 @@ def test_the_nth_and_the_last_of_days_of_the_week_beside_plain_ones(week):
     )
 
 
-def test_a_list_names_each_of_its_days_once():
+def test_a_list_contains_each_day_once():
     def named(days: list[date]) -> list[date]:
         found = {days[0], days[-1], days[-4], working(days)[-1]}
         return sorted({*found, *nearest(days, 1), *nearest(days, 15)})
@@ -97,7 +97,7 @@ def test_a_list_names_each_of_its_days_once():
     assert fired("0 0 1,1W,15W,L-3,LW,L * *") == expected(named)
 
 
-def test_both_days_must_match_beside_a_star_or_when_told_so():
+def test_both_day_fields_must_match_with_a_star_or_day_or_false():
     def named(days: list[date]) -> list[date]:
         return [day for day in working(days)[-1:] if day.weekday() == 4]
 
@@ -107,7 +107,7 @@ def test_both_days_must_match_beside_a_star_or_when_told_so():
 
 @pytest.mark.parametrize("month", range(1, 13))
 @pytest.mark.parametrize("number", [28, 29, 30, 31])
-def test_a_day_that_no_year_has_is_refused(number, month):
+def test_a_day_that_never_occurs_is_rejected(number, month):
     longest = max(calendar.monthrange(year, month)[1] for year in range(2001, 2005))
     for day in (f"{number}", f"{number}W", f"L-{number - 1}"):
         if number <= longest:

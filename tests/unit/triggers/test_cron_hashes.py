@@ -1,4 +1,4 @@
-"""H stands for numbers that a key hashed_items: the same for ever, spread over many keys."""
+"""A key selects the values of each H. They never change, and keys are distributed evenly."""
 
 import json
 import math
@@ -36,18 +36,18 @@ def chi_square(counts: Counter[tuple[int, ...]], cells: int) -> float:
         ("30,H(0-9),H(10-19) * * H(1-6)/2 * H", "\ud800 \0", "30,8,11 * * 1-6/2 * 30"),
     ],
 )
-def test_the_numbers_of_a_key_never_change(expression, key, expected):
+def test_the_values_of_a_key_never_change(expression, key, expected):
     assert bound(expression, key) == expected
 
 
-def test_a_rule_without_h_is_itself():
+def test_hashed_by_returns_a_trigger_without_h_unchanged():
     trigger = Cron("0 9 * * thu")
 
     assert trigger.hashed_by("user:42/digest") is trigger
     assert Every(300).hashed_by("user:42/digest") == Every(300)
 
 
-def test_zone_and_rule_of_days_are_kept():
+def test_hashed_by_keeps_the_zone_and_day_or():
     trigger = Cron("H 9 1 * fri", timezone="Asia/Seoul", day_or=False).hashed_by("a")
 
     assert (trigger.timezone, trigger.day_or) == ("Asia/Seoul", False)
@@ -55,14 +55,14 @@ def test_zone_and_rule_of_days_are_kept():
 
 
 @pytest.mark.parametrize("expression", ["H H * * *", "H(0-29)/10 * H,LW * H", "0 0 * * * H"])
-def test_without_a_key_it_fires_as_with_the_empty_one(expression):
+def test_without_a_key_an_h_has_the_values_of_the_empty_key(expression):
     trigger = Cron(expression)
 
     assert trigger.next_after(START) == trigger.hashed_by("").next_after(START)
     assert trigger.expression == expression.lower()
 
 
-def test_text_and_json_keep_the_h():
+def test_text_and_json_contain_the_h():
     trigger = Cron("H/15 H(0-7) * * *", timezone="Asia/Seoul")
 
     assert trigger.spec == "h/15 h(0-7) * * *"
@@ -81,12 +81,12 @@ def test_text_and_json_keep_the_h():
         # A short last step, and a step longer than the range.
         ("h(0-6)/4", [(0, 4), (1, 5), (2, 6), (3,)]),
         ("h(0-3)/15", [(0,), (1,), (2,), (3,)]),
-        # Round the end of the field.
+        # A range that wraps at the end of the field.
         ("h(58-1)/2", [(0, 58), (1, 59)]),
         ("h/60", [(start,) for start in range(60)]),
     ],
 )
-def test_each_key_picks_one_of_the_outcomes_and_each_outcome_is_picked(expression, outcomes):
+def test_each_key_selects_an_outcome_and_each_outcome_is_selected(expression, outcomes):
     fields = parse_expression(f"{expression} * * * *")
     picked = {parse_expression(resolve_hashes(key, fields)).minute.values for key in KEYS[:1200]}
 
@@ -99,11 +99,11 @@ def test_each_key_picks_one_of_the_outcomes_and_each_outcome_is_picked(expressio
         *(("H 0 1 1 *", 60), ("0 H 1 1 *", 24), ("0 0 H * *", 28), ("0 0 1 H *", 12)),
         *(("0 0 * * H", 7), ("0 0 1 1 * H", 60), ("0 0 H(1-31) * *", 31), ("0 0 * * H(1-5)", 5)),
         *(("H(0-29) 0 1 1 *", 30), ("H/15 0 1 1 *", 15), ("H(0-29)/10 0 1 1 *", 10)),
-        # One H tells nothing of another: in the next field, or in the same list.
+        # Two H are independent, in two fields and in one list.
         *(("H H * * *", 1440), ("0 0 H H *", 336), ("H(0-9),H(10-19) 0 1 1 *", 100)),
     ],
 )
-def test_many_keys_are_spread_evenly(expression, cells):
+def test_keys_are_distributed_evenly(expression, cells):
     hashed = parse_expression(expression)
     picked = (parse_expression(resolve_hashes(key, hashed)) for key in KEYS)
     parts = expression.split()
@@ -132,7 +132,7 @@ def test_a_bare_h_in_the_day_of_month_fires_in_every_month():
 
 
 @given(expression=expressions.hashed(), key=st.text(max_size=300), day_or=st.booleans())
-def test_what_is_accepted_is_accepted_with_every_key(expression, key, day_or):
+def test_an_accepted_expression_is_valid_with_every_key(expression, key, day_or):
     try:
         trigger = Cron(expression, day_or=day_or)
     except InvalidTriggerError:
@@ -144,7 +144,7 @@ def test_what_is_accepted_is_accepted_with_every_key(expression, key, day_or):
     assert picked.next_after(START) > START
 
 
-def test_the_longest_expression_with_an_h_has_room_for_its_numbers():
+def test_the_longest_hashed_expression_fits_when_resolved():
     expression = f"{'h,' * 55}h * * * *"
 
     assert len(expression) == 119
@@ -152,12 +152,12 @@ def test_the_longest_expression_with_an_h_has_room_for_its_numbers():
 
 
 @pytest.mark.parametrize(("text", "count"), [("H,H", 2), ("H(0-4)," * 4 + "H(0-4)", 5)])
-def test_an_h_that_is_written_twice_picks_different_numbers(text, count):
+def test_a_repeated_h_selects_different_values(text, count):
     for key in KEYS[:200]:
         assert len(parse_expression(bound(f"{text} * * * *", key)).minute.values) == count
 
 
-def test_more_of_an_h_than_it_has_numbers_picks_them_all():
+def test_an_h_repeated_more_often_than_it_has_values_selects_all():
     assert parse_expression(bound("H(0-1),H(0-1),H(0-1) * * * *", "a")).minute.values == (0, 1)
 
 
@@ -170,7 +170,7 @@ def test_more_of_an_h_than_it_has_numbers_picks_them_all():
     ],
     ids=repr,
 )
-def test_a_trigger_that_is_bound_to_a_key_keeps_its_text_and_fires_as_the_key_says(trigger):
+def test_bound_to_keeps_the_text_and_has_the_fire_times_of_the_key(trigger):
     tied, picked = trigger.bound_to("user:42/digest"), trigger.hashed_by("user:42/digest")
     start = datetime(2026, 11, 21, 9, tzinfo=UTC)
     span = {"after": start, "until": start + timedelta(days=9)}
@@ -184,7 +184,7 @@ def test_a_trigger_that_is_bound_to_a_key_keeps_its_text_and_fires_as_the_key_sa
     assert tied.hashed_by("another") == trigger.hashed_by("another")
 
 
-def test_a_trigger_without_h_is_bound_to_nothing():
+def test_bound_to_returns_a_trigger_without_h_unchanged():
     trigger = Cron("0 9 * * *")
 
     assert trigger.bound_to("user:42/digest") is trigger
