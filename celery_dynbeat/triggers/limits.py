@@ -9,7 +9,7 @@ MAX_RRULE_LENGTH = 4_000
 MAX_COMPOSITE_LENGTH = 8_000
 #: The longest interval and the longest delay: 100 years.
 MAX_INTERVAL = timedelta(days=36525)
-#: Fire times lie in these years. The shift of a zone cannot leave the range of datetime there.
+#: Fire times lie in these years. There, conversion to a zone cannot leave the range of datetime.
 FIRST_YEAR, LAST_YEAR = 1900, 9899
 EARLIEST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 LATEST = datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC)

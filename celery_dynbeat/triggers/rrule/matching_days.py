@@ -15,7 +15,7 @@ from dateutil.rrule import YEARLY, rrule, weekday
 
 from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
 
-# The last 28 years of datetime. None of them is a century, so they contain every kind of year.
+# The last 28 years of datetime. None of them is a century year, so they contain every kind of year.
 _SAMPLES = range(9972, 10000)
 # dateutil stops after the first year, because the next one lies past 9999.
 _ONE_YEAR_ONLY = 10_000

@@ -29,7 +29,7 @@ _WEEK = (1 << 7) - 1
 _END = DAY * first_day(LAST_YEAR + 1)
 # The number of periods after which the calendar repeats: 400 years.
 _CALENDAR_PERIODS = {Freq.YEARLY: 400, Freq.MONTHLY: 4800, Freq.WEEKLY: 20871}
-# A gap that is shorter costs little to search again, so it is not remembered.
+# A shorter span costs little to search again, so it is not remembered.
 _MIN_REMEMBERED = 366 * DAY
 # One step lists this number of days of a period, or sets this number of units of a day.
 _DAYS_PER_STEP, _UNITS_PER_STEP = 16, 8192
@@ -38,7 +38,7 @@ _DAYS_PER_STEP, _UNITS_PER_STEP = 16, 8192
 class _EmptySpan(NamedTuple):
     """A span without wall times. ``end`` is the first wall time after it, None if there is none.
 
-    A search from its begin takes ``steps``.
+    A search from ``begin`` takes ``steps``.
     """
 
     begin: int
