@@ -1,6 +1,14 @@
-"""What a worker does with a run, one function for each transition: begin, end, refuse, give back.
+"""A worker's transitions of runs, one function each.
 
-Every transition is a conditional UPDATE; which there are says ``celery_dynbeat.common.run_states``.
+``celery_dynbeat.common.run_states`` lists the transitions. Each is one conditional UPDATE. A
+function that returns bool returns whether the UPDATE changed the run:
+
+    start, restart     the message starts an attempt; False: it must not, or another was faster
+    note_redelivery    the message came again while the attempt runs
+    finish             the attempt ended; False: it is not the run's current attempt
+    refuse             the message of an unstarted run is dropped
+    requeue            the broker was asked to deliver the message again
+    undo_start         the process did not learn that its commit of ``start`` succeeded
 """
 
 from dataclasses import dataclass
@@ -43,8 +51,8 @@ _run, _node = RUNS.c, NODES.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """The start of an attempt: of which run, by whom. ``retries`` is Celery's count.
+class AttemptStart:
+    """The start of an attempt of a run by a worker process. ``retries`` is Celery's count.
 
     ``expected_attempt`` is the attempt that the message follows, 0 for the first. The number of
     the started attempt is ``expected_attempt + 1``.
@@ -57,21 +65,21 @@ class Beginning:
     pid: int
 
 
-def start(session: Session, beginning: Beginning, *, now: datetime) -> bool:
-    """Move a run to running for a message that is the first to begin this attempt."""
-    return _begin(session, _START, beginning, now=now)
+def start(session: Session, attempt_start: AttemptStart, *, now: datetime) -> bool:
+    """Move a run to running, unless another message has started this attempt."""
+    return _start(session, _START, attempt_start, now=now)
 
 
-def restart(session: Session, beginning: Beginning, *, now: datetime) -> bool:
-    """Keep a run running, as a new attempt: the worker of the last attempt is dead."""
-    return _begin(session, _RESTART, beginning, now=now)
+def restart(session: Session, attempt_start: AttemptStart, *, now: datetime) -> bool:
+    """Start a new attempt of a running run, because the worker of the last attempt is dead."""
+    return _start(session, _RESTART, attempt_start, now=now)
 
 
 def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
-    """Note on a run that its message came again while the node of ``attempt`` lives.
+    """Record that a run's message was delivered again while the node of ``attempt`` is alive.
 
-    A lost run becomes running: its node, which was silent, lives and compares it with its pool. The
-    message is not needed after that: if the node loses the attempt, the run is sent again.
+    A lost run becomes running again: its node was only silent, and compares its runs with its pool.
+    The message can then be dropped: if the node loses the attempt, beat sends the run again.
     """
     statement = (
         update(Run)
@@ -86,26 +94,29 @@ def note_redelivery(session: Session, *, run_id: str, attempt: int) -> bool:
     return execute_dml(session, statement) == 1
 
 
-def _begin(session: Session, statement: Update, beginning: Beginning, *, now: datetime) -> bool:
+def _start(
+    session: Session, statement: Update, attempt_start: AttemptStart, *, now: datetime
+) -> bool:
     values = {
-        "run": beginning.run_id,
-        "expected_attempt": beginning.expected_attempt,
-        "tries": beginning.retries,
-        "node": beginning.worker,
-        "process": beginning.pid,
+        "run": attempt_start.run_id,
+        "expected_attempt": attempt_start.expected_attempt,
+        "tries": attempt_start.retries,
+        "node": attempt_start.worker,
+        "process": attempt_start.pid,
         "now": now,
     }
     return execute_dml(session, statement, values) == 1
 
 
-def _beginning(condition: ColumnElement[bool]) -> Update:
-    # Not before its node did, though the clock was set back: it would be taken for lost.
-    born = (
+def _start_statement(condition: ColumnElement[bool]) -> Update:
+    # The start is never before the registration of its node, even if the clock was set back: the
+    # run would count as lost.
+    node_started_at = (
         select(_node.started_at)
         .where(_node.kind == NodeKind.WORKER, _node.name == bindparam("node"))
         .scalar_subquery()
     )
-    present = bindparam("now", type_=UtcDateTime)
+    current = bindparam("now", type_=UtcDateTime)
     return (
         update(RUNS)
         .where(
@@ -118,7 +129,7 @@ def _beginning(condition: ColumnElement[bool]) -> Update:
             status=Status.RUNNING,
             attempt=_run.attempt + 1,
             retries=bindparam("tries"),
-            started_at=case((born > present, born), else_=present),
+            started_at=case((node_started_at > current, node_started_at), else_=current),
             finished_at=None,
             overdue_at=None,
             retry_at=None,
@@ -130,10 +141,10 @@ def _beginning(condition: ColumnElement[bool]) -> Update:
     )
 
 
-# Made once: to build such a statement takes longer than to have it answered.
+# Constants: building such a statement takes longer than executing it.
 _retry = and_(_run.status.in_(START_RETRY.sources), _run.retries < bindparam("tries"))
-_START = _beginning(or_(_run.status.in_(START.sources), _retry))
-_RESTART = _beginning(
+_START = _start_statement(or_(_run.status.in_(START.sources), _retry))
+_RESTART = _start_statement(
     and_(_run.status.in_(RESTART.sources), _run.retries == bindparam("tries")),
 )
 
@@ -152,9 +163,9 @@ def finish(
 ) -> bool:
     """End an attempt: the run succeeded, failed, was revoked, or is retrying until ``retry_at``.
 
-    Another attempt is not touched. A run that was given up as lost is, and one that waits for
-    another start because of it: its worker was only slow. ``attempt`` None: whichever this worker
-    has in hand (the main process does not know, when it reports a child that is gone).
+    Other attempts do not change. A lost run changes, and a run that waits for a new start because
+    it was lost: its worker was only slow. ``attempt`` None means the current attempt of this
+    worker. The main process does not know the number when it reports that a child has exited.
     """
     statement = _finish(status == Status.RETRYING, attempt is not None)
     values = {"run": run_id, "end": status, "at": at, "reason": error, "trace": traceback}
@@ -164,7 +175,7 @@ def finish(
 
 
 @cache
-def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - the keys of a cache
+def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - keys of the cache
     sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
     mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("node")
     return (
@@ -173,7 +184,7 @@ def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - the
         .values(
             **_end(retries=retries),
             overdue_at=None,
-            # Of a run that was to end and could not be: why (overlaps.note_not_ended).
+            # A cancelled run keeps its termination error (overlaps.note_termination_failure).
             error=func.coalesce(
                 bindparam("reason"), case((_run.cancelled_at.is_not(None), _run.error))
             ),
@@ -186,7 +197,7 @@ def _end(*, retries: bool) -> dict[str, Any]:
     end, at = bindparam("end", type_=_run.status.type), bindparam("at", type_=UtcDateTime)
     if not retries:
         return {"status": end, "finished_at": at, "retry_at": None}
-    # Of a run that a newer one replaced, nobody begins another attempt.
+    # A run that a newer one replaced starts no other attempt.
     replaced = _run.cancelled_at.is_not(None)
     again_at = bindparam("again_at", type_=UtcDateTime)
     return {
@@ -205,10 +216,10 @@ def refuse(
     at: datetime,
     error: str,
 ) -> bool:
-    """Move a run that nobody has begun to revoked, expired or failed: its message is dropped.
+    """Move an unstarted run to revoked, expired or failed, because its message is dropped.
 
-    The UPDATE changes no run in progress, and no run whose last attempt is not
-    ``expected_attempt``: the dropped message is a duplicate. None: it is not known.
+    The UPDATE changes no running run, and no run whose last attempt is not ``expected_attempt``:
+    the dropped message was a duplicate. None means that the attempt is not known.
     """
     statement = (
         update(Run)
@@ -221,11 +232,12 @@ def refuse(
 
 
 def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime) -> bool:
-    """Move a running run to sent: the broker was asked to deliver the message again.
+    """Move a running run to sent, because the broker was asked to deliver the message again.
 
-    ``overdue_at`` is when beat sends it; at once, if the broker's message came before this.
+    ``overdue_at`` is when beat resends the run. Beat resends it at once if the broker's message
+    came before this UPDATE, because the guard has dropped that message.
     """
-    has_come = Run.redelivered_attempt == attempt
+    was_redelivered = Run.redelivered_attempt == attempt
     statement = (
         update(Run)
         .where(
@@ -233,7 +245,9 @@ def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime
             Run.status.in_(REQUEUE.sources),
             Run.attempt == attempt,
         )
-        .values(status=Status.SENT, overdue_at=case((has_come, Run.started_at), else_=overdue_at))
+        .values(
+            status=Status.SENT, overdue_at=case((was_redelivered, Run.started_at), else_=overdue_at)
+        )
     )
     return execute_dml(session, statement) == 1
 
@@ -241,10 +255,10 @@ def requeue(session: Session, *, run_id: str, attempt: int, overdue_at: datetime
 def undo_start(
     session: Session, *, run_id: str, worker: str, pid: int | None, before: datetime
 ) -> bool:
-    """Move a run back to sent that a process was marked to have begun ``before`` an instant.
+    """Move a run back to sent that this process started at or ``before`` an instant.
 
-    It never learned that its commit took place. What it began later is its own; beat sends the
-    message again, and whichever comes first starts the run.
+    The process did not learn that its commit succeeded, so the task did not run. A later start by
+    the same process stays. Beat resends the message, and the first message starts the run.
     """
     statement = (
         update(Run)
@@ -260,8 +274,8 @@ def undo_start(
     return execute_dml(session, statement) == 1
 
 
-def begun_by(session: Session, *, run_id: str, worker: str) -> Row[int, int | None] | None:
-    """Return attempt and worker_pid of a run that ``worker`` began last, or None."""
+def owned_attempt(session: Session, *, run_id: str, worker: str) -> Row[int, int | None] | None:
+    """Return attempt and worker_pid of a run whose last attempt ``worker`` started, or None."""
     statement = select(Run.attempt, Run.worker_pid).where(
         Run.id == run_id, Run.worker == worker, Run.status.in_(OWNED)
     )

@@ -108,8 +108,8 @@ def _decide_redelivery(
     return decide_start(session, delivery, now=now, timeout=timeout)
 
 
-def _beginning(delivery: Delivery, expected_attempt: int) -> attempts.Beginning:
-    return attempts.Beginning(
+def _beginning(delivery: Delivery, expected_attempt: int) -> attempts.AttemptStart:
+    return attempts.AttemptStart(
         run_id=delivery.run_id,
         expected_attempt=expected_attempt,
         retries=delivery.retries,

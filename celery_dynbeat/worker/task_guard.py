@@ -132,7 +132,9 @@ class TaskGuard:
         """Return the run's attempt if this node started it and its process is dead, else None."""
         try:
             last = self._context.database.read(
-                lambda session: attempts.begun_by(session, run_id=run_id, worker=self._hostname)
+                lambda session: attempts.owned_attempt(
+                    session, run_id=run_id, worker=self._hostname
+                )
             )
         # The caller then uses the number that follows from the message.
         except Exception as error:  # noqa: BLE001

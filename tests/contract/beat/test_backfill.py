@@ -52,7 +52,7 @@ def end_runs(dynbeat, clock, sent):
 
     def work(session):
         for run in sent:
-            first = attempts.Beginning(
+            first = attempts.AttemptStart(
                 run_id=run.run_id, expected_attempt=0, retries=0, worker="w", pid=1
             )
             if attempts.start(session, first, now=clock.now()):
@@ -123,7 +123,9 @@ def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
 
     def start(session):
         run_id = sent[0].run_id
-        first = attempts.Beginning(run_id=run_id, expected_attempt=0, retries=0, worker="w", pid=1)
+        first = attempts.AttemptStart(
+            run_id=run_id, expected_attempt=0, retries=0, worker="w", pid=1
+        )
         return attempts.start(session, first, now=clock.now())
 
     dynbeat.context.database.run(start)
