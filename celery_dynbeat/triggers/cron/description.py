@@ -34,10 +34,10 @@ _MIN_SPAN = 3
 
 def describe_cron(expression: CronExpression, *, day_or: bool) -> str:
     """Return a cron expression in words, without its zone."""
-    times, dates = _times_of_day(expression), _dates(expression, day_or=day_or)
+    times, dates = _times_of_day(expression), _describe_dates(expression, day_or=day_or)
     if times is not None:
         return f"at {times}, {dates}" if dates else f"at {times} every day"
-    clock = _rhythm(expression) or _each_field(expression)
+    clock = _rhythm(expression) or _describe_fields(expression)
     return f"{clock}, {dates}" if dates else clock
 
 
@@ -73,7 +73,11 @@ def _rhythm(expression: CronExpression) -> str | None:
         rhythm = describe_interval(timedelta(seconds=seconds))
     else:
         return None
-    return rhythm if expression.hour.full else f"{rhythm} during {_part(HOUR, expression.hour)}"
+    return (
+        rhythm
+        if expression.hour.full
+        else f"{rhythm} during {_describe_field(HOUR, expression.hour)}"
+    )
 
 
 def _even_step(field: CronField) -> int | None:
@@ -82,11 +86,11 @@ def _even_step(field: CronField) -> int | None:
     return step if field.values == tuple(range(0, 60, step)) and 60 % step == 0 else None
 
 
-def _each_field(expression: CronExpression) -> str:
-    parts = [_part(MINUTE, expression.minute), _part(HOUR, expression.hour)]
+def _describe_fields(expression: CronExpression) -> str:
+    parts = [_describe_field(MINUTE, expression.minute), _describe_field(HOUR, expression.hour)]
     second = expression.second
     if second and (_seconds_off_minute(expression) or second.hashed_items):
-        parts.insert(0, _part(SECOND, second))
+        parts.insert(0, _describe_field(SECOND, second))
     return f"at {' of '.join(parts)}"
 
 
@@ -96,44 +100,48 @@ def _seconds_off_minute(expression: CronExpression) -> tuple[int, ...]:
     return () if second is None or second.values == (0,) else second.values
 
 
-def _part(field_range: FieldRange, field: CronField) -> str:
+def _describe_field(field_range: FieldRange, field: CronField) -> str:
     unit = field_range.name
     if field.full:
         return f"every {unit}"
     words = [f"{unit}{plural(len(field.values))} {_spans(field.values)}"] if field.values else []
-    return join_words([*words, *(_hashed(item, field_range, unit) for item in field.hashed_items)])
+    return join_words(
+        [*words, *(_describe_hashed(item, field_range, unit) for item in field.hashed_items)]
+    )
 
 
-def _dates(expression: CronExpression, *, day_or: bool) -> str:
+def _describe_dates(expression: CronExpression, *, day_or: bool) -> str:
     day, weekday, month = expression.day, expression.weekday, expression.month
     either = day_or and not (day.starred or weekday.starred)
     if (day.full and weekday.full) or (either and (day.full or weekday.full)):
         words = ""
     elif day.full:
-        words = _on(_weekdays(weekday))
+        words = _on(_describe_weekdays(weekday))
     elif weekday.full:
-        words = _month_days(day)
+        words = _describe_month_days(day)
     elif either:
-        words = f"{_month_days(day)} or {_on(_weekdays(weekday))}"
+        words = f"{_describe_month_days(day)} or {_on(_describe_weekdays(weekday))}"
     else:
-        words = f"{_month_days(day)}, only if it is {_weekdays(weekday, last='or')}"
+        words = (
+            f"{_describe_month_days(day)}, only if it is {_describe_weekdays(weekday, last='or')}"
+        )
     if month.full:
         return words
     months = _span_list(month.values, _MONTH_NAMES)
-    months += [_hashed(item, MONTH, "month", _MONTH_NAMES) for item in month.hashed_items]
+    months += [_describe_hashed(item, MONTH, "month", _MONTH_NAMES) for item in month.hashed_items]
     return f"{words or 'every day'}, in {join_words(months)}"
 
 
-def _month_days(day: CronField) -> str:
+def _describe_month_days(day: CronField) -> str:
     words = [f"day{plural(len(day.values))} {_spans(day.values)}"] if day.values else []
-    words += [_month_day(rule) for rule in day.day_rules if isinstance(rule, MonthDay)]
-    words += [_hashed(item, DAY, "day") for item in day.hashed_items]
+    words += [_describe_month_day(rule) for rule in day.day_rules if isinstance(rule, MonthDay)]
+    words += [_describe_hashed(item, DAY, "day") for item in day.hashed_items]
     # "3 days before the last day" takes no preposition.
     preposition = "" if words[0][0].isdigit() else "on "
     return f"{preposition}{join_words(words)} of the month"
 
 
-def _month_day(rule: MonthDay) -> str:
+def _describe_month_day(rule: MonthDay) -> str:
     if rule.from_end and rule.number == 0:
         return "the last weekday" if rule.nearest else "the last day"
     words = f"day {rule.number}"
@@ -142,16 +150,19 @@ def _month_day(rule: MonthDay) -> str:
     return f"the weekday nearest to {words}" if rule.nearest else words
 
 
-def _weekdays(weekday: CronField, *, last: str = "and") -> str:
+def _describe_weekdays(weekday: CronField, *, last: str = "and") -> str:
     words = _span_list(tuple(sorted(day or 7 for day in weekday.values)), _WEEKDAY_NAMES)
     words += [
-        _hashed(item, WEEKDAY, "day of the week", _WEEKDAY_NAMES) for item in weekday.hashed_items
+        _describe_hashed(item, WEEKDAY, "day of the week", _WEEKDAY_NAMES)
+        for item in weekday.hashed_items
     ]
-    nth = [_nth_weekday(rule) for rule in weekday.day_rules if isinstance(rule, NthWeekday)]
+    nth = [
+        _describe_nth_weekday(rule) for rule in weekday.day_rules if isinstance(rule, NthWeekday)
+    ]
     return f"{join_words([*words, *nth], last=last)}{' of the month' if nth else ''}"
 
 
-def _nth_weekday(rule: NthWeekday) -> str:
+def _describe_nth_weekday(rule: NthWeekday) -> str:
     week = "last" if rule.week == LAST_WEEK else ordinal(rule.week)
     return f"the {week} {_WEEKDAY_NAMES[rule.weekday or 7]}"
 
@@ -160,7 +171,7 @@ def _on(weekdays: str) -> str:
     return weekdays if " to " in weekdays and weekdays[0].isupper() else f"on {weekdays}"
 
 
-def _hashed(
+def _describe_hashed(
     item: HashedItem, field_range: FieldRange, unit: str, names: Sequence[str] = _NUMBERS
 ) -> str:
     """Return an ``H`` in words, as it is without a key."""

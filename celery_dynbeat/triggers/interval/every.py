@@ -202,7 +202,9 @@ class Every(Trigger):
         """Return the steps from the anchor, or from ``start`` without an anchor."""
         anchor = min(max(start, EARLIEST), LATEST) if self.anchor is None else self.anchor
         days, months = (self.days or 0) + 7 * (self.weeks or 0), self.months or 0
-        return _steps(anchor, self.timezone or "UTC", days, months + 12 * (self.years or 0))
+        return _calendar_steps(
+            anchor, self.timezone or "UTC", days, months + 12 * (self.years or 0)
+        )
 
 
 _NAMES = tuple(field.name for field in fields(Every) if field.name != "anchor")
@@ -210,7 +212,7 @@ _NAMES = tuple(field.name for field in fields(Every) if field.name != "anchor")
 
 # A plan needs the same steps several times.
 @lru_cache(maxsize=1024)
-def _steps(anchor: datetime, timezone: str, days: int, months: int) -> CalendarSteps:
+def _calendar_steps(anchor: datetime, timezone: str, days: int, months: int) -> CalendarSteps:
     return CalendarSteps(anchor, load_zone(timezone), days=days, months=months)
 
 

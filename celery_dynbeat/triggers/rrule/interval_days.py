@@ -17,7 +17,7 @@ from celery_dynbeat.triggers.rrule.bitsets import bit_set, bits, month_days, str
 from celery_dynbeat.triggers.rrule.matching_days import first_day
 from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
 
-DAY = 86400
+DAY_SECONDS = 86400
 UNIT_SECONDS = {Freq.HOURLY: 3600, Freq.MINUTELY: 60, Freq.SECONDLY: 1}
 #: Takes a year and yields each year from it on with its days. Years without days may be left out.
 #: Bits past the end of a year are ignored.
@@ -37,7 +37,7 @@ def interval_days(rule: RecurrenceRule, start: int, units: int) -> IntervalDays:
 
     ``units`` are the hours, minutes or seconds of a day that the rule's BY parts allow.
     """
-    began = datetime.fromordinal(start // DAY)
+    began = datetime.fromordinal(start // DAY_SECONDS)
     if rule.freq is Freq.YEARLY:
         return lambda year: _every_years(year, began.year, rule.interval)
     if rule.freq is Freq.MONTHLY:
@@ -46,15 +46,19 @@ def interval_days(rule: RecurrenceRule, start: int, units: int) -> IntervalDays:
             return lambda year: _long_month_steps(year, origin, rule.interval)
         return _each_year(lambda year: _months(year, origin=origin, interval=rule.interval))
     if rule.freq is Freq.WEEKLY:
-        begin, step, width = week_start(start // DAY, rule) * DAY, 7 * DAY * rule.interval, _WEEK
+        begin, step, width = (
+            week_start(start // DAY_SECONDS, rule) * DAY_SECONDS,
+            7 * DAY_SECONDS * rule.interval,
+            _WEEK,
+        )
     else:
-        unit = UNIT_SECONDS.get(rule.freq, DAY)
+        unit = UNIT_SECONDS.get(rule.freq, DAY_SECONDS)
         begin, step, width = start // unit * unit, unit * rule.interval, 1
-    if step >= _YEAR * DAY:
+    if step >= _YEAR * DAY_SECONDS:
         return lambda year: _long_steps(year, begin, step, width)
     if rule.freq is Freq.WEEKLY:
-        return _each_year(_cycle(begin // DAY, 7 * rule.interval, range(7)))
-    return _each_year(_cycle(start // DAY, *_days_with_units(rule, start, units)))
+        return _each_year(_cycle(begin // DAY_SECONDS, 7 * rule.interval, range(7)))
+    return _each_year(_cycle(start // DAY_SECONDS, *_days_with_units(rule, start, units)))
 
 
 def week_start(ordinal: int, rule: RecurrenceRule) -> int:
@@ -81,11 +85,11 @@ def _long_month_steps(year: int, origin: int, interval: int) -> Iterator[tuple[i
 
 def _long_steps(year: int, begin: int, step: int, width: int) -> Iterator[tuple[int, int]]:
     """Yield each step. A week across the end of a year is yielded with both years."""
-    first = first_day(year) * DAY
+    first = first_day(year) * DAY_SECONDS
     first += (begin - first) % step
     # The week before may extend into the year.
-    for second in range(first - step, (first_day(LAST_YEAR + 1) - 7) * DAY, step):
-        day = second // DAY
+    for second in range(first - step, (first_day(LAST_YEAR + 1) - 7) * DAY_SECONDS, step):
+        day = second // DAY_SECONDS
         if day < 1:
             continue
         each = datetime.fromordinal(day).year
@@ -102,9 +106,9 @@ def _days_with_units(rule: RecurrenceRule, start: int, units: int) -> tuple[int,
     The day ``n`` days after DTSTART has the unit ``u`` when ``n * a_day + u`` is a whole number of
     intervals after the unit of DTSTART: a congruence in ``n``.
     """
-    unit = UNIT_SECONDS.get(rule.freq, DAY)
-    interval, a_day = rule.interval, DAY // unit
-    began, common = start % DAY // unit, math.gcd(interval, a_day)
+    unit = UNIT_SECONDS.get(rule.freq, DAY_SECONDS)
+    interval, a_day = rule.interval, DAY_SECONDS // unit
+    began, common = start % DAY_SECONDS // unit, math.gcd(interval, a_day)
     reached = units & stripes(began % common, common, a_day)
     if reached.bit_count() > _MAX_RESIDUES:
         return 1, (0,)

@@ -88,19 +88,19 @@ def parse_recurrence(text: str, *, timezone: str | None) -> Recurrence:
             f"{shorten(text)} has {len(text)} characters; at most {MAX_RRULE_LENGTH} are allowed"
         )
         raise InvalidTriggerError(message, field="rrule")
-    lines = [_line(word) for word in _FOLDED.sub("", text).split()]
+    lines = [_parse_line(word) for word in _FOLDED.sub("", text).split()]
     rules = list(dict.fromkeys(line.value for line in lines if line.name == "RRULE"))
     if not 1 <= len(rules) <= _MAX_RULES:
         reason = f"there must be 1 to {_MAX_RULES} rules, such as RRULE:FREQ=WEEKLY;BYDAY=MO"
         raise invalid_part("rrule", text, reason)
-    dtstart, zone = _dtstart([line for line in lines if line.name == "DTSTART"], timezone)
-    until = partial(_until, zone=zone)
+    dtstart, zone = _parse_dtstart([line for line in lines if line.name == "DTSTART"], timezone)
+    until = partial(_parse_until, zone=zone)
     return Recurrence(
         dtstart,
         zone,
         tuple(dict.fromkeys(parse_rule(rule, parse_until=until) for rule in rules)),
-        _dates(lines, "RDATE", zone=zone, dtstart=dtstart),
-        _dates(lines, "EXDATE", zone=zone, dtstart=dtstart),
+        _parse_dates(lines, "RDATE", zone=zone, dtstart=dtstart),
+        _parse_dates(lines, "EXDATE", zone=zone, dtstart=dtstart),
     )
 
 
@@ -129,7 +129,7 @@ def instant_of(zone: ZoneInfo, moment: datetime) -> datetime:
     return moment.replace(tzinfo=zone).astimezone(UTC)
 
 
-def _line(word: str) -> _Line:
+def _parse_line(word: str) -> _Line:
     head, colon, value = word.partition(":")
     name, *parameters = head.split(";") if colon else ["RRULE"]
     name = name.upper()
@@ -156,13 +156,13 @@ def _line(word: str) -> _Line:
     return _Line(name, tzid, is_date, value.upper())
 
 
-def _dtstart(lines: list[_Line], timezone: str | None) -> tuple[datetime | None, str | None]:
+def _parse_dtstart(lines: list[_Line], timezone: str | None) -> tuple[datetime | None, str | None]:
     if not lines:
         return None, timezone
     if len(lines) > 1:
         raise invalid_part("dtstart", lines[1].value, "given twice; a trigger has one DTSTART")
     line = lines[0]
-    wall = _moment(line.value, "dtstart")
+    wall = _parse_moment(line.value, "dtstart")
     if wall.tzinfo is None:
         return wall, line.tzid or timezone
     if line.tzid is not None:
@@ -170,13 +170,13 @@ def _dtstart(lines: list[_Line], timezone: str | None) -> tuple[datetime | None,
     return wall.replace(tzinfo=None), "UTC"
 
 
-def _dates(
+def _parse_dates(
     lines: Iterable[_Line], name: str, *, zone: str | None, dtstart: datetime | None
 ) -> tuple[datetime, ...]:
     field, moments = name.lower(), set()
     for line in (line for line in lines if line.name == name):
         for value in line.value.split(","):
-            moment = _moment(value, field)
+            moment = _parse_moment(value, field)
             if "T" not in value and dtstart and dtstart.time() != dtstart.time().min:
                 reason = f"DTSTART has a time, so this needs it too: {value}T{dtstart:%H%M%S}"
                 raise invalid_part(field, value, reason)
@@ -188,8 +188,8 @@ def _dates(
     return tuple(sorted(moments, key=lambda moment: (moment.tzinfo is not None, moment)))
 
 
-def _until(text: str, *, zone: str | None) -> datetime:
-    moment = _moment(text, "until")
+def _parse_until(text: str, *, zone: str | None) -> datetime:
+    moment = _parse_moment(text, "until")
     return moment.replace(tzinfo=None) if zone == "UTC" else moment
 
 
@@ -201,7 +201,7 @@ def _in_zone(moment: datetime, zone: str | None) -> datetime:
     return wall if instant_of(load_zone(zone), wall) == moment else moment
 
 
-def _moment(text: str, field: str) -> datetime:
+def _parse_moment(text: str, field: str) -> datetime:
     """Return a wall time, or an instant in UTC if ``text`` ends with Z."""
     match = _TIME.fullmatch(text)
     if match is None:

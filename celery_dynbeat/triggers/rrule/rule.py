@@ -111,23 +111,23 @@ def parse_rule(text: str, *, parse_until: Callable[[str], datetime]) -> Recurren
     Raises ``InvalidTriggerError`` for the invalid part.
     """
     parts = _split(text)
-    freq = _freq(parts)
-    numbers = {name: _numbers(name, parts.get(name), freq) for name in _PARTS}
+    freq = _parse_freq(parts)
+    numbers = {name: _parse_numbers(name, parts.get(name), freq) for name in _PARTS}
     return RecurrenceRule(
         freq,
-        interval=_positive("INTERVAL", parts.get("INTERVAL", "1")),
-        count=_count(parts),
+        interval=_parse_positive("INTERVAL", parts.get("INTERVAL", "1")),
+        count=_parse_count(parts),
         until=parse_until(parts["UNTIL"]) if "UNTIL" in parts else None,
         bymonth=numbers["BYMONTH"],
         byweekno=numbers["BYWEEKNO"],
         byyearday=numbers["BYYEARDAY"],
         bymonthday=numbers["BYMONTHDAY"],
-        byday=_weekdays(parts, freq),
+        byday=_parse_weekdays(parts, freq),
         byhour=numbers["BYHOUR"],
         byminute=numbers["BYMINUTE"],
         bysecond=numbers["BYSECOND"],
         bysetpos=numbers["BYSETPOS"],
-        wkst=_week_start(parts.get("WKST", "MO")),
+        wkst=_parse_week_start(parts.get("WKST", "MO")),
     )
 
 
@@ -178,7 +178,7 @@ def _split(text: str) -> dict[str, str]:
     return parts
 
 
-def _freq(parts: dict[str, str]) -> Freq:
+def _parse_freq(parts: dict[str, str]) -> Freq:
     name = parts.get("FREQ")
     if name is None:
         raise invalid_part("freq", "", "missing; begin with one, e.g. FREQ=WEEKLY")
@@ -187,7 +187,7 @@ def _freq(parts: dict[str, str]) -> Freq:
     return Freq[name]
 
 
-def _numbers(name: str, text: str | None, freq: Freq) -> tuple[int, ...]:
+def _parse_numbers(name: str, text: str | None, freq: Freq) -> tuple[int, ...]:
     part, field = _PARTS[name], name.lower()
     if text is None:
         return ()
@@ -210,7 +210,7 @@ def _numbers(name: str, text: str | None, freq: Freq) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def _weekdays(parts: dict[str, str], freq: Freq) -> tuple[tuple[int, int], ...]:
+def _parse_weekdays(parts: dict[str, str], freq: Freq) -> tuple[tuple[int, int], ...]:
     text = parts.get("BYDAY")
     if text is None:
         return ()
@@ -235,20 +235,20 @@ def _weekdays(parts: dict[str, str], freq: Freq) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(days))
 
 
-def _week_start(text: str) -> int:
+def _parse_week_start(text: str) -> int:
     if text not in WEEKDAY_CODES:
         raise invalid_part("wkst", text, f"must be one of {', '.join(WEEKDAY_CODES)}")
     return WEEKDAY_CODES.index(text)
 
 
-def _positive(name: str, text: str) -> int:
+def _parse_positive(name: str, text: str) -> int:
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= _MAX_INTERVAL:
         reason = f"must be a number from 1 to {_MAX_INTERVAL}; for more use a longer FREQ"
         raise invalid_part(name.lower(), text, reason)
     return int(text)
 
 
-def _count(parts: dict[str, str]) -> int | None:
+def _parse_count(parts: dict[str, str]) -> int | None:
     if "COUNT" not in parts:
         return None
     if "UNTIL" in parts:

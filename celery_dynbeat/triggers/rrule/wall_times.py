@@ -20,17 +20,22 @@ from typing import NamedTuple
 from celery_dynbeat.triggers.limits import LAST_YEAR
 from celery_dynbeat.triggers.rrule.bitsets import bit_set, bits, month_days, stripes
 from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountEnd
-from celery_dynbeat.triggers.rrule.interval_days import DAY, UNIT_SECONDS, interval_days, week_start
+from celery_dynbeat.triggers.rrule.interval_days import (
+    DAY_SECONDS,
+    UNIT_SECONDS,
+    interval_days,
+    week_start,
+)
 from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of, first_day
 from celery_dynbeat.triggers.rrule.rule import Freq, Numbers, RecurrenceRule, invalid_part
 from celery_dynbeat.triggers.search_budget import SearchBudget
 
 _WEEK = (1 << 7) - 1
-_END = DAY * first_day(LAST_YEAR + 1)
+_END = DAY_SECONDS * first_day(LAST_YEAR + 1)
 # The number of periods after which the calendar repeats: 400 years.
 _CALENDAR_PERIODS = {Freq.YEARLY: 400, Freq.MONTHLY: 4800, Freq.WEEKLY: 20871}
 # A shorter span costs little to search again, so it is not remembered.
-_MIN_REMEMBERED = 366 * DAY
+_MIN_REMEMBERED = 366 * DAY_SECONDS
 # One step lists this number of days of a period, or sets this number of units of a day.
 _DAYS_PER_STEP, _UNITS_PER_STEP = 16, 8192
 
@@ -59,15 +64,15 @@ class RuleWallTimes:
     def __init__(self, rule: RecurrenceRule, dtstart: datetime, budget: SearchBudget) -> None:
         self._rule = rule
         self._start = _to_seconds(dtstart)
-        self._unit = UNIT_SECONDS.get(rule.freq, DAY)
+        self._unit = UNIT_SECONDS.get(rule.freq, DAY_SECONDS)
         self.days = days_of(day_filter(rule, dtstart))
         # A day with seconds costs more: its set of seconds is 11 KB.
-        self._day_steps = 1 + DAY // self._unit // _UNITS_PER_STEP
-        self._times = _times(rule, dtstart)
+        self._day_steps = 1 + DAY_SECONDS // self._unit // _UNITS_PER_STEP
+        self._times = _listed_times(rule, dtstart)
         self._by_period = bool(rule.bysetpos) and rule.freq < Freq.DAILY
         if rule.bysetpos and not self._by_period:
             self._times = _at_positions(rule, self._times)
-        self._interval_days = interval_days(rule, self._start, _units(rule))
+        self._interval_days = interval_days(rule, self._start, _allowed_units(rule))
         self._last = _END
         #: The steps to count the rule through, also if they were taken from the cache.
         self.counting_steps = 0
@@ -125,15 +130,15 @@ class RuleWallTimes:
         return CountEnd(max(islice(walls, count), default=_END), budget.spent)
 
     def _all_from(self, wall: int, before: int, budget: SearchBudget) -> Iterator[int]:
-        day, second = divmod(wall, DAY)
-        for ordinal in self._days_from(day, before // DAY, budget):
+        day, second = divmod(wall, DAY_SECONDS)
+        for ordinal in self._days_from(day, before // DAY_SECONDS, budget):
             units = self._units_on(ordinal)
             if ordinal == day:
                 passed = second // self._unit
                 units = units >> passed << passed
             for unit in bits(units):
                 for time in self._times:
-                    yield ordinal * DAY + unit * self._unit + time
+                    yield ordinal * DAY_SECONDS + unit * self._unit + time
 
     def _days_from(self, day: int, last: int, budget: SearchBudget) -> Iterator[int]:
         for year, allowed in self._interval_days(datetime.fromordinal(day).year):
@@ -150,22 +155,22 @@ class RuleWallTimes:
 
     def _units_on(self, ordinal: int) -> int:
         """Return the hours, minutes or seconds of a day on which INTERVAL falls."""
-        interval, a_day = self._rule.interval, DAY // self._unit
-        units = _units(self._rule)
-        if interval == 1 or self._unit == DAY:
+        interval, a_day = self._rule.interval, DAY_SECONDS // self._unit
+        units = _allowed_units(self._rule)
+        if interval == 1 or self._unit == DAY_SECONDS:
             return units
-        start_day, start_second = divmod(self._start, DAY)
+        start_day, start_second = divmod(self._start, DAY_SECONDS)
         first = (start_second // self._unit - (ordinal - start_day) * a_day) % interval
         return units & stripes(first, interval, a_day)
 
     def _chosen_from(self, wall: int, before: int, budget: SearchBudget) -> Iterator[int]:
         """Yield what BYSETPOS selects. Stop after a whole calendar of empty periods."""
         times, empty = self._times, 0
-        for days in self._periods_from(wall // DAY, before // DAY):
+        for days in self._periods_from(wall // DAY_SECONDS, before // DAY_SECONDS):
             budget.spend(1 + len(days) // _DAYS_PER_STEP)
-            chosen = _positions(self._rule, len(days) * len(times))
+            chosen = _selected_indices(self._rule, len(days) * len(times))
             for at in chosen:
-                yield days[at // len(times)] * DAY + times[at % len(times)]
+                yield days[at // len(times)] * DAY_SECONDS + times[at % len(times)]
             empty = 0 if chosen else empty + 1
             if empty > _CALENDAR_PERIODS[self._rule.freq]:
                 return
@@ -188,7 +193,7 @@ class RuleWallTimes:
 
     def _weeks_from(self, day: int, last: int) -> Iterator[list[int]]:
         """Yield the days of each week. As in dateutil, the first week begins with DTSTART."""
-        start = self._start // DAY
+        start = self._start // DAY_SECONDS
         origin = week_start(start, self._rule)
         step = 7 * self._rule.interval
         week = origin + (day - origin) // step * step
@@ -201,14 +206,14 @@ class RuleWallTimes:
             week += step
 
 
-def _units(rule: RecurrenceRule) -> int:
+def _allowed_units(rule: RecurrenceRule) -> int:
     """Return the hours, minutes or seconds of a day that the BY parts allow."""
-    return 1 if rule.freq < Freq.HOURLY else _units_of(rule.freq, *rule.clock)
+    return 1 if rule.freq < Freq.HOURLY else _combined_units(rule.freq, *rule.clock)
 
 
 # A small cache: the seconds of a day are 11 KB.
 @lru_cache(maxsize=256)
-def _units_of(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers) -> int:
+def _combined_units(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers) -> int:
     units = bit_set(byhour or range(24))
     for shorter, numbers in ((Freq.MINUTELY, byminute), (Freq.SECONDLY, bysecond)):
         if freq >= shorter:
@@ -217,7 +222,7 @@ def _units_of(freq: Freq, byhour: Numbers, byminute: Numbers, bysecond: Numbers)
     return units
 
 
-def _times(rule: RecurrenceRule, dtstart: datetime) -> Sequence[int]:
+def _listed_times(rule: RecurrenceRule, dtstart: datetime) -> Sequence[int]:
     """Return the listed times as seconds of the day, hour or minute, in order."""
     hours = (rule.byhour or (dtstart.hour,)) if rule.freq < Freq.HOURLY else (0,)
     minutes = (rule.byminute or (dtstart.minute,)) if rule.freq < Freq.MINUTELY else (0,)
@@ -227,25 +232,25 @@ def _times(rule: RecurrenceRule, dtstart: datetime) -> Sequence[int]:
 
 
 def _at_positions(rule: RecurrenceRule, times: Sequence[int]) -> Sequence[int]:
-    chosen = array("I", (times[at] for at in _positions(rule, len(times))))
+    chosen = array("I", (times[at] for at in _selected_indices(rule, len(times))))
     if not chosen:
         reason = f"each period has {len(times)} occurrences, and none at these positions"
         raise invalid_part("bysetpos", ",".join(map(str, rule.bysetpos)), reason)
     return chosen
 
 
-def _positions(rule: RecurrenceRule, size: int) -> list[int]:
+def _selected_indices(rule: RecurrenceRule, size: int) -> list[int]:
     """Return the indices, in order, that BYSETPOS selects from ``size`` occurrences."""
     chosen = {at - 1 if at > 0 else size + at for at in rule.bysetpos}
     return sorted(at for at in chosen if 0 <= at < size)
 
 
 def _to_seconds(wall: datetime) -> int:
-    return wall.toordinal() * DAY + wall.hour * 3600 + wall.minute * 60 + wall.second
+    return wall.toordinal() * DAY_SECONDS + wall.hour * 3600 + wall.minute * 60 + wall.second
 
 
 def _to_wall(seconds: int | None) -> datetime | None:
     if seconds is None:
         return None
-    day, second = divmod(seconds, DAY)
+    day, second = divmod(seconds, DAY_SECONDS)
     return datetime.fromordinal(day) + timedelta(seconds=second)
