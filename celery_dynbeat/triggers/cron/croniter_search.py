@@ -1,8 +1,8 @@
 """The search for wall times by croniter, for the expressions that croniter can express.
 
-croniter has no ``LW`` and no ``L-3``, and accepts no list with ``15W``. It moves the 31st to the last
-day of a shorter month, and does not combine ``mon#2`` with plain days. ``WallTimes`` finds the times of
-such expressions by its own calendar.
+croniter has no ``LW`` and no ``L-3``, and accepts no list with ``15W``. It moves the 31st to the
+last day of a shorter month, and does not combine ``mon#2`` with plain days. ``WallTimes`` finds the
+times of such expressions by its own calendar.
 """
 
 from collections.abc import Iterable
