@@ -1,9 +1,13 @@
-"""Celery's own ``beat_schedule``, as schedules of the application itself (owner "").
+"""Write the entries of Celery's ``beat_schedule`` to the database when beat starts.
 
-When beat starts, the rows become what the configuration says: edits of them are undone, rows of
-removed entries are deleted, and a pause stays. An invalid entry is refused: its name and the fix
-are logged, and the row of its earlier form is paused until the entry is valid again. The other
-entries are not affected.
+They become schedules of the application itself (owner ""), one transaction for all of them:
+
+    valid entry    -> its row is created or updated; edits of the row are lost, and a pause stays
+    removed entry  -> its row is deleted
+    invalid entry  -> refused: its name, the error and the fix are logged. If an earlier form of it
+                      has a row, the row is paused until the entry is valid again
+
+An invalid entry does not affect the other entries.
 """
 
 import difflib
@@ -30,8 +34,8 @@ from celery_dynbeat.triggers import Trigger
 logger = logging.getLogger(__name__)
 
 _CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
-#: Fields of the API that are keys of an entry too, each with its value where the entry has no key.
-_OWN_KEYS: Mapping[str, Any] = {
+#: Fields of the API that an entry may have as keys, with their defaults.
+_POLICY_KEYS: Mapping[str, Any] = {
     "start_at": None,
     "end_at": None,
     "max_runs": None,
@@ -46,18 +50,18 @@ _OWN_KEYS: Mapping[str, Any] = {
     "description": "",
     "tags": (),
 }
-_KNOWN_KEYS = _CELERY_KEYS | _OWN_KEYS.keys()
+_KNOWN_KEYS = _CELERY_KEYS | _POLICY_KEYS.keys()
 
 
 def sync(context: Context) -> None:
-    """Make the application's managed schedules those of its configuration, in one transaction."""
+    """Make the managed schedules match the application's ``beat_schedule``, in one transaction."""
     entries = {name: entry for name, entry in _entries(context.app).items() if entry is not None}
-    converted = {name: _converted(entry, app=context.app) for name, entry in entries.items()}
+    converted = {name: _convert(entry, app=context.app) for name, entry in entries.items()}
     context.write(None, lambda session: _sync(context, session, converted))
 
 
-def _converted(entry: Any, *, app: Celery) -> dict[str, Any] | Exception:
-    """Return what the entry says, or the error that refuses it."""
+def _convert(entry: Any, *, app: Celery) -> dict[str, Any] | Exception:
+    """Return the fields of an entry, or the error if it is invalid."""
     try:
         return fields_of(entry, app=app)
     except (DynbeatError, ValueError, TypeError, KeyError) as error:
@@ -70,33 +74,33 @@ def _sync(
     converted: Mapping[str, dict[str, Any] | Exception],
 ) -> None:
     now = context.clock.now()
-    gone = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG)) - converted.keys()
-    for name in sorted(gone):
+    removed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG)) - converted.keys()
+    for name in sorted(removed):
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
             edits.delete(session, row, now=now)
-    kept = 0
-    for name, given in converted.items():
-        error = given if isinstance(given, Exception) else _keep(context, session, name, given)
+    written = 0
+    for name, fields in converted.items():
+        error = fields if isinstance(fields, Exception) else _write(context, session, name, fields)
         if error is None:
-            kept += 1
+            written += 1
         else:
             _refuse(context, session, name, error, now=now)
     logger.info(
-        "entries of beat_schedule: %s kept, %s removed",
-        kept,
-        len(gone),
+        "entries of beat_schedule: %s written, %s removed",
+        written,
+        len(removed),
         extra={"event": Event.CONFIG_SYNCED},
     )
 
 
-def _keep(
-    context: Context, session: Session, name: str, given: Mapping[str, Any]
+def _write(
+    context: Context, session: Session, name: str, fields: Mapping[str, Any]
 ) -> DynbeatError | None:
-    """Write the row of an entry. Return the error that refuses it, None when there is none."""
+    """Write the row of an entry. Return the error if the entry is refused, else None."""
     try:
         with context.rejecting_unstorable():
-            _upsert_beside_others(context, session, name, given)
+            _upsert_or_retry(context, session, name, fields)
     except DynbeatError as error:
         return error
     return None
@@ -105,29 +109,29 @@ def _keep(
 def _refuse(
     context: Context, session: Session, name: str, error: Exception, *, now: datetime
 ) -> None:
-    """Log that an entry is refused, and pause the row of its earlier form if there is one."""
-    # Neither every database nor every log takes lone surrogates and NUL.
+    """Log that an entry is refused, and pause the row of its earlier form, if any."""
+    # Some databases and logs reject lone surrogates and NUL.
     text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
     logger.error(
-        "beat_schedule[%r] is refused, the other entries run: %s",
+        "beat_schedule[%r] is refused; the other entries run: %s",
         name,
         text,
         extra={"event": Event.CONFIG_REFUSED},
     )
     row = _managed_row(context, session, name)
-    # A pause by the operator keeps its reason, and stays when the entry is valid again.
+    # A row that an operator paused keeps that reason, and stays paused after a correction.
     if row is None or row.finished_at is not None or not (row.enabled or _is_refused(row)):
         return
     reason = f"{REFUSED_PREFIX}{text}"[: checks.TEXT_LENGTH]
-    plain = escape_non_ascii(reason)[: checks.TEXT_LENGTH]
-    if row.paused_reason in {reason, plain}:
+    escaped = escape_non_ascii(reason)[: checks.TEXT_LENGTH]
+    if row.paused_reason in {reason, escaped}:
         return
     try:
         with context.rejecting_unstorable(), session.begin_nested():
             pausing.pause(session, row, reason=reason, now=now)
     except InvalidScheduleError:
-        # The reason quotes what the database cannot store.
-        pausing.pause(session, row, reason=plain, now=now)
+        # The reason contains a character that the database cannot store.
+        pausing.pause(session, row, reason=escaped, now=now)
 
 
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
@@ -140,39 +144,38 @@ def _managed_row(context: Context, session: Session, name: object) -> Schedule |
 
 
 def _is_refused(row: Schedule) -> bool:
-    """Return whether the row is paused because its entry was refused, and for nothing else."""
+    """Return whether the row is paused only because its entry was refused."""
     return not row.enabled and (row.paused_reason or "").startswith(REFUSED_PREFIX)
 
 
-def _upsert_beside_others(
+def _upsert_or_retry(
     context: Context,
     session: Session,
     name: str,
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
 ) -> None:
     try:
         with session.begin_nested():
-            _upsert(context, session, name, given)
+            _upsert(context, session, name, fields)
     except ScheduleExistsError:
-        # Another beat that started at the same moment was faster: its row is there by now.
+        # Another beat that started at the same time has inserted the row.
         with session.begin_nested():
-            _upsert(context, session, name, given)
+            _upsert(context, session, name, fields)
 
 
-def _upsert(context: Context, session: Session, name: str, given: Mapping[str, Any]) -> None:
+def _upsert(context: Context, session: Session, name: str, fields: Mapping[str, Any]) -> None:
     checks.check_name("name", name)
     now = context.clock.now()
     row = schedules.lock(session, owner="", name=name)
     if row is None:
-        rest = {key: value for key, value in given.items() if key not in {"task", "trigger"}}
-        task, trigger = given["task"], given["trigger"]
+        given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}
         new = edits.new_row(
             context,
             owner="",
             name=name,
-            task=task,
-            trigger=trigger,
-            given=rest,
+            task=fields["task"],
+            trigger=fields["trigger"],
+            given=given,
             now=now,
         )
         new.managed_by = MANAGED_BY_CONFIG
@@ -181,12 +184,12 @@ def _upsert(context: Context, session: Session, name: str, given: Mapping[str, A
     if row.managed_by != MANAGED_BY_CONFIG:
         msg = "a schedule of that name was made through the API; rename one of the two"
         raise InvalidScheduleError(msg, field="name")
-    edits.change(context, session, row, given, now=now, resume=_is_refused(row))
+    edits.change(context, session, row, fields, now=now, resume=_is_refused(row))
 
 
 def _entries(app: Celery) -> dict[str, Any]:
     entries: dict[str, Any] = dict(app.conf.beat_schedule or {})
-    # As Celery's own scheduler does: results that do not expire by themselves are cleaned up.
+    # Celery's own scheduler does the same for a result backend that does not expire results.
     if app.conf.result_expires and not app.backend.supports_autoexpire:
         entries.setdefault(
             "celery.backend_cleanup",
@@ -200,7 +203,7 @@ def _entries(app: Celery) -> dict[str, Any]:
 
 
 def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
-    """Return what an entry says, as the API calls it. Raises InvalidScheduleError."""
+    """Return the fields of the API for an entry. Raises InvalidScheduleError."""
     if not isinstance(entry, Mapping):
         raise checks.invalid("entry", entry, "must be a dict with 'task' and 'schedule'")
     unknown = sorted(map(str, entry.keys() - _KNOWN_KEYS))
@@ -210,9 +213,9 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
         if key not in entry:
             raise checks.invalid("entry", dict(entry), f"has no {key!r}")
     options = checks.copy_as(dict, "options", entry.get("options") or {})
-    own = _own_fields(entry, options)
+    policies = _pop_policies(entry, options)
     if entry.get("relative"):
-        rule = "rounded intervals cannot be kept; give the schedule an anchor or a crontab"
+        rule = "rounded intervals are not supported; give the schedule an anchor or a crontab"
         raise checks.invalid("relative", entry["relative"], rule)
     return {
         "task": entry["task"],
@@ -220,7 +223,7 @@ def fields_of(entry: Mapping[str, Any], *, app: Celery) -> dict[str, Any]:
         "args": entry.get("args") or (),
         "kwargs": entry.get("kwargs") or {},
         "options": options,
-        **own,
+        **policies,
     }
 
 
@@ -228,39 +231,39 @@ def _unknown(key: str) -> str:
     if key in {"enabled", "paused_reason"}:
         return "unknown key; leave the entry out, or pause its schedule: for_owner('').pause(name)"
     near = difflib.get_close_matches(key[:40], sorted(_KNOWN_KEYS), n=1, cutoff=0.6)
-    cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN_KEYS))}"
-    return f"unknown key; {cure} (options of apply_async, such as queue, go into 'options')"
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN_KEYS))}"
+    return f"unknown key; {hint} (options of apply_async, such as queue, go into 'options')"
 
 
-def _own_fields(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that are keys of the entry, or of ``options``, from which they are taken.
+def _pop_policies(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the policies among the keys of the entry and of ``options``; remove the latter.
 
-    They are found in the options of ``app.add_periodic_task(30, task.s(), overlap="skip")``.
+    ``app.add_periodic_task(30, task.s(), overlap="skip")`` puts a policy into the options.
     """
-    own = {key: entry[key] for key in _OWN_KEYS if key in entry}
-    aside = {key: options.pop(key) for key in _OWN_KEYS if key in options}
+    of_entry = {key: entry[key] for key in _POLICY_KEYS if key in entry}
+    of_options = {key: options.pop(key) for key in _POLICY_KEYS if key in options}
     expires = _expires_after(options.pop("expires", None))
-    twice = sorted(own.keys() & aside.keys())
+    twice = sorted(of_entry.keys() & of_options.keys())
     if twice:
         rule = "is given twice, as a key of the entry and in its options; remove one of them"
-        raise checks.invalid(twice[0], own[twice[0]], rule)
-    fields = {**_OWN_KEYS, **own, **aside}
+        raise checks.invalid(twice[0], of_entry[twice[0]], rule)
+    policies = {**_POLICY_KEYS, **of_entry, **of_options}
     if expires is None:
-        return fields
-    if fields["expires_after"] is not None:
+        return policies
+    if policies["expires_after"] is not None:
         rule = "is given twice, also as options['expires']; remove one of them"
-        raise checks.invalid("expires_after", fields["expires_after"], rule)
-    return {**fields, "expires_after": expires}
+        raise checks.invalid("expires_after", policies["expires_after"], rule)
+    return {**policies, "expires_after": expires}
 
 
 def _trigger(given: Any, *, app: Celery) -> Trigger:
-    # Celery's beat does this too: it makes a crontab one of the application's, in its zone.
-    spoken = maybe_schedule(given, app=app) if isinstance(given, BaseSchedule) else given
-    return trigger_of(spoken, timezone=str(app.timezone))
+    # As in Celery's beat, a crontab gets the time zone of the application.
+    schedule = maybe_schedule(given, app=app) if isinstance(given, BaseSchedule) else given
+    return trigger_of(schedule, timezone=str(app.timezone))
 
 
 def _expires_after(expires: Any) -> Any:
     if expires is None or isinstance(expires, (int, float, timedelta)):
         return expires
-    rule = "an instant would expire all later runs; give seconds or a timedelta"
+    rule = "a fixed instant would expire all later runs; give seconds or a timedelta"
     raise checks.invalid("options['expires']", expires, rule)

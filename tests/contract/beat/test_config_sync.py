@@ -15,11 +15,11 @@ from tests.support.applications import MINUTELY, START, execute
 
 MINUTE = timedelta(minutes=1)
 ENTRY = {"task": "t", "schedule": 60}
-#: An interval that counts from the start of beat cannot be kept in a row.
+#: An interval that counts from the start of beat is not supported.
 INVALID = {**ENTRY, "relative": True}
 
 
-#: Most of it does not depend on the kind of database.
+#: Most tests do not depend on the database.
 every_database = pytest.mark.parametrize(
     "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
 )
@@ -27,13 +27,13 @@ every_database = pytest.mark.parametrize(
 
 @pytest.fixture
 def database_url(request):
-    """Give the URL of a new database, on SQLite unless the test asks for every kind."""
+    """Give the URL of a new database: SQLite, unless the test is marked ``every_database``."""
     return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
 @pytest.fixture
 def start(dynbeat):
-    """Give the function that does what a beat does with ``beat_schedule`` when it starts."""
+    """Give the function that writes ``beat_schedule``, as a beat does when it starts."""
     dynbeat.app.conf.result_expires = None
 
     def with_entries(**entries):
@@ -50,10 +50,10 @@ def own(dynbeat):
 
 
 def status(dynbeat):
-    """Return what ``dynbeat status`` tells: as JSON, and as text."""
-    found = collect_health(dynbeat.app)
-    verdict = evaluate(found)
-    return as_dict(found, verdict), "\n".join(_lines(found, verdict))
+    """Return the output of ``dynbeat status``: as JSON, and as text."""
+    report = collect_health(dynbeat.app)
+    verdict = evaluate(report)
+    return as_dict(report, verdict), "\n".join(_lines(report, verdict))
 
 
 @every_database
@@ -81,7 +81,7 @@ def test_an_entry_takes_the_policies_of_the_api(start, own):
     assert {key: getattr(info, key) for key in policies} == expected
 
 
-def test_a_policy_that_is_taken_out_of_an_entry_goes_back_to_its_default(start, own):
+def test_a_policy_that_is_removed_from_an_entry_returns_to_its_default(start, own):
     start(n={**ENTRY, "overlap": "skip", "tags": ["a"]})
     start(n=ENTRY)
 
@@ -144,7 +144,7 @@ def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, cloc
     assert "relative = True: " in info.paused_reason
     assert [run.name for run in sent].count("n") == 1
     assert [run.name for run in sent].count("other") == 2
-    # What of the earlier form has not started will not.
+    # The run of the earlier form that has not started is revoked.
     assert [run.status for run in own.runs("n")] == [Status.REVOKED]
 
 
@@ -158,7 +158,7 @@ def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, cloc
         "text",
     ],
 )
-def test_whatever_makes_an_entry_invalid_pauses_it(start, own, invalid):
+def test_an_invalid_entry_is_paused(start, own, invalid):
     start(n=ENTRY)
     start(n=invalid)
 
@@ -166,14 +166,14 @@ def test_whatever_makes_an_entry_invalid_pauses_it(start, own, invalid):
 
 
 @every_database
-def test_a_reason_that_no_database_could_store_is_escaped(start, own):
+def test_characters_of_the_reason_that_no_database_can_store_are_escaped(start, own):
     start(n=ENTRY)
     start(n={**ENTRY, "a\x00\udc80": 1})
 
     assert r"a\x00\udc80 = 1: unknown key" in own.get("n").paused_reason
 
 
-def test_an_entry_that_is_valid_again_goes_on_from_now(start, own, clock, beat, sent):
+def test_an_entry_that_is_valid_again_is_planned_from_now(start, own, clock, beat, sent):
     start(n=ENTRY)
     start(n=INVALID)
     clock.advance(5 * MINUTE)
@@ -200,7 +200,7 @@ def test_an_entry_that_would_never_fire_again_stays_paused(start, own):
     assert "relative" not in own.get("n").paused_reason
 
 
-def test_a_row_that_was_damaged_meanwhile_is_repaired_by_the_valid_entry(start, own, dynbeat):
+def test_the_valid_entry_repairs_a_row_with_an_invalid_trigger(start, own, dynbeat):
     start(n=ENTRY)
     start(n=INVALID)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'often'")
@@ -210,7 +210,7 @@ def test_a_row_that_was_damaged_meanwhile_is_repaired_by_the_valid_entry(start, 
     assert (own.get("n").enabled, own.get("n").trigger) == (True, Every(60))
 
 
-def test_a_finished_schedule_stays_finished_whatever_becomes_of_its_entry(start, own, clock, beat):
+def test_a_finished_schedule_stays_finished_when_its_entry_changes(start, own, clock, beat):
     start(n=at_once())
     clock.advance(2 * MINUTE)
     beat.run_until_idle()
@@ -223,7 +223,7 @@ def test_a_finished_schedule_stays_finished_whatever_becomes_of_its_entry(start,
     assert own.get("n") == finished
 
 
-def test_a_pause_before_the_entry_became_invalid_outlasts_its_correction(start, own):
+def test_a_pause_from_before_the_entry_was_invalid_stays_after_its_correction(start, own):
     start(n=ENTRY)
     own.pause("n", reason="incident")
     start(n=INVALID)
@@ -232,7 +232,7 @@ def test_a_pause_before_the_entry_became_invalid_outlasts_its_correction(start, 
     assert (own.get("n").enabled, own.get("n").paused_reason) == (False, "incident")
 
 
-def test_a_pause_while_the_entry_is_invalid_outlasts_its_correction(start, own):
+def test_a_pause_while_the_entry_is_invalid_stays_after_its_correction(start, own):
     start(n=ENTRY)
     start(n=INVALID)
     own.pause("n", reason="incident")
@@ -261,7 +261,7 @@ def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(s
 
 
 @every_database
-def test_status_shows_what_is_refused_with_the_reason_and_the_fix(start, own, dynbeat):
+def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dynbeat):
     names = [f"n{number}" for number in range(MAX_NAMED + 1)]
     start(**dict.fromkeys(names, ENTRY), paused=ENTRY)
     own.pause("paused", reason="incident")

@@ -1,4 +1,4 @@
-"""What an entry of Celery's beat_schedule says, as a trigger and fields."""
+"""An entry of Celery's beat_schedule becomes a trigger and fields of the API."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ EXPIRY = "expires_after"
 
 
 class Lunar(schedule):
-    """A kind of schedule that somebody wrote for Celery's own beat."""
+    """A custom schedule for Celery's own beat."""
 
 
 @pytest.fixture
@@ -38,19 +38,19 @@ def app():
         (Every(months=1), Every(months=1)),
     ],
 )
-def test_an_entry_says_its_trigger_in_the_zone_of_the_application(app, given, trigger):
+def test_a_crontab_of_an_entry_gets_the_time_zone_of_the_application(app, given, trigger):
     assert fields_of({"task": "t", "schedule": given}, app=app)["trigger"] == trigger
 
 
 @pytest.mark.parametrize("given", [Lunar(90), "0 9 * * *", None])
-def test_what_no_trigger_says_is_refused(app, given):
+def test_a_schedule_that_is_no_trigger_is_rejected(app, given):
     with pytest.raises(InvalidScheduleError) as caught:
         fields_of({"task": "t", "schedule": given}, app=app)
 
     assert caught.value.field == "schedule"
 
 
-def test_an_expiry_becomes_the_schedules_own(app):
+def test_the_expires_option_becomes_expires_after(app):
     entry = {"task": "t", "schedule": 5, "options": {"expires": 60, "queue": "q"}}
 
     fields = fields_of(entry, app=app)
@@ -59,8 +59,8 @@ def test_an_expiry_becomes_the_schedules_own(app):
     assert fields["options"] == {"queue": "q"}
 
 
-def test_an_entry_says_every_field_that_the_api_knows(app):
-    # What an entry does not say goes back to its default, so nothing may be missing.
+def test_the_fields_of_an_entry_are_all_fields_of_the_api(app):
+    # A field that the entry does not have returns to its default, so no field may be missing.
     fields = fields_of({"task": "t", "schedule": 5}, app=app)
 
     assert fields.keys() == Changes.__annotations__.keys() - {"queue", "priority"}
@@ -68,7 +68,7 @@ def test_an_entry_says_every_field_that_the_api_knows(app):
     assert {fields[key] for key in own} == {None}
 
 
-def test_policies_stand_beside_the_keys_of_celery(app):
+def test_policies_are_keys_of_an_entry_like_those_of_celery(app):
     entry = {"task": "t", "schedule": 5, "overlap": "skip", "jitter": 3, "end_at": END}
 
     fields = fields_of(entry, app=app)
@@ -87,7 +87,7 @@ def test_policies_given_to_add_periodic_task_are_taken_from_the_options(app):
     assert (fields["overlap"], fields["options"]) == ("skip", {"queue": "q"})
 
 
-def test_the_keys_of_an_entry_are_tolerated_by_celery_report(app):
+def test_celery_report_accepts_the_keys_of_an_entry(app):
     entry = {"task": "t", "schedule": Cron("0 9 * * mon-fri"), "overlap": "skip"}
     app.conf.beat_schedule = {"n": entry}
 
@@ -117,7 +117,7 @@ def test_the_keys_of_an_entry_are_tolerated_by_celery_report(app):
         ),
     ],
 )
-def test_an_entry_that_cannot_be_kept_is_refused_by_its_field(app, entry, field):
+def test_an_invalid_entry_is_rejected_and_the_error_names_the_field(app, entry, field):
     with pytest.raises(InvalidScheduleError) as caught:
         fields_of(entry, app=app)
 
@@ -125,13 +125,13 @@ def test_an_entry_that_cannot_be_kept_is_refused_by_its_field(app, entry, field)
 
 
 @pytest.mark.parametrize(
-    ("key", "advice"),
+    ("key", "hint"),
     [
         ("overlaps", "did you mean overlap"),
         ("queue", "go into 'options'"),
         ("enabled", "leave the entry out, or pause its schedule"),
     ],
 )
-def test_an_unknown_key_comes_with_advice(app, key, advice):
-    with pytest.raises(InvalidScheduleError, match=advice):
+def test_the_error_for_an_unknown_key_has_a_hint(app, key, hint):
+    with pytest.raises(InvalidScheduleError, match=hint):
         fields_of({"task": "t", "schedule": 5, key: "x"}, app=app)
