@@ -79,7 +79,7 @@ def go_on(beat, clock):
     return passes
 
 
-def test_the_past_is_run_oldest_first_in_batches_that_wait_for_their_end(
+def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
     mine, beat, sent, go_on, finish
 ):
     mine.create("n", task="t", trigger=HOURLY)
@@ -103,7 +103,7 @@ def test_the_past_is_run_oldest_first_in_batches_that_wait_for_their_end(
     assert mine.get("n").run_count == 0
 
 
-def test_a_batch_is_filled_up_as_its_runs_end(dynbeat, mine, clock, beat, sent, go_on):
+def test_new_runs_are_made_as_runs_of_the_batch_end(dynbeat, mine, clock, beat, sent, go_on):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
     beat.run_until_idle()
@@ -114,7 +114,7 @@ def test_a_batch_is_filled_up_as_its_runs_end(dynbeat, mine, clock, beat, sent, 
     assert hours(sent) == [-9, -8, -7, -6]
 
 
-def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
+def test_a_run_that_never_ends_delays_a_backfill_by_max_run_time_at_most(
     dynbeat, mine, clock, beat, sent
 ):
     mine.create("n", task="t", trigger=Cron("0 0 1 1 *"), max_run_time=60)
@@ -138,7 +138,7 @@ def test_a_run_that_never_ends_holds_nothing_up_for_longer_than_max_run_time(
     assert len(sent) == 2
 
 
-def test_fire_times_that_have_a_run_are_left_alone(mine, clock, beat, sent):
+def test_fire_times_that_have_a_run_get_no_other_run(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     for _ in range(2):
         clock.advance(HOUR)
@@ -153,7 +153,7 @@ def test_fire_times_that_have_a_run_are_left_alone(mine, clock, beat, sent):
     assert mine.runs("n", origin="schedule") == before
 
 
-def test_a_range_in_which_all_has_run_ends_at_once(mine, clock, beat, sent):
+def test_a_backfill_ends_at_once_if_all_fire_times_have_runs(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, catch_up="all")
     clock.advance(7 * HOUR)
     beat.run_until_idle()
@@ -165,7 +165,7 @@ def test_a_range_in_which_all_has_run_ends_at_once(mine, clock, beat, sent):
     assert (ended.present, ended.status, len(sent)) == (7, "finished", 7)
 
 
-def test_what_is_due_now_goes_before_the_past(mine, clock, beat, sent):
+def test_due_schedules_are_sent_before_backfills(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.create("manual", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-2), end=at(0))
@@ -178,7 +178,7 @@ def test_what_is_due_now_goes_before_the_past(mine, clock, beat, sent):
     assert hours(run for run in sent if run.name == "n") == [1, -2, -1, 0]
 
 
-def test_while_more_is_due_than_fits_into_a_batch_the_past_waits(database_url, clock):
+def test_backfills_wait_while_more_is_due_than_fits_into_a_batch(database_url, clock):
     with application(database_url, clock=clock, batch_size=2) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
         mine.create("n", task="t", trigger=HOURLY)
@@ -195,7 +195,7 @@ def test_while_more_is_due_than_fits_into_a_batch_the_past_waits(database_url, c
         assert hours(beat.publisher.sent) == [1] * 4 + [0]
 
 
-def test_a_steady_load_does_not_keep_the_past_waiting(mine, clock, beat, sent):
+def test_a_steady_load_does_not_stop_a_backfill(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.create("steady", task="t", trigger=Every(1))
     mine.backfill("n", start=at(0), end=at(0))
@@ -207,7 +207,7 @@ def test_a_steady_load_does_not_keep_the_past_waiting(mine, clock, beat, sent):
     assert at(0) in [run.scheduled_for for run in sent if run.name == "n"]
 
 
-def test_fire_times_that_beat_has_not_decided_about_are_left_to_beat(mine, clock, beat, sent):
+def test_a_backfill_leaves_undecided_fire_times_to_the_claim(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, jitter=HOUR)
     undecided = mine.get("n").next_run_at
     clock.move_to(undecided - SECOND)
@@ -223,7 +223,7 @@ def test_fire_times_that_beat_has_not_decided_about_are_left_to_beat(mine, clock
     assert mine.backfills("n")[0].status == "finished"
 
 
-def test_what_beat_missed_is_skipped_first_and_then_run_after_all(mine, clock, beat):
+def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(4 * HOUR)
     mine.backfill("n", start=at(1), end=at(4))
@@ -274,7 +274,7 @@ def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(
     assert reasons <= {skipped.error}
 
 
-def test_each_skipped_row_gives_up_its_own(mine, clock, beat):
+def test_a_backfill_removes_fire_times_from_each_skipped_row_that_covers_them(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
     for _ in range(3):
         clock.advance(4 * HOUR)
@@ -288,7 +288,7 @@ def test_each_skipped_row_gives_up_its_own(mine, clock, beat):
     assert [(row[0], row[3]) for row in after if row[1] == "skipped"] == [(2, 2), (11, 1)]
 
 
-def test_a_count_of_at_least_is_taken_at_its_word(mine, clock, beat):
+def test_a_bounded_count_is_used_as_it_is(mine, clock, beat):
     mine.create("n", task="t", trigger=SLOWLY_COUNTED)
     clock.advance(1500 * HOUR)
     beat.run_until_idle()
@@ -301,7 +301,7 @@ def test_a_count_of_at_least_is_taken_at_its_word(mine, clock, beat):
     assert skipped == [(1489, 990), (1499, 9)]
 
 
-def test_fire_times_older_than_those_counted_leave_the_count_alone(mine, clock, beat):
+def test_fire_times_older_than_the_counted_ones_do_not_change_the_count(mine, clock, beat):
     mine.create("n", task="t", trigger=SLOWLY_COUNTED)
     clock.advance(1500 * HOUR)
     beat.run_until_idle()
@@ -313,7 +313,7 @@ def test_fire_times_older_than_those_counted_leave_the_count_alone(mine, clock, 
     assert skipped == [(1499, 1000)]
 
 
-def test_what_was_skipped_under_another_rule_is_left_as_it_is(mine, clock, beat):
+def test_a_row_skipped_under_another_trigger_stays_unchanged(mine, clock, beat):
     mine.create("n", task="t", trigger=Cron("30 * * * *", timezone="UTC"))
     clock.advance(5 * HOUR)
     beat.run_until_idle()
@@ -326,7 +326,7 @@ def test_what_was_skipped_under_another_rule_is_left_as_it_is(mine, clock, beat)
     assert [row[0] for row in kept(mine) if row[2] == "backfill"] == [1, 2, 3]
 
 
-def test_a_count_that_another_rule_made_is_not_lost(mine, clock, beat):
+def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *", timezone="UTC"))
     clock.advance(10 * MINUTE)
     beat.run_until_idle()
@@ -342,9 +342,7 @@ def test_a_count_that_another_rule_made_is_not_lost(mine, clock, beat):
     assert sum(run.fire_count for run in mine.runs("n", status="skipped")) == 9
 
 
-def test_a_backfill_that_is_cancelled_stops_and_revokes_what_has_not_started(
-    dynbeat, mine, clock, beat, sent, go_on
-):
+def test_cancelling_a_backfill_revokes_its_unstarted_runs(dynbeat, mine, clock, beat, sent, go_on):
     mine.create("n", task="t", trigger=HOURLY)
     manual = mine.run_now("n")
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
@@ -367,7 +365,7 @@ def test_a_backfill_that_is_cancelled_stops_and_revokes_what_has_not_started(
     assert len(sent) == 4
 
 
-def test_a_backfill_that_has_ended_can_still_be_called_back(mine, beat):
+def test_cancelling_an_ended_backfill_revokes_its_unstarted_runs(mine, beat):
     mine.create("n", task="t", trigger=HOURLY)
     ended = mine.backfill("n", start=at(-3), end=at(-1))
     beat.run_until_idle()
@@ -380,7 +378,7 @@ def test_a_backfill_that_has_ended_can_still_be_called_back(mine, beat):
     assert {run.status for run in mine.runs("n")} == {"revoked"}
 
 
-def test_cancelling_what_has_run_changes_nothing(mine, beat, finish):
+def test_cancelling_a_backfill_does_not_change_ended_runs(mine, beat, finish):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-3), end=at(-1))
     beat.run_until_idle()
@@ -395,7 +393,7 @@ class CrashError(Exception):
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
-def test_a_beat_that_crashes_leaves_its_batch_to_the_next(dynbeat, mine, clock, beat, sent, point):
+def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, beat, sent, point):
     def failpoint(passed):
         if passed == point:
             raise CrashError(passed)
@@ -416,7 +414,7 @@ def test_a_beat_that_crashes_leaves_its_batch_to_the_next(dynbeat, mine, clock, 
     assert [row[1] for row in kept(mine)] == ["sent"] * 3
 
 
-def test_beats_side_by_side_make_each_run_once(database_url, mine, clock):
+def test_several_beats_make_each_run_once(database_url, mine, clock):
     for number in range(20):
         mine.create(f"n{number}", task="t", trigger=HOURLY)
         mine.backfill(f"n{number}", start=at(-50), end=at(-1), batch_size=50)
@@ -446,7 +444,7 @@ def test_beats_side_by_side_make_each_run_once(database_url, mine, clock):
     assert set(fires.values()) == {1}
 
 
-def test_a_backfill_whose_schedule_somebody_edits_is_passed_over(dynbeat, mine, beat, sent):
+def test_a_backfill_is_skipped_while_its_schedule_is_locked_by_an_edit(dynbeat, mine, beat, sent):
     database = dynbeat.context.database
     if database.capabilities.embedded:
         pytest.skip("one transaction at a time writes here")
@@ -464,7 +462,7 @@ def test_a_backfill_whose_schedule_somebody_edits_is_passed_over(dynbeat, mine, 
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
-def test_runs_that_must_not_overlap_are_made_one_at_a_time(
+def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
     mine, beat, sent, go_on, finish, overlap
 ):
     mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
@@ -482,7 +480,7 @@ def test_runs_that_must_not_overlap_are_made_one_at_a_time(
     assert hours(sent) == [0, -2, -1]
 
 
-def test_a_paused_schedule_keeps_its_backfill_waiting(mine, clock, beat, sent):
+def test_the_backfill_of_a_paused_schedule_waits(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.pause("n")
     mine.backfill("n", start=at(-2), end=at(-1))
@@ -497,7 +495,7 @@ def test_a_paused_schedule_keeps_its_backfill_waiting(mine, clock, beat, sent):
     assert hours(sent) == [-2, -1]
 
 
-def test_a_pause_revokes_what_a_backfill_made(mine, clock, beat, go_on):
+def test_a_pause_revokes_the_unstarted_runs_of_a_backfill(mine, clock, beat, go_on):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-4), end=at(-1), batch_size=2)
     beat.run_until_idle()
@@ -516,7 +514,7 @@ def test_a_pause_revokes_what_a_backfill_made(mine, clock, beat, go_on):
     ]
 
 
-def test_a_pause_that_is_over_can_be_made_up_for(mine, clock, beat):
+def test_a_backfill_can_run_the_fire_times_of_a_pause(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
     mine.pause("n")
     clock.advance(3 * HOUR)
@@ -528,7 +526,7 @@ def test_a_pause_that_is_over_can_be_made_up_for(mine, clock, beat):
     assert kept(mine) == [(hour, "sent", "backfill", 1) for hour in (1, 2, 3)]
 
 
-def test_a_finished_schedule_can_be_run_for_its_past(mine, clock, beat, sent):
+def test_a_backfill_of_a_finished_schedule_is_possible(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, max_runs=1)
     clock.advance(3 * HOUR)
     beat.run_until_idle()
@@ -540,7 +538,7 @@ def test_a_finished_schedule_can_be_run_for_its_past(mine, clock, beat, sent):
     assert hours(sent) == [3, 1, 2]
 
 
-def test_the_span_of_the_schedule_bounds_its_past(mine, clock, beat, sent):
+def test_start_at_and_end_at_bound_a_backfill(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, start_at=at(-3), end_at=at(1))
     clock.advance(2 * HOUR)
     beat.run_until_idle()
@@ -551,7 +549,7 @@ def test_the_span_of_the_schedule_bounds_its_past(mine, clock, beat, sent):
     assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
 
 
-def test_an_edit_counts_at_once_and_makes_a_backfill_no_larger(mine, beat, sent, go_on, finish):
+def test_an_edit_applies_at_once_and_makes_a_backfill_no_larger(mine, beat, sent, go_on, finish):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=2)
     beat.run_until_idle()
@@ -566,7 +564,7 @@ def test_an_edit_counts_at_once_and_makes_a_backfill_no_larger(mine, beat, sent,
     assert hours(sent[2:4]) == [-7, -7 + 1 / 60]
 
 
-def test_a_rule_that_cannot_be_read_waits_in_plain_sight_and_stops_nobody(
+def test_the_schedule_of_a_backfill_with_an_invalid_trigger_is_quarantined(
     dynbeat, mine, clock, beat, sent
 ):
     for name in ("broken", "fine"):
@@ -584,7 +582,7 @@ def test_a_rule_that_cannot_be_read_waits_in_plain_sight_and_stops_nobody(
     assert [run.name for run in sent[2:]] == ["broken", "broken"]
 
 
-def test_a_deleted_schedule_takes_its_backfills_with_it(dynbeat, mine, clock, beat, sent):
+def test_deleting_a_schedule_deletes_its_backfills(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-2), end=at(-1))
     mine.create("m", task="t", trigger=HOURLY)
@@ -599,7 +597,7 @@ def test_a_deleted_schedule_takes_its_backfills_with_it(dynbeat, mine, clock, be
     assert execute(dynbeat, "DELETE FROM dynbeat_backfill") == 0
 
 
-def test_a_backfill_whose_schedule_a_hand_deleted_keeps_nobody_awake(dynbeat, mine, beat, sent):
+def test_a_backfill_whose_schedule_was_deleted_by_sql_does_not_wake_beat(dynbeat, mine, beat, sent):
     if not dynbeat.context.database.capabilities.embedded:
         pytest.skip("this database follows the foreign key")
     mine.create("n", task="t", trigger=HOURLY)
@@ -628,7 +626,7 @@ def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
     assert beat.tick() == SECOND
 
 
-def test_a_backfill_without_room_is_looked_at_no_more_often_than_beat_polls(mine, clock, beat):
+def test_a_backfill_without_capacity_is_due_again_after_the_poll_interval(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=1)
     beat.run_until_idle()
@@ -639,7 +637,7 @@ def test_a_backfill_without_room_is_looked_at_no_more_often_than_beat_polls(mine
     assert beat.tick() == timedelta(seconds=5)
 
 
-def test_an_owner_sees_and_cancels_only_its_own(dynbeat, mine):
+def test_an_owner_sees_and_cancels_only_its_own_backfills(dynbeat, mine):
     mine.create("n", task="t", trigger=HOURLY)
     asked = mine.backfill("n", start=at(-2), end=at(-1))
     other = dynbeat.schedules.for_owner("user:43")
@@ -655,7 +653,7 @@ def test_an_owner_sees_and_cancels_only_its_own(dynbeat, mine):
 
 
 @pytest.mark.parametrize("call", ["backfill", "backfills", "cancel_backfill"])
-def test_a_schedule_that_is_not_there_has_no_backfills(mine, call):
+def test_an_unknown_schedule_raises_schedule_not_found(mine, call):
     span = {"start": at(-1), "end": at(0)} if call == "backfill" else {}
 
     with pytest.raises(ScheduleNotFoundError):
@@ -675,7 +673,7 @@ def test_a_schedule_that_is_not_there_has_no_backfills(mine, call):
         ({"batch_size": 1001}, "batch_size", "from 1 to 1000"),
     ],
 )
-def test_a_range_that_cannot_be_run_is_refused(mine, given, field, reason):
+def test_an_invalid_range_is_rejected(mine, given, field, reason):
     mine.create("n", task="t", trigger=HOURLY)
 
     with pytest.raises(InvalidScheduleError, match=reason) as caught:
@@ -694,7 +692,7 @@ def test_an_interval_has_no_fire_times_before_its_anchor(mine):
     assert mine.backfill("anchored", start=at(-1), end=at(0)).total == 61
 
 
-def test_now_by_a_clock_that_is_a_little_ahead_is_now(mine):
+def test_an_end_slightly_in_the_future_counts_as_now(mine):
     mine.create("n", task="t", trigger=HOURLY)
 
     assert mine.backfill("n", start=at(-1), end=START + SECOND).end_at == START
@@ -720,7 +718,7 @@ def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
         ("postgresql", DBAPIError, "could not serialize access"),
     ],
 )
-def test_a_second_backfill_is_refused_from_an_old_snapshot_too(
+def test_a_second_backfill_is_refused_in_a_transaction_with_an_old_snapshot(
     request, clock, server, refusal, reason
 ):
     url = request.getfixturevalue(f"{server}_url")
@@ -737,7 +735,7 @@ def test_a_second_backfill_is_refused_from_an_old_snapshot_too(
     engine.dispose()
 
 
-def test_a_backfill_rolls_back_with_the_callers_transaction(dynbeat, mine, beat, sent):
+def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     with dynbeat.context.database._session() as session:
         mine.backfill("n", start=at(-1), end=at(0), session=session)
@@ -749,7 +747,7 @@ def test_a_backfill_rolls_back_with_the_callers_transaction(dynbeat, mine, beat,
     assert (mine.backfills("n"), sent) == ([], [])
 
 
-def test_a_task_that_is_no_longer_allowed_is_not_run_for_the_past(database_url, mine, clock):
+def test_a_backfill_does_not_run_a_task_that_is_no_longer_allowed(database_url, mine, clock):
     for name in ("n", "m"):
         mine.create(name, task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-2), end=at(-1))
@@ -765,7 +763,7 @@ def test_a_task_that_is_no_longer_allowed_is_not_run_for_the_past(database_url, 
     assert "dynbeat_allowed_tasks" in (mine.get("n").error or "")
 
 
-def test_the_history_can_be_asked_for_by_origin(mine):
+def test_the_history_can_be_filtered_by_origin(mine):
     mine.create("n", task="t", trigger=HOURLY)
     run = mine.run_now("n")
 
@@ -775,9 +773,7 @@ def test_the_history_can_be_asked_for_by_origin(mine):
         mine.runs("n", origin="x")
 
 
-def test_a_run_of_the_past_may_start_for_expires_after_from_when_it_was_made(
-    mine, clock, beat, sent
-):
+def test_expires_after_of_a_backfill_run_counts_from_its_creation(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, expires_after=10)
     mine.backfill("n", start=at(-2), end=at(-2))
     clock.advance(5 * SECOND)

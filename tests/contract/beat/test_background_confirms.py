@@ -92,7 +92,7 @@ def states(mine):
     return sorted(run.status for run in mine.runs())
 
 
-def test_the_next_batch_is_claimed_before_the_answer_and_sent_behind_it(
+def test_the_next_batch_is_claimed_before_the_confirm_ends_and_sent_after_it(
     mine, dispatcher, publisher, executor, monkeypatch
 ):
     dispatcher.run_pass()
@@ -107,14 +107,14 @@ def test_the_next_batch_is_claimed_before_the_answer_and_sent_behind_it(
     assert sorted(run.name for run in publisher.sent) == NAMES
 
 
-def test_all_is_answered_before_beat_sleeps(mine, dispatcher, executor):
+def test_the_confirm_ends_before_beat_sleeps(mine, dispatcher, executor):
     idle(dispatcher)
 
     assert executor.call is None
     assert states(mine) == ["sent"] * len(NAMES)
 
 
-def test_what_was_claimed_behind_a_confirm_that_failed_goes_out_and_nothing_is_lost(
+def test_a_batch_that_was_claimed_before_the_confirm_failed_is_sent_and_nothing_is_lost(
     mine, dispatcher, publisher, executor, clock
 ):
     dispatcher.run_pass()
@@ -132,9 +132,7 @@ def test_what_was_claimed_behind_a_confirm_that_failed_goes_out_and_nothing_is_l
     assert {run.run_id for run in publisher.sent} == {run.id for run in mine.runs()}
 
 
-def test_nothing_is_claimed_behind_a_confirm_that_is_known_to_have_failed(
-    mine, dispatcher, publisher, executor
-):
+def test_nothing_is_claimed_after_a_confirm_has_failed(mine, dispatcher, publisher, executor):
     dispatcher.run_pass()
     executor.is_unreachable = executor.has_ended = True
     with pytest.raises(OperationalError):
@@ -144,9 +142,7 @@ def test_nothing_is_claimed_behind_a_confirm_that_is_known_to_have_failed(
     assert len(publisher.sent) == BATCH
 
 
-def test_a_pass_whose_confirm_failed_is_no_sign_that_the_database_is_back(
-    mine, dispatcher, executor, monkeypatch
-):
+def test_the_pass_after_a_failed_confirm_polls_again(mine, dispatcher, executor, monkeypatch):
     idle(dispatcher)
     looks, read = [], pending_work.read
     monkeypatch.setattr(pending_work, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
@@ -178,7 +174,9 @@ def test_what_is_being_confirmed_is_not_taken_for_overdue(
     assert sorted(run.name for run in publisher.sent) == ["a", "b"]
 
 
-def test_a_run_in_the_air_is_none_that_waits_behind_another(limited, clock, publisher, executor):
+def test_a_run_that_is_being_confirmed_does_not_count_as_buffered(
+    limited, clock, publisher, executor
+):
     mine = limited().schedules.for_owner("user:42")
     mine.create("n", task="t", trigger=Every(1), overlap="buffer_one")
     dispatcher = made(mine, clock, publisher, executor)
@@ -190,7 +188,7 @@ def test_a_run_in_the_air_is_none_that_waits_behind_another(limited, clock, publ
     assert states(mine) == ["pending", "sent"]
 
 
-def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
+def test_a_beat_on_postgresql_confirms_in_the_background_thread(postgresql_url):
     with application(postgresql_url) as dynbeat:
         assert dynbeat.context.database.supports_concurrent_writes
         mine = dynbeat.schedules.for_owner("user:42")
@@ -215,6 +213,6 @@ def test_a_real_beat_confirms_beside_its_claims(postgresql_url):
 
 
 @pytest.mark.parametrize("pool", [StaticPool, AssertionPool])
-def test_threads_that_would_share_a_connection_do_not_write_at_once(postgresql_url, pool):
+def test_a_pool_that_shares_one_connection_does_not_support_concurrent_writes(postgresql_url, pool):
     engine = create_engine(postgresql_url, poolclass=pool)
     assert not Database(engine=engine).supports_concurrent_writes

@@ -27,7 +27,7 @@ def claim_once(dynbeat, session, clock):
     return claim(session, now=clock.now(), settings=dynbeat.context.settings)
 
 
-def test_a_claim_passes_over_what_another_holds_or_waits_for_its_end(dynbeat, mine, clock):
+def test_a_claim_skips_rows_that_another_beat_has_locked_or_waits_for_them(dynbeat, mine, clock):
     for name in ("a", "b", "c"):
         mine.create(name, task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
@@ -53,7 +53,7 @@ def test_a_claim_passes_over_what_another_holds_or_waits_for_its_end(dynbeat, mi
     assert others == [["a", "b", "c"] if database.capabilities.embedded else ["b", "c"]]
 
 
-def test_a_claim_that_rolls_back_has_recorded_nothing(dynbeat, mine, clock, beat, sent):
+def test_a_claim_that_rolls_back_changes_nothing(dynbeat, mine, clock, beat, sent):
     before = mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
 
@@ -66,7 +66,7 @@ def test_a_claim_that_rolls_back_has_recorded_nothing(dynbeat, mine, clock, beat
     assert len(sent) == 1
 
 
-def test_a_fire_time_that_has_its_run_already_is_not_sent_again(dynbeat, mine, clock, beat, sent):
+def test_a_fire_time_that_already_has_a_run_is_not_sent_again(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
     beat.run_until_idle()
@@ -98,7 +98,7 @@ def test_a_fire_time_that_has_its_run_already_is_not_sent_again(dynbeat, mine, c
     ],
     ids=["latest", "none", "all", "window", "too-old"],
 )
-def test_what_was_missed_is_sent_or_recorded_as_skipped(mine, clock, beat, fields, expected):
+def test_missed_fire_times_are_sent_or_recorded_as_skipped(mine, clock, beat, fields, expected):
     mine.create("n", task="t", trigger=MINUTELY, **fields)
     # Five seconds after the tenth: on time for "none", too late for a window of a second.
     clock.advance(timedelta(minutes=10, seconds=5))
@@ -111,7 +111,7 @@ def test_what_was_missed_is_sent_or_recorded_as_skipped(mine, clock, beat, field
     assert mine.get("n").next_run_at == START + 11 * MINUTE
 
 
-def test_none_skips_what_no_beat_could_send_in_time(mine, clock, beat, sent):
+def test_catch_up_none_skips_fire_times_that_no_beat_could_send_in_time(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, catch_up="none")
     clock.advance(timedelta(minutes=3, seconds=45))
 
@@ -120,7 +120,7 @@ def test_none_skips_what_no_beat_could_send_in_time(mine, clock, beat, sent):
     assert (kept(mine), sent) == ([(3, "skipped", 3)], [])
 
 
-def test_all_that_was_missed_over_a_long_time_is_sent_oldest_first(mine, clock, beat, sent):
+def test_catch_up_all_sends_all_missed_fire_times_oldest_first(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, catch_up="all")
     clock.advance(250 * MINUTE)
 
@@ -141,7 +141,7 @@ def test_a_schedule_finishes_with_its_last_run(mine, clock, beat, sent):
     assert finished.finished_at == START + 2 * MINUTE
 
 
-def test_catching_up_sends_no_more_than_the_runs_that_are_left(mine, clock, beat, sent):
+def test_catch_up_sends_no_more_runs_than_max_runs_allows(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, max_runs=3, catch_up="all")
     clock.advance(10 * MINUTE)
 
@@ -151,7 +151,7 @@ def test_catching_up_sends_no_more_than_the_runs_that_are_left(mine, clock, beat
     assert mine.get("n").finished_at == clock.now()
 
 
-def test_a_schedule_fires_at_its_end_and_not_after(mine, clock, beat, sent):
+def test_a_schedule_fires_at_end_at_and_not_after(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, end_at=START + 2 * MINUTE)
     for _ in range(4):
         clock.advance(MINUTE)
@@ -161,7 +161,7 @@ def test_a_schedule_fires_at_its_end_and_not_after(mine, clock, beat, sent):
     assert mine.get("n").finished_at == START + 2 * MINUTE
 
 
-def test_a_one_off_that_was_missed_is_sent_late_and_once(mine, clock, beat, sent):
+def test_a_missed_one_off_is_sent_late_and_once(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Once(START + MINUTE))
     clock.advance(timedelta(days=3))
 

@@ -91,17 +91,17 @@ def check(url, *, examples):
 
 
 @pytest.mark.timeout(120 * EXAMPLE_FACTOR)
-def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_sqlite(sqlite_url):
+def test_random_clock_steps_give_each_fire_time_once_on_sqlite(sqlite_url):
     check(sqlite_url, examples=40)
 
 
 @pytest.mark.timeout(120 * EXAMPLE_FACTOR)
-def test_a_clock_that_walks_at_random_gives_each_fire_time_once_on_postgresql(postgresql_url):
+def test_random_clock_steps_give_each_fire_time_once_on_postgresql(postgresql_url):
     check(postgresql_url, examples=4)
 
 
 @pytest.mark.timeout(120 * EXAMPLE_FACTOR)
-def test_what_is_planned_anew_by_a_clock_that_was_set_back_is_not_sent_twice(sqlite_url):
+def test_fire_times_planned_again_after_the_clock_was_set_back_are_not_sent_twice(sqlite_url):
     clock = FrozenClock(START)
     with prepared_application(sqlite_url, clock=clock, **FOR_EVER) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
@@ -128,7 +128,7 @@ def test_what_is_planned_anew_by_a_clock_that_was_set_back_is_not_sent_twice(sql
         each()
 
 
-def test_a_fire_time_that_has_its_run_does_not_use_up_max_runs(mine, clock, beat, sent):
+def test_a_fire_time_that_already_has_a_run_does_not_count_for_max_runs(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Cron("* * * * *"), max_runs=3)
     for _ in range(2):
         clock.advance(MINUTE)
@@ -161,9 +161,7 @@ def running(dynbeat, mine, beat):
     return running
 
 
-def test_a_run_of_a_living_worker_is_not_lost_when_the_clock_is_set_back(
-    mine, clock, beat, running
-):
+def test_a_run_of_a_live_worker_is_not_lost_when_the_clock_is_set_back(mine, clock, beat, running):
     cluster = running()
     clock.advance(-timedelta(seconds=5))
     cluster.heartbeat()
@@ -174,7 +172,7 @@ def test_a_run_of_a_living_worker_is_not_lost_when_the_clock_is_set_back(
     assert [run.status for run in mine.runs("n")] == ["running"]
 
 
-def test_beat_goes_on_looking_for_lost_runs_when_the_clock_is_set_back(mine, clock, beat, running):
+def test_beat_still_rescues_lost_runs_after_the_clock_is_set_back(mine, clock, beat, running):
     cluster = running()
     clock.advance(366 * DAY)
     beat.run_until_idle()

@@ -32,7 +32,7 @@ def only(mine):
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
-def test_a_beat_that_crashes_leaves_its_work_to_the_next(dynbeat, mine, clock, sent, beat, point):
+def test_the_next_beat_continues_after_a_crash(dynbeat, mine, clock, sent, beat, point):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
     crashing = ManualBeat(dynbeat, failpoint=crash_at(point))
@@ -50,9 +50,7 @@ def test_a_beat_that_crashes_leaves_its_work_to_the_next(dynbeat, mine, clock, s
     assert (run.status, run.scheduled_for) == ("sent", START + MINUTE)
 
 
-def test_a_beat_that_crashes_in_its_sweep_leaves_the_runs_to_the_next(
-    dynbeat, mine, clock, beat, sent
-):
+def test_the_next_beat_sweeps_the_runs_after_a_crash_in_a_sweep(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
     with pytest.raises(CrashError):
@@ -96,7 +94,7 @@ def test_a_run_that_was_never_started_is_sent_again_after_resend_after(mine, clo
     assert (again.status, again.sent_at) == ("sent", first.sent_at)
 
 
-def test_each_copy_of_a_run_that_waits_doubles_the_time_to_the_next(mine, clock, beat, sent):
+def test_each_copy_of_a_queued_run_doubles_the_time_to_the_next_copy(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, max_runs=1)
     clock.advance(MINUTE)
     hours = []
@@ -109,7 +107,7 @@ def test_each_copy_of_a_run_that_waits_doubles_the_time_to_the_next(mine, clock,
     assert hours == [0, 1, 2, 4, 8]
 
 
-def test_a_retry_that_the_broker_forgot_is_sent_once_more_with_its_count(
+def test_a_retry_that_the_broker_lost_is_sent_again_with_its_count(
     dynbeat, mine, clock, beat, sent
 ):
     mine.create("n", task="t", trigger=MINUTELY, max_runs=1)
@@ -155,7 +153,7 @@ def test_a_run_whose_schedule_was_deleted_in_sql_is_revoked(dynbeat, mine, beat,
     assert (only(mine).status, sent) == ("revoked", [])
 
 
-def test_beats_side_by_side_send_ten_thousand_schedules_once_each(database_url, dynbeat, clock):
+def test_several_beats_send_ten_thousand_schedules_once_each(database_url, dynbeat, clock):
     count = 10_000
     dynbeat.schedules.create_many(
         {"owner": f"u{number}", "name": "n", "task": "t", "trigger": MINUTELY}

@@ -49,7 +49,7 @@ def late(dynbeat, mine, clock, dispatcher):
     return commit
 
 
-def test_what_was_committed_late_is_sent_within_the_poll_interval(
+def test_a_row_that_is_committed_late_is_sent_within_the_poll_interval(
     dynbeat, late, clock, dispatcher, outlet
 ):
     late()
@@ -62,7 +62,7 @@ def test_what_was_committed_late_is_sent_within_the_poll_interval(
     assert [run.name for run in outlet.sent] == ["late"]
 
 
-def test_passes_in_between_do_not_put_off_the_look_everywhere(dynbeat, late, clock, dispatcher):
+def test_passes_in_between_do_not_delay_the_full_poll(dynbeat, late, clock, dispatcher):
     late()
     interval = dynbeat.context.settings.poll_interval
     clock.advance(interval * 0.9)
@@ -70,7 +70,7 @@ def test_passes_in_between_do_not_put_off_the_look_everywhere(dynbeat, late, clo
     assert dispatcher.run_pass() <= interval * 0.1
 
 
-def test_an_idle_beat_looks_once_in_each_poll_interval_whatever_else_it_does(
+def test_an_idle_beat_polls_at_most_once_in_each_poll_interval(
     dynbeat, clock, dispatcher, monkeypatch
 ):
     looks, read = [], pending_work.read
@@ -91,9 +91,7 @@ def test_an_idle_beat_looks_once_in_each_poll_interval_whatever_else_it_does(
     assert len(looks) >= 11
 
 
-def test_a_pass_that_was_broken_off_believes_nothing_of_the_look_before(
-    mine, clock, dispatcher, outlet, monkeypatch
-):
+def test_the_pass_after_a_failed_one_polls_again(mine, clock, dispatcher, outlet, monkeypatch):
     clock.advance(timedelta(minutes=10))
     dispatcher.run_pass()
     mine.create("n", task="t", trigger=MINUTELY)
@@ -111,7 +109,7 @@ def test_a_pass_that_was_broken_off_believes_nothing_of_the_look_before(
     assert [run.name for run in outlet.sent] == ["n"]
 
 
-def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, outlet):
+def test_a_notified_beat_sends_a_late_row_at_once(late, dispatcher, outlet):
     late()
     dispatcher.reset_poller()
     dispatcher.run_pass()
@@ -119,9 +117,7 @@ def test_a_beat_that_was_told_of_a_change_sends_it_at_once(late, dispatcher, out
     assert [run.name for run in outlet.sent] == ["late"]
 
 
-def test_a_beat_that_was_told_of_a_change_claims_before_it_looks(
-    late, dispatcher, outlet, monkeypatch
-):
+def test_a_notified_beat_claims_before_it_polls(late, dispatcher, outlet, monkeypatch):
     late()
     looks = []
     monkeypatch.setattr(pending_work, "read", lambda *_, **given: looks.append(given))
@@ -131,7 +127,9 @@ def test_a_beat_that_was_told_of_a_change_claims_before_it_looks(
     assert ([run.name for run in outlet.sent], looks) == (["late"], [])
 
 
-def test_a_change_that_is_due_later_is_looked_for_all_the_same(dynbeat, mine, dispatcher, outlet):
+def test_a_notified_beat_also_polls_for_changes_that_are_due_later(
+    dynbeat, mine, dispatcher, outlet
+):
     mine.create("later", task="t", trigger=MINUTELY)
     dispatcher.on_change()
 
@@ -139,7 +137,7 @@ def test_a_change_that_is_due_later_is_looked_for_all_the_same(dynbeat, mine, di
     assert not outlet.sent
 
 
-def test_a_beat_that_slept_until_a_fire_time_claims_before_it_looks(
+def test_a_beat_that_slept_until_a_fire_time_claims_before_it_polls(
     mine, clock, dispatcher, outlet, monkeypatch
 ):
     mine.create("n", task="t", trigger=MINUTELY)
@@ -152,7 +150,7 @@ def test_a_beat_that_slept_until_a_fire_time_claims_before_it_looks(
     assert ([run.name for run in outlet.sent], looks) == (["n"], [])
 
 
-def test_a_manual_run_does_not_wait_behind_a_stream_of_changes(mine, dispatcher, outlet):
+def test_a_stream_of_notifications_does_not_delay_a_manual_run(mine, dispatcher, outlet):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")
     for _ in range(2):
@@ -162,9 +160,7 @@ def test_a_manual_run_does_not_wait_behind_a_stream_of_changes(mine, dispatcher,
     assert [run.name for run in outlet.sent] == ["n"]
 
 
-def test_a_clock_that_went_back_is_no_reason_to_look_in_a_part_only(
-    clock, late, dispatcher, outlet
-):
+def test_the_next_poll_is_a_full_one_after_the_clock_was_set_back(clock, late, dispatcher, outlet):
     late()
     clock.advance(timedelta(minutes=-1))
     clock.advance(timedelta(seconds=59))
@@ -173,7 +169,7 @@ def test_a_clock_that_went_back_is_no_reason_to_look_in_a_part_only(
     assert [run.name for run in outlet.sent] == ["late"]
 
 
-def test_a_schedule_that_another_beat_had_in_hand_is_sent_as_soon_as_that_one_gives_it_back(
+def test_a_schedule_that_another_beat_had_locked_is_sent_soon_after_its_unlock(
     dynbeat, mine, clock, dispatcher, outlet
 ):
     mine.create("theirs", task="t", trigger=MINUTELY)
@@ -195,7 +191,7 @@ def test_a_schedule_that_another_beat_had_in_hand_is_sent_as_soon_as_that_one_gi
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_look_costs_the_same_however_long_a_transaction_is_open(dynbeat):
+def test_the_cost_of_a_poll_does_not_grow_while_a_transaction_is_open(dynbeat):
     engine = dynbeat.context.database.engine
     given = {"owner": "o", "task": "t", "trigger_kind": "every", "trigger_spec": "PT1S"}
     rows = [{**given, "name": str(number), "next_run_at": START} for number in range(ROWS)]

@@ -40,7 +40,7 @@ def passes(beat, count):
     return shares
 
 
-def test_the_others_come_after_one_batch_of_the_one_who_has_much(dynbeat, clock):
+def test_other_owners_come_after_one_batch_of_a_large_owner(dynbeat, clock):
     beat = ManualBeat(dynbeat)
     dynbeat.schedules.create_many(due("one", 200))
     dynbeat.schedules.create_many([each for n in range(8) for each in due(f"other:{n}", 1)])
@@ -56,7 +56,7 @@ def test_the_others_come_after_one_batch_of_the_one_who_has_much(dynbeat, clock)
     assert sum(sum(share.values()) for share in rest) == 200 - 2 * BATCH + 8
 
 
-def test_the_one_who_has_much_keeps_half_while_the_others_keep_coming(dynbeat, clock):
+def test_a_large_owner_keeps_half_of_the_batch_under_a_steady_load_of_others(dynbeat, clock):
     beat = ManualBeat(dynbeat)
     dynbeat.schedules.create_many(due("one", 200))
     many = [
@@ -70,7 +70,7 @@ def test_the_one_who_has_much_keeps_half_while_the_others_keep_coming(dynbeat, c
     assert [share["one"] for share in shares] == [BATCH] + [BATCH // 2] * 5
 
 
-def test_when_nothing_waits_the_oldest_come_first_whoever_they_belong_to(dynbeat, clock):
+def test_without_a_backlog_the_oldest_come_first_of_any_owner(dynbeat, clock):
     beat = ManualBeat(dynbeat)
     dynbeat.schedules.create_many(due("one", BATCH - 1))
     dynbeat.schedules.create_many(due("other", 1, at=DUE - timedelta(seconds=1)))
@@ -90,7 +90,7 @@ def _no_time(monkeypatch):
 
 
 @pytest.mark.usefixtures("_no_time")
-def test_rows_that_a_claim_has_no_time_to_plan_stay_as_they_are_for_the_next(dynbeat, clock):
+def test_rows_that_a_claim_has_no_time_to_plan_stay_unchanged_for_the_next_claim(dynbeat, clock):
     beat = ManualBeat(dynbeat)
     mine = dynbeat.schedules.for_owner("one")
     dynbeat.schedules.create_many(due("one", 5))
@@ -111,7 +111,7 @@ def test_rows_that_a_claim_has_no_time_to_plan_stay_as_they_are_for_the_next(dyn
 
 
 @pytest.mark.usefixtures("_no_time")
-def test_unplanned_schedules_are_planned_as_far_as_there_is_time(dynbeat, clock):
+def test_unplanned_schedules_are_planned_within_the_planning_time(dynbeat, clock):
     beat = ManualBeat(dynbeat)
     dynbeat.schedules.create_many(due("one", 3))
     execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, next_fire_at = NULL")
@@ -134,7 +134,7 @@ def costly(number):
     return AnyOf(Cron("* * * * * *"), *map(RRule, parts))
 
 
-def test_the_others_come_before_an_owner_whose_schedules_take_long_to_plan(sqlite_url, clock):
+def test_other_owners_come_before_one_whose_schedules_take_long_to_plan(sqlite_url, clock):
     with application(sqlite_url, clock=clock, batch_size=200, min_interval=0) as dynbeat:
         dynbeat.context.prepare()
         beat = ManualBeat(dynbeat)
@@ -163,7 +163,7 @@ def test_the_others_come_before_an_owner_whose_schedules_take_long_to_plan(sqlit
 
 @pytest.mark.usefixtures("_no_time")
 @pytest.mark.parametrize("second", [frozenset(), frozenset({"one"})], ids=["first", "second"])
-def test_what_costly_owners_have_left_is_no_backlog_that_stops_pruning(dynbeat, clock, second):
+def test_left_rows_of_costly_owners_are_no_backlog_that_prevents_pruning(dynbeat, clock, second):
     dynbeat.schedules.create_many(due("one", 3))
     clock.move_to(DUE)
     context = dynbeat.context

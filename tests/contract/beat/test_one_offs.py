@@ -13,7 +13,7 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 GRACE = timedelta(seconds=30)
 
 
-def test_a_delay_counts_from_the_clock_by_which_the_schedule_is_stored(mine, clock, beat, sent):
+def test_a_delay_counts_from_the_clock_of_the_database(mine, clock, beat, sent):
     mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=40)))
     moved = mine.upsert("reminder", task="t", trigger=Once.after(timedelta(hours=50)))
 
@@ -26,7 +26,7 @@ def test_a_delay_counts_from_the_clock_by_which_the_schedule_is_stored(mine, clo
 
 
 @pytest.mark.parametrize("call", ["create", "upsert", "update", "create_many"])
-def test_every_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, call):
+def test_each_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock, call):
     trigger = Once.after(MINUTE)
     if call == "update":
         mine.create("n", task="t", trigger=Every(300))
@@ -42,14 +42,14 @@ def test_every_call_that_stores_a_delay_counts_it_from_now(dynbeat, mine, clock,
     assert mine.upcoming("n") == [clock.now() + MINUTE]
 
 
-def test_a_delay_within_a_combination_counts_from_now_too(mine):
+def test_a_delay_within_a_combined_trigger_counts_from_now(mine):
     made = mine.create("n", task="t", trigger=AnyOf(Once.after(MINUTE), Cron("0 9 * * *")))
 
     assert mine.upcoming("n", count=1) == [START + MINUTE]
     assert Once(START + MINUTE) in made.trigger.triggers
 
 
-def test_without_a_delay_it_fires_at_once(mine, beat, sent):
+def test_a_one_off_without_a_delay_fires_at_once(mine, beat, sent):
     made = mine.create("now", task="t", trigger=Once.after(0))
 
     beat.run_until_idle()
@@ -75,7 +75,7 @@ def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, c
     assert [run.scheduled_for for run in sent] == [at]
 
 
-def test_one_that_passed_before_that_is_refused_with_how_long_ago(mine):
+def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     at = START - GRACE - SECOND
 
     with pytest.raises(InvalidScheduleError, match="passed 0:00:31 ago") as refusal:
@@ -86,7 +86,7 @@ def test_one_that_passed_before_that_is_refused_with_how_long_ago(mine):
     assert not mine.list()
 
 
-def test_a_late_one_off_that_has_had_its_run_is_not_taken_for_a_new_one(mine, clock, beat, sent):
+def test_a_late_one_off_that_already_has_a_run_does_not_fire_again(mine, clock, beat, sent):
     first = Once(START + MINUTE)
     mine.create("n", task="t", trigger=first)
     clock.advance(MINUTE)
@@ -114,7 +114,7 @@ def test_a_resume_does_not_fire_a_one_off_that_has_just_passed(mine, clock, beat
     assert (resumed.finished_at, sent) == (clock.now(), [])
 
 
-def test_a_one_off_may_be_moved_nearer_than_the_shortest_interval(limited, clock):
+def test_a_one_off_may_be_moved_by_less_than_min_interval(limited, clock):
     dynbeat = limited(min_interval=timedelta(minutes=5))
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
     mine.upsert("alarm", task="t", trigger=Once(START + MINUTE))
@@ -153,9 +153,7 @@ def test_a_one_off_may_be_moved_nearer_than_the_shortest_interval(limited, clock
         ),
     ],
 )
-def test_a_schedule_that_would_never_fire_is_refused_for_its_true_reason(
-    mine, given, field, reason
-):
+def test_a_schedule_that_would_never_fire_is_rejected_with_the_reason(mine, given, field, reason):
     with pytest.raises(InvalidScheduleError, match=reason) as refusal:
         mine.create("n", task="t", **given)
 
@@ -163,7 +161,7 @@ def test_a_schedule_that_would_never_fire_is_refused_for_its_true_reason(
     assert not mine.list()
 
 
-def test_a_trigger_for_a_schedule_that_has_made_its_runs_is_refused_by_their_number(
+def test_a_trigger_for_a_schedule_that_reached_max_runs_is_rejected_with_their_number(
     mine, clock, beat
 ):
     mine.create("n", task="t", trigger=Every(60), max_runs=1)
@@ -176,7 +174,7 @@ def test_a_trigger_for_a_schedule_that_has_made_its_runs_is_refused_by_their_num
     assert refusal.value.field == "max_runs"
 
 
-def test_a_fire_time_too_near_to_the_last_run_is_refused_by_that_name(limited, clock):
+def test_a_fire_time_too_near_to_the_last_run_is_rejected_with_that_reason(limited, clock):
     dynbeat = limited(min_interval=timedelta(minutes=5))
     mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=Every(300))

@@ -90,7 +90,7 @@ def after(clock, beat):
 
 # KeyError and OSError: kombu takes both for errors of a connection to Redis.
 @pytest.mark.parametrize("error", [ValueError("away"), KeyError("region"), OSError("lookup")])
-def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_none(
+def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_no_schedule(
     mine, router, count, after, error
 ):
     for number in range(9):
@@ -108,7 +108,7 @@ def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_none(
     assert mine.get("n-0").next_run_at == START + 2 * MINUTE
 
 
-def test_a_router_that_raises_for_one_task_delays_no_other(mine, router, count, after):
+def test_a_router_that_raises_for_one_task_delays_no_other_task(mine, router, count, after):
     router.error, router.tasks = ValueError("unknown region"), {"bad"}
     for task in ("bad", "good"):
         mine.create(task, task=task, trigger=MINUTELY)
@@ -121,7 +121,7 @@ def test_a_router_that_raises_for_one_task_delays_no_other(mine, router, count, 
 
 
 @EACH
-def test_while_an_outage_lasts_runs_do_not_pile_up(mine, router, count, after):
+def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     for number in range(20):
         mine.create(f"n-{number}", task="t", trigger=Every(10))
     router.error = ValueError("away")
@@ -138,7 +138,7 @@ def test_while_an_outage_lasts_runs_do_not_pile_up(mine, router, count, after):
     assert all(mine.get(f"n-{number}").error is None for number in range(20))
 
 
-def test_fire_times_that_pass_meanwhile_follow_catch_up(mine, router, after):
+def test_fire_times_that_pass_during_an_outage_follow_catch_up(mine, router, after):
     for policy in ("latest", "all", "none"):
         mine.create(policy, task="t", trigger=MINUTELY, catch_up=policy)
     router.error = ValueError("away")
@@ -154,7 +154,7 @@ def test_fire_times_that_pass_meanwhile_follow_catch_up(mine, router, after):
     assert sent == {"latest": 2, "all": 5, "none": 1}
 
 
-def test_a_try_costs_each_waiting_run_one_call_of_the_router(mine, router, after):
+def test_each_retry_calls_the_router_once_for_each_waiting_run(mine, router, after):
     for number in range(10):
         mine.create(f"n-{number}", task="t", trigger=Every(timedelta(days=1)))
     router.error = ValueError("away")
@@ -170,7 +170,7 @@ def test_a_try_costs_each_waiting_run_one_call_of_the_router(mine, router, after
     assert router.calls - before <= 3 * 10
 
 
-def test_an_outage_is_logged_at_its_beginning_and_at_its_end(mine, router, after, caplog):
+def test_an_outage_is_logged_at_its_start_and_at_its_end(mine, router, after, caplog):
     for number in range(5):
         mine.create(f"n-{number}", task="t", trigger=MINUTELY)
     router.error = ValueError("away")
@@ -185,9 +185,7 @@ def test_an_outage_is_logged_at_its_beginning_and_at_its_end(mine, router, after
     assert (events.count("outage_started"), events.count("outage_ended")) == (1, 1)
 
 
-def test_a_serializer_that_the_row_names_and_that_is_missing_is_the_fault_of_the_row(
-    dynbeat, mine, count, after
-):
+def test_an_unknown_serializer_in_a_row_quarantines_the_row(dynbeat, mine, count, after):
     for name in ("good", "bad"):
         mine.create(name, task="t", trigger=MINUTELY)
     poison = """UPDATE dynbeat_schedule SET options = '{"serializer": "x"}' WHERE name = 'bad'"""
@@ -199,9 +197,7 @@ def test_a_serializer_that_the_row_names_and_that_is_missing_is_the_fault_of_the
     assert "No encoder installed for x" in mine.get("bad").error
 
 
-def test_a_serializer_that_the_application_names_and_that_is_missing_is_not(
-    dynbeat, mine, count, after
-):
+def test_an_unknown_serializer_of_the_application_is_an_outage(dynbeat, mine, count, after):
     for number in range(3):
         mine.create(f"n-{number}", task="t", trigger=MINUTELY)
     dynbeat.app.conf.task_serializer = "clay-tablet"
@@ -215,7 +211,7 @@ def test_a_serializer_that_the_application_names_and_that_is_missing_is_not(
     assert count("sent") == 3
 
 
-def test_an_option_that_fails_while_others_of_the_task_pass_is_the_fault_of_the_row(
+def test_an_option_that_fails_for_one_row_of_the_task_quarantines_that_row(
     dynbeat, mine, count, after
 ):
     for name in ("good", "bad"):
@@ -235,7 +231,7 @@ def test_an_option_that_fails_while_others_of_the_task_pass_is_the_fault_of_the_
     assert count("pending") == 0
 
 
-def test_a_queue_that_the_row_names_and_the_application_does_not_know_is_missed_for_a_while(
+def test_an_unknown_queue_in_a_row_is_retried_before_the_row_is_quarantined(
     dynbeat, mine, count, after
 ):
     dynbeat.app.conf.task_create_missing_queues = False
@@ -251,7 +247,7 @@ def test_a_queue_that_the_row_names_and_the_application_does_not_know_is_missed_
     assert "unknown" in mine.get("bad").error
 
 
-def test_a_run_that_waits_still_expires(mine, router, count, after):
+def test_a_run_that_waits_for_an_outage_expires(mine, router, count, after):
     mine.create("n", task="t", trigger=Every(timedelta(days=1)), expires_after=MINUTE)
     router.error = ValueError("away")
     after(timedelta(days=1))
@@ -262,7 +258,7 @@ def test_a_run_that_waits_still_expires(mine, router, count, after):
     assert (count("expired"), count("pending")) == (1, 0)
 
 
-def test_a_trial_ends_an_outage_whose_runs_are_gone(mine, router, count, after, publisher):
+def test_a_trial_ends_an_outage_without_waiting_runs(mine, router, count, after, publisher):
     mine.create("old", task="t", trigger=MINUTELY)
     mine.create("new", task="t", trigger=MINUTELY)
     router.error = ValueError("away")
@@ -306,7 +302,7 @@ def reported(dynbeat, publisher):
     return status
 
 
-def test_status_names_the_outage_and_the_fix_until_it_has_ended(mine, router, after, reported):
+def test_status_shows_the_outage_and_the_fix_until_it_ends(mine, router, after, reported):
     mine.create("n", task="mail.send", trigger=MINUTELY)
     router.error = ValueError("no region")
     after(MINUTE)
@@ -329,7 +325,7 @@ def test_status_names_the_outage_and_the_fix_until_it_has_ended(mine, router, af
     assert (well["healthy"], well["beats"][0]["outages"]) == (True, [])
 
 
-def test_what_a_beat_reports_is_bounded(mine, router, after, publisher):
+def test_the_outage_report_of_a_beat_is_bounded(mine, router, after, publisher):
     for number in range(outages.MAX_REPORTED + 5):
         mine.create(f"n-{number}", task=f"t{number}", trigger=MINUTELY)
     router.error = ValueError("x" * 10_000)
@@ -341,7 +337,7 @@ def test_what_a_beat_reports_is_bounded(mine, router, after, publisher):
     assert max(len(each.error) for each in report) <= outages.ERROR_LENGTH
 
 
-def test_a_run_that_is_refused_for_days_holds_no_other_schedule_of_its_task(dynbeat, mine, after):
+def test_a_run_that_is_refused_for_days_delays_no_other_schedule_of_its_task(dynbeat, mine, after):
     def by_argument(_name, args, *_rest, **_options):
         if args == ["nowhere"]:
             raise ValueError("unknown region")

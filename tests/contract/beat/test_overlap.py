@@ -44,7 +44,7 @@ def pass_minutes(clock, beat, worker):
     return pass_minutes
 
 
-def test_allow_sends_each_run_whatever_the_others_do(mine, sent, worker, pass_minutes):
+def test_allow_sends_each_run_while_others_are_unfinished(mine, sent, worker, pass_minutes):
     mine.create("n", task="t", trigger=MINUTELY)
     pass_minutes(1)
     worker.start(sent[0])
@@ -55,7 +55,7 @@ def test_allow_sends_each_run_whatever_the_others_do(mine, sent, worker, pass_mi
     assert "dynbeat_overlap" not in run_headers(sent[0])
 
 
-def test_skip_records_what_it_leaves_out_until_the_run_ends(mine, sent, worker, pass_minutes):
+def test_skip_records_skipped_fire_times_until_the_run_ends(mine, sent, worker, pass_minutes):
     mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
     pass_minutes(1)
     worker.start(sent[0])
@@ -68,7 +68,7 @@ def test_skip_records_what_it_leaves_out_until_the_run_ends(mine, sent, worker, 
     assert reason(mine, 2) == "overlap: the previous run had not ended"
 
 
-def test_a_run_that_no_worker_has_started_counts_too(mine, pass_minutes):
+def test_a_run_that_no_worker_has_started_counts_as_unfinished(mine, pass_minutes):
     mine.create("n", task="t", trigger=MINUTELY, overlap="skip")
 
     pass_minutes(2)
@@ -76,7 +76,7 @@ def test_a_run_that_no_worker_has_started_counts_too(mine, pass_minutes):
     assert kept(mine) == [(1, "sent"), (2, "skipped")]
 
 
-def test_a_run_that_runs_for_longer_than_max_run_time_blocks_nothing(
+def test_a_run_that_runs_for_longer_than_max_run_time_does_not_count(
     mine, sent, worker, pass_minutes
 ):
     mine.create("n", task="t", trigger=MINUTELY, overlap="skip", max_run_time=150)
@@ -88,7 +88,7 @@ def test_a_run_that_runs_for_longer_than_max_run_time_blocks_nothing(
     assert kept(mine) == [(1, "running"), (2, "skipped"), (3, "skipped"), (4, "sent")]
 
 
-def test_buffer_one_lets_one_run_wait_and_sends_it_when_the_other_ends(
+def test_buffer_one_buffers_one_run_and_sends_it_when_the_previous_one_ends(
     mine, beat, sent, worker, pass_minutes
 ):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
@@ -109,7 +109,7 @@ def test_buffer_one_lets_one_run_wait_and_sends_it_when_the_other_ends(
     assert worker.start(sent[1])
 
 
-def test_a_run_that_waits_is_found_when_nobody_tells_that_the_other_ended(
+def test_the_sweep_sends_a_buffered_run_when_no_worker_has_released_it(
     dynbeat, mine, clock, beat, sent, worker, pass_minutes
 ):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
@@ -129,7 +129,7 @@ def test_a_run_that_waits_is_found_when_nobody_tells_that_the_other_ended(
     assert kept(mine) == [(1, "failed"), (2, "sent")]
 
 
-def test_a_run_that_waits_is_dropped_by_a_pause_and_expires_like_any_other(
+def test_a_pause_revokes_a_buffered_run_and_the_run_can_expire(
     mine, clock, beat, sent, worker, pass_minutes
 ):
     mine.create("a", task="t", trigger=MINUTELY, overlap="buffer_one")
@@ -148,7 +148,7 @@ def test_a_run_that_waits_is_dropped_by_a_pause_and_expires_like_any_other(
     assert [run.status for run in mine.runs("b")] == ["expired", "running"]
 
 
-def test_cancel_previous_revokes_what_has_not_started_and_terminates_what_runs(
+def test_cancel_previous_revokes_unstarted_runs_and_terminates_running_ones(
     mine, beat, sent, worker, pass_minutes
 ):
     mine.create("waiting", task="t", trigger=MINUTELY, overlap="cancel_previous")
@@ -165,7 +165,7 @@ def test_cancel_previous_revokes_what_has_not_started_and_terminates_what_runs(
     assert not worker.start(first["waiting"])
 
 
-def test_cancel_previous_sends_only_the_newest_of_what_was_missed(mine, clock, beat):
+def test_cancel_previous_sends_only_the_newest_missed_fire_time(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", catch_up="all")
 
     clock.advance(3 * MINUTE)
@@ -175,7 +175,7 @@ def test_cancel_previous_sends_only_the_newest_of_what_was_missed(mine, clock, b
     assert mine.runs()[1].fire_count == 2
 
 
-def test_cancel_previous_ends_a_run_however_old_it_is(mine, sent, worker, beat, pass_minutes):
+def test_cancel_previous_ends_a_run_of_any_age(mine, sent, worker, beat, pass_minutes):
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", max_run_time=1)
     pass_minutes(1)
     worker.start(sent[0])
@@ -185,7 +185,7 @@ def test_cancel_previous_ends_a_run_however_old_it_is(mine, sent, worker, beat, 
     assert beat.publisher.terminated == [sent[0].run_id]
 
 
-def test_a_run_that_was_to_end_is_asked_again_and_never_begun_anew(
+def test_the_request_to_end_a_run_is_repeated_and_the_run_never_starts_again(
     dynbeat, mine, clock, sent, worker, beat, pass_minutes
 ):
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous", on_lost="rerun")
@@ -204,7 +204,7 @@ def test_a_run_that_was_to_end_is_asked_again_and_never_begun_anew(
     assert kept(mine) == [(1, "revoked"), (2, "revoked")]
 
 
-def test_what_replaces_nothing_cancels_nothing(dynbeat, mine, clock, beat, sent):
+def test_a_fire_time_that_already_has_a_run_cancels_no_run(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
     clock.advance(MINUTE)
     beat.run_until_idle()
@@ -221,7 +221,7 @@ def test_what_replaces_nothing_cancels_nothing(dynbeat, mine, clock, beat, sent)
     assert len(sent) == 1
 
 
-def test_manual_runs_do_not_take_the_place_of_the_one_that_waits(mine, beat, pass_minutes):
+def test_a_manual_run_does_not_use_the_place_of_the_buffered_run(mine, beat, pass_minutes):
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one")
     mine.run_now("n")
     mine.run_now("n")
@@ -232,7 +232,7 @@ def test_manual_runs_do_not_take_the_place_of_the_one_that_waits(mine, beat, pas
     assert kept(mine)[-1] == (1, "pending")
 
 
-def test_a_broadcast_that_fails_does_not_keep_the_new_run(dynbeat, mine, worker, pass_minutes):
+def test_the_new_run_is_sent_when_the_broadcast_fails(dynbeat, mine, worker, pass_minutes):
     beat = ManualBeat(dynbeat)
     mine.create("n", task="t", trigger=MINUTELY, overlap="cancel_previous")
     pass_minutes(1, beat)
@@ -247,7 +247,7 @@ def test_a_broadcast_that_fails_does_not_keep_the_new_run(dynbeat, mine, worker,
     assert kept(mine) == [(1, "running"), (2, "sent")]
 
 
-def test_two_beats_hold_one_run_between_them(dynbeat, mine, clock):
+def test_two_beats_together_buffer_one_run(dynbeat, mine, clock):
     beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
     mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one", catch_up="all")
 
@@ -259,7 +259,7 @@ def test_two_beats_hold_one_run_between_them(dynbeat, mine, clock):
     assert sum(len(beat.publisher.sent) for beat in beats) == 1
 
 
-def test_the_setting_serves_schedules_that_do_not_say(dynbeat, mine, pass_minutes):
+def test_the_setting_is_the_default_for_schedules_without_the_policy(dynbeat, mine, pass_minutes):
     object.__setattr__(dynbeat.context.settings, "overlap", "skip")
     mine.create("follows", task="t", trigger=MINUTELY)
     mine.create("states", task="t", trigger=MINUTELY, overlap="allow")
@@ -270,7 +270,7 @@ def test_the_setting_serves_schedules_that_do_not_say(dynbeat, mine, pass_minute
     assert [run.status for run in mine.runs("states")] == ["sent", "sent"]
 
 
-def test_a_run_of_one_schedule_says_nothing_about_another(mine, sent, worker, pass_minutes):
+def test_overlap_counts_only_runs_of_the_same_schedule(mine, sent, worker, pass_minutes):
     mine.create("long", task="t", trigger=MINUTELY, overlap="skip")
     mine.create("short", task="t", trigger=MINUTELY, overlap="skip")
     pass_minutes(1)

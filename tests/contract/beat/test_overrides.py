@@ -74,15 +74,13 @@ def oldest(mine):
     return mine.runs("digest", limit=100)[-1]
 
 
-def test_what_it_sends_is_sent(beat, mine):
+def test_a_run_that_the_method_sends_is_sent(beat, mine):
     beat.run_until_idle()
 
     assert newest(mine).status == "sent"
 
 
-def test_a_run_that_it_does_not_send_is_revoked_with_the_reason_and_never_sent_again(
-    beat, mine, does, clock
-):
+def test_a_declined_run_is_revoked_with_the_reason_and_never_sent_again(beat, mine, does, clock):
     does("nothing")
     beat.run_until_idle()
     does("send")
@@ -95,7 +93,7 @@ def test_a_run_that_it_does_not_send_is_revoked_with_the_reason_and_never_sent_a
 
 
 @pytest.mark.parametrize("what", ["nothing", "raise"])
-def test_a_run_whose_message_waits_in_the_queue_stays_sent(beat, mine, does, clock, what):
+def test_a_declined_run_whose_message_is_in_the_queue_stays_sent(beat, mine, does, clock, what):
     beat.run_until_idle()
     does(what)
     clock.advance(timedelta(hours=1, minutes=1))
@@ -104,7 +102,7 @@ def test_a_run_whose_message_waits_in_the_queue_stays_sent(beat, mine, does, clo
     assert oldest(mine).status == "sent"
 
 
-def test_a_run_whose_message_may_be_out_is_not_revoked(beat, mine, does, clock):
+def test_a_declined_run_whose_message_may_be_in_the_queue_is_not_revoked(beat, mine, does, clock):
     does("raise")
     beat.run_until_idle()
     does("nothing")
@@ -114,7 +112,7 @@ def test_a_run_whose_message_may_be_out_is_not_revoked(beat, mine, does, clock):
     assert newest(mine).status == "sent"
 
 
-def test_a_manual_run_that_it_does_not_send_is_revoked(beat, mine, does):
+def test_a_declined_manual_run_is_revoked(beat, mine, does):
     does("nothing")
     beat.run_until_idle()
     manual = mine.run_now("digest")
@@ -123,7 +121,7 @@ def test_a_manual_run_that_it_does_not_send_is_revoked(beat, mine, does):
     assert [run.status for run in mine.runs("digest") if run.id == manual.id] == ["revoked"]
 
 
-def test_a_run_at_which_it_raises_goes_out_as_soon_as_it_raises_no_more(beat, mine, does, clock):
+def test_a_run_is_sent_as_soon_as_the_method_no_longer_raises(beat, mine, does, clock):
     does("raise")
     beat.run_until_idle()
     raised = newest(mine)
@@ -135,7 +133,7 @@ def test_a_run_at_which_it_raises_goes_out_as_soon_as_it_raises_no_more(beat, mi
     assert newest(mine).id == raised.id
 
 
-def test_runs_at_which_it_always_raises_wait_and_do_not_pile_up(mine, does, pass_minutes):
+def test_while_the_method_raises_runs_wait_and_do_not_accumulate(mine, does, pass_minutes):
     does("raise")
     pass_minutes(5)
     waiting = mine.runs("digest", status="pending")
@@ -148,9 +146,7 @@ def test_runs_at_which_it_always_raises_wait_and_do_not_pile_up(mine, does, pass
     assert mine.get("digest").error is None
 
 
-def test_while_it_raises_for_one_schedule_the_others_are_sent_and_none_piles_up(
-    mine, does, pass_minutes
-):
+def test_while_the_method_raises_for_one_schedule_the_others_are_sent(mine, does, pass_minutes):
     mine.create("bad", task="own", trigger=MINUTELY, args=["bad"])
     does("raise for bad")
     pass_minutes(5)
@@ -166,7 +162,7 @@ def test_while_it_raises_for_one_schedule_the_others_are_sent_and_none_piles_up(
     assert mine.get("bad").next_run_at == mine.get("digest").next_run_at
 
 
-def test_a_run_that_it_published_before_it_raised_is_not_revoked(beat, mine, does, clock):
+def test_a_run_that_the_method_published_before_it_raised_is_not_revoked(beat, mine, does, clock):
     does("send and raise")
     beat.run_until_idle()
     does("nothing")

@@ -65,7 +65,7 @@ def test_an_edit_of_jitter_moves_the_next_run_and_not_its_fire_time(mine, clock,
     assert [run.scheduled_for for run in sent] == [START + MINUTE]
 
 
-def test_jitter_is_not_lateness(database_url, clock):
+def test_a_delay_by_jitter_does_not_count_as_late(database_url, clock):
     with application(database_url, clock=clock, dispatch_timeout=1) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
         made = mine.create("n", task="t", trigger=MINUTELY, jitter=59, catch_up="none")
@@ -87,7 +87,7 @@ def test_a_run_whose_worker_is_silent_is_lost(mine, clock, beat):
 
 
 @pytest.mark.usefixtures("run")
-def test_silence_while_the_database_was_away_proves_nothing(
+def test_a_worker_without_heartbeats_during_a_database_outage_is_not_dead(
     dynbeat, mine, clock, beat, monkeypatch
 ):
     def away(_work):
@@ -108,7 +108,7 @@ def test_silence_while_the_database_was_away_proves_nothing(
 
 
 @pytest.mark.usefixtures("run")
-def test_a_run_whose_worker_lives_is_not_lost_however_long_it_takes(mine, clock, beat, worker):
+def test_a_long_run_whose_worker_sends_heartbeats_is_not_lost(mine, clock, beat, worker):
     for _ in range(5):
         clock.advance(SILENCE / 2)
         worker.heartbeat()
@@ -118,7 +118,7 @@ def test_a_run_whose_worker_lives_is_not_lost_however_long_it_takes(mine, clock,
 
 
 @pytest.mark.usefixtures("run")
-def test_a_node_that_starts_under_the_same_name_ends_its_predecessor_at_once(
+def test_a_run_is_lost_at_once_when_another_node_starts_under_its_workers_name(
     dynbeat, mine, clock, beat
 ):
     clock.advance(timedelta(seconds=20))
@@ -129,9 +129,7 @@ def test_a_node_that_starts_under_the_same_name_ends_its_predecessor_at_once(
     assert [found.status for found in mine.runs()] == ["lost"]
 
 
-def test_a_lost_run_is_sent_once_more_when_its_task_is_idempotent(
-    dynbeat, mine, clock, beat, sent, run
-):
+def test_a_lost_run_is_sent_again_with_on_lost_rerun(dynbeat, mine, clock, beat, sent, run):
     mine.update("n", on_lost="rerun")
     clock.advance(SILENCE)
     beat.run_until_idle()
@@ -142,9 +140,7 @@ def test_a_lost_run_is_sent_once_more_when_its_task_is_idempotent(
     assert (found.status, found.attempt, found.worker) == ("running", 2, "w2")
 
 
-def test_of_the_message_sent_again_and_the_one_redelivered_one_starts(
-    dynbeat, mine, clock, beat, sent, run
-):
+def test_one_of_a_resent_and_a_redelivered_message_starts(dynbeat, mine, clock, beat, sent, run):
     mine.update("n", on_lost="rerun")
     clock.advance(SILENCE)
     beat.run_until_idle()
@@ -153,7 +149,7 @@ def test_of_the_message_sent_again_and_the_one_redelivered_one_starts(
     assert [other.start(run, redelivered=True), other.start(sent[1])] == [True, False]
 
 
-def test_a_worker_that_was_only_slow_records_how_its_run_ended(mine, clock, beat, worker, run):
+def test_a_slow_worker_records_how_its_lost_run_ended(mine, clock, beat, worker, run):
     clock.advance(SILENCE)
     beat.run_until_idle()
 
@@ -162,7 +158,7 @@ def test_a_worker_that_was_only_slow_records_how_its_run_ended(mine, clock, beat
     assert [found.status for found in mine.runs()] == ["succeeded"]
 
 
-def test_a_worker_that_was_only_slow_says_nothing_about_the_attempt_after_its_own(
+def test_a_slow_worker_does_not_change_a_later_attempt(
     dynbeat, mine, clock, beat, sent, worker, run
 ):
     mine.update("n", on_lost="rerun")
@@ -175,7 +171,7 @@ def test_a_worker_that_was_only_slow_says_nothing_about_the_attempt_after_its_ow
     assert [found.status for found in mine.runs()] == ["running"]
 
 
-def test_failures_in_a_row_pause_a_schedule_and_say_so(mine, clock, beat, sent, worker):
+def test_failures_in_a_row_pause_a_schedule_with_the_reason(mine, clock, beat, sent, worker):
     mine.create("n", task="t", trigger=MINUTELY, pause_after_failures=2)
     for status in (Status.FAILED, Status.SUCCEEDED, Status.FAILED, Status.FAILED):
         assert mine.get("n").enabled
@@ -206,9 +202,7 @@ def test_failures_before_a_resume_do_not_count_after_it(mine, clock, beat, sent,
     assert [fail(), fail()] == [True, False]
 
 
-def test_a_run_that_takes_its_workers_with_it_is_not_sent_for_ever(
-    dynbeat, mine, clock, beat, sent
-):
+def test_a_run_that_kills_its_workers_is_not_sent_without_end(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=Every(3600), on_lost="rerun")
     mine.run_now("n")
     beat.run_until_idle()
@@ -223,7 +217,7 @@ def test_a_run_that_takes_its_workers_with_it_is_not_sent_for_ever(
 
 
 @pytest.mark.usefixtures("run")
-def test_a_lost_run_that_had_started_in_time_does_not_expire(mine, beat, clock, sent):
+def test_a_lost_run_that_started_in_time_does_not_expire(mine, beat, clock, sent):
     mine.update("n", on_lost="rerun", expires_after=1)
 
     clock.advance(SILENCE)
@@ -232,7 +226,7 @@ def test_a_lost_run_that_had_started_in_time_does_not_expire(mine, beat, clock, 
     assert [again.expires_at for again in sent[1:]] == [None]
 
 
-def test_a_pause_that_comes_just_before_a_rerun_wins(dynbeat, mine, clock, beat, sent, worker):
+def test_a_pause_just_before_a_rerun_prevents_the_rerun(dynbeat, mine, clock, beat, sent, worker):
     mine.create("n", task="t", trigger=MINUTELY, on_lost="rerun")
     clock.advance(MINUTE)
     beat.run_until_idle()
@@ -254,7 +248,7 @@ def test_a_pause_that_comes_just_before_a_rerun_wins(dynbeat, mine, clock, beat,
     assert len(sent) == 1
 
 
-def test_a_task_that_is_not_allowed_any_more_is_not_sent_by_the_sweep(database_url, clock):
+def test_the_sweep_does_not_send_a_task_that_is_no_longer_allowed(database_url, clock):
     with application(database_url, clock=clock, allowed_tasks=["ok"]) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
         mine.create("n", task="ok", trigger=Every(3600))
@@ -270,7 +264,7 @@ def test_a_task_that_is_not_allowed_any_more_is_not_sent_by_the_sweep(database_u
 
 @pytest.mark.parametrize("table", ["dynbeat_node", "dynbeat_schedule"])
 @pytest.mark.usefixtures("run")
-def test_a_row_that_somebody_has_locked_makes_nothing_lost(dynbeat, mine, clock, beat, table):
+def test_a_locked_row_makes_no_run_lost(dynbeat, mine, clock, beat, table):
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("SQLite has no row locks")
     clock.advance(timedelta(seconds=30))
@@ -304,7 +298,7 @@ def test_a_manual_run_that_fails_does_not_pause_its_schedule(mine, clock, beat):
     assert mine.get("n").enabled
 
 
-def test_beat_holds_the_distance_across_a_pause_and_tells_what_it_leaves_out(database_url, clock):
+def test_min_interval_applies_across_a_pause_and_the_skipped_are_recorded(database_url, clock):
     dense = AnyOf(Every(60, anchor=START), Every(1, anchor=START + 2 * MINUTE))
     with application(database_url, clock=clock) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
@@ -332,7 +326,7 @@ def test_beat_holds_the_distance_across_a_pause_and_tells_what_it_leaves_out(dat
         assert all(run.scheduled_for <= clock.now() for run in mine.runs())
 
 
-def test_a_schedule_may_refuse_the_pause_that_the_settings_ask_for(database_url, clock):
+def test_a_schedule_can_disable_the_pause_after_failures_of_the_settings(database_url, clock):
     with application(database_url, clock=clock, pause_after_failures=1) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
         worker = WorkerStub(dynbeat)
@@ -349,7 +343,7 @@ def test_a_schedule_may_refuse_the_pause_that_the_settings_ask_for(database_url,
         assert mine.get("never").enabled
 
 
-def test_what_passes_during_a_pause_is_recorded_as_skipped_when_it_ends(mine, clock, beat):
+def test_fire_times_during_a_pause_are_recorded_as_skipped_at_the_resume(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
     clock.advance(10.5 * MINUTE)
@@ -364,7 +358,7 @@ def test_what_passes_during_a_pause_is_recorded_as_skipped_when_it_ends(mine, cl
     ]
 
 
-def test_an_edit_before_beat_could_send_records_what_it_leaves_behind(mine, clock, beat):
+def test_an_edit_records_due_fire_times_that_were_not_sent_as_skipped(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(2.5 * MINUTE)
 
@@ -375,7 +369,7 @@ def test_an_edit_before_beat_could_send_records_what_it_leaves_behind(mine, cloc
     assert kept(mine) == [(2, "skipped", 2, reason)]
 
 
-def test_an_edit_during_a_pause_tells_of_each_rule_what_passed_under_it(mine, clock):
+def test_an_edit_during_a_pause_records_the_missed_fire_times_of_each_trigger(mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
     clock.advance(2 * MINUTE)
@@ -388,7 +382,7 @@ def test_an_edit_during_a_pause_tells_of_each_rule_what_passed_under_it(mine, cl
     assert kept(mine) == [(2, "skipped", 2, reason), (3, "skipped", 2, reason)]
 
 
-def test_a_one_off_whose_time_passed_during_a_pause_is_told(mine, clock):
+def test_a_one_off_that_passed_during_a_pause_is_recorded_as_skipped(mine, clock):
     mine.create("n", task="t", trigger=Once(START + MINUTE))
     mine.pause("n")
     clock.advance(2 * MINUTE)
@@ -399,7 +393,7 @@ def test_a_one_off_whose_time_passed_during_a_pause_is_told(mine, clock):
     assert kept(mine) == [(1, "skipped", 1, "missed: the schedule was paused")]
 
 
-def test_a_row_put_back_by_hand_tells_what_passed_while_it_was_out(dynbeat, mine, clock, beat):
+def test_a_row_repaired_by_sql_records_its_missed_fire_times(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
     clock.advance(3.5 * MINUTE)
@@ -411,7 +405,9 @@ def test_a_row_put_back_by_hand_tells_what_passed_while_it_was_out(dynbeat, mine
     assert mine.get("n").next_run_at == START + 4 * MINUTE
 
 
-def test_a_broken_schedule_that_is_mended_tells_what_passed(dynbeat, mine, clock, beat):
+def test_an_update_of_a_quarantined_schedule_records_its_missed_fire_times(
+    dynbeat, mine, clock, beat
+):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET args = '{}'")
     clock.advance(MINUTE)
@@ -424,7 +420,7 @@ def test_a_broken_schedule_that_is_mended_tells_what_passed(dynbeat, mine, clock
     assert kept(mine) == [(2, "skipped", 2, "missed: the schedule was broken")]
 
 
-def test_the_setting_expires_runs_of_schedules_that_do_not_say(database_url, clock):
+def test_the_setting_expires_runs_of_schedules_without_expires_after(database_url, clock):
     with application(database_url, clock=clock, expires_after=60) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("o"), ManualBeat(dynbeat)
         mine.create("n", task="t", trigger=MINUTELY)

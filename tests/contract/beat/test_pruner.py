@@ -64,14 +64,14 @@ def aged(dynbeat, mine, clock, beat):
     return mine
 
 
-def test_what_ended_longer_ago_than_the_retention_goes(aged, dynbeat):
+def test_runs_that_ended_before_the_retention_are_deleted(aged, dynbeat):
     # What ended at the limit itself stays.
     assert pruned(dynbeat) == 4
     assert fire_times(aged) == [NOON + day * DAY for day in range(4, 8)]
     assert pruned(dynbeat) == 0
 
 
-def test_the_run_of_a_one_off_goes_like_any_other(dynbeat, mine, clock, beat):
+def test_the_run_of_a_one_off_is_deleted(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=Once(clock.now() + DAY))
     live_through(dynbeat, clock, beat, days=1)
     clock.advance(KEPT)
@@ -84,7 +84,7 @@ def test_the_run_of_a_one_off_goes_like_any_other(dynbeat, mine, clock, beat):
     assert fire_times(mine) == []
 
 
-def test_what_has_not_ended_stays_however_old(dynbeat, mine, clock, beat):
+def test_a_run_that_has_not_ended_stays_at_any_age(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=DAILY)
     clock.advance(DAY)
     beat.run_until_idle()
@@ -97,7 +97,7 @@ def test_what_has_not_ended_stays_however_old(dynbeat, mine, clock, beat):
     assert [run.scheduled_for for run in mine.runs(status="sent")].count(NOON) == 1
 
 
-def test_a_long_run_that_has_just_ended_stays_for_the_retention(dynbeat, mine, clock, beat):
+def test_a_long_run_stays_for_the_retention_after_its_end(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=DAILY)
     clock.advance(DAY)
     beat.run_until_idle()
@@ -120,7 +120,7 @@ def test_the_run_of_the_last_fire_time_stays(aged, dynbeat, clock):
     assert fire_times(aged) == [NOON + 7 * DAY]
 
 
-def test_what_is_newer_than_the_last_fire_time_stays(aged, dynbeat, clock):
+def test_runs_newer_than_the_last_fire_time_stay(aged, dynbeat, clock):
     last = "UPDATE dynbeat_schedule SET last_run_at = '2026-11-23 12:00:00', enabled = {false},"
     execute(dynbeat, f"{last.format(false='FALSE')} next_run_at = NULL")
     clock.advance(400 * DAY)
@@ -129,7 +129,7 @@ def test_what_is_newer_than_the_last_fire_time_stays(aged, dynbeat, clock):
     assert fire_times(aged) == [NOON + day * DAY for day in range(2, 8)]
 
 
-def test_a_manual_run_goes_though_nothing_fired_after_it(dynbeat, mine, clock, beat):
+def test_a_manual_run_is_deleted_without_a_later_run(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=DAILY)
     mine.pause("n")
     mine.run_now("n")
@@ -140,14 +140,14 @@ def test_a_manual_run_goes_though_nothing_fired_after_it(dynbeat, mine, clock, b
     assert pruned(dynbeat) == 1
 
 
-def test_the_history_of_a_deleted_schedule_goes_with_its_last_run(aged, dynbeat, clock):
+def test_the_whole_history_of_a_deleted_schedule_is_deleted(aged, dynbeat, clock):
     aged.delete("n")
     clock.advance(KEPT + DAY)
 
     assert pruned(dynbeat) == 8
 
 
-def test_skipped_fire_times_are_history_too(dynbeat, mine, clock, beat):
+def test_rows_of_skipped_fire_times_are_deleted(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=DAILY, catch_up="none")
     clock.advance(5 * DAY)
     beat.run_until_idle()
@@ -160,7 +160,7 @@ def test_skipped_fire_times_are_history_too(dynbeat, mine, clock, beat):
 
 
 @pytest.mark.parametrize(("edit", "days_back"), [("none", 7), ("resumed", 2), ("replanned", 2)])
-def test_a_clock_that_is_set_back_makes_no_double_of_what_was_pruned(
+def test_no_pruned_fire_time_runs_again_after_the_clock_is_set_back(
     aged, dynbeat, clock, beat, sent, edit, days_back
 ):
     assert pruned(dynbeat) == 4
@@ -202,9 +202,7 @@ def left(dynbeat):
     return dynbeat.context.database.read(lambda session: session.query(Run).count())
 
 
-def test_beat_prunes_by_itself_in_small_batches_with_a_pause_behind_each(
-    dynbeat, clock, beat, monkeypatch
-):
+def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, beat, monkeypatch):
     monkeypatch.setattr(pruner, "BATCH_SIZE", 4)
     old_runs(dynbeat, 10)
 
@@ -236,7 +234,7 @@ def test_beat_prunes_by_itself_in_small_batches_with_a_pause_behind_each(
     assert left(dynbeat) == 0
 
 
-def test_beat_prunes_nothing_while_a_backlog_waits(database_url, clock):
+def test_beat_does_not_prune_during_a_backlog(database_url, clock):
     with application(database_url, clock=clock, batch_size=2) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
         beat.tick()
@@ -267,7 +265,7 @@ def test_after_the_backlog_the_history_is_pruned(database_url, clock):
         assert left(dynbeat) == 5
 
 
-def test_the_setting_says_how_old_is_old(database_url, clock):
+def test_the_setting_determines_the_retention(database_url, clock):
     with application(
         database_url, clock=clock, history_retention=401 * DAY - FIRST_DELAY
     ) as dynbeat:
@@ -296,7 +294,7 @@ def one_batch(dynbeat, session):
     return pruner.prune(session, now=dynbeat.context.clock.now(), older_than=DAY)
 
 
-def test_a_batch_that_is_being_deleted_does_not_hold_up_a_claim(server, clock):
+def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
     mine, beat = server.schedules.for_owner("user:42"), ManualBeat(server)
     mine.create("n", task="t", trigger=DAILY)
     live_through(server, clock, beat, days=5)
@@ -318,7 +316,7 @@ def test_a_batch_that_is_being_deleted_does_not_hold_up_a_claim(server, clock):
     assert [run.scheduled_for for run in beat.publisher.sent] == [NOON + d * DAY for d in range(6)]
 
 
-def test_a_beat_passes_over_what_another_deletes(server):
+def test_a_beat_skips_rows_that_another_beat_deletes(server):
     old_runs(server, 20)
     deleted = []
 
@@ -341,7 +339,7 @@ def test_a_beat_passes_over_what_another_deletes(server):
     assert left(server) == 0
 
 
-def test_what_another_deletes_is_all_that_is_passed_over(server, monkeypatch):
+def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch):
     monkeypatch.setattr(pruner, "BATCH_SIZE", 10)
     old_runs(server, 20)
     behind = []
@@ -377,7 +375,7 @@ def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch)
     assert left(dynbeat) == 0
 
 
-def test_ten_thousand_runs_go_in_batches(dynbeat):
+def test_ten_thousand_runs_are_deleted_in_batches(dynbeat):
     old_runs(dynbeat, 10_000)
     first = dynbeat.context.database.run(partial(one_batch, dynbeat))
 

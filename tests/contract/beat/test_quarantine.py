@@ -32,7 +32,7 @@ def many(dynbeat):
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.usefixtures("many")
-def test_a_damaged_row_is_set_aside_with_its_error_and_the_others_are_sent(
+def test_an_invalid_row_is_quarantined_with_its_error_and_the_others_are_sent(
     dynbeat, mine, clock, beat, sent, damage
 ):
     mine.create("bad", task="t", trigger=MINUTELY)
@@ -48,7 +48,7 @@ def test_a_damaged_row_is_set_aside_with_its_error_and_the_others_are_sent(
     assert (bad.next_run_at, bad.finished_at) == (None, None)
 
 
-def test_an_update_mends_a_row_that_was_set_aside(dynbeat, mine, clock, beat, sent):
+def test_an_update_repairs_a_quarantined_row(dynbeat, mine, clock, beat, sent):
     mine.create("bad", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'odd' WHERE name = 'bad'")
     clock.advance(timedelta(minutes=1))
@@ -63,9 +63,7 @@ def test_an_update_mends_a_row_that_was_set_aside(dynbeat, mine, clock, beat, se
     assert len(sent) == 1
 
 
-def test_a_row_that_became_too_costly_to_search_is_repaired_by_another_trigger(
-    dynbeat, mine, clock, beat
-):
+def test_another_trigger_repairs_a_row_that_became_too_costly_to_search(dynbeat, mine, clock, beat):
     make_costly(dynbeat, mine)
     clock.advance(timedelta(days=300))
     beat.run_until_idle()
@@ -76,7 +74,7 @@ def test_a_row_that_became_too_costly_to_search_is_repaired_by_another_trigger(
     assert (repaired.error, repaired.next_run_at) == (None, clock.now() + timedelta(minutes=1))
 
 
-def test_a_resume_that_a_costly_trigger_fails_names_the_row_and_writes_nothing(
+def test_a_resume_that_fails_for_a_costly_trigger_names_the_row_and_writes_nothing(
     dynbeat, mine, clock
 ):
     make_costly(dynbeat, mine)
@@ -92,7 +90,7 @@ def test_a_resume_that_a_costly_trigger_fails_names_the_row_and_writes_nothing(
     assert mine.runs("bad") == []
 
 
-def test_a_costly_trigger_does_not_keep_run_now_from_sending(dynbeat, mine, clock, beat, sent):
+def test_run_now_works_with_a_costly_trigger(dynbeat, mine, clock, beat, sent):
     make_costly(dynbeat, mine)
     mine.pause("bad")
     clock.advance(timedelta(days=300))
@@ -116,7 +114,7 @@ def make_costly(dynbeat, mine):
     )
 
 
-def test_a_row_that_its_trigger_does_not_ail_is_mended_by_any_edit(dynbeat, mine, clock, beat):
+def test_any_edit_repairs_a_quarantined_row_with_a_valid_trigger(dynbeat, mine, clock, beat):
     mine.create("bad", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET args = '{}' WHERE name = 'bad'")
     clock.advance(timedelta(minutes=1))
@@ -125,7 +123,7 @@ def test_a_row_that_its_trigger_does_not_ail_is_mended_by_any_edit(dynbeat, mine
     assert mine.update("bad", args=[1]).next_run_at == clock.now() + timedelta(minutes=1)
 
 
-def test_a_row_typed_by_hand_is_planned_and_sent(dynbeat, clock, beat, sent):
+def test_a_row_inserted_by_sql_is_planned_and_sent(dynbeat, clock, beat, sent):
     execute(
         dynbeat,
         "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec)"
@@ -141,7 +139,7 @@ def test_a_row_typed_by_hand_is_planned_and_sent(dynbeat, clock, beat, sent):
     assert [(run.task, run.args, run.kwargs) for run in sent] == [("t", [], {})]
 
 
-def test_a_bad_row_typed_by_hand_is_set_aside_before_it_is_ever_due(dynbeat, beat):
+def test_an_invalid_row_inserted_by_sql_is_quarantined_before_it_is_due(dynbeat, beat):
     execute(
         dynbeat,
         "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec)"
@@ -153,7 +151,7 @@ def test_a_bad_row_typed_by_hand_is_set_aside_before_it_is_ever_due(dynbeat, bea
     assert "minute" in dynbeat.schedules.for_owner("").get("typed").error
 
 
-def test_an_error_of_the_broker_does_not_undo_an_edit_made_since(dynbeat, mine):
+def test_a_publish_error_does_not_undo_a_later_edit(dynbeat, mine):
     made = mine.create("n", task="t", trigger=MINUTELY)
     mine.update("n", task="mended")
 
@@ -167,7 +165,7 @@ def test_an_error_of_the_broker_does_not_undo_an_edit_made_since(dynbeat, mine):
     assert (mine.get("n").error, mine.get("n").next_run_at) == (None, START + MINUTELY.interval)
 
 
-def test_a_kind_that_this_process_cannot_load_is_no_fault_of_the_schedule(
+def test_a_trigger_that_this_process_cannot_import_does_not_quarantine_the_schedule(
     mine, clock, beat, sent, monkeypatch
 ):
     mine.create("n", task="t", trigger=RRule("FREQ=MINUTELY"))

@@ -91,7 +91,7 @@ def warnings(caplog):
     ]
 
 
-def test_a_run_that_no_worker_ends_is_noted_and_not_asked_about_again(
+def test_a_run_that_no_worker_ends_gets_a_note_and_no_further_request(
     mine, broker, replace_one, make_rounds, caplog
 ):
     run = replace_one()
@@ -115,7 +115,7 @@ def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, make_roun
     assert (ended.status, ended.error) == ("succeeded", NOT_ENDED)
 
 
-def test_a_run_that_was_not_to_end_keeps_no_note(mine, clock, beat, broker, worker):
+def test_a_run_that_is_not_replaced_gets_no_note(mine, clock, beat, broker, worker):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
@@ -125,7 +125,7 @@ def test_a_run_that_was_not_to_end_keeps_no_note(mine, clock, beat, broker, work
     assert [(run.status, run.error) for run in mine.runs()] == [("succeeded", None)]
 
 
-def test_a_request_that_the_broker_refuses_is_noted_and_holds_nothing_up(
+def test_a_refused_request_is_noted_and_delays_nothing(
     mine, broker, replace_one, make_rounds, caplog
 ):
     broker.error = DispatchError(REFUSAL)
@@ -138,7 +138,7 @@ def test_a_request_that_the_broker_refuses_is_noted_and_holds_nothing_up(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_broker_that_is_away_is_asked_until_it_is_back(
+def test_requests_are_repeated_until_the_broker_is_reachable(
     mine, broker, replace_one, make_rounds, caplog
 ):
     broker.error = ConnectionError("away")
@@ -161,7 +161,7 @@ def refused_one_after_the_other(replace_one, make_rounds, names):
     return runs
 
 
-def test_a_broker_that_refuses_again_and_again_is_not_asked_for_a_while(
+def test_no_request_is_sent_for_a_while_after_repeated_refusals(
     mine, broker, replace_one, make_rounds
 ):
     broker.error = DispatchError(REFUSAL)
@@ -172,7 +172,9 @@ def test_a_broker_that_refuses_again_and_again_is_not_asked_for_a_while(
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
-def test_a_broker_that_refused_is_asked_again_later(broker, replace_one, make_rounds, monkeypatch):
+def test_requests_are_sent_again_after_the_refusal_pause(
+    broker, replace_one, make_rounds, monkeypatch
+):
     monkeypatch.setattr(termination, "REFUSAL_PAUSE", 0)
     broker.error = DispatchError(REFUSAL)
     refused_one_after_the_other(replace_one, make_rounds, "abc")
@@ -183,7 +185,7 @@ def test_a_broker_that_refused_is_asked_again_later(broker, replace_one, make_ro
     assert broker.terminated == [run.run_id]
 
 
-def test_a_later_claim_does_not_ask_again_about_a_run_that_was_replaced_before(
+def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
     mine, clock, beat, broker, worker, replace_one
 ):
     run = replace_one()

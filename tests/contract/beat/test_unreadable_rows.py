@@ -82,7 +82,7 @@ def idle_passes(beat):
     pytest.fail("beat goes on and on")
 
 
-def test_rows_that_cannot_be_read_hurt_nobody_else(dynbeat, mine, clock, beat, sent):
+def test_unreadable_rows_affect_no_other_schedule(dynbeat, mine, clock, beat, sent):
     cases = UNREADABLE[kind_of(dynbeat)]
     for number, (case, (column, value)) in enumerate(cases.items()):
         for name in (f"before {number}", case, f"behind {number}"):
@@ -100,7 +100,7 @@ def test_rows_that_cannot_be_read_hurt_nobody_else(dynbeat, mine, clock, beat, s
     assert len(sent) == len(good)
 
 
-def test_unplanned_rows_that_cannot_be_read_hurt_nobody_else(dynbeat, clock, beat, sent):
+def test_unreadable_unplanned_rows_affect_no_other_schedule(dynbeat, clock, beat, sent):
     cases = UNREADABLE[kind_of(dynbeat)]
     for name in ("good", *cases):
         execute(
@@ -123,7 +123,7 @@ def test_unplanned_rows_that_cannot_be_read_hurt_nobody_else(dynbeat, clock, bea
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "buffer_one", "cancel_previous"])
 @pytest.mark.parametrize("value", BEYOND.values(), ids=BEYOND)
-def test_durations_beyond_all_reckoning_hurt_nobody_else(
+def test_durations_out_of_range_affect_no_other_schedule(
     dynbeat, mine, clock, beat, overlap, value
 ):
     columns = ["max_run_time", "jitter", "expires_after", "catch_up_window"]
@@ -149,7 +149,7 @@ def test_durations_beyond_all_reckoning_hurt_nobody_else(
 FRONTS = {"sqlite": "2026-02-30", "postgresql": "-infinity", "mariadb": "0000-00-00"}
 
 
-def test_a_next_run_that_cannot_be_read_is_planned_anew(dynbeat, mine, clock, beat, sent):
+def test_an_unreadable_next_run_at_is_planned_again(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=MINUTELY)
     damage(dynbeat, "next_run_at", FRONTS[kind_of(dynbeat)])
@@ -165,7 +165,9 @@ def test_a_next_run_that_cannot_be_read_is_planned_anew(dynbeat, mine, clock, be
 NEVER = {"sqlite": "tomorrow", "postgresql": "infinity"}
 
 
-def test_a_next_run_that_never_comes_wakes_nobody(dynbeat, mine, clock, beat, sent):
+def test_an_unreadable_next_run_at_in_the_far_future_does_not_wake_beat(
+    dynbeat, mine, clock, beat, sent
+):
     kind = kind_of(dynbeat)
     if kind not in NEVER:
         pytest.skip("MariaDB has no such instant")
@@ -180,7 +182,7 @@ def test_a_next_run_that_never_comes_wakes_nobody(dynbeat, mine, clock, beat, se
     assert [run.name for run in sent] == ["good"]
 
 
-def test_a_second_beat_takes_what_the_first_has_not_locked(dynbeat, mine, clock, sent, beat):
+def test_a_second_beat_claims_rows_that_the_first_has_not_locked(dynbeat, mine, clock, sent, beat):
     if dynbeat.context.database.capabilities.embedded:
         pytest.skip("one writer at a time")
     column, value = UNREADABLE[kind_of(dynbeat)]["huge number"]
@@ -220,7 +222,7 @@ def left_pending(dynbeat, clock, beat, *names):
 
 
 @pytest.mark.parametrize("value", [None, "1e300"])
-def test_the_sweep_fails_the_run_of_a_damaged_schedule_and_sends_the_others(
+def test_the_sweep_fails_the_run_of_an_unreadable_schedule_and_sends_the_others(
     dynbeat, mine, clock, beat, sent, value
 ):
     left_pending(dynbeat, clock, beat, "a", "bad", "c")
@@ -241,9 +243,7 @@ def test_the_sweep_fails_the_run_of_a_damaged_schedule_and_sends_the_others(
     assert idle_passes(beat) == 0
 
 
-def test_the_sweep_fails_a_run_that_cannot_be_read_and_leaves_its_schedule(
-    dynbeat, clock, beat, sent
-):
+def test_the_sweep_fails_an_unreadable_run_and_leaves_its_schedule(dynbeat, clock, beat, sent):
     left_pending(dynbeat, clock, beat, "a", "bad", "c")
     front = FRONTS[kind_of(dynbeat)]
     damage(dynbeat, "created_at", front, table="dynbeat_run")
@@ -261,7 +261,7 @@ def test_the_sweep_fails_a_run_that_cannot_be_read_and_leaves_its_schedule(
     assert shown(dynbeat)["bad"] == (False, None)
 
 
-def test_a_backfill_whose_schedule_cannot_be_read_waits_and_the_others_go_on(
+def test_the_backfill_of_an_unreadable_schedule_waits_and_the_others_continue(
     dynbeat, mine, clock, beat, sent
 ):
     for name in ("bad", "good"):
@@ -281,7 +281,7 @@ def test_a_backfill_whose_schedule_cannot_be_read_waits_and_the_others_go_on(
     assert {run.name for run in sent} == {"bad", "good"}
 
 
-def test_a_backfill_that_cannot_be_read_is_cancelled(dynbeat, mine, clock, beat, sent):
+def test_an_unreadable_backfill_is_cancelled(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=Cron("* * * * *", timezone="UTC"))
         mine.backfill(name, start=START - timedelta(minutes=3), end=START)
@@ -297,7 +297,7 @@ def test_a_backfill_that_cannot_be_read_is_cancelled(dynbeat, mine, clock, beat,
     assert [each.status for each in mine.backfills("bad")] == ["cancelled"]
 
 
-def test_a_row_that_cannot_be_read_is_shown_with_its_error_beside_the_others(dynbeat, mine):
+def test_the_list_shows_an_unreadable_row_with_its_error(dynbeat, mine):
     cases = UNREADABLE[kind_of(dynbeat)]
     for name in ("good", *cases):
         mine.create(name, task="t", trigger=MINUTELY)
@@ -316,7 +316,7 @@ def test_a_row_that_cannot_be_read_is_shown_with_its_error_beside_the_others(dyn
     assert len(mine.list()) == len(cases)
 
 
-def test_an_update_mends_what_could_not_be_read(dynbeat, mine, clock, beat, sent):
+def test_an_update_repairs_an_unreadable_row(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "worse"):
         mine.create(name, task="t", trigger=MINUTELY)
     column, value = UNREADABLE[kind_of(dynbeat)]["huge number"]

@@ -33,7 +33,7 @@ def planned(planning, clock, owner, *milliseconds):
         planning.add_row(owner)
 
 
-def test_a_claim_plans_for_its_time_and_no_longer(clock):
+def test_a_claim_plans_for_its_planning_time_and_no_longer(clock):
     planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 100, 149)
@@ -44,7 +44,7 @@ def test_a_claim_plans_for_its_time_and_no_longer(clock):
     assert not planning.has_time_for("other")
 
 
-def test_one_row_may_always_be_planned(clock, monkeypatch):
+def test_one_row_is_always_planned(clock, monkeypatch):
     for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW", "COSTLY_PLANNING_NS"):
         monkeypatch.setattr(fairness, limit, 0)
     planning = PlanningTime(batch_size=10, costly_owners={"costly"}, clock=clock, cpu_clock=clock)
@@ -57,7 +57,7 @@ def test_one_row_may_always_be_planned(clock, monkeypatch):
     assert planning.has_time_for("other")
 
 
-def test_a_large_batch_may_take_longer(clock):
+def test_a_large_batch_has_a_longer_planning_time(clock):
     planning = PlanningTime(batch_size=10_000, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 4_999)
@@ -65,7 +65,7 @@ def test_a_large_batch_may_take_longer(clock):
     assert planning.has_time_for("one")
 
 
-def test_costly_owners_have_a_part_of_the_time_and_take_none_of_the_others(clock):
+def test_costly_owners_have_a_planning_time_of_their_own(clock):
     planning = PlanningTime(batch_size=10, costly_owners={"costly"}, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "costly", 49)
@@ -77,7 +77,7 @@ def test_costly_owners_have_a_part_of_the_time_and_take_none_of_the_others(clock
     assert planning.has_time_for("other")
 
 
-def test_an_owner_whose_schedules_take_long_is_costly_however_many_owners_do(clock):
+def test_each_owner_whose_schedules_take_long_is_costly(clock):
     planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
     for number in range(20):
         planned(planning, clock, f"costly {number}", 10)
@@ -87,7 +87,7 @@ def test_an_owner_whose_schedules_take_long_is_costly_however_many_owners_do(clo
     assert planning.costly_owners() == {f"costly {number}" for number in range(20)}
 
 
-def test_many_cheap_rows_make_nobody_costly(clock):
+def test_many_cheap_rows_make_no_owner_costly(clock):
     planning = PlanningTime(batch_size=1_000, clock=clock, cpu_clock=clock)
     for _ in range(1_000):
         clock.ns += MILLISECOND // 10
@@ -96,7 +96,7 @@ def test_many_cheap_rows_make_nobody_costly(clock):
     assert planning.costly_owners() == frozenset()
 
 
-def test_time_that_another_process_had_counts_for_nobody(clock):
+def test_cpu_time_of_other_processes_does_not_count(clock):
     processor = Clock()
     planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=processor)
 
@@ -111,7 +111,7 @@ def test_time_that_another_process_had_counts_for_nobody(clock):
     assert planning.costly_owners() == frozenset()
 
 
-def test_nobody_is_costly_as_long_as_nobody_waits_for_long(clock):
+def test_a_short_claim_reports_no_costly_owner(clock):
     planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=clock)
 
     planned(planning, clock, "one", 20, 29)
@@ -130,14 +130,14 @@ def test_an_owner_is_costly_when_a_second_claim_finds_it_so():
     assert owners.at(NOW + SECOND) == {"one", "two"}
 
 
-def test_claims_that_lie_far_apart_make_nobody_costly():
+def test_two_distant_claims_make_no_owner_costly():
     owners = CostlyOwners()
     owners.add({"one"}, NOW)
 
     assert owners.add({"one"}, NOW + COSTLY_FOR) == frozenset()
 
 
-def test_costly_owners_are_remembered_for_some_seconds_from_the_last_time():
+def test_a_costly_owner_expires_some_seconds_after_the_last_claim_that_found_it_so():
     owners = CostlyOwners()
     owners.add({"one"}, NOW)
     owners.add({"one"}, NOW + SECOND)
@@ -146,7 +146,7 @@ def test_costly_owners_are_remembered_for_some_seconds_from_the_last_time():
     assert owners.at(NOW + SECOND + COSTLY_FOR) == frozenset()
 
 
-def test_a_clock_that_is_set_back_lets_them_be_forgotten():
+def test_costly_owners_are_dropped_when_the_clock_is_set_back():
     owners = CostlyOwners()
     owners.add({"one"}, NOW)
     owners.add({"one"}, NOW)
@@ -154,7 +154,7 @@ def test_a_clock_that_is_set_back_lets_them_be_forgotten():
     assert owners.at(NOW - SECOND) == frozenset()
 
 
-def test_no_more_owners_are_remembered_than_a_statement_should_hold():
+def test_the_number_of_costly_owners_is_bounded():
     owners = CostlyOwners()
     for number in range(150):
         owners.add({str(number)}, NOW)
