@@ -1,4 +1,4 @@
-"""Fire times of the past become runs: which, in what order, how many at a time, and until when."""
+"""Backfills: which past fire times become runs, in what order, and how many at a time."""
 
 import threading
 from collections import Counter
@@ -24,14 +24,14 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-#: Fires each hour, also before it was made.
+#: Fires each hour, also before the schedule was created.
 HOURLY = Cron("0 * * * *", timezone="UTC")
-#: The same, of a kind whose fire times are counted one by one, up to a thousand.
+#: The same, of a kind whose fire times are counted one by one, up to 1,000.
 SLOWLY_COUNTED = AnyOf(HOURLY, Once(START - HOUR))
 
 
 def at(hour):
-    """Return the fire time so many hours after the clock of the test began."""
+    """Return the fire time that many hours after the start of the test's clock."""
     return START + hour * HOUR
 
 
@@ -48,7 +48,7 @@ def hours(sent):
 
 
 def end_runs(dynbeat, clock, sent):
-    """Let a worker take every run that was sent, and end it."""
+    """Let a worker start and end each run that was sent."""
 
     def work(session):
         for run in sent:
@@ -69,8 +69,8 @@ def finish(dynbeat, clock, sent):
 
 
 @pytest.fixture
-def go_on(beat, clock):
-    """Make beat's passes after the poll interval, when any backfill is looked at again."""
+def next_batch(beat, clock):
+    """Make passes after the poll interval, when each backfill is due again."""
 
     def passes():
         clock.advance(5 * SECOND)
@@ -80,7 +80,7 @@ def go_on(beat, clock):
 
 
 def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
-    mine, beat, sent, go_on, finish
+    mine, beat, sent, next_batch, finish
 ):
     mine.create("n", task="t", trigger=HOURLY)
     asked = mine.backfill("n", start=at(-9), end=at(-5), batch_size=2)
@@ -88,13 +88,13 @@ def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
 
     beat.run_until_idle()
     assert hours(sent) == [-9, -8]
-    go_on()
+    next_batch()
     assert len(sent) == 2, "nothing is made while as many as a batch are unfinished"
     finish()
-    go_on()
+    next_batch()
     assert hours(sent) == [-9, -8, -7, -6]
     finish()
-    go_on()
+    next_batch()
 
     (ended,) = mine.backfills("n")
     assert hours(sent) == [-9, -8, -7, -6, -5]
@@ -103,13 +103,13 @@ def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
     assert mine.get("n").run_count == 0
 
 
-def test_new_runs_are_made_as_runs_of_the_batch_end(dynbeat, mine, clock, beat, sent, go_on):
+def test_new_runs_are_made_as_runs_of_the_batch_end(dynbeat, mine, clock, beat, sent, next_batch):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
     beat.run_until_idle()
 
     end_runs(dynbeat, clock, sent[:1])
-    go_on()
+    next_batch()
 
     assert hours(sent) == [-9, -8, -7, -6]
 
@@ -252,7 +252,7 @@ def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, b
 )
 @pytest.mark.parametrize("batch_size", [2, 100])
 def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(
-    mine, clock, beat, go_on, finish, first, last, left, batch_size
+    mine, clock, beat, next_batch, finish, first, last, left, batch_size
 ):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(10 * HOUR)
@@ -262,7 +262,7 @@ def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(
 
     mine.backfill("n", start=at(first), end=at(last), batch_size=batch_size)
     while mine.backfills("n")[0].status == "running":
-        go_on()
+        next_batch()
         finish()
 
     after = kept(mine)
@@ -342,7 +342,9 @@ def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
     assert sum(run.fire_count for run in mine.runs("n", status="skipped")) == 9
 
 
-def test_cancelling_a_backfill_revokes_its_unstarted_runs(dynbeat, mine, clock, beat, sent, go_on):
+def test_cancelling_a_backfill_revokes_its_unstarted_runs(
+    dynbeat, mine, clock, beat, sent, next_batch
+):
     mine.create("n", task="t", trigger=HOURLY)
     manual = mine.run_now("n")
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
@@ -350,7 +352,7 @@ def test_cancelling_a_backfill_revokes_its_unstarted_runs(dynbeat, mine, clock, 
     end_runs(dynbeat, clock, [run for run in sent if run.scheduled_for == at(-9)])
 
     cancelled = mine.cancel_backfill("n")
-    go_on()
+    next_batch()
 
     assert (cancelled.status, cancelled.made, cancelled.progress) == ("cancelled", 3, 3 / 9)
     assert cancelled.finished_at == START
@@ -389,7 +391,7 @@ def test_cancelling_a_backfill_does_not_change_ended_runs(mine, beat, finish):
 
 
 class CrashError(Exception):
-    """Beat ends here."""
+    """Beat crashes at this point."""
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
@@ -463,7 +465,7 @@ def test_a_backfill_is_skipped_while_its_schedule_is_locked_by_an_edit(dynbeat, 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
 def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
-    mine, beat, sent, go_on, finish, overlap
+    mine, beat, sent, next_batch, finish, overlap
 ):
     mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
     mine.run_now("n")
@@ -473,8 +475,8 @@ def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
     assert [run.scheduled_for for run in sent] == [START], "a manual run is a run too"
     for count in (1, 2):
         finish()
-        go_on()
-        go_on()
+        next_batch()
+        next_batch()
         assert len(sent) == 1 + count
 
     assert hours(sent) == [0, -2, -1]
@@ -495,13 +497,13 @@ def test_the_backfill_of_a_paused_schedule_waits(mine, clock, beat, sent):
     assert hours(sent) == [-2, -1]
 
 
-def test_a_pause_revokes_the_unstarted_runs_of_a_backfill(mine, clock, beat, go_on):
+def test_a_pause_revokes_the_unstarted_runs_of_a_backfill(mine, clock, beat, next_batch):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-4), end=at(-1), batch_size=2)
     beat.run_until_idle()
 
     mine.pause("n")
-    go_on()
+    next_batch()
     mine.resume("n")
     clock.advance(5 * SECOND)
     beat.run_until_idle()
@@ -549,7 +551,9 @@ def test_start_at_and_end_at_bound_a_backfill(mine, clock, beat, sent):
     assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
 
 
-def test_an_edit_applies_at_once_and_makes_a_backfill_no_larger(mine, beat, sent, go_on, finish):
+def test_an_edit_applies_at_once_and_makes_a_backfill_no_larger(
+    mine, beat, sent, next_batch, finish
+):
     mine.create("n", task="t", trigger=HOURLY)
     mine.backfill("n", start=at(-9), end=at(-1), batch_size=2)
     beat.run_until_idle()
@@ -557,7 +561,7 @@ def test_an_edit_applies_at_once_and_makes_a_backfill_no_larger(mine, beat, sent
     mine.update("n", trigger=Cron("* * * * *", timezone="UTC"), task="other")
     while mine.backfills("n")[0].status == "running":
         finish()
-        go_on()
+        next_batch()
 
     assert len(sent) == 9
     assert {run.task for run in sent[2:]} == {"other"}

@@ -1,4 +1,4 @@
-"""A confirm that is answered late: what beat does meanwhile, and what it does not."""
+"""Beat claims the next batch while the confirm of the last one runs, and never loses its error."""
 
 import threading
 from datetime import timedelta
@@ -144,18 +144,18 @@ def test_nothing_is_claimed_after_a_confirm_has_failed(mine, dispatcher, publish
 
 def test_the_pass_after_a_failed_confirm_polls_again(mine, dispatcher, executor, monkeypatch):
     idle(dispatcher)
-    looks, read = [], pending_work.read
-    monkeypatch.setattr(pending_work, "read", lambda *a, **n: (looks.append(1), read(*a, **n))[1])
+    polls, read = [], pending_work.read
+    monkeypatch.setattr(pending_work, "read", lambda *a, **n: (polls.append(1), read(*a, **n))[1])
     mine.run_now("a")
     executor.is_unreachable = True
     dispatcher.on_change()
     with pytest.raises(OperationalError):
         idle(dispatcher)
-    executor.is_unreachable, before = False, len(looks)
+    executor.is_unreachable, before = False, len(polls)
 
     dispatcher.run_pass()
 
-    assert len(looks) > before
+    assert len(polls) > before
 
 
 def test_what_is_being_confirmed_is_not_taken_for_overdue(
@@ -164,7 +164,7 @@ def test_what_is_being_confirmed_is_not_taken_for_overdue(
     mine.delete("c")
     dispatcher.run_pass()
     assert executor.call
-    # Nothing else is due then, whose sending would wait for the answer.
+    # No other run is due then. Sending one would wait for the confirm.
     for name in ("a", "b"):
         mine.update(name, trigger=Once(clock.now() + timedelta(days=1)), on_lost="record")
     dispatcher.reset_poller()

@@ -1,4 +1,4 @@
-"""What a claim takes, records and leaves: locks, catch-up, the span, the number of runs."""
+"""A claim locks, plans and records due rows: catch_up, start_at and end_at, max_runs, batches."""
 
 import threading
 from datetime import timedelta
@@ -100,7 +100,7 @@ def test_a_fire_time_that_already_has_a_run_is_not_sent_again(dynbeat, mine, clo
 )
 def test_missed_fire_times_are_sent_or_recorded_as_skipped(mine, clock, beat, fields, expected):
     mine.create("n", task="t", trigger=MINUTELY, **fields)
-    # Five seconds after the tenth: on time for "none", too late for a window of a second.
+    # Five seconds after the tenth fire time: in time for "none", too late for a 1 s window.
     clock.advance(timedelta(minutes=10, seconds=5))
 
     beat.run_until_idle()

@@ -1,4 +1,4 @@
-"""No walk of the clock, over years and backwards, gives a fire time twice or loses one."""
+"""No fire time is lost or sent twice when the clock jumps, also by years and backwards."""
 
 from collections import Counter
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, 
 from tests.support.simulated_cluster import SimulatedCluster
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
-#: Seldom enough to send every fire time of some years.
+#: Rare enough to send each fire time of several years.
 TRIGGERS = {
     "every": Every(11 * DAY),
     "calendar": Every(months=1, timezone="America/New_York"),
@@ -31,7 +31,7 @@ STEPS = st.one_of(
 )
 POLICIES = ["latest", "all", "none"]
 
-#: What is counted at the end is still there.
+#: The runs that are counted at the end must not be pruned.
 FOR_EVER = {"resend_after": 36_500 * DAY, "history_retention": 36_500 * DAY}
 
 
@@ -45,7 +45,7 @@ def fire_times(trigger, *, until):
 
 
 def walk(dynbeat, clock, steps):
-    """Take the steps with a pass of one of two beats after each; return the farthest instant."""
+    """Make a pass of one of two beats after each clock step; return the latest instant."""
     beats = [ManualBeat(dynbeat), ManualBeat(dynbeat)]
     farthest, sent = START, []
     for number, step in enumerate(steps):
@@ -77,7 +77,7 @@ def each_fire_time_is_dealt_with_once(dynbeat, clock, steps):
 
 def check(url, *, examples):
     clock = FrozenClock(START)
-    # No worker takes part: what is sent stays sent.
+    # There is no worker: sent runs stay sent.
     with prepared_application(url, clock=clock, **FOR_EVER) as dynbeat:
 
         @settings(max_examples=examples * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck))
@@ -147,7 +147,7 @@ def test_a_fire_time_that_already_has_a_run_does_not_count_for_max_runs(mine, cl
 
 @pytest.fixture
 def running(dynbeat, mine, beat):
-    """Give a function that lets a worker of its own start a run."""
+    """Give a function that starts a run in a worker of its own."""
 
     def running():
         cluster = SimulatedCluster(dynbeat)

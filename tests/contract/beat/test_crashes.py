@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is recorded twice: sweeps, crashes of beat, beats side by side."""
+"""No run is lost or recorded twice: sweeps, crashes of beat, several beats at once."""
 
 import threading
 from collections import Counter
@@ -15,7 +15,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class CrashError(Exception):
-    """Beat ends here."""
+    """Beat crashes at this point."""
 
 
 def crash_at(wanted):
@@ -67,7 +67,7 @@ def test_the_next_beat_sweeps_the_runs_after_a_crash_in_a_sweep(dynbeat, mine, c
 def test_without_a_broker_nothing_is_claimed(mine, clock, beat, sent):
     before = mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
-    beat.publisher.fail_with(ConnectionError("away"))
+    beat.publisher.fail_with(ConnectionError("unreachable"))
 
     with pytest.raises(ConnectionError):
         beat.tick()

@@ -1,7 +1,7 @@
-"""Where a beat that goes on looks for work: where nothing was due before, and at times all over.
+"""Most polls of beat start at a watermark; a full poll follows once in each poll interval.
 
-The cost of a look does not grow while somebody's transaction is open, which keeps the database from
-clearing away what was due; and what is committed behind that front is late, not lost.
+The cost of a poll does not grow while a long transaction keeps the database from removing dead
+index entries. A row that is committed with an instant before the watermark is late, not lost.
 """
 
 from datetime import timedelta
@@ -17,25 +17,25 @@ from celery_dynbeat.store import pending_work
 from celery_dynbeat.testing import RecordingPublisher
 from tests.support.applications import MINUTELY, START
 
-ROWS, ROUNDS = 100, 50
+ROWS, REPEATS = 100, 50
 
 
 @pytest.fixture
-def outlet():
+def publisher():
     return RecordingPublisher()
 
 
 @pytest.fixture
-def dispatcher(dynbeat, outlet, clock):
+def dispatcher(dynbeat, publisher, clock):
     context = dynbeat.context
     return Dispatcher(
-        database=context.database, publisher=outlet, clock=clock, settings=context.settings
+        database=context.database, publisher=publisher, clock=clock, settings=context.settings
     )
 
 
 @pytest.fixture
 def late(dynbeat, mine, clock, dispatcher):
-    """Give a function that commits a schedule which was due long before the last look."""
+    """Give a function that commits a schedule that was due long before the last poll."""
     clock.advance(timedelta(minutes=10))
     dispatcher.run_pass()
 
@@ -50,16 +50,16 @@ def late(dynbeat, mine, clock, dispatcher):
 
 
 def test_a_row_that_is_committed_late_is_sent_within_the_poll_interval(
-    dynbeat, late, clock, dispatcher, outlet
+    dynbeat, late, clock, dispatcher, publisher
 ):
     late()
     dispatcher.run_pass()
-    assert not outlet.sent
+    assert not publisher.sent
 
     clock.advance(dynbeat.context.settings.poll_interval)
     dispatcher.run_pass()
 
-    assert [run.name for run in outlet.sent] == ["late"]
+    assert [run.name for run in publisher.sent] == ["late"]
 
 
 def test_passes_in_between_do_not_delay_the_full_poll(dynbeat, late, clock, dispatcher):
@@ -73,104 +73,106 @@ def test_passes_in_between_do_not_delay_the_full_poll(dynbeat, late, clock, disp
 def test_an_idle_beat_polls_at_most_once_in_each_poll_interval(
     dynbeat, clock, dispatcher, monkeypatch
 ):
-    looks, read = [], pending_work.read
+    polls, read = [], pending_work.read
 
     def counted(*given, **named):
-        looks.append(clock.now())
+        polls.append(clock.now())
         return read(*given, **named)
 
     monkeypatch.setattr(pending_work, "read", counted)
     start, interval = clock.now(), dynbeat.context.settings.poll_interval
     dispatcher.run_pass()
     while clock.now() < start + 12 * interval:
-        # Half of them: as when something else wakes it, or a pause is cut short.
+        # Half of each pause: as if an event other than a notification woke beat early.
         clock.advance(max(dispatcher.run_pass() / 2, timedelta(milliseconds=1)))
 
-    assert looks == sorted(looks)
-    assert all(later - at >= interval for at, later in pairwise(looks))
-    assert len(looks) >= 11
+    assert polls == sorted(polls)
+    assert all(later - at >= interval for at, later in pairwise(polls))
+    assert len(polls) >= 11
 
 
-def test_the_pass_after_a_failed_one_polls_again(mine, clock, dispatcher, outlet, monkeypatch):
+def test_the_pass_after_a_failed_one_polls_again(mine, clock, dispatcher, publisher, monkeypatch):
     clock.advance(timedelta(minutes=10))
     dispatcher.run_pass()
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")
 
-    def away(*_, **__):
-        raise OSError("away")
+    def fail(*_, **__):
+        raise OSError("unreachable")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Maintenance, "rescue", away)
-        with pytest.raises(OSError, match="away"):
+        broken.setattr(Maintenance, "rescue", fail)
+        with pytest.raises(OSError, match="unreachable"):
             dispatcher.run_pass()
     dispatcher.run_pass()
 
-    assert [run.name for run in outlet.sent] == ["n"]
+    assert [run.name for run in publisher.sent] == ["n"]
 
 
-def test_a_notified_beat_sends_a_late_row_at_once(late, dispatcher, outlet):
+def test_a_notified_beat_sends_a_late_row_at_once(late, dispatcher, publisher):
     late()
     dispatcher.reset_poller()
     dispatcher.run_pass()
 
-    assert [run.name for run in outlet.sent] == ["late"]
+    assert [run.name for run in publisher.sent] == ["late"]
 
 
-def test_a_notified_beat_claims_before_it_polls(late, dispatcher, outlet, monkeypatch):
+def test_a_notified_beat_claims_before_it_polls(late, dispatcher, publisher, monkeypatch):
     late()
-    looks = []
-    monkeypatch.setattr(pending_work, "read", lambda *_, **given: looks.append(given))
+    polls = []
+    monkeypatch.setattr(pending_work, "read", lambda *_, **given: polls.append(given))
     dispatcher.on_change()
 
     assert dispatcher.run_pass() == timedelta(0)
-    assert ([run.name for run in outlet.sent], looks) == (["late"], [])
+    assert ([run.name for run in publisher.sent], polls) == (["late"], [])
 
 
 def test_a_notified_beat_also_polls_for_changes_that_are_due_later(
-    dynbeat, mine, dispatcher, outlet
+    dynbeat, mine, dispatcher, publisher
 ):
     mine.create("later", task="t", trigger=MINUTELY)
     dispatcher.on_change()
 
     assert dispatcher.run_pass() <= dynbeat.context.settings.poll_interval
-    assert not outlet.sent
+    assert not publisher.sent
 
 
 def test_a_beat_that_slept_until_a_fire_time_claims_before_it_polls(
-    mine, clock, dispatcher, outlet, monkeypatch
+    mine, clock, dispatcher, publisher, monkeypatch
 ):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(seconds=58))
     clock.advance(dispatcher.run_pass())
-    looks = []
-    monkeypatch.setattr(pending_work, "read", lambda *_, **given: looks.append(given))
+    polls = []
+    monkeypatch.setattr(pending_work, "read", lambda *_, **given: polls.append(given))
 
     assert dispatcher.run_pass() == timedelta(0)
-    assert ([run.name for run in outlet.sent], looks) == (["n"], [])
+    assert ([run.name for run in publisher.sent], polls) == (["n"], [])
 
 
-def test_a_stream_of_notifications_does_not_delay_a_manual_run(mine, dispatcher, outlet):
+def test_a_stream_of_notifications_does_not_delay_a_manual_run(mine, dispatcher, publisher):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")
     for _ in range(2):
         dispatcher.on_change()
         dispatcher.run_pass()
 
-    assert [run.name for run in outlet.sent] == ["n"]
+    assert [run.name for run in publisher.sent] == ["n"]
 
 
-def test_the_next_poll_is_a_full_one_after_the_clock_was_set_back(clock, late, dispatcher, outlet):
+def test_the_next_poll_is_a_full_one_after_the_clock_was_set_back(
+    clock, late, dispatcher, publisher
+):
     late()
     clock.advance(timedelta(minutes=-1))
     clock.advance(timedelta(seconds=59))
     dispatcher.run_pass()
 
-    assert [run.name for run in outlet.sent] == ["late"]
+    assert [run.name for run in publisher.sent] == ["late"]
 
 
 def test_a_schedule_that_another_beat_had_locked_is_sent_soon_after_its_unlock(
-    dynbeat, mine, clock, dispatcher, outlet
+    dynbeat, mine, clock, dispatcher, publisher
 ):
     mine.create("theirs", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
@@ -182,12 +184,12 @@ def test_a_schedule_that_another_beat_had_locked_is_sent_soon_after_its_unlock(
         dispatcher.run_pass()
         clock.advance(timedelta(milliseconds=50))
         dispatcher.run_pass()
-        assert not outlet.sent
+        assert not publisher.sent
         other.rollback()
 
     dispatcher.run_pass()
 
-    assert [run.name for run in outlet.sent] == ["theirs"]
+    assert [run.name for run in publisher.sent] == ["theirs"]
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -199,7 +201,7 @@ def test_the_cost_of_a_poll_does_not_grow_while_a_transaction_is_open(dynbeat):
         connection.execute(insert(Schedule), rows)
     with engine.connect() as idle:
         idle.execution_options(isolation_level="REPEATABLE READ").execute(select(Schedule.id))
-        for seconds in range(1, ROUNDS):
+        for seconds in range(1, REPEATS):
             at = START + timedelta(seconds=seconds)
             with engine.begin() as connection:
                 connection.execute(update(Schedule).values(next_run_at=at))
@@ -213,12 +215,12 @@ def test_the_cost_of_a_poll_does_not_grow_while_a_transaction_is_open(dynbeat):
 
 
 def blocks(engine, front):
-    """Return how many blocks the database touches for a look."""
+    """Return how many blocks the database reads for a poll."""
     statement = pending_work.statement(until=START, watermark=front)
     compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
     with engine.connect() as connection:
         explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))
-        # So small a table is read whole otherwise.
+        # Without this, the database scans such a small table sequentially.
         connection.execute(text("SET LOCAL enable_seqscan = off"))
         (plan,) = connection.execute(explain).scalar_one()
     return plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]

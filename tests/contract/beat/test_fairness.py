@@ -1,4 +1,4 @@
-"""No owner waits behind all the runs of another."""
+"""No owner waits for all runs of another owner."""
 
 from collections import Counter
 from datetime import timedelta
@@ -31,7 +31,7 @@ def dynbeat(database_url, clock):
 
 
 def passes(beat, count):
-    """Return the owners of what each of the next passes sends."""
+    """Return the owners of the runs that each of the next passes sends."""
     shares = []
     for _ in range(count):
         before = len(beat.publisher.sent)
@@ -84,7 +84,7 @@ def test_without_a_backlog_the_oldest_come_first_of_any_owner(dynbeat, clock):
 
 @pytest.fixture
 def _no_time(monkeypatch):
-    """Let each claim have time for one row alone."""
+    """Give each claim the time for one row only."""
     for limit in ("PLANNING_NS", "PLANNING_NS_PER_ROW", "COSTLY_PLANNING_NS"):
         monkeypatch.setattr(fairness, limit, 0)
 
@@ -104,7 +104,7 @@ def test_rows_that_a_claim_has_no_time_to_plan_stay_unchanged_for_the_next_claim
     assert {each.name: each for each in mine.list() if each.name != "n0"} == {
         name: each for name, each in before.items() if name != "n0"
     }
-    # Unlocked too.
+    # The rows are unlocked as well.
     mine.delete("n4")
     assert [sum(share.values()) for share in passes(beat, 4)] == [1, 1, 1, 0]
     assert [run.name for run in beat.publisher.sent] == ["n0", "n1", "n2", "n3"]
@@ -128,7 +128,7 @@ def test_unplanned_schedules_are_planned_within_the_planning_time(dynbeat, clock
 
 
 def costly(number):
-    """Return a trigger that takes milliseconds to plan whenever beat has not asked it just now."""
+    """Return a trigger that takes milliseconds to plan unless its cache is warm."""
     rules = "\n".join(f"RRULE:FREQ=DAILY;BYHOUR={hour}" for hour in range(12))
     parts = (f"DTSTART:20200101T00{number:02}{second:02}Z\n{rules}" for second in range(19))
     return AnyOf(Cron("* * * * * *"), *map(RRule, parts))
@@ -156,7 +156,7 @@ def test_other_owners_come_before_one_whose_schedules_take_long_to_plan(sqlite_u
         bursts = [order(DUE + n * SECOND) for n in range(3)]
         later = order(DUE + 3 * SECOND + fairness.COSTLY_FOR)
 
-    # How many of a first burst come before the others depends on how long they take.
+    # How many runs of the first burst come before the others depends on the planning time.
     assert [burst[0] for burst in (*bursts[:2], later)] == ["one"] * 3
     assert bursts[2] == ["other"] * 3 + ["one"] * 16
 

@@ -1,4 +1,4 @@
-"""A router or a queue that is out of order delays its runs, and costs no schedule its place."""
+"""A failing router or queue delays its runs and quarantines no schedule."""
 
 import json
 import os
@@ -27,12 +27,12 @@ EACH = pytest.mark.parametrize("database_url", ["sqlite", "postgresql", "mariadb
 
 @pytest.fixture
 def database_url(request):
-    """Give SQLite, where a test does not ask for ``EACH``: no database has a part in the rule."""
+    """Give the URL of a new database: SQLite, unless the test is marked ``EACH``."""
     return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
 class Router:
-    """A function of ``task_routes``. It raises ``error``, if set, for ``tasks``; None: for all."""
+    """A router in ``task_routes``. It raises ``error`` for ``tasks``, or for all tasks if None."""
 
     def __init__(self):
         self.error = None
@@ -79,7 +79,7 @@ def count(dynbeat):
 
 @pytest.fixture
 def after(clock, beat):
-    """Let so much time pass, and beat do what there is to do then."""
+    """Advance the clock, and let beat make passes until it is idle."""
 
     def passes(duration):
         clock.advance(duration)
@@ -88,7 +88,7 @@ def after(clock, beat):
     return passes
 
 
-# KeyError and OSError: kombu takes both for errors of a connection to Redis.
+# KeyError and OSError: kombu treats both as connection errors of Redis.
 @pytest.mark.parametrize("error", [ValueError("away"), KeyError("region"), OSError("lookup")])
 def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_no_schedule(
     mine, router, count, after, error
@@ -150,7 +150,7 @@ def test_fire_times_that_pass_during_an_outage_follow_catch_up(mine, router, aft
     after(2 * SECOND)
 
     sent = {name: len(mine.runs(name, status="sent")) for name in ("latest", "all", "none")}
-    # The first was recorded before beat knew of the outage.
+    # The first run was recorded before beat detected the outage.
     assert sent == {"latest": 2, "all": 5, "none": 1}
 
 
@@ -278,7 +278,7 @@ def test_a_trial_ends_an_outage_without_waiting_runs(mine, router, count, after,
 
 @pytest.fixture
 def reported(dynbeat, publisher):
-    """Let a beat and a worker report, and return what ``status --json`` prints."""
+    """Write the heartbeats of a beat and a worker, and return the output of ``status --json``."""
 
     def status():
         now = dynbeat.context.clock.now()
@@ -350,7 +350,7 @@ def test_a_run_that_is_refused_for_days_delays_no_other_schedule_of_its_task(dyn
     after(10 * MINUTE + 7 * SECOND)
     for _ in range(49):
         after(MINUTE)
-    # As beat wakes: at each try, and behind it.
+    # As beat wakes: at each retry, and after it.
     for _ in range(180):
         after(SECOND)
 

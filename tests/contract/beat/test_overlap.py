@@ -1,4 +1,4 @@
-"""What happens when the next run comes while the one before has not ended."""
+"""The overlap policies: a run comes due while the previous run is unfinished."""
 
 from datetime import timedelta
 
@@ -33,7 +33,7 @@ def reason(mine, minute):
 
 @pytest.fixture
 def pass_minutes(clock, beat, worker):
-    """Give a function that lets minutes pass, with beat at work and the worker alive."""
+    """Give a function that advances the clock by minutes, with a running beat and a live worker."""
 
     def pass_minutes(count, beat=beat):
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""A task that the application sends in a way of its own: each of its runs ends."""
+"""Tasks whose sending the application overrides: each of their runs ends."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 class Fickle(Task):
-    """Does with a call what the test says."""
+    """An ``apply_async`` whose behaviour the test sets."""
 
     does = "send"
 
@@ -32,7 +32,7 @@ class Fickle(Task):
 
 @pytest.fixture
 def beat(dynbeat, clock, mine):
-    """Give a beat with a run that is due, of a task with its own ``apply_async``."""
+    """Give a beat with a due run of a task that overrides ``apply_async``."""
     app = dynbeat.context.app
 
     @app.task(name="own", base=Fickle, shared=False)
@@ -54,7 +54,7 @@ def does(monkeypatch):
 
 @pytest.fixture
 def pass_minutes(beat, clock):
-    """Let so many minutes pass while beat looks every few seconds."""
+    """Advance the clock by ``minutes``, with a pass every few seconds."""
 
     def passes(minutes):
         for _ in range(6 * minutes):

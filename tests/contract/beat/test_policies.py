@@ -1,4 +1,4 @@
-"""Jitter, expiry, lost runs, failures in a row, and the record of what passed in silence."""
+"""Jitter, expiry, lost runs, failures in a row, and the records of missed fire times."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def worker(dynbeat):
 
 @pytest.fixture
 def run(mine, beat, sent, worker):
-    """Give a run in progress, of a schedule that fires once an hour."""
+    """Give a running run of a schedule that fires once an hour."""
     mine.create("n", task="t", trigger=Every(3600))
     mine.run_now("n")
     beat.run_until_idle()
@@ -90,11 +90,11 @@ def test_a_run_whose_worker_is_silent_is_lost(mine, clock, beat):
 def test_a_worker_without_heartbeats_during_a_database_outage_is_not_dead(
     dynbeat, mine, clock, beat, monkeypatch
 ):
-    def away(_work):
-        raise OperationalError("SELECT", {}, ConnectionError("away"))
+    def fail(_work):
+        raise OperationalError("SELECT", {}, ConnectionError("unreachable"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(dynbeat.context.database, "read", away)
+        patched.setattr(dynbeat.context.database, "read", fail)
         with pytest.raises(OperationalError):
             beat.tick()
     clock.advance(SILENCE)

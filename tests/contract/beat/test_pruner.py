@@ -1,4 +1,4 @@
-"""Old history goes, a small batch at a time; what a clock that is set back must find stays."""
+"""Old history is deleted in small batches. Runs that a clock set back needs stay."""
 
 import threading
 from datetime import timedelta
@@ -21,12 +21,12 @@ DAY = timedelta(days=1)
 DAILY = Cron("0 12 * * *")
 NOON = START + timedelta(hours=3)
 KEPT = 3 * DAY
-#: For as long as beat itself prunes nothing.
+#: Beat itself prunes nothing within this time.
 LONG = 399 * DAY
 
 
 def pruned(dynbeat, *, older_than=KEPT):
-    """Prune the whole history and return how many runs went."""
+    """Prune the whole history and return the number of deleted runs."""
     return _prune(dynbeat.context, older_than)
 
 
@@ -38,7 +38,7 @@ def finish_all(dynbeat):
 
 
 def live_through(dynbeat, clock, beat, *, days):
-    """Let beat run for some days, and the runs of each day end at once."""
+    """Run beat for some days; the runs of each day end at once."""
     for _ in range(days):
         clock.advance(DAY)
         beat.run_until_idle()
@@ -58,14 +58,14 @@ def dynbeat(database_url, clock):
 
 @pytest.fixture
 def aged(dynbeat, mine, clock, beat):
-    """Give an owner whose daily schedule has fired for eight days, and every run has ended."""
+    """Give an owner with a daily schedule that has fired for eight days. All runs have ended."""
     mine.create("n", task="t", trigger=DAILY)
     live_through(dynbeat, clock, beat, days=8)
     return mine
 
 
 def test_runs_that_ended_before_the_retention_are_deleted(aged, dynbeat):
-    # What ended at the limit itself stays.
+    # A run that ended exactly at the limit stays.
     assert pruned(dynbeat) == 4
     assert fire_times(aged) == [NOON + day * DAY for day in range(4, 8)]
     assert pruned(dynbeat) == 0
@@ -76,7 +76,7 @@ def test_the_run_of_a_one_off_is_deleted(dynbeat, mine, clock, beat):
     live_through(dynbeat, clock, beat, days=1)
     clock.advance(KEPT)
 
-    # What ended at the limit itself stays.
+    # A run that ended exactly at the limit stays.
     assert pruned(dynbeat) == 0
     clock.advance(DAY)
 
@@ -169,7 +169,7 @@ def test_no_pruned_fire_time_runs_again_after_the_clock_is_set_back(
         aged.pause("n")
         aged.resume("n")
     if edit == "replanned":
-        # What is planned anew finds the fire times within the retention that had their run.
+        # Fire times within the retention still have their runs when they are planned again.
         aged.update("n", trigger=Cron("0 12 * * mon-sun"))
 
     live_through(dynbeat, clock, beat, days=days_back + 2)
@@ -179,7 +179,7 @@ def test_no_pruned_fire_time_runs_again_after_the_clock_is_set_back(
 
 
 def old_runs(dynbeat, number):
-    """Record runs of no schedule that ended long ago, in the order of their ids."""
+    """Record runs without a schedule that ended long ago, in the order of their ids."""
     made_at = START - 400 * DAY
     rows = [
         {
@@ -208,7 +208,7 @@ def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, be
 
     assert beat.tick() > timedelta(0)
     assert left(dynbeat) == 10
-    # One that has just started has better to do; but it does not oversleep.
+    # A beat that has just started waits for FIRST_DELAY, and wakes in time.
     clock.advance(FIRST_DELAY - timedelta(microseconds=1))
     assert beat.tick() <= timedelta(microseconds=1)
     assert left(dynbeat) == 10
@@ -218,7 +218,7 @@ def test_beat_prunes_in_small_batches_with_a_pause_after_each(dynbeat, clock, be
     for _ in range(3):
         pause = beat.tick()
         seen.append((left(dynbeat), pause))
-        # A tick before the pause is over prunes nothing.
+        # A pass before the end of the pause prunes nothing.
         beat.tick()
         assert left(dynbeat) == seen[-1][0]
         clock.advance(BATCH_PAUSE)
@@ -303,7 +303,7 @@ def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
 
     def work(session):
         done.append(one_batch(server, session).deleted)
-        # The rows are deleted and not committed: who waits for them waits for ever.
+        # The rows are deleted but not committed: a transaction that waits for them never ends.
         claiming = threading.Thread(target=beat.run_until_idle)
         claiming.start()
         claiming.join(20)
@@ -311,7 +311,7 @@ def test_a_claim_does_not_wait_for_a_prune_transaction(server, clock):
 
     server.context.database.run(work)
 
-    # Of five runs the last is that of the last fire time, and one is younger than a day.
+    # Of five runs, one belongs to the last fire time, and one is less than a day old.
     assert done == [4, False]
     assert [run.scheduled_for for run in beat.publisher.sent] == [NOON + d * DAY for d in range(6)]
 

@@ -1,4 +1,4 @@
-"""One bad row hurts nobody else, and a row typed by hand works."""
+"""An invalid row affects no other schedule, and a row inserted by SQL works."""
 
 import sys
 from datetime import timedelta
@@ -102,7 +102,7 @@ def test_run_now_works_with_a_costly_trigger(dynbeat, mine, clock, beat, sent):
 
 
 def make_costly(dynbeat, mine):
-    """Create a schedule whose fire times after the first of January take too long to find."""
+    """Create a schedule whose fire times after 1 January are too costly to find."""
     mine.create("bad", task="t", trigger=MINUTELY)
     costly = hostile_values.COSTLY["barren"]()
     execute(
@@ -173,7 +173,7 @@ def test_a_trigger_that_this_process_cannot_import_does_not_quarantine_the_sched
     for cached in (parse._parse, parse._parse_whole):
         cached.cache_clear()
     with monkeypatch.context() as replaced:
-        # As while an upgrade replaces the files of a running beat.
+        # As during an upgrade that replaces the files of a running beat.
         replaced.setitem(sys.modules, "celery_dynbeat.triggers.rrule.trigger", None)
         with pytest.raises(ImportError):
             beat.tick()

@@ -1,4 +1,4 @@
-"""Runs that a newer one replaces: how often beat asks to end them, and what it notes."""
+"""Requests to end replaced runs: how often beat sends them, and the notes that it writes."""
 
 import logging
 from datetime import timedelta
@@ -16,7 +16,7 @@ REFUSAL = "beat may not write"
 
 
 class Broker(RecordingPublisher):
-    """A broker whose answer to a broadcast a test decides."""
+    """A broker whose response to a broadcast the test sets."""
 
     def __init__(self):
         super().__init__()
@@ -46,8 +46,8 @@ def worker(dynbeat):
 
 
 @pytest.fixture
-def make_rounds(dynbeat, clock, beat, worker):
-    """Give a function that lets beat make rounds, one at a time."""
+def run_maintenance(dynbeat, clock, beat, worker):
+    """Give a function that runs the maintenance of beat several times."""
 
     def make(count):
         for _ in range(count):
@@ -60,7 +60,7 @@ def make_rounds(dynbeat, clock, beat, worker):
 
 @pytest.fixture
 def replace_one(mine, clock, beat, broker, worker):
-    """Give a function that returns a run in progress that a newer one has just replaced."""
+    """Give a function that returns a running run that a newer run has just replaced."""
 
     def replace(name="n"):
         mine.create(name, task="t", trigger=MINUTELY, overlap="cancel_previous")
@@ -92,22 +92,22 @@ def warnings(caplog):
 
 
 def test_a_run_that_no_worker_ends_gets_a_note_and_no_further_request(
-    mine, broker, replace_one, make_rounds, caplog
+    mine, broker, replace_one, run_maintenance, caplog
 ):
     run = replace_one()
 
-    make_rounds(MAX_RETRIES)
+    run_maintenance(MAX_RETRIES)
     assert error_of(mine, run) is None
-    make_rounds(3)
+    run_maintenance(3)
 
     assert broker.terminated == [run.run_id] * (1 + MAX_RETRIES)
     assert error_of(mine, run) == NOT_ENDED
     assert len(warnings(caplog)) == 1
 
 
-def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, make_rounds, worker):
+def test_the_note_stays_when_the_run_ends_by_itself(mine, replace_one, run_maintenance, worker):
     run = replace_one()
-    make_rounds(MAX_RETRIES + 1)
+    run_maintenance(MAX_RETRIES + 1)
 
     worker.finish(run)
 
@@ -126,12 +126,12 @@ def test_a_run_that_is_not_replaced_gets_no_note(mine, clock, beat, broker, work
 
 
 def test_a_refused_request_is_noted_and_delays_nothing(
-    mine, broker, replace_one, make_rounds, caplog
+    mine, broker, replace_one, run_maintenance, caplog
 ):
     broker.error = DispatchError(REFUSAL)
     run = replace_one()
 
-    make_rounds(3)
+    run_maintenance(3)
 
     assert broker.requests == 2
     assert error_of(mine, run) == REFUSAL
@@ -139,45 +139,45 @@ def test_a_refused_request_is_noted_and_delays_nothing(
 
 
 def test_requests_are_repeated_until_the_broker_is_reachable(
-    mine, broker, replace_one, make_rounds, caplog
+    mine, broker, replace_one, run_maintenance, caplog
 ):
     broker.error = ConnectionError("away")
     run = replace_one()
-    make_rounds(MAX_RETRIES + 2)
+    run_maintenance(MAX_RETRIES + 2)
     assert error_of(mine, run) is None
     assert len(warnings(caplog)) == 1
 
     broker.error = None
-    make_rounds(1)
+    run_maintenance(1)
 
     assert broker.terminated == [run.run_id]
 
 
-def refused_one_after_the_other(replace_one, make_rounds, names):
+def refused_one_after_the_other(replace_one, run_maintenance, names):
     runs = []
     for name in names:
         runs.append(replace_one(name))
-        make_rounds(1)
+        run_maintenance(1)
     return runs
 
 
 def test_no_request_is_sent_for_a_while_after_repeated_refusals(
-    mine, broker, replace_one, make_rounds
+    mine, broker, replace_one, run_maintenance
 ):
     broker.error = DispatchError(REFUSAL)
 
-    runs = refused_one_after_the_other(replace_one, make_rounds, "abc")
+    runs = refused_one_after_the_other(replace_one, run_maintenance, "abc")
 
     assert broker.requests == termination.MAX_REFUSALS
     assert [error_of(mine, run) for run in runs] == [REFUSAL] * 3
 
 
 def test_requests_are_sent_again_after_the_refusal_pause(
-    broker, replace_one, make_rounds, monkeypatch
+    broker, replace_one, run_maintenance, monkeypatch
 ):
     monkeypatch.setattr(termination, "REFUSAL_PAUSE", 0)
     broker.error = DispatchError(REFUSAL)
-    refused_one_after_the_other(replace_one, make_rounds, "abc")
+    refused_one_after_the_other(replace_one, run_maintenance, "abc")
 
     broker.error = None
     run = replace_one("d")
@@ -195,5 +195,5 @@ def test_a_later_claim_sends_no_request_for_a_run_that_was_replaced_before(
 
     beat.run_until_idle()
 
-    # By the first claim, and by the round of this pass.
+    # By the first claim, and by the maintenance of this pass.
     assert broker.terminated == [run.run_id] * 2

@@ -1,4 +1,4 @@
-"""A row that a hand has made unreadable to Python hurts nobody else, and says what ails it."""
+"""A row that Python cannot read affects no other schedule, and its error is stored."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ def huge(depth):
     return "[" * depth + "]" * depth
 
 
-#: What each database stores, from a hand at its prompt, and Python cannot read: column and value.
+#: Values that SQL can store in each database and Python cannot read: column and value.
 UNREADABLE = {
     "sqlite": {
         "huge number": ("args", "[" + "1" * 5_000 + "]"),
@@ -36,7 +36,7 @@ UNREADABLE = {
         "no date": ("next_fire_at", "0000-00-00"),
     },
 }
-#: What can be read, and not reckoned with.
+#: Values that Python can read but not calculate with.
 BEYOND = {"forever": "1e300", "not a number": "'NaN'"}
 
 
@@ -46,7 +46,7 @@ def kind_of(dynbeat):
 
 
 def damage(dynbeat, column, value, *, table="dynbeat_schedule", where="name = 'bad'"):
-    """Write a value as somebody does who has told the database not to be strict."""
+    """Write a value with the strict mode of the database switched off."""
     database = dynbeat.context.database
     with database.engine.begin() as connection:
         if kind_of(dynbeat) == "mariadb":
@@ -59,7 +59,7 @@ def damage(dynbeat, column, value, *, table="dynbeat_schedule", where="name = 'b
 
 
 def shown(dynbeat):
-    """Return name, next_run_at IS NULL and error of each schedule, whatever its columns hold."""
+    """Return name, next_run_at IS NULL and error of each schedule, also of unreadable ones."""
     with dynbeat.context.database.engine.connect() as connection:
         return {
             name: (bool(asleep), error)
@@ -75,7 +75,7 @@ def is_set_aside(dynbeat, name, column):
 
 
 def idle_passes(beat):
-    """Return after how many passes beat rests for its whole poll interval."""
+    """Return after how many passes beat sleeps for its whole poll interval."""
     for number in range(10):
         if beat.tick() >= timedelta(seconds=1):
             return number
@@ -145,7 +145,7 @@ def test_durations_out_of_range_affect_no_other_schedule(
     assert idle_passes(beat) == 0
 
 
-#: Instants of the index itself that Python cannot read, and that count as due.
+#: Values of next_run_at that Python cannot read and that count as due.
 FRONTS = {"sqlite": "2026-02-30", "postgresql": "-infinity", "mariadb": "0000-00-00"}
 
 
@@ -161,7 +161,7 @@ def test_an_unreadable_next_run_at_is_planned_again(dynbeat, mine, clock, beat, 
     assert mine.get("bad").next_run_at == clock.now() + MINUTELY.interval
 
 
-#: The same, never due: a hand's way to say "not now".
+#: Values of next_run_at that Python cannot read and that are never due.
 NEVER = {"sqlite": "tomorrow", "postgresql": "infinity"}
 
 
@@ -208,12 +208,12 @@ def test_a_second_beat_claims_rows_that_the_first_has_not_locked(dynbeat, mine, 
 
 
 def left_pending(dynbeat, clock, beat, *names):
-    """Leave a run of each schedule recorded and not sent, and overdue."""
+    """Record an overdue run of each schedule that is not sent."""
     mine = dynbeat.schedules.for_owner("user:42")
     for name in names:
         mine.create(name, task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
-    beat.publisher.fail_with(OSError("the broker is away"))
+    beat.publisher.fail_with(OSError("the broker is unreachable"))
     with dynbeat.context.database._session() as session:
         claim(session, now=clock.now(), settings=dynbeat.context.settings)
         session.commit()

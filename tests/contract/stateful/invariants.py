@@ -1,4 +1,4 @@
-"""What holds in any history of schedules: the checks behind the rules of ``test_stateful``."""
+"""The checks of ``test_stateful``: what holds after each step."""
 
 import contextlib
 from collections import Counter
@@ -21,7 +21,7 @@ POINTS = ["recorded", "committed", "swept", "published", FASTER]
 
 
 class CrashError(Exception):
-    """Beat ends here."""
+    """Beat crashes at this point."""
 
 
 def is_unsent(row):
@@ -31,8 +31,8 @@ def is_unsent(row):
 class Watched(RuleBasedStateMachine):
     """Two beats, a cluster of workers, and ``expected`` by name of the schedule.
 
-    ``latest`` is the farthest that the clock has been. ``cancelled`` are the runs that may not
-    start any more, ``published`` those that beat has handed over.
+    ``latest`` is the latest instant that the clock has shown. ``cancelled`` are the runs that must
+    not start any more, ``published`` those that beat has published.
     """
 
     def __init__(self, dynbeat, clock):
@@ -68,7 +68,7 @@ class Watched(RuleBasedStateMachine):
             return connection.execute(statement).all()
 
     def cancel(self, expected, *, keep_manual):
-        """Note the runs that may not start any more."""
+        """Note the runs that must not start any more."""
         self.cancelled |= {
             row.id
             for row in self.rows(expected.id)
@@ -80,9 +80,9 @@ class Watched(RuleBasedStateMachine):
         return max((row.scheduled_for for row in self.rows(expected.id)), default=START)
 
     def tick(self, which, crash_at=None):
-        """Let one beat crash, if it reaches that point, and the other make its passes.
+        """Let one beat crash if it reaches that point, and the other make its passes.
 
-        At FASTER no beat crashes, but a worker starts what is published before beat confirms it.
+        At FASTER no beat crashes, but a worker starts published runs before beat confirms them.
         """
         before = self.rows()
         if crash_at is not None:
@@ -93,7 +93,7 @@ class Watched(RuleBasedStateMachine):
         self.beats[which].run_until_idle()
 
         after = self.rows()
-        # In an order of their own: that of ids, which are random, would not come again.
+        # Not in the order of the ids: they are random, and the example could not be repeated.
         messages = sorted(
             (run for beat in self.beats for run in beat.publisher.sent),
             key=lambda run: (run.scheduled_for, run.name),
@@ -108,8 +108,8 @@ class Watched(RuleBasedStateMachine):
         )
         self.published |= {message.run_id for message in messages}
         self.cluster.enqueue(messages)
-        for worker, held in self.cluster.workers.items():
-            for run_id in terminated & held.keys():
+        for worker, running in self.cluster.workers.items():
+            for run_id in terminated & running.keys():
                 self.cluster.finish(worker, run_id, Status.REVOKED)
 
     def check_messages(self, messages, before, after):
@@ -123,15 +123,15 @@ class Watched(RuleBasedStateMachine):
                 continue
             assert row.scheduled_for <= self.latest
             if row.schedule_id in waits and row.id not in self.published:
-                in_hand = self.published & {
+                blocking = self.published & {
                     other.id
                     for other in before
                     if other.schedule_id == row.schedule_id
-                    # One that ended meanwhile, or is sent anew after it ran for too long.
+                    # Not a run that has ended since, or that is sent again after max_run_time.
                     and self.is_busy(other)
                     and self.is_busy(rows[other.id])
                 }
-                assert in_hand == set()
+                assert blocking == set()
 
     def check_decisions(self, before, after, messages, terminated):
         now, known = self.clock.now(), {row.id for row in before}
@@ -144,7 +144,7 @@ class Watched(RuleBasedStateMachine):
             if not expected.enabled:
                 assert new == []
             if len(expected.due(now)) > CATCH_UP_BATCH:
-                # Likewise: several passes.
+                # The backlog takes several passes: too intricate for the model.
                 expected.exempt = True
             if expected.exempt:
                 expected.made = self.mine.get(name).run_count
@@ -198,6 +198,6 @@ class Watched(RuleBasedStateMachine):
             assert row.status != Status.RUNNING or self.cluster.starts[row.id]
             if row.schedule_id in paused and row.origin != Origin.MANUAL:
                 assert row.status not in UNSTARTED
-        for held in self.cluster.workers.values():
-            for run_id in held:
+        for running in self.cluster.workers.values():
+            for run_id in running:
                 assert rows[run_id].status == Status.RUNNING

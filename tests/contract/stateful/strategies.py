@@ -1,4 +1,4 @@
-"""Strategies of what may befall a schedule: its trigger, its fields, and steps of the clock."""
+"""Strategies for schedules: triggers, fields, and steps of the clock."""
 
 from datetime import timedelta
 
@@ -47,7 +47,7 @@ STEPS = st.one_of(
 
 
 def too_intricate(fields):
-    """Whether one tick decides about a backlog in several passes, each after what the last did."""
+    """Return whether a backlog takes several passes of which each depends on the last one."""
     if fields.get("catch_up") != "all":
         return False
     overlap = fields.get("overlap", "allow")
@@ -62,7 +62,7 @@ def some_of(choices):
 
 
 CHANGES = some_of(POLICIES | SPAN)
-# A schedule of which nothing is said behaves like all others: each says how it overlaps.
+# Each schedule states its overlap and catch_up: with the defaults they would all behave alike.
 FIELDS = (
     st.tuples(
         CHANGES, st.fixed_dictionaries({key: POLICIES[key] for key in ("overlap", "catch_up")})

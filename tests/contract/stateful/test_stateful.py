@@ -1,10 +1,10 @@
-"""Whatever happens, in whatever order: beats, workers and a broker against a plain model.
+"""Beats, workers and a broker agree with a plain model in any order of events.
 
-Each example is a history in random order: schedules are made, edited, paused, run and deleted, the
-clock goes on, jumps and goes back, beats crash, the broker is away, workers die and messages come
-twice. After each step the tables are compared with what enumeration says (``ExpectedSchedule``),
-and with rules that hold at any time. At the end everything works again, and nothing may be left
-over.
+Each example is a random history: schedules are created, edited, paused, run and deleted; the clock
+advances, jumps and is set back; beats crash; the broker is unreachable; workers die; messages
+arrive twice. After each step the tables are compared with plain enumeration
+(``ExpectedSchedule``) and checked against rules that always hold. At the end every part works
+again, and no run may be unfinished.
 """
 
 import sys
@@ -50,7 +50,7 @@ NAMES = ["a", "b", "c"]
 
 
 def some(values):
-    """Choose one of what the machine has at that moment."""
+    """Choose one of the values that the machine has at that moment."""
     return st.runner().flatmap(lambda machine: st.sampled_from(values(machine)))
 
 
@@ -62,15 +62,15 @@ def free(machine):
     return [name for name in NAMES if name not in machine.expected]
 
 
-def living(machine):
+def live_workers(machine):
     return sorted(machine.cluster.workers)
 
 
 class Schedules(Watched):
-    # What people do
+    # Actions of users
 
     @initialize(made=st.lists(st.tuples(TRIGGERS, FIELDS), min_size=2, max_size=2))
-    def begin_with_some_schedules(self, made):
+    def create_some_schedules(self, made):
         for name, (trigger, given) in zip(NAMES, made, strict=False):
             self.create(name, trigger, given, upsert=False)
 
@@ -159,7 +159,7 @@ class Schedules(Watched):
     @rule(name=some(schedules), minutes=st.integers(1, 9), which=st.integers(0, 1))
     def pause_for_minutes(self, name, minutes, which):
         self.pause(name)
-        self.minutes_pass(minutes, which)
+        self.advance_minutes(minutes, which)
         self.resume(name)
         self.tick(which)
 
@@ -177,48 +177,48 @@ class Schedules(Watched):
         self.mine.delete(name)
         del self.expected[name]
 
-    # What time does
+    # The clock
 
-    def go_on(self, step):
+    def advance(self, step):
         self.clock.advance(step)
         self.latest = max(self.latest, self.clock.now())
         self.cluster.heartbeat()
 
     @rule(minutes=st.integers(1, 3), which=st.integers(0, 1))
-    def minutes_pass(self, minutes, which):
-        self.go_on(minutes * MINUTE)
+    def advance_minutes(self, minutes, which):
+        self.advance(minutes * MINUTE)
         self.tick(which)
 
-    @precondition(living)
-    @rule(which=st.integers(0, 1), worker=some(living), minutes=st.integers(1, 5))
-    def minutes_pass_and_a_worker_takes_all(self, which, worker, minutes):
-        self.minutes_pass(minutes, which)
+    @precondition(live_workers)
+    @rule(which=st.integers(0, 1), worker=some(live_workers), minutes=st.integers(1, 5))
+    def advance_minutes_and_deliver_all(self, which, worker, minutes):
+        self.advance_minutes(minutes, which)
         for message in list(self.cluster.queue):
             self.deliver(message, worker)
 
-    # What beat does
+    # Beat
 
     @rule(which=st.integers(0, 1), step=STEPS, crash_at=st.none() | st.sampled_from(POINTS))
-    def a_while_passes(self, which, step, crash_at):
-        self.go_on(step)
+    def advance_and_tick(self, which, step, crash_at):
+        self.advance(step)
         self.tick(which, crash_at)
 
     @rule(which=st.integers(0, 1), step=STEPS)
-    def a_while_passes_without_a_broker(self, which, step):
-        self.go_on(step)
+    def advance_without_a_broker(self, which, step):
+        self.advance(step)
         before = self.rows()
         publisher = self.beats[which].publisher
-        publisher.fail_with(ConnectionError("away"))
+        publisher.fail_with(ConnectionError("unreachable"))
         with pytest.raises(ConnectionError):
             self.beats[which].tick()
         publisher.fail_with(None)
 
         assert self.rows() == before
 
-    # What brokers and workers do
+    # The broker and the workers
 
     @precondition(lambda self: self.cluster.queue and self.cluster.workers)
-    @rule(message=some(lambda self: self.cluster.queue), worker=some(living))
+    @rule(message=some(lambda self: self.cluster.queue), worker=some(live_workers))
     def deliver(self, message, worker):
         action = self.cluster.deliver(message, worker)
 
@@ -236,22 +236,22 @@ class Schedules(Watched):
 
     @precondition(lambda self: self.cluster.queue)
     @rule(message=some(lambda self: self.cluster.queue))
-    def double_a_message(self, message):
+    def duplicate_a_message(self, message):
         self.cluster.queue.append(message)
 
     @precondition(lambda self: any(self.cluster.workers.values()))
-    @rule(worker=some(lambda self: [w for w in living(self) if self.cluster.workers[w]]))
-    def deliver_again_what_is_in_progress(self, worker):
+    @rule(worker=some(lambda self: [w for w in live_workers(self) if self.cluster.workers[w]]))
+    def redeliver_running_messages(self, worker):
         self.cluster.redeliver(worker)
 
     @precondition(lambda self: self.cluster.queue)
     @rule()
-    def broker_forgets_its_queue(self):
+    def broker_loses_its_queue(self):
         self.cluster.queue.clear()
 
     @precondition(lambda self: any(self.cluster.workers.values()))
     @rule(
-        worker=some(lambda self: [w for w in living(self) if self.cluster.workers[w]]),
+        worker=some(lambda self: [w for w in live_workers(self) if self.cluster.workers[w]]),
         status=st.sampled_from([Status.SUCCEEDED, Status.FAILED]),
     )
     def finish(self, worker, status):
@@ -263,12 +263,12 @@ class Schedules(Watched):
     @precondition(lambda self: any(self.cluster.workers.values()))
     @rule()
     def finish_all(self):
-        for worker in living(self):
+        for worker in live_workers(self):
             while self.cluster.workers[worker]:
                 self.finish(worker, Status.SUCCEEDED)
 
-    @precondition(living)
-    @rule(worker=some(living), redelivered=st.booleans())
+    @precondition(live_workers)
+    @rule(worker=some(live_workers), redelivered=st.booleans())
     def worker_dies(self, worker, redelivered):
         self.deaths.update(self.cluster.workers[worker].keys())
         self.cluster.kill_worker(worker, redelivered=redelivered)
@@ -276,27 +276,27 @@ class Schedules(Watched):
 
     @precondition(lambda self: self.dead)
     @rule(worker=some(lambda self: sorted(self.dead)))
-    def worker_comes_back(self, worker):
-        # By a clock that was set back nobody can tell the two apart.
+    def worker_starts_again(self, worker):
+        # After the clock was set back, the two workers could not be told apart by their start.
         if self.clock.now() > self.dead[worker]:
             del self.dead[worker]
             self.cluster.start_worker(worker)
 
     def teardown(self):
         if sys.exc_info()[0] is None:
-            self.nothing_is_left_over()
+            self.check_that_all_runs_end()
 
-    def nothing_is_left_over(self):
+    def check_that_all_runs_end(self):
         left = {row.id for row in self.rows() if row.status in UNFINISHED}
         if not self.cluster.workers:
             self.cluster.start_worker("last")
         self.clock.move_to(self.latest)
         for _ in range(4):
-            self.go_on(timedelta(seconds=RESEND_AFTER + 1))
+            self.advance(timedelta(seconds=RESEND_AFTER + 1))
             self.tick(0)
             self.tick(1)
             for message in list(self.cluster.queue):
-                self.deliver(message, living(self)[0])
+                self.deliver(message, live_workers(self)[0])
             if any(self.cluster.workers.values()):
                 self.finish_all()
         ends = {row.id: row.status for row in self.rows() if row.id in left}
@@ -306,7 +306,7 @@ class Schedules(Watched):
 
 def check(url, *, examples, steps):
     clock = FrozenClock(START)
-    # A run that has waited for long is sent again as soon as any other, or the end would be far.
+    # Long waiting runs are sent again as soon as others. Otherwise the example would take long.
     soon = mock.patch.object(dispatcher, "MAX_RESEND_AFTER", timedelta(seconds=RESEND_AFTER))
     with soon, prepared_application(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
         run_state_machine_as_test(
@@ -314,20 +314,20 @@ def check(url, *, examples, steps):
             settings=settings(
                 max_examples=examples * EXAMPLE_FACTOR,
                 stateful_step_count=steps,
-                # To explain a history takes longer than to read it.
+                # Explaining a history takes too long.
                 phases=set(Phase) - {Phase.explain},
                 suppress_health_check=list(HealthCheck),
             ),
         )
 
 
-# A failure takes minutes to be made short.
+# Shrinking a failing example takes minutes.
 @pytest.mark.timeout(600 * EXAMPLE_FACTOR)
 def test_any_history_agrees_with_the_model_on_sqlite(sqlite_url):
     check(sqlite_url, examples=100, steps=40)
 
 
-# A failure takes minutes to be made short.
+# Shrinking a failing example takes minutes.
 @pytest.mark.timeout(600 * EXAMPLE_FACTOR)
 def test_any_history_agrees_with_the_model_on_postgresql(postgresql_url):
     check(postgresql_url, examples=10, steps=40)

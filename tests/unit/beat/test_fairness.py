@@ -1,4 +1,4 @@
-"""How long a claim may plan, and which owners come second: by a clock that the test moves."""
+"""The planning time of a claim, and the owners that come second: with a clock of the test."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Clock:
-    """Processor time in nanoseconds."""
+    """CPU time in nanoseconds."""
 
     def __init__(self):
         self.ns = 0
@@ -101,7 +101,7 @@ def test_cpu_time_of_other_processes_does_not_count(clock):
     planning = PlanningTime(batch_size=10, clock=clock, cpu_clock=processor)
 
     for _ in range(10):
-        # A tenth of a millisecond for a plain row; then a row that had to wait for the processor.
+        # 0.1 ms for a plain row; then a row that waited for the CPU.
         processor.ns += MILLISECOND // 10
         planned(planning, clock, "one", 0)
         processor.ns += MILLISECOND // 10
