@@ -7,6 +7,7 @@ arithmetic on clock changes. It only uses the wall time that a zone shows at an 
 import calendar
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
@@ -41,7 +42,7 @@ def fixed(
 ) -> Iterator[datetime]:
     """Yield the instants at which the clock first reaches, or jumps over, a matching wall time."""
     warm_up = start - timedelta(hours=27)
-    reached = max(wall for _, wall in clock(zone, warm_up, start, step))
+    reached = latest(zone, warm_up, start, step)
     for instant, wall in clock(zone, start + step, stop, step):
         fires = False
         while reached < wall:
@@ -49,6 +50,19 @@ def fixed(
             fires = fires or matches(reached)
         if fires:
             yield instant
+
+
+def latest(zone: ZoneInfo, start: datetime, stop: datetime, step: timedelta) -> datetime:
+    """Return the latest wall time that the clock shows at the steps from ``start`` to ``stop``.
+
+    Steps of seconds are walked only in the minutes in which the clock is changed.
+    """
+    minutes = list(clock(zone, start, stop, MINUTE))
+    found = max(wall for _, wall in minutes)
+    for (instant, wall), (following, after) in pairwise(minutes):
+        if step < MINUTE and after - wall != MINUTE:
+            found = max(found, *(seen for _, seen in clock(zone, instant, following, step)))
+    return found
 
 
 def clock(
