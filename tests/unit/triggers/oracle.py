@@ -7,6 +7,7 @@ arithmetic on clock changes. It only uses the wall time that a zone shows at an 
 import calendar
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -97,7 +98,7 @@ def matcher(texts: list[str], *, day_or: bool) -> Callable[[datetime], bool]:
     either = day_or and not (texts[2].startswith("*") or texts[4].startswith("*"))
 
     def day_matches(wall: datetime) -> bool:
-        by_date = wall.day in sets[2] or wall.day in special_dates(texts[2], wall)
+        by_date = wall.day in sets[2] or wall.day in special_dates(texts[2], wall.year, wall.month)
         by_weekday = wall.isoweekday() % 7 in sets[4] or any(
             falls_on(item, wall) for item in texts[4].split(",") if special(item, 4)
         )
@@ -127,21 +128,22 @@ def special(item: str, index: int) -> bool:
     )
 
 
-def special_dates(text: str, wall: datetime) -> set[int]:
-    """Return the days of L, L-3, 15W and LW in the month of ``wall``."""
-    weeks = calendar.monthcalendar(wall.year, wall.month)
-    month = [day for week in weeks for day in week if day]
+@cache
+def special_dates(text: str, year: int, month: int) -> set[int]:
+    """Return the days of L, L-3, 15W and LW in a month."""
+    weeks = calendar.monthcalendar(year, month)
+    days = [day for week in weeks for day in week if day]
     weekdays = [day for week in weeks for day in week[:5] if day]
     found = set()
     for item in text.split(","):
         if not special(item, 2):
             continue
         start, _, back = item.replace("w", "").partition("-")
-        wanted = month[-1] - int(back or 0) if start == "l" else int(start)
-        if wanted in month and "w" in item:
+        wanted = days[-1] - int(back or 0) if start == "l" else int(start)
+        if wanted in days and "w" in item:
             # A Saturday or Sunday has exactly one nearest weekday, also at the ends of the month.
             found.add(min(weekdays, key=lambda day: abs(day - wanted)))
-        elif wanted in month:
+        elif wanted in days:
             found.add(wanted)
     return found
 
