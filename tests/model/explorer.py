@@ -1,4 +1,4 @@
-"""Walks through all worlds that can be reached, and looks for one that leads nowhere."""
+"""Search all reachable worlds for one from which no sequence of moves settles."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tests.model.machine import Beat, BrokenPromiseError, Machine, World
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """How many worlds there are and how many moves between them; those from which none goes on."""
+    """The numbers of worlds and moves; the histories of up to three stuck worlds."""
 
     worlds: int
     moves: int
@@ -17,7 +17,7 @@ class Exploration:
 
 
 def explore(machine: Machine, first: World) -> Exploration:
-    """Look at every world. Raises BrokenPromiseError with the history that led to it."""
+    """Visit every reachable world. Raises BrokenPromiseError with the history that led to it."""
     first = canonical(first)
     known: dict[World, int] = {first: 0}
     origin: list[tuple[int, str]] = [(-1, "")]
@@ -49,10 +49,10 @@ def explore(machine: Machine, first: World) -> Exploration:
 
 
 def canonical(world: World) -> World:
-    """Return the world that stands for all that differ from this one in nothing that counts.
+    """Return one world for all worlds that behave alike.
 
-    Beats have no names. A message of a run that has ended is refused (a test of its own says so),
-    and one that was put off is judged as one that comes again.
+    Beats have no names. The message of a run that has ended is refused: a separate test proves it.
+    The guard treats a deferred message like a redelivered one.
     """
     queue = set()
     for message in world.queue:
@@ -65,10 +65,10 @@ def canonical(world: World) -> World:
 
 
 def is_settled(machine: Machine, world: World) -> bool:
-    """Return whether nothing is left to do: each fire time has ended or stands in a skip."""
+    """Return whether all work is done: each fire time has a run that ended, or was skipped."""
     if world.plan.life == "enabled":
-        over = world.time == machine.fires and world.plan.next_fire == 2
-        if not over or not all(_accounted(world, fire) for fire in range(machine.fires)):
+        finished = world.time == machine.fires and world.plan.next_fire == 2
+        if not finished or not all(_accounted(world, fire) for fire in range(machine.fires)):
             return False
     ended = not any(row is not None and row.unfinished for row in world.rows)
     idle = all(worker.job is None for worker in world.workers)
@@ -76,7 +76,7 @@ def is_settled(machine: Machine, world: World) -> bool:
 
 
 def _accounted(world: World, fire: int) -> bool:
-    # A skipped row stands for those before it, too.
+    # A skipped row counts for the fire times before it, too.
     later = [row for row in world.rows[fire:] if row is not None]
     return world.rows[fire] is not None or any(row.status == "skipped" for row in later)
 

@@ -1,12 +1,12 @@
-"""Every history of one schedule with its fire times, two beats, two workers and a broker.
+"""All histories of one schedule with its fire times, two beats, two workers and a broker.
 
-``World`` is what there is at an instant; ``moves`` are all that can happen next: what each process
-does, and what befalls them. Time is a move of its own, so every delay is in it. A row changes only
-by ``steps``, that is by the real functions on a real database. What is here is the rest: who holds
-which message, and who dies when.
+``World`` is the state at an instant. ``Machine.moves`` yields all that can happen next: the actions
+of each process, faults, and calls of users. Time is a separate move, so a history can contain any
+delay. Rows change only by ``steps``: by the real functions on a real database. This module models
+the rest: where each message is, and when a process dies.
 
-Moves of ``progress`` are those that come about by themselves as long as somebody works; all others
-are misfortunes and users, and each of them is paid for out of a budget.
+A move of ``progress`` happens sooner or later as long as processes run. All other moves are faults
+and calls of users, and each of them uses up a budget.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from tests.model.steps import WORKERS, Message, Plan, Row, Steps
 
 
 class Job(NamedTuple):
-    """An attempt in a worker's hands.
+    """An attempt that a worker executes, or whose outcome is not written.
 
-    ``state`` is running, retried (Celery has sent the next attempt's message, the outcome is not
-    written), kept (the attempt has ended, the outcome waits in memory) or handed over (the pool
-    process that kept it has ended, and its main process keeps it). ``doubted``: nothing was heard
-    of the worker for the node timeout meanwhile.
+    ``state`` is running, retried (Celery has sent the message of the next attempt, the outcome is
+    not written), buffered (the attempt has ended, the outcome is in the buffer) or handed over (the
+    pool process has ended, the outcome is in the buffer of the main process). ``doubted``: the
+    worker was silent for the node timeout since the attempt started.
     """
 
     message: Message
@@ -35,21 +35,21 @@ class Job(NamedTuple):
 class Worker(NamedTuple):
     """A worker; ``heard`` is False when its node was silent for the node timeout.
 
-    ``debt`` is an attempt of a fire time that it may be marked to run, and has not begun;
-    ``stored`` is one whose process died when its result was stored.
+    ``unknown_start`` is an attempt of a fire time whose row may be running while no process
+    executes it. ``stored`` is an attempt whose process died after its result was stored.
     """
 
     alive: bool = True
     heard: bool = True
     job: Job | None = None
-    debt: tuple[int, int] | None = None
+    unknown_start: tuple[int, int] | None = None
     stored: tuple[int, int] | None = None
 
 
 class Beat(NamedTuple):
-    """A beat between two steps: messages yet to be published, and what is yet to be confirmed.
+    """A beat between two steps: the messages to publish, and those to confirm.
 
-    That is the fire time of each message, and the attempt that it follows.
+    ``published`` holds the fire time of each message and the attempt that it follows.
     """
 
     outbox: tuple[Message, ...] = ()
@@ -61,7 +61,7 @@ class Beat(NamedTuple):
 
 
 class World(NamedTuple):
-    """All there is. ``excuses`` counts, for each fire time, the starts that it may yet have."""
+    """The state of the model. ``excuses`` counts the starts that each fire time may still have."""
 
     time: int
     plan: Plan
@@ -76,7 +76,7 @@ class World(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What happened, whether it comes about by itself, and what there is then."""
+    """What happens, whether it is progress, and the world after it."""
 
     name: str
     progress: bool
@@ -84,7 +84,7 @@ class Move(NamedTuple):
 
 
 class BrokenPromiseError(AssertionError):
-    """A start that must not be. The explorer adds the history that led to it."""
+    """A forbidden start. The explorer adds the history that led to it."""
 
 
 ROWS, QUEUE, BEATS, WORKER_STATES = map(World._fields.index, ("rows", "queue", "beats", "workers"))
@@ -100,7 +100,7 @@ def _changed(world: World, field: int, value: object) -> World:
 
 
 class Machine:
-    """The moves of a world; ``late`` says that messages are acknowledged at the end of the task."""
+    """The moves of a world; ``late``: messages are acknowledged at the end of the task."""
 
     def __init__(self, steps: Steps, *, fires: int, late: bool) -> None:
         self.steps, self.fires, self.late = steps, fires, late
@@ -122,7 +122,7 @@ class Machine:
         )
 
     def moves(self, world: World) -> Iterator[Move]:
-        """Return all that can happen next."""
+        """Yield all that can happen next."""
         if world.time < self.fires:
             yield Move("time passes", True, world._replace(time=world.time + 1))
         for index, beat in enumerate(world.beats):
@@ -156,27 +156,27 @@ class Machine:
             if row.status == Status.RUNNING:
                 after = self.steps.lose(world.plan, row, self._heard(world))
                 if after != row:
-                    yield Move(f"look after {fire}", True, self._row(world, fire, after))
+                    yield Move(f"rescue {fire}", True, self._row(world, fire, after))
             if row.status == Status.RETRYING:
                 after = self.steps.resend_retry(world.plan, row)
                 if after != row:
-                    yield Move(f"recall {fire}", True, self._row(world, fire, after))
+                    yield Move(f"resend the retry of {fire}", True, self._row(world, fire, after))
 
     def _claim(self, world: World, index: int) -> Iterator[Move]:
         shift = 2 - self.fires
         if world.plan.life != "enabled" or world.plan.next_fire >= world.time + shift:
             return
-        present = (*(False,) * shift, *(row is not None for row in world.rows))
-        plan, fires = self.steps.claim(world.plan, present, world.time + shift)
+        recorded = (*(False,) * shift, *(row is not None for row in world.rows))
+        plan, fires = self.steps.claim(world.plan, recorded, world.time + shift)
         rows, messages = world.rows, []
         for fire in fires:
             rows = _with(rows, fire - shift, Row(Status.PENDING, overdue=True))
             messages.append(Message(fire - shift, 0, 0))
         claimed = world._replace(plan=plan, rows=rows)
-        # What it has published before may still wait for its confirm.
+        # Messages that it published before may still wait for their confirm.
         beat = Beat(tuple(messages), world.beats[index].published)
         yield Move("claim", True, self._beat(claimed, index, beat))
-        # Beat dies, or the answer to its commit is lost.
+        # Beat dies, or the reply to its commit is lost.
         yield from self._fault("beat does not see its commit", claimed)
 
     def _busy_beat(self, world: World, index: int, beat: Beat) -> Iterator[Move]:
@@ -195,30 +195,34 @@ class Machine:
         yield from self._fault("beat dies", self._beat(world, index, Beat()))
 
     def _confirmed(self, world: World, index: int, beat: Beat) -> World:
-        for fire, after in beat.published:
+        for fire, attempt in beat.published:
             row = world.rows[fire]
             if row is not None:
-                world = self._row(world, fire, self.steps.confirm(world.plan, row, after))
+                world = self._row(world, fire, self.steps.confirm(world.plan, row, attempt))
         return self._beat(world, index, Beat(beat.outbox))
 
     # The broker
 
     def _broker(self, world: World) -> Iterator[Move]:
         for message in set(world.queue):
-            yield from self._fault(f"broker forgets {message}", self._taken(world, message))
+            yield from self._fault(f"broker loses {message}", self._taken(world, message))
         for worker in world.workers:
             if worker.job is not None and self.late:
                 again = self._queue(world, worker.job.message._replace(redelivered=True))
-                yield from self._fault("broker delivers again", again)
+                yield from self._fault("broker redelivers", again)
 
     # Workers
 
     def _worker(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
         if worker.alive and not worker.heard:
             heard = worker._replace(heard=True)
-            yield Move(f"w{index} is heard of", True, self._set(world, index, heard))
-        if worker.debt is not None:
-            yield Move(f"w{index} disowns {worker.debt}", True, self._disowned(world, index))
+            yield Move(f"w{index} writes a heartbeat", True, self._set(world, index, heard))
+        if worker.unknown_start is not None:
+            yield Move(
+                f"w{index} undoes the start of {worker.unknown_start}",
+                True,
+                self._undone(world, index),
+            )
         if worker.alive:
             yield from self._check_pool(world, index, worker)
         if not worker.alive:
@@ -229,7 +233,7 @@ class Machine:
         else:
             yield from self._job(world, index, worker, worker.job)
         if worker.alive and world.faults:
-            yield from self._misfortunes(world, index, worker)
+            yield from self._worker_faults(world, index, worker)
 
     def _dead(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
         if worker.heard:
@@ -239,10 +243,10 @@ class Machine:
             row._replace(replaced=True) if row is not None and row.worker == WORKERS[index] else row
             for row in world.rows
         )
-        begun = self._set(world._replace(rows=rows), index, Worker())
-        yield Move(f"w{index} begins anew", True, begun)
+        replaced = self._set(world._replace(rows=rows), index, Worker())
+        yield Move(f"w{index} is replaced", True, replaced)
 
-    def _misfortunes(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
+    def _worker_faults(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
         job = worker.job
         caused = world
         if job is not None:
@@ -259,7 +263,7 @@ class Machine:
             yield from self._process_dies(world, index, worker, job)
 
     def _process_dies(self, world: World, index: int, worker: Worker, job: Job) -> Iterator[Move]:
-        """Kill the pool process of an attempt; what follows is for Celery's settings to say."""
+        """Kill the pool process of an attempt; Celery's settings determine what follows."""
         fire = job.message.fire
         name = f"the process of {fire} at w{index} dies"
         failed = self._ended(world, index, Status.FAILED, attempt=None)
@@ -268,9 +272,11 @@ class Machine:
         yield from self._fault(f"{name}, unreported", caused)
         if self.late:
             again = self._queue(caused, job.message._replace(redelivered=True))
-            yield from self._fault(f"{name}, the message goes back", again)
+            yield from self._fault(f"{name}, the message is requeued", again)
         stored = worker._replace(job=None, stored=(fire, job.attempt))
-        yield from self._fault(f"{name} behind its result", self._set(world, index, stored))
+        yield from self._fault(
+            f"{name} after its result is stored", self._set(world, index, stored)
+        )
         if world.retries:
             retries = world._replace(retries=world.retries - 1)
             following = Message(fire, job.attempt, job.message.retries + 1)
@@ -279,7 +285,7 @@ class Machine:
             yield from self._fault(f"{name}, retried", self._set(sent, index, retried))
 
     def _check_pool(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
-        """Let a worker compare the rows that name it with what it executes."""
+        """Compare the rows that name a worker with the attempt that it executes."""
         name, job = WORKERS[index], worker.job
         executed = None if job is None else (job.message.fire, job.attempt)
         for fire, row in self._rows(world):
@@ -302,20 +308,20 @@ class Machine:
             world.plan, row, self._heard(world), local, WORKERS[index], here=False
         )
         name = f"w{index} receives {message}: {decision.action.name}"
-        judged = self._row(taken, fire, after)
+        decided = self._row(taken, fire, after)
         if decision.action is StartAction.START:
             self._check_start(world, index, fire, decision.attempt)
-            # Of a message that is acknowledged nobody will ever hear again.
-            kept = message if self.late else Message(fire, 0, message.retries)
-            job = Job(kept, decision.attempt)
+            # The broker never redelivers an acknowledged message.
+            held = message if self.late else Message(fire, 0, message.retries)
+            job = Job(held, decision.attempt)
             worker = world.workers[index]._replace(job=job)
-            begun = self._row(judged, fire, after._replace(fresh=not worker.heard))
-            yield Move(name, True, self._set(self._cause(begun, fire, -1), index, worker))
-            unknown = self._cause(judged, fire)
+            started = self._row(decided, fire, after._replace(fresh=not worker.heard))
+            yield Move(name, True, self._set(self._cause(started, fire, -1), index, worker))
+            unknown = self._cause(decided, fire)
             yield from self._defer(unknown, index, message, "its commit is not seen")
         else:
-            yield Move(name, True, judged)
-        yield from self._defer(taken, index, message, "the database is away")
+            yield Move(name, True, decided)
+        yield from self._defer(taken, index, message, "the database is unreachable")
 
     def _defer(self, world: World, index: int, message: Message, why: str) -> Iterator[Move]:
         if not world.faults:
@@ -325,26 +331,28 @@ class Machine:
         copy = message._replace(redelivered=False, deferred=True)
         worker = world.workers[index]
         if worker.job is None:
-            world = self._set(world, index, worker._replace(debt=(message.fire, row.attempt)))
-        yield from self._fault(f"w{index} puts off {message}: {why}", self._queue(world, copy))
+            world = self._set(
+                world, index, worker._replace(unknown_start=(message.fire, row.attempt))
+            )
+        yield from self._fault(f"w{index} defers {message}: {why}", self._queue(world, copy))
 
-    def _disowned(self, world: World, index: int) -> World:
+    def _undone(self, world: World, index: int) -> World:
         worker = world.workers[index]
-        assert worker.debt is not None
-        fire, attempt = worker.debt
+        assert worker.unknown_start is not None
+        fire, attempt = worker.unknown_start
         row = world.rows[fire]
         if row is not None and row.attempt == attempt:
-            # What it began later is its own.
+            # A later attempt stays.
             row = self.steps.undo_start(world.plan, row, WORKERS[index])
             world = self._row(world, fire, row)
-        return self._set(world, index, worker._replace(debt=None))
+        return self._set(world, index, worker._replace(unknown_start=None))
 
     def _job(self, world: World, index: int, worker: Worker, job: Job) -> Iterator[Move]:
         fire = job.message.fire
         if job.state == "running":
             yield Move(f"w{index} ends {fire}", True, self._ended(world, index, Status.SUCCEEDED))
-            kept = self._set(world, index, worker._replace(job=job._replace(state="kept")))
-            yield from self._fault(f"w{index} ends {fire}, the database is away", kept)
+            buffered = self._set(world, index, worker._replace(job=job._replace(state="buffered")))
+            yield from self._fault(f"w{index} ends {fire}, the database is unreachable", buffered)
             if world.retries:
                 sent = self._queue(
                     world._replace(retries=world.retries - 1),
@@ -354,22 +362,22 @@ class Machine:
                 caused = self._cause(sent, fire)
                 yield Move(f"w{index} retries {fire}", False, self._set(caused, index, retried))
         else:
-            if job.state == "kept":
-                # No fault: worker_max_tasks_per_child and the like end pool processes at any time.
+            if job.state == "buffered":
+                # No fault: worker_max_tasks_per_child ends pool processes at any time, for example.
                 handed_over = worker._replace(job=job._replace(state="handed over"))
                 recycled = self._set(world, index, handed_over)
                 yield Move(f"w{index} recycles its pool process", False, recycled)
             status = Status.RETRYING if job.state == "retried" else Status.SUCCEEDED
             yield Move(f"w{index} writes {status}", True, self._ended(world, index, status))
         if self.late:
-            yield from self._meet_oneself(world, index, job)
+            yield from self._receive_own_message(world, index, job)
 
-    def _meet_oneself(self, world: World, index: int, job: Job) -> Iterator[Move]:
-        """Deliver to a worker, in another of its threads, the message of what it has in hand."""
+    def _receive_own_message(self, world: World, index: int, job: Job) -> Iterator[Move]:
+        """Deliver the message of an attempt to the worker that executes it, in another thread."""
         fire = job.message.fire
         for message in {m for m in world.queue if m.fire == fire}:
             row = world.rows[fire]
-            # What the main process keeps, another of its pool processes does not know.
+            # A pool process does not see the buffer of the main process.
             here = job.state not in {"retried", "handed over"}
             after, decision = self.steps.decide(
                 world.plan,
@@ -382,9 +390,9 @@ class Machine:
             if decision.action is StartAction.START:
                 self._check_start(world, index, fire, decision.attempt)
                 continue
-            judged = self._row(self._taken(world, message), fire, after)
-            yield Move(f"w{index} refuses {message}", True, judged)
-            yield from self._defer(self._taken(world, message), index, message, "away")
+            decided = self._row(self._taken(world, message), fire, after)
+            yield Move(f"w{index} refuses {message}", True, decided)
+            yield from self._defer(self._taken(world, message), index, message, "unreachable")
 
     def _ended(self, world: World, index: int, status: Status, **known: int | None) -> World:
         worker = world.workers[index]
@@ -427,7 +435,7 @@ class Machine:
                 changed = changed if row is None else self._row(changed, fire, row)
             yield Move(call, call == "resume", changed)
 
-    # Small changes
+    # Changes of a world
 
     def _rows(self, world: World) -> Iterator[tuple[int, Row]]:
         return ((fire, row) for fire, row in enumerate(world.rows) if row is not None)
@@ -452,7 +460,7 @@ class Machine:
         return _changed(world, WORKER_STATES, _with(world.workers, index, worker))
 
     def _queue(self, world: World, message: Message) -> World:
-        # Two that are alike do no more than one that comes twice, which is a fault of its own.
+        # Two equal messages have the same effect as one that is redelivered, a separate fault.
         return _changed(world, QUEUE, tuple(sorted({*world.queue, message})))
 
     def _taken(self, world: World, message: Message) -> World:

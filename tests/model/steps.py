@@ -1,10 +1,11 @@
-"""One step of a run, carried out by the functions that beats and workers call, on a real database.
+"""The steps of the model: each calls a real function of beat or worker on a real database.
 
-A step loads a row as the model has it, calls the real function, reads the row back and rolls back.
-Nothing here says what a transition does; the answers of the database are remembered, because the
-same row comes by in many states of the whole.
+A step inserts the rows of the model, calls the function, reads the rows back and rolls back. This
+module does not describe any transition. Results are cached, because the same rows occur in many
+worlds.
 
-Durations do not count: what is overdue can be due, and whoever is silent may have been for long.
+The model ignores durations: an overdue run may be due, and a silent node may have been silent for
+any time.
 """
 
 from collections.abc import Iterator
@@ -34,17 +35,17 @@ MINUTE = timedelta(minutes=1)
 LONG = timedelta(hours=10)
 SECOND = timedelta(seconds=1)
 FIRES = (START + MINUTE, START + 2 * MINUTE)
-#: Every deadline of a row has passed by then.
+#: All deadlines of a row are in the past at this instant.
 NOW = START + timedelta(days=1)
 WORKERS = ("w1", "w2")
 RUN_IDS = ("019e0000-0000-7000-8000-000000000001", "019e0000-0000-7000-8000-000000000002")
 
 
 class Row(NamedTuple):
-    """A run. ``replaced``: its worker's name belongs to a process that started later.
+    """A run. ``replaced``: a process that started later has the name of its worker.
 
-    ``fresh``: its attempt began less than the node timeout ago, by a node that was silent before.
-    ``noted``: the broker delivered its message again during the present attempt.
+    ``fresh``: a node that was silent started the attempt, less than the node timeout ago.
+    ``noted``: the broker redelivered the message of the present attempt.
     """
 
     status: str
@@ -64,7 +65,7 @@ class Row(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A schedule: ``life`` is enabled, paused or deleted; ``next_fire`` is 2 when it is over."""
+    """A schedule: ``life`` is enabled, paused or deleted; ``next_fire`` is 2 after its end."""
 
     life: str = "enabled"
     next_fire: int = 0
@@ -80,7 +81,7 @@ class Message(NamedTuple):
     deferred: bool = False
 
 
-_REMEMBERED = (
+_CACHED = (
     "claim",
     "sweep",
     "lose",
@@ -95,7 +96,7 @@ _REMEMBERED = (
 
 
 class Steps:
-    """The steps on one database, with the settings of one application."""
+    """The steps on one database, with the settings of one application. ``calls`` counts them."""
 
     def __init__(self, dynbeat: Dynbeat, clock: FrozenClock) -> None:
         self._context, self._clock = dynbeat.context, clock
@@ -105,18 +106,18 @@ class Steps:
         with dynbeat.context.database.engine.connect() as connection:
             self._id = connection.execute(select(Schedule.id)).scalar_one()
         self.calls = 0
-        for name in _REMEMBERED:
+        for name in _CACHED:
             setattr(self, name, cache(getattr(self, name)))
 
-    # What beat does
+    # Steps of beat
 
-    def claim(self, plan: Plan, present: tuple[bool, ...], time: int) -> tuple[Plan, list[int]]:
-        """Claim at the instant of the fire time before ``time``; return what is to be sent."""
+    def claim(self, plan: Plan, recorded: tuple[bool, ...], time: int) -> tuple[Plan, list[int]]:
+        """Claim at the last fire time before ``time``; return the fire times to be sent."""
         now = FIRES[time - 1]
         with self._session() as session:
             self._load_plan(session, plan)
-            for fire, there in enumerate(present):
-                if there:
+            for fire, is_recorded in enumerate(recorded):
+                if is_recorded:
                     self._load_run(session, plan, fire, Row(Status.SENT))
             claimed = claim(session, now=now, settings=self._context.settings)
             fires = [FIRES.index(run.scheduled_for) for run in claimed.outgoing]
@@ -124,32 +125,32 @@ class Steps:
             return self._read_plan(session), fires
 
     def sweep(self, plan: Plan, row: Row) -> tuple[Row, Message | None]:
-        """Take the row if it is overdue; return it, and its message when it is to be sent."""
+        """Sweep the row; return it, and its message if it is to be sent."""
         with self._loaded(plan, row) as session:
             _, taken = take_overdue(session, now=NOW, settings=self._context.settings)
             message = Message(0, taken[0].attempt, taken[0].retries) if taken else None
             return self._read(session), message
 
     def lose(self, plan: Plan, row: Row, nodes: tuple[bool, ...]) -> Row:
-        """Look whether the row's worker is gone; ``nodes`` says of whom something was heard."""
+        """Rescue the row if its worker is dead; ``nodes`` says which workers are not silent."""
         with self._loaded(plan, row, nodes) as session:
             settings = self._context.settings
             rescue_runs(session, now=NOW, node_timeout=settings.node_timeout, settings=settings)
             return self._read(session)
 
     def resend_retry(self, plan: Plan, row: Row) -> Row:
-        """Look whether the row's retry was forgotten."""
+        """Resend the retry of the row if the broker lost it."""
         with self._loaded(plan, row) as session:
             resend_retries(session, now=NOW, settings=self._context.settings)
             return self._read(session)
 
     def confirm(self, plan: Plan, row: Row, attempt: int) -> Row:
-        """Say that the broker has the message that follows ``attempt``."""
+        """Confirm the message that follows ``attempt``."""
         with self._loaded(plan, row) as session:
             runs.mark_sent(session, [RUN_IDS[0]], attempt=attempt, now=NOW, overdue_at=NOW)
             return self._read(session)
 
-    # What workers do
+    # Steps of workers
 
     def decide(
         self,
@@ -161,7 +162,7 @@ class Steps:
         *,
         here: bool,
     ) -> tuple[Row, StartDecision]:
-        """Have the guard of ``worker`` decide; ``here``: that process has the run in hand."""
+        """Decide in the guard of ``worker``; ``here``: that process executes the run."""
         pid = _pid(worker)
         delivery = Delivery(
             run_id=RUN_IDS[0],
@@ -180,7 +181,7 @@ class Steps:
             return self._read(session), decision
 
     def drop(self, plan: Plan, row: Row, worker: str, attempt: int) -> Row:
-        """Have ``worker`` say that its pool does not execute the attempt."""
+        """End the attempt, which the pool of ``worker`` does not execute."""
         with self._loaded(plan, row) as session:
             settings, attempts = self._context.settings, {RUN_IDS[0]: attempt}
             seen = {
@@ -192,7 +193,7 @@ class Steps:
             return self._read(session)
 
     def write(self, plan: Plan, row: Row, worker: str, attempt: int | None, status: Status) -> Row:
-        """Record how an attempt ended; None: the one that ``worker`` began."""
+        """Record how an attempt ended; None: the attempt that ``worker`` started."""
         outcome = Outcome(
             run_id=RUN_IDS[0],
             attempt=attempt,
@@ -206,7 +207,7 @@ class Steps:
             return self._read(session)
 
     def undo_start(self, plan: Plan, row: Row, worker: str) -> Row:
-        """Say that ``worker`` has not begun the attempt that it is marked to run."""
+        """Undo the start of ``worker``, which does not execute the attempt."""
         outcome = Outcome(
             run_id=RUN_IDS[0],
             attempt=None,
@@ -220,7 +221,7 @@ class Steps:
             apply_outcome(session, outcome)
             return self._read(session)
 
-    # What users do
+    # Steps of users
 
     def edit(
         self, plan: Plan, rows: tuple[Row | None, ...], time: int, call: str
@@ -269,18 +270,18 @@ class Steps:
         if plan.life == "deleted":
             session.execute(delete(Schedule))
             return
-        over, enabled = plan.next_fire == len(FIRES), plan.life == "enabled"
-        at = None if over else FIRES[plan.next_fire]
+        finished, enabled = plan.next_fire == len(FIRES), plan.life == "enabled"
+        at = None if finished else FIRES[plan.next_fire]
         values: dict[str, Any] = {
             "enabled": enabled,
             "next_fire_at": at,
             "next_run_at": at if enabled else None,
-            "finished_at": START if over else None,
+            "finished_at": START if finished else None,
         }
         session.execute(update(Schedule).values(values))
 
     def _load_run(self, session: Session, plan: Plan, fire: int, row: Row) -> None:
-        begun = row.attempt > 0 and row.status not in {Status.PENDING, Status.SENT}
+        started = row.attempt > 0 and row.status not in {Status.PENDING, Status.SENT}
         values: dict[str, Any] = {
             "id": RUN_IDS[fire],
             "schedule_id": None if plan.life == "deleted" else self._id,
@@ -298,29 +299,31 @@ class Steps:
             "overdue_at": NOW - MINUTE if row.overdue else None,
             "retry_at": NOW - LONG if row.retry else None,
             "sent_at": START if row.sent else None,
-            "started_at": (NOW - MINUTE / 2 if row.fresh else NOW - LONG) if begun else None,
+            "started_at": (NOW - MINUTE / 2 if row.fresh else NOW - LONG) if started else None,
             "finished_at": None if row.unfinished else NOW,
         }
         session.execute(insert(Run).values(values))
 
     def _load_node(self, session: Session, worker: str, *, heard: bool, row: Row) -> None:
-        began = NOW - MINUTE / 2 if row.fresh else NOW - LONG
+        started_at = NOW - MINUTE / 2 if row.fresh else NOW - LONG
         later = row.replaced and row.worker == worker
         values: dict[str, Any] = {
             "kind": NodeKind.WORKER,
             "name": worker,
             "pid": _pid(worker),
-            "started_at": began + SECOND if later else NOW - 2 * LONG,
+            "started_at": started_at + SECOND if later else NOW - 2 * LONG,
             "seen_at": NOW if heard else NOW - LONG / 2,
         }
         session.execute(insert(Node).values(values))
 
     def _read(self, session: Session) -> Row:
         (run,) = self._rows(session)
-        born: datetime | None = session.scalar(
+        node_started_at: datetime | None = session.scalar(
             select(Node.started_at).where(Node.name == run.worker)
         )
-        replaced = None not in {born, run.started_at} and born > run.started_at
+        replaced = (
+            None not in {node_started_at, run.started_at} and node_started_at > run.started_at
+        )
         fresh = run.started_at == NOW - MINUTE / 2
         return _row(run, None)._replace(replaced=bool(replaced), fresh=fresh)
 
@@ -331,8 +334,8 @@ class Steps:
         statement = select(Schedule.enabled, Schedule.next_fire_at, Schedule.finished_at)
         enabled, at, finished_at = session.execute(statement).one()
         later = [fire for fire, instant in enumerate(FIRES) if at is not None and instant >= at]
-        over = finished_at is not None or not later
-        return Plan("enabled" if enabled else "paused", len(FIRES) if over else later[0])
+        finished = finished_at is not None or not later
+        return Plan("enabled" if enabled else "paused", len(FIRES) if finished else later[0])
 
 
 def _row(run: Any, before: Row | None) -> Row:
@@ -351,5 +354,5 @@ def _row(run: Any, before: Row | None) -> Row:
 
 
 def _pid(worker: str) -> int:
-    # Above what the kernel gives: no such process is there.
+    # Above the largest process id of the kernel, so no such process exists.
     return 10_000_000 + WORKERS.index(worker)

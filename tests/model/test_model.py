@@ -1,8 +1,8 @@
-"""Promises 1 and 2 in every history: a misfortune is allowed at every step.
+"""Guarantees 1 and 2 hold in every history, with a fault at any step.
 
-A fault is a crash of a beat or a worker, a commit whose answer is lost, a database that is away, a
-message forgotten or delivered again, a worker that is silent and comes back. ``DYNBEAT_FAULTS=all``
-looks at histories with more of them.
+A fault is a crash of a beat or a worker, a commit whose reply is lost, an unreachable database, a
+lost or redelivered message, or a worker that is silent for a time. ``DYNBEAT_FAULTS=all`` checks
+histories with more faults.
 """
 
 import itertools
@@ -21,13 +21,13 @@ from tests.support.combinations import FAULTS_VARIABLE
 from tests.support.fault_summary import SUMMARY_PROPERTY
 
 ALL = os.environ.get(FAULTS_VARIABLE) == "all"
-#: What is done about a lost run, and whether messages are acknowledged late.
+#: ``on_lost``, and whether messages are acknowledged late.
 EXTREMES = [("record", False), ("rerun", True)]
 OTHERS = [("record", True), ("rerun", False)]
 
 
 def long(*policies):
-    """Return the policies for histories that take a minute each."""
+    """Mark policies whose histories take a minute each as ``long``."""
     return [pytest.param(*policy, marks=pytest.mark.long) for policy in policies]
 
 
@@ -38,13 +38,13 @@ def check(record_property):
         with application(url, clock=clock, **settings) as dynbeat:
             steps = Steps(dynbeat, clock)
             machine = Machine(steps, fires=fires, late=late)
-            found = explore(machine, machine.first(faults=faults, retries=retries, edits=edits))
+            result = explore(machine, machine.first(faults=faults, retries=retries, edits=edits))
         record_property(
             SUMMARY_PROPERTY,
             f"{fires} fire times, {faults} faults, {retries} retries, {edits} edits:"
-            f" {found.worlds} worlds, {found.moves} moves, {steps.calls} steps on the database",
+            f" {result.worlds} worlds, {result.moves} moves, {steps.calls} steps on the database",
         )
-        assert found.stuck == []
+        assert result.stuck == []
 
     return check
 
@@ -64,7 +64,7 @@ def test_two_fire_times_with_a_fault_on_postgresql(check, postgresql_url, late, 
 @pytest.mark.parametrize(("on_lost", "late"), [*OTHERS, *long(*EXTREMES)])
 @pytest.mark.timeout(900)
 def test_one_fire_time_with_a_retry(check, sqlite_url, late, on_lost):
-    # With messages that come again, two faults make more worlds than memory holds.
+    # With redelivered messages, two faults make more worlds than fit into memory.
     faults = 2 if ALL and not late else 1
     check(sqlite_url, fires=1, late=late, faults=faults, retries=1, on_lost=on_lost)
 
@@ -77,10 +77,10 @@ def test_a_pause_a_resume_and_a_delete(check, sqlite_url):
 def test_no_message_starts_a_run_that_has_ended(sqlite_url):
     clock = FrozenClock(START)
     ended = [status for status in Status if status not in {*UNFINISHED, *OWNED}]
-    again = [True, False]
+    redeliveries = [True, False]
     with application(sqlite_url, clock=clock) as dynbeat:
         steps = Steps(dynbeat, clock)
-        for status, redelivered, attempt in itertools.product(ended, again, [0, 1]):
+        for status, redelivered, attempt in itertools.product(ended, redeliveries, [0, 1]):
             row = Row(status, attempt, worker=WORKERS[0])
             message = Message(0, attempt, 0, redelivered=redelivered)
             after, decision = steps.decide(
