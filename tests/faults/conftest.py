@@ -1,7 +1,7 @@
-"""Servers to be hurt, an installation on them, and the workload that counts at the end.
+"""Servers for faults, an installation that uses them, and the workload that is verified at the end.
 
-A fault test takes ``fault_site`` and ``workload``, and runs on one combination of database and
-broker, or with DYNBEAT_FAULTS=all on each. One that is about a certain server says so:
+A fault test takes ``fault_site`` and ``workload``. It runs on one combination of database and
+broker, or with DYNBEAT_FAULTS=all on each. A test for one server names it:
 ``@pytest.mark.combination(broker="rabbitmq")``.
 """
 
@@ -21,14 +21,14 @@ from tests.support.sites import POOLS, site
 from tests.support.waiting import wait_until
 from tests.support.workload import Workload
 
-#: What takes minutes in production takes seconds here.
+#: Timeouts of minutes in production are seconds here.
 QUICK = {
     "dynbeat_poll_interval": 1,
     "dynbeat_dispatch_timeout": 2,
     "dynbeat_resend_after": 5,
     "dynbeat_node_timeout": 3,
 }
-#: For how long a worker puts off a run when its database is away; ten seconds in production.
+#: How long a worker defers a run while its database is unreachable; 10 s in production.
 QUICK_CONSTANTS = {"celery_dynbeat.worker.task_guard.DEFER_SECONDS": 1}
 
 
@@ -40,65 +40,65 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what takes its time; leave most of it out where only the essential is asked for."""
+    """Mark the slow tests as ``long``; deselect most of them with DYNBEAT_FAULTS=essential."""
     for item in filter(essential_faults.is_slow, items):
         item.add_marker(pytest.mark.long)
-    left_out = essential_faults.nonessential(items)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+    deselected = essential_faults.nonessential(items)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
 
 
 @pytest.fixture(scope="session")
 def fault_servers():
-    """Give the servers of this process that a test may kill, freeze and restart."""
+    """Yield the servers of this process, which a test may kill, freeze and restart."""
     with ExitStack() as stack:
         yield FaultServers(stack)
 
 
 @pytest.fixture
 def fault_services(fault_servers, combination):
-    """Give a new database, an empty broker, and their servers, which run."""
+    """Yield a new database, an empty broker, and their running servers."""
     with services(fault_servers, combination) as given:
         yield given
 
 
 @pytest.fixture
 def database_server(fault_services):
-    """Give the server of the database, to be hurt."""
+    """Return the server of the database."""
     return fault_services.database_server
 
 
 @pytest.fixture
 def broker_server(fault_services):
-    """Give the server of the broker, to be hurt."""
+    """Return the server of the broker."""
     return fault_services.broker_server
 
 
 @pytest.fixture
 def proxied():
-    """Make a proxy in front of a server: ``proxied(database_server).through(url)``."""
+    """Yield a function that starts a proxy: ``proxied(database_server).through(url)``."""
     with ExitStack() as stack:
         yield lambda server: stack.enter_context(Proxy(server.port))
 
 
 @pytest.fixture
 def fault_site(fault_services, tmp_path):
-    """Give an installation with quick settings; its ``config`` and ``constants`` may be changed."""
+    """Yield an installation with short timeouts; ``config`` and ``constants`` may be changed."""
     folder = tmp_path / "site"
     folder.mkdir()
     urls = {
         "database_url": fault_services.database_url,
         "broker_url": fault_services.broker_url,
     }
-    with site(folder, **urls, **QUICK) as made:
-        made.constants.update(QUICK_CONSTANTS)
-        yield made
+    with site(folder, **urls, **QUICK) as created:
+        created.constants.update(QUICK_CONSTANTS)
+        yield created
 
 
 @pytest.fixture
 def workload(fault_site, combination, record_property):
-    """Give the workload of ``fault_site``; its line is shown at the end of the run."""
+    """Return the workload of ``fault_site``. Its summary line is printed at the end of the run."""
     return Workload(
         fault_site,
         label=str(combination),
@@ -108,12 +108,12 @@ def workload(fault_site, combination, record_property):
 
 @pytest.fixture
 def database_faults(fault_services):
-    """Give what an administrator may do to the database of this test."""
+    """Return the faults that an administrator can cause in the database of this test."""
     return faults_of(fault_services)
 
 
 class Busy:
-    """Two beats and a worker under way: runs in progress, messages that wait, fire times ahead."""
+    """Two beats and a worker with running runs, messages in the queue, and future fire times."""
 
     def __init__(self, fault_site, workload, *, pool):
         self._pool = pool
@@ -133,19 +133,19 @@ class Busy:
         wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) >= 20, within=15)
 
     def open(self):
-        """End the runs in progress, so that the messages get their turn."""
+        """Let the running runs end, so that the worker takes the next messages."""
         self._gate.touch()
 
     def meet_the_fault(self):
-        """End the runs in progress, and return when beats, guard and recorder have felt it."""
+        """Let the running runs end; return when beats, guard and recorder have met the fault."""
         self.open()
-        for one in self.beats:
-            one.wait_for_log("pass failed")
+        for process in self.beats:
+            process.wait_for_log("pass failed")
         self.worker.wait_for_log("buffered until the database is reachable")
         self.worker.wait_for_log("deferred by")
 
     def supervise(self):
-        """Start a worker in place of one that ended, as whoever runs it would; return True."""
+        """Replace the worker if it has ended, as a supervisor does; return True."""
         if self.worker.exit_status is not None:
             self.worker = self._site.worker(pool=self._pool)
         return True
@@ -156,8 +156,5 @@ class Busy:
 
 @pytest.fixture
 def busy(request, fault_site, workload):
-    """Give an installation that works at full tilt, on an account of its own in the workload.
-
-    Its worker has a pool of threads, save where a test is parametrised with another.
-    """
+    """Return an installation under load. Its worker has a pool of threads by default."""
     return Busy(fault_site, workload, pool=getattr(request, "param", "threads"))

@@ -1,4 +1,4 @@
-"""Beats that are killed at each point of their passes, alone and beside others."""
+"""Kill beats at each point of a pass: a single beat, and one of three."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,18 +11,18 @@ from tests.support.waiting import wait_until
 
 BATCH = 20
 PASS_POINTS = ["recorded", "committed", "message 10", "published"]
-ALONE_OR_BESIDE_OTHERS = pytest.mark.parametrize("beats", [1, 3], ids=["alone", "beside-others"])
+ONE_OR_THREE_BEATS = pytest.mark.parametrize("beats", [1, 3], ids=["one-beat", "three-beats"])
 
 
 def replace(fault_site, beats):
-    """Start a beat in the place of the dead one, where it was alone; others just go on."""
+    """Start a new beat if the dead beat was the only one."""
     if beats == 1:
         fault_site.beat()
 
 
-@ALONE_OR_BESIDE_OTHERS
+@ONE_OR_THREE_BEATS
 @pytest.mark.parametrize("point", PASS_POINTS)
-def test_a_beat_killed_in_its_pass_loses_and_doubles_nothing(fault_site, workload, point, beats):
+def test_a_beat_killed_in_a_pass_loses_and_duplicates_no_run(fault_site, workload, point, beats):
     killed_beats = KilledBeats(fault_site, point)
     fault_site.worker(pool="threads").wait_for_log("ready.")
     killed_beats.start(beats)
@@ -37,7 +37,7 @@ def test_a_beat_killed_in_its_pass_loses_and_doubles_nothing(fault_site, workloa
     assert len(killed_beats.dead) == 1
 
 
-def test_the_others_do_not_wait_for_what_a_killed_beat_had_in_hand(fault_site, workload):
+def test_other_beats_do_not_wait_for_the_runs_of_a_killed_beat(fault_site, workload):
     killed_beats = KilledBeats(fault_site, "committed")
     fault_site.worker(pool="threads").wait_for_log("ready.")
     killed_beats.start(3)
@@ -49,13 +49,13 @@ def test_the_others_do_not_wait_for_what_a_killed_beat_had_in_hand(fault_site, w
 
     workload.verify("kill -9 of one of three beats: the next fire times go out first")
     wait_until(lambda: not fault_site.count_runs(Run.sent_at.is_(None)), within=10)
-    # What the dead beat recorded fires earlier, and goes out later.
+    # The runs of the dead beat have earlier fire times, and are sent later.
     sent = sorted((run.sent_at, run.name) for run in fault_site.all_runs())
     assert sent[0][1].startswith("repeat")
 
 
-@ALONE_OR_BESIDE_OTHERS
-def test_a_beat_killed_in_its_sweep_loses_and_doubles_nothing(fault_site, workload, beats):
+@ONE_OR_THREE_BEATS
+def test_a_beat_killed_in_a_sweep_loses_and_duplicates_no_run(fault_site, workload, beats):
     killed_beats = KilledBeats(fault_site, "committed", "swept")
     fault_site.worker(pool="threads").wait_for_log("ready.")
     killed_beats.start(beats)
@@ -74,24 +74,22 @@ def test_a_beat_killed_in_its_sweep_loses_and_doubles_nothing(fault_site, worklo
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_beat_killed_in_the_middle_of_its_publish_sends_the_rest_once(fault_site, workload):
+def test_after_a_kill_during_publish_the_remaining_runs_are_sent_once(fault_site, workload):
     assert_published_twice(fault_site, workload, point="message 7", twice=7)
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_beat_killed_in_the_middle_of_a_transaction_of_redis_has_sent_nothing(
-    fault_site, workload
-):
+def test_a_beat_killed_during_a_redis_transaction_has_sent_nothing(fault_site, workload):
     assert_published_twice(fault_site, workload, point="message 7", twice=0)
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_all_messages_that_come_twice_start_once(fault_site, workload):
+def test_runs_whose_messages_are_all_published_twice_start_once(fault_site, workload):
     assert_published_twice(fault_site, workload, point="published", twice=BATCH)
 
 
 def assert_published_twice(fault_site, workload, *, point, twice):
-    """Kill beat with ``twice`` messages out, and let another send all of them before a worker."""
+    """Kill beat after ``twice`` messages; start another beat, and a worker after its messages."""
     fault_site.config["dynbeat_resend_after"] = 600
     killed_beats = KilledBeats(fault_site, point)
     killed_beats.start(1)
@@ -107,9 +105,9 @@ def assert_published_twice(fault_site, workload, *, point, twice):
     assert worker.text.count("refused: cancelled, or started before") == twice
 
 
-@ALONE_OR_BESIDE_OTHERS
+@ONE_OR_THREE_BEATS
 @pytest.mark.parametrize("point", PASS_POINTS)
-def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_doubles_nothing(
+def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_duplicates_no_run(
     fault_site, workload, point, beats
 ):
     killed_beats = KilledBeats(fault_site, point)
@@ -127,7 +125,7 @@ def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_doubles_nothing(
 
 
 def fill_back(fault_site, workload, number):
-    """Ask for runs of fire times long gone, in batches of BATCH; nothing else is due."""
+    """Backfill old fire times in batches of BATCH; no other run is due."""
     day = timedelta(days=1)
     first = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - 400 * day
     fault_site.mine.create("past", task="probe.record", trigger=Every(day, anchor=first))

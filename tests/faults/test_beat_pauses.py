@@ -1,4 +1,4 @@
-"""Beats that are asked to end in the middle of a pass, and beats that stand still for long."""
+"""Beats that receive SIGTERM during a pass, and beats that are suspended for long."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ OWNED = 4
 
 @pytest.fixture
 def held_beat(fault_site):
-    """Start a beat that waits at a point of its next pass, until its gate is opened."""
+    """Return a function that starts a beat, which waits at a point of its next pass for a gate."""
 
     def start(point):
         gate = fault_site.gate("pass")
@@ -29,12 +29,12 @@ def held_beat(fault_site):
 
 
 def node_of(fault_site, beat):
-    """Return the row of a beat."""
+    """Return the node row of a beat."""
     return next(node for node in fault_site.nodes("beat") if node.pid == beat.pid)
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
-def test_a_beat_asked_to_end_in_its_pass_ends_well_and_loses_nothing(
+def test_a_beat_that_gets_sigterm_in_a_pass_exits_cleanly_and_loses_no_run(
     fault_site, workload, held_beat, point
 ):
     fault_site.worker(pool="threads").wait_for_log("ready.")
@@ -51,7 +51,7 @@ def test_a_beat_asked_to_end_in_its_pass_ends_well_and_loses_nothing(
     assert node_of(fault_site, beat).stopped_at is not None
 
 
-def test_a_beat_asked_to_end_under_load_leaves_the_rest_to_another(fault_site, workload):
+def test_after_sigterm_under_load_another_beat_sends_the_remaining_runs(fault_site, workload):
     fault_site.worker(pool="threads").wait_for_log("ready.")
     beats = [fault_site.beat() for _ in range(2)]
     for beat in beats:
@@ -68,50 +68,50 @@ def test_a_beat_asked_to_end_under_load_leaves_the_rest_to_another(fault_site, w
 
 
 @pytest.mark.parametrize("point", ["committed", "published"])
-def test_a_beat_that_wakes_up_after_all_timeouts_doubles_nothing(
+def test_a_beat_that_is_suspended_for_longer_than_all_timeouts_duplicates_no_run(
     fault_site, workload, held_beat, point
 ):
     task_gate = fault_site.gate("tasks")
     worker = fault_site.worker("-c", str(OWNED + 2), pool="threads").wait_for_log("ready.")
-    sleeper, gate = held_beat(point)
+    suspended_beat, gate = held_beat(point)
     hold = {"task": "probe.hold", "kwargs": {"gate": str(task_gate)}}
     workload.create_one_offs(OWNED, first_in=1.5, **hold)
     wait_until(held_marker(gate).exists, within=20)
-    # It has the first in hand; these are the other's.
+    # The suspended beat has claimed the first runs. The other beat claims these.
     workload.create_one_offs(BATCH, first_in=1.5)
 
-    with suspended(sleeper):
+    with suspended(suspended_beat):
         gate.touch()
         fault_site.beat()
-        wait_until_all_are_under_way(fault_site)
-        wait_until_silent(fault_site, sleeper)
+        wait_until_all_have_started(fault_site)
+        wait_until_silent(fault_site, suspended_beat)
     with workload.fault():
-        sleeper.wait_for_log(f"runs dispatched {OWNED} of {OWNED}")
-    # Nothing went back: what runs still runs, and what ended has ended.
+        suspended_beat.wait_for_log(f"runs dispatched {OWNED} of {OWNED}")
+    # No status went back: running runs still run, and ended runs have ended.
     assert fault_site.count_runs(Run.status == Status.RUNNING, Run.attempt == 1) == OWNED
     assert fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
     task_gate.touch()
 
     workload.verify(f"beat stopped at {point!r} for longer than all timeouts, then woken")
-    # At 'published' its messages had gone out before, and nobody sent them again.
+    # At 'published' its messages were sent before the suspension, and no beat sent them again.
     refused = worker.text.count("refused: cancelled, or started before")
     assert refused == (OWNED if point == "committed" else 0)
 
 
-def wait_until_all_are_under_way(fault_site):
-    """Return when the held runs run, and all others have ended."""
+def wait_until_all_have_started(fault_site):
+    """Return when the held runs are running and all others have ended."""
     wait_until(
         lambda: (
             fault_site.count_runs(Run.status == Status.RUNNING) == OWNED
             and fault_site.count_runs(Run.status == Status.SUCCEEDED) == BATCH
         ),
         within=30,
-        message="not under way",
+        message="not all started",
     )
 
 
 def wait_until_silent(fault_site, beat):
-    """Return when ``beat`` has not been seen for longer than dynbeat_node_timeout."""
+    """Return when ``beat`` has been silent for longer than dynbeat_node_timeout."""
     settings = fault_site.dynbeat.context.settings
     now = fault_site.dynbeat.context.clock.now
     wait_until(lambda: now() - node_of(fault_site, beat).seen_at > settings.node_timeout, within=30)

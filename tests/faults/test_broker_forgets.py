@@ -1,6 +1,6 @@
-"""The broker forgets what it was given: before a run starts, and between two attempts of it.
+"""The broker loses messages: before a run starts, and between two attempts.
 
-Redis forgets everything, bindings too (FLUSHALL); a queue of RabbitMQ is purged.
+Redis loses everything, bindings included (FLUSHALL). On RabbitMQ the queue is purged.
 """
 
 from itertools import pairwise
@@ -15,8 +15,8 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def forget(fault_services):
-    """Give what makes the broker forget."""
+def lose_messages(fault_services):
+    """Return a function that makes the broker lose its messages."""
 
     def flush():
         with redis.Redis.from_url(fault_services.broker_url) as client:
@@ -31,7 +31,7 @@ def forget(fault_services):
 
 @pytest.fixture
 def queue_length(fault_services):
-    """Give what tells how many messages wait."""
+    """Return a function that returns the number of messages in the queue."""
 
     def length():
         with Connection(fault_services.broker_url) as connection:
@@ -41,7 +41,9 @@ def queue_length(fault_services):
     return length
 
 
-def test_what_was_sent_and_forgotten_starts_once(fault_site, workload, forget, queue_length):
+def test_runs_whose_messages_were_lost_start_once(
+    fault_site, workload, lose_messages, queue_length
+):
     fault_site.config["dynbeat_resend_after"] = 3
     beat = fault_site.beat().wait_for_log("beat started")
     workload.create_one_offs(50, first_in=0.5)
@@ -49,14 +51,16 @@ def test_what_was_sent_and_forgotten_starts_once(fault_site, workload, forget, q
 
     with workload.fault():
         assert queue_length() == 50
-        forget()
+        lose_messages()
         fault_site.worker(pool="threads").wait_for_log("ready.")
 
-    workload.verify("the broker forgets between publish and start")
+    workload.verify("the broker loses messages between publish and start")
     assert beat.exit_status is None
 
 
-def test_a_queue_that_nobody_serves_gets_ever_fewer_copies(fault_site, workload, queue_length):
+def test_a_queue_without_a_worker_gets_copies_at_growing_intervals(
+    fault_site, workload, queue_length
+):
     fault_site.config["dynbeat_resend_after"] = 1
     fault_site.beat().wait_for_log("beat started")
     workload.create_one_offs(1, first_in=0.5)
@@ -65,7 +69,7 @@ def test_a_queue_that_nobody_serves_gets_ever_fewer_copies(fault_site, workload,
 
     gaps = [later - earlier for earlier, later in pairwise(published)]
     waited = [at - published[0] for at in published]
-    # Each pause is as long as all that went before it, and the first is resend_after.
+    # Each gap is as long as the time since the first message; the first gap is resend_after.
     assert all(gap >= max(1, before) * 0.95 for gap, before in zip(gaps, waited, strict=False))
     assert queue_length() == 5
     fault_site.worker(pool="threads")
@@ -73,7 +77,7 @@ def test_a_queue_that_nobody_serves_gets_ever_fewer_copies(fault_site, workload,
     workload.verify(f"no worker: resend_after 1 s, published at {times} s")
 
 
-def test_a_retry_that_the_broker_forgot_is_sent_again(fault_site, workload, forget):
+def test_a_retry_that_the_broker_lost_is_sent_again(fault_site, workload, lose_messages):
     fault_site.config["dynbeat_resend_after"] = 2
     beat = fault_site.beat().wait_for_log("beat started")
     worker = fault_site.worker(pool="threads").wait_for_log("ready.")
@@ -82,21 +86,23 @@ def test_a_retry_that_the_broker_forgot_is_sent_again(fault_site, workload, forg
 
     with workload.fault():
         worker.kill()
-        forget()
+        lose_messages()
         fault_site.worker(pool="threads").wait_for_log("ready.")
 
-    workload.verify("the broker forgets between two attempts, worker killed", extra_starts=5)
-    retries = sorted((start["run_id"], start["retries"]) for start in ledger_starts(fault_site))
+    workload.verify("the broker loses messages between two attempts, worker killed", extra_starts=5)
+    retries = sorted((start["run_id"], start["retries"]) for start in scheduled_starts(fault_site))
     assert retries == sorted((run.id, n) for run in fault_site.all_runs() for n in (0, 1))
     assert beat.exit_status is None
 
 
-def ledger_starts(site):
+def scheduled_starts(site):
     """Return the starts of scheduled tasks."""
-    return [one for one in site.event_log.starts() if "dynbeat_schedule" in (one["headers"] or {})]
+    return [
+        start for start in site.event_log.starts() if "dynbeat_schedule" in (start["headers"] or {})
+    ]
 
 
 def publishes(site, number):
-    """Return when the first messages were published, as soon as there are so many."""
+    """Return the instants of the first ``number`` messages; None if fewer were published."""
     instants = [entry["at"] for entry in site.event_log.read("before_publish")]
     return instants[:number] if len(instants) >= number else None

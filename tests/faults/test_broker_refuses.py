@@ -1,6 +1,6 @@
-"""A broker that takes nothing: RabbitMQ's alarm or missing right, a Redis that is full.
+"""Brokers that accept no message: an alarm or a missing permission of RabbitMQ, a full Redis.
 
-And a router of the application that raises meanwhile.
+Also a task router of the application that raises.
 """
 
 import json
@@ -24,7 +24,7 @@ RESOURCE = "{{resource_limit, memory, node()}, []}"
 
 @pytest.fixture
 def alarm(broker_server):
-    """Give the memory alarm of RabbitMQ, as a context."""
+    """Return a context manager that raises the memory alarm of RabbitMQ."""
     rabbitmqctl = find_program(
         "rabbitmqctl", package="rabbitmq-server", folders=[Path("/usr/lib/rabbitmq/bin")]
     )
@@ -49,7 +49,7 @@ def error_of_beat(site, beat):
     return next(node.error for node in site.nodes("beat") if node.pid == beat.pid)
 
 
-# Some 15 s: rabbitmqctl starts an Erlang machine of its own, twice.
+# About 15 s: rabbitmqctl starts an Erlang VM twice.
 @pytest.mark.combination(broker="rabbitmq")
 def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
     fault_site, workload, alarm, record_property
@@ -75,14 +75,12 @@ def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
 
     second.wait_for_log("beat works again")
     workload.verify("memory alarm of RabbitMQ, SIGTERM meanwhile")
-    record_property(
-        SUMMARY_PROPERTY, f"a beat that is blocked ended {ended_in:.1f} s after SIGTERM"
-    )
+    record_property(SUMMARY_PROPERTY, f"a blocked beat exited {ended_in:.1f} s after SIGTERM")
 
 
-# Without a worker meanwhile: Celery's own ends when a full Redis does not take its acknowledgement.
+# No worker runs meanwhile: a worker exits when a full Redis rejects its acknowledgement.
 @pytest.mark.combination(broker="redis")
-def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, workload, fault_services):
+def test_a_full_redis_delays_runs_and_loses_none(fault_site, workload, fault_services):
     beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]
     with redis.Redis.from_url(fault_services.broker_url) as client, workload.fault():
         client.config_set("maxmemory-policy", "noeviction")
@@ -101,7 +99,7 @@ def test_a_redis_that_is_full_delays_runs_and_loses_none(fault_site, workload, f
 
 
 def status(site):
-    """Return what ``dynbeat status --json`` prints, and its exit status."""
+    """Return the exit status of ``dynbeat status --json`` and its output."""
     process = site.run("dynbeat", "status", "--json", name="status")
     exit_status = process.wait(within=40)
     return exit_status, json.loads(process.text.splitlines()[-1])
@@ -117,7 +115,7 @@ def no_schedule_is_quarantined(site):
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_right_of_rabbitmq_that_is_missing_for_seconds_delays_runs_and_loses_none(
+def test_a_missing_permission_of_rabbitmq_delays_runs_and_loses_none(
     fault_site, workload, broker_server, fault_services
 ):
     vhost = urlparse(fault_services.broker_url).path[1:]
@@ -127,7 +125,7 @@ def test_a_right_of_rabbitmq_that_is_missing_for_seconds_delays_runs_and_loses_n
     workload.wait_for_starts(9)
 
     with workload.fault():
-        # A worker that may not send its heartbeat events ends.
+        # Celery's worker exits if it has no permission for its heartbeat events.
         broker_server.grant(vhost, write="^celeryev")
         try:
             beats[0].wait_for_log("publishing fails for queue 'celery'")
@@ -137,14 +135,14 @@ def test_a_right_of_rabbitmq_that_is_missing_for_seconds_delays_runs_and_loses_n
         finally:
             broker_server.grant(vhost)
 
-    workload.verify("RabbitMQ's write right missing")
+    workload.verify("write permission of RabbitMQ missing")
     assert no_schedule_is_quarantined(fault_site)
     beats[0].wait_for_log("publishing works again for queue 'celery'")
-    # Once for each outage: the runs of one batch, and the tries after it, are not logged.
+    # Once for each outage: further runs of the batch and later attempts are not logged.
     assert beats[0].text.count("publishing fails for") == 1
 
 
-def test_a_router_that_raises_for_seconds_delays_runs_and_loses_none(fault_site, workload):
+def test_a_router_that_raises_delays_runs_and_loses_none(fault_site, workload):
     fault_site.config["task_routes"] = "tests.support.failing_router.raising"
     gate = fault_site.gate("router")
     variables = {ROUTER_VARIABLE: str(gate)}

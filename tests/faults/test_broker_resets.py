@@ -1,4 +1,4 @@
-"""The connection to the broker is reset in the middle of a batch."""
+"""The connection to the broker is reset while beat publishes a batch."""
 
 from collections import Counter
 
@@ -9,26 +9,28 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
 BATCH = 100
-#: In bytes; a message has more than 500, so some of the batch arrives, and some does not.
+#: In bytes. A message has more than 500, so only a part of the batch arrives.
 PART_OF_A_BATCH = 20_000
 
 
 class CuttingProxy(Proxy):
-    """A proxy that, armed, lets so many bytes through and then resets the client, once."""
+    """A proxy that passes ``allowance`` bytes to the server and then resets the client, once."""
 
     allowance: int | None = None
 
     async def _pump(self, reader, target, source):
         inbound = source.get_extra_info("sockname")[1] == self.port
-        await super()._pump(reader, Scissors(self, target, source) if inbound else target, source)
+        await super()._pump(
+            reader, CountingWriter(self, target, source) if inbound else target, source
+        )
 
     def cut(self, source):
         self.allowance = None
         self._reset(source)
 
 
-class Scissors:
-    """The writer to the server, which counts."""
+class CountingWriter:
+    """Counts the bytes that it writes to the server."""
 
     def __init__(self, proxy, target, source):
         self._proxy, self._target, self._source = proxy, target, source
@@ -37,7 +39,7 @@ class Scissors:
     def write(self, chunk):
         allowance = self._proxy.allowance
         if self._cut:
-            # A stream ends at the cut; it has no hole.
+            # The server must receive a prefix of the stream.
             return
         if allowance is None:
             self._target.write(chunk)
@@ -54,18 +56,18 @@ class Scissors:
 
 @pytest.fixture
 def cutting(fault_site, fault_services):
-    """Give the proxy between beat and its broker; the worker, started before, goes past it."""
+    """Yield the proxy between beat and its broker. The worker connects directly."""
     fault_site.worker(pool="threads").wait_for_log("ready.")
-    with CuttingProxy(fault_services.broker_server.port) as made:
-        fault_site.config["broker_url"] = made.through(fault_services.broker_url)
-        yield made
+    with CuttingProxy(fault_services.broker_server.port) as proxy:
+        fault_site.config["broker_url"] = proxy.through(fault_services.broker_url)
+        yield proxy
 
 
 def hold_with_a_batch(fault_site, workload):
-    """Start a beat and hold it when a batch is committed, and not yet published."""
+    """Start a beat and hold it between the commit and the publish of a batch."""
     gate = fault_site.gate("pass")
     holding = {HOLD_VARIABLE: "committed", GATE_VARIABLE: str(gate)}
-    # All are due at one instant, so they are one batch.
+    # All are due at the same instant, so they form one batch.
     workload.create_one_offs(BATCH, first_in=1)
     beat = fault_site.beat(scheduler=HOLDING, **holding)
     wait_until(held_marker(gate).exists, within=30)
@@ -99,11 +101,11 @@ def reset_before_the_batch(fault_site, workload, cutting):
 
 @pytest.mark.combination(broker="redis")
 @pytest.mark.parametrize("fault", [cut_in_a_batch, reset_before_the_batch])
-def test_a_reset_connection_to_redis_loses_nothing(fault_site, workload, cutting, fault):
+def test_a_reset_connection_to_redis_loses_no_run(fault_site, workload, cutting, fault):
     fault(fault_site, workload, cutting)
 
 
 @pytest.mark.combination(broker="rabbitmq")
 @pytest.mark.parametrize("fault", [cut_in_a_batch, reset_before_the_batch])
-def test_a_reset_connection_to_rabbitmq_loses_nothing(fault_site, workload, cutting, fault):
+def test_a_reset_connection_to_rabbitmq_loses_no_run(fault_site, workload, cutting, fault):
     fault(fault_site, workload, cutting)

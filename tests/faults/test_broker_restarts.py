@@ -1,4 +1,4 @@
-"""The broker goes away under load, or is not there yet, and comes back."""
+"""The broker restarts under load, or starts after beat."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -13,19 +13,19 @@ LATER_THAN_ANY_TEST = 3_600
 
 
 @pytest.fixture
-def _forgetful(fault_site):
-    """Have sent again soon what is sent and does not start."""
+def _short_resend_after(fault_site):
+    """Make beat resend messages soon."""
     fault_site.config["dynbeat_resend_after"] = 2
 
 
 @pytest.fixture
-def _trusting(fault_site):
-    """Have nothing sent again that the broker has confirmed: it must keep it itself."""
+def _long_resend_after(fault_site):
+    """Make beat resend no message: the broker must preserve the messages that it confirmed."""
     fault_site.config["dynbeat_resend_after"] = LATER_THAN_ANY_TEST
 
 
 def restart_under_load(busy, broker_server, end):
-    """End and start the broker while runs are in progress and messages wait."""
+    """Restart the broker while runs are running and messages are in the queue."""
     getattr(broker_server, end)()
     for beat in busy.beats:
         beat.wait_for_log("pass failed")
@@ -34,8 +34,8 @@ def restart_under_load(busy, broker_server, end):
     broker_server.start()
 
 
-def settle_supervised(busy, workload, fault):
-    """Settle, with a supervisor: Celery's worker may end when its broker dies under it."""
+def verify_supervised(busy, workload, fault):
+    """Verify, with a supervisor: Celery's worker may exit when its broker dies."""
     wait_until(
         lambda: busy.supervise() and workload.starts().total() >= len(workload.expected),
         within=60,
@@ -46,35 +46,37 @@ def settle_supervised(busy, workload, fault):
 
 
 def sent_twice(site):
-    """Return how many runs were handed to the broker more than once."""
+    """Return the number of runs that were published more than once."""
     published = Counter(entry["run_id"] for entry in site.event_log.read("before_publish"))
     return sum(number > 1 for number in published.values())
 
 
-# Some 15 s: a worker looks for its broker again after two seconds, then after four.
+# About 15 s: a worker tries to reconnect after 2 s, then after 4 s.
 @pytest.mark.combination(broker="redis")
 @pytest.mark.parametrize("end", ["kill", "stop"])
-@pytest.mark.usefixtures("_forgetful")
-def test_what_a_restarted_redis_forgot_is_sent_again(
+@pytest.mark.usefixtures("_short_resend_after")
+def test_messages_that_a_restarted_redis_lost_are_sent_again(
     busy, workload, fault_site, broker_server, end
 ):
     with workload.fault():
         restart_under_load(busy, broker_server, end)
 
     wait_until(lambda: sent_twice(fault_site), within=20)
-    settle_supervised(busy, workload, f"Redis ended by {end}, and started, empty")
+    verify_supervised(busy, workload, f"Redis ended by {end}, and started, empty")
 
 
-# Some 20 s: RabbitMQ takes six of them to start.
+# About 20 s: RabbitMQ needs 6 s to start.
 @pytest.mark.combination(broker="rabbitmq")
 @pytest.mark.parametrize("busy", ["prefork"], indirect=True)
 @pytest.mark.parametrize("end", ["kill", "stop"])
-@pytest.mark.usefixtures("_trusting")
-def test_what_rabbitmq_has_confirmed_outlives_its_restart(busy, workload, broker_server, end):
+@pytest.mark.usefixtures("_long_resend_after")
+def test_messages_that_rabbitmq_has_confirmed_survive_its_restart(
+    busy, workload, broker_server, end
+):
     with workload.fault():
         restart_under_load(busy, broker_server, end)
 
-    settle_supervised(busy, workload, f"RabbitMQ ended by {end}, and started")
+    verify_supervised(busy, workload, f"RabbitMQ ended by {end}, and started")
 
 
 def all_have_passed(instants):
@@ -96,7 +98,7 @@ def test_without_a_broker_at_the_start_nothing_is_claimed(fault_site, workload, 
     assert (beat.exit_status, worker.exit_status) == (None, None)
 
 
-def test_what_was_due_without_a_broker_follows_catch_up(fault_site, broker_server, record_property):
+def test_fire_times_without_a_broker_follow_catch_up(fault_site, broker_server, record_property):
     broker_server.stop()
     beat = fault_site.beat().wait_for_log("pass failed")
     first = datetime.now(UTC) + timedelta(seconds=1)
@@ -105,7 +107,7 @@ def test_what_was_due_without_a_broker_follows_catch_up(fault_site, broker_serve
     for policy in ("all", "latest", "none"):
         period = {"start_at": first, "end_at": fire_times[-1]}
         fault_site.mine.create(policy, catch_up=policy, **every, **period)
-    # "none" allows for the dispatch timeout, which is two seconds.
+    # "none" tolerates a delay of the dispatch timeout, which is 2 s.
     late = [at + timedelta(seconds=2) for at in fire_times]
     wait_until(lambda: all_have_passed(late), within=15)
 
@@ -130,7 +132,7 @@ def isoformat(name, instants):
 
 
 def accounted(site):
-    """Return for how many fire times of each schedule the history accounts."""
+    """Return the number of fire times of each schedule in the history."""
     counts = Counter()
     for run in site.all_runs():
         counts[run.name] += run.fire_count
@@ -138,6 +140,6 @@ def accounted(site):
 
 
 def starts(site):
-    """Return how often each fire time of each schedule was started."""
+    """Return the number of starts of each fire time of each schedule."""
     headers = [start["headers"] for start in site.event_log.starts()]
-    return Counter((one["dynbeat_schedule"], one["dynbeat_scheduled_for"]) for one in headers)
+    return Counter((each["dynbeat_schedule"], each["dynbeat_scheduled_for"]) for each in headers)

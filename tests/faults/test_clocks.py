@@ -1,4 +1,4 @@
-"""Clocks that are wrong, and clocks that are set while everything runs."""
+"""The database's clock steps while beat and workers run."""
 
 from collections import Counter
 from datetime import timedelta
@@ -8,6 +8,7 @@ from celery.exceptions import Ignore
 from sqlalchemy import select
 
 from celery_dynbeat import Cron, Once
+from celery_dynbeat.broker.headers import run_headers
 from celery_dynbeat.common.clock import RESYNC_INTERVAL, DatabaseClock
 from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
@@ -18,18 +19,18 @@ from tests.support.applications import MINUTELY, START, application
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(seconds=n) for n in (1, 60, 3_600, 86_400))
-#: After this, each process has read the database's clock anew.
-READ_ANEW = RESYNC_INTERVAL + SECOND
-STEPS = {"an hour on": HOUR, "a day on": DAY, "an hour back": -HOUR}
+#: After this time, each process has read the database's clock again.
+RESYNCED = RESYNC_INTERVAL + SECOND
+STEPS = {"an hour forward": HOUR, "a day forward": DAY, "an hour back": -HOUR}
 
 
-class Wall:
-    """The database's clock and the monotonic one of a host: time goes by in both of them."""
+class Clocks:
+    """The database's clock and the monotonic clock of a host; ``step`` changes only the first."""
 
     def __init__(self):
         self.instant, self.elapsed = START, 1_000.0
 
-    def pass_by(self, duration):
+    def advance(self, duration):
         self.instant += duration
         self.elapsed += duration.total_seconds()
 
@@ -41,17 +42,17 @@ class Wall:
 
 
 @pytest.fixture
-def wall():
-    return Wall()
+def clocks():
+    return Clocks()
 
 
 @pytest.fixture
-def stepping(database_url, wall):
-    """Give an application whose clock is the one of ``wall``, read once a minute."""
-    # Nothing is taken for forgotten by the broker: there is no worker that would start it.
-    with application(database_url, clock=wall.clock(), resend_after=100 * 365 * DAY) as made:
-        made.context.prepare()
-        yield made
+def stepping(database_url, clocks):
+    """Yield an application that reads the database's clock of ``clocks`` once a minute."""
+    # No worker starts the runs, and beat must not resend them.
+    with application(database_url, clock=clocks.clock(), resend_after=100 * 365 * DAY) as created:
+        created.context.prepare()
+        yield created
 
 
 @pytest.fixture
@@ -64,39 +65,39 @@ def stepped_beat(stepping):
     return ManualBeat(stepping)
 
 
-def minutes(wall, beat, count, *, alive=lambda: None):
-    """Let minutes go by in which the nodes say that they are alive and beat does its work."""
+def minutes(clocks, beat, count, *, alive=lambda: None):
+    """Advance by minutes; in each one the nodes write heartbeats and beat makes its passes."""
     for _ in range(count):
-        wall.pass_by(MINUTE)
+        clocks.advance(MINUTE)
         alive()
         before = len(beat.publisher.sent)
         beat.run_until_idle()
-        assert all(run.scheduled_for <= wall.instant for run in beat.publisher.sent[before:])
+        assert all(run.scheduled_for <= clocks.instant for run in beat.publisher.sent[before:])
 
 
 def accounted(dynbeat, name):
-    """Return the fire times that the history holds, and for how many it accounts."""
+    """Return the fire times of the runs, and the number of fire times that they count."""
     statement = select(Run.scheduled_for, Run.fire_count).where(Run.name == name)
     rows = dynbeat.context.database.read(lambda session: session.execute(statement).all())
     return [row.scheduled_for for row in rows], sum(row.fire_count for row in rows)
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_a_clock_that_is_set_loses_and_doubles_no_fire_time(
-    stepping, owned, wall, stepped_beat, step
+def test_a_step_of_the_clock_loses_and_duplicates_no_fire_time(
+    stepping, owned, clocks, stepped_beat, step
 ):
     for catch_up in ("latest", "all", "none"):
         owned.create(catch_up, task="t", trigger=MINUTELY, catch_up=catch_up)
     owned.create("once", task="t", trigger=Once(START + 30 * MINUTE))
-    minutes(wall, stepped_beat, 5)
-    farthest = wall.instant
+    minutes(clocks, stepped_beat, 5)
+    farthest = clocks.instant
 
-    wall.step(step)
-    wall.pass_by(READ_ANEW)
+    clocks.step(step)
+    clocks.advance(RESYNCED)
     stepped_beat.run_until_idle()
-    minutes(wall, stepped_beat, 100)
+    minutes(clocks, stepped_beat, 100)
 
-    farthest = max(farthest, wall.instant)
+    farthest = max(farthest, clocks.instant)
     for catch_up in ("latest", "all", "none"):
         instants, count = accounted(stepping, catch_up)
         assert count == (farthest - START) // MINUTE
@@ -107,19 +108,19 @@ def test_a_clock_that_is_set_loses_and_doubles_no_fire_time(
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_a_clock_that_is_set_makes_no_run_of_a_living_worker_lost(
-    stepping, owned, wall, stepped_beat, step
+def test_a_step_of_the_clock_makes_no_run_of_a_living_worker_lost(
+    stepping, owned, clocks, stepped_beat, step
 ):
     worker = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE), on_lost="rerun")
-    minutes(wall, stepped_beat, 2, alive=worker.live)
+    minutes(clocks, stepped_beat, 2, alive=worker.heartbeat)
     assert worker.start(stepped_beat.publisher.sent[0])
 
-    wall.step(step)
-    wall.pass_by(READ_ANEW)
-    # Beat looks before the worker could say anything by the new time.
+    clocks.step(step)
+    clocks.advance(RESYNCED)
+    # Beat checks before the worker can write a heartbeat by the new time.
     stepped_beat.run_until_idle()
-    minutes(wall, stepped_beat, 5, alive=worker.live)
+    minutes(clocks, stepped_beat, 5, alive=worker.heartbeat)
 
     assert [run.status for run in owned.runs("long")] == ["running"]
     worker.finish(stepped_beat.publisher.sent[0])
@@ -127,39 +128,37 @@ def test_a_clock_that_is_set_makes_no_run_of_a_living_worker_lost(
 
 
 @pytest.mark.parametrize("step", [HOUR, DAY], ids=str)
-def test_a_worker_that_died_as_the_clock_was_set_on_is_found_all_the_same(
-    stepping, owned, wall, stepped_beat, step
-):
+def test_a_worker_that_died_at_a_step_forward_is_found(stepping, owned, clocks, stepped_beat, step):
     worker = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE))
-    minutes(wall, stepped_beat, 2, alive=worker.live)
+    minutes(clocks, stepped_beat, 2, alive=worker.heartbeat)
     assert worker.start(stepped_beat.publisher.sent[0])
 
-    wall.step(step)
-    minutes(wall, stepped_beat, 5)
+    clocks.step(step)
+    minutes(clocks, stepped_beat, 5)
 
     assert [run.status for run in owned.runs("long")] == ["lost"]
 
 
-def test_a_worker_that_is_replaced_after_the_clock_was_set_back_leaves_no_run_behind(
-    stepping, owned, wall, stepped_beat
+def test_the_runs_of_a_worker_that_is_replaced_after_a_step_back_are_lost(
+    stepping, owned, clocks, stepped_beat
 ):
     first = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE))
-    minutes(wall, stepped_beat, 2, alive=first.live)
+    minutes(clocks, stepped_beat, 2, alive=first.heartbeat)
     assert first.start(stepped_beat.publisher.sent[0])
-    wall.step(-HOUR)
-    wall.pass_by(READ_ANEW)
+    clocks.step(-HOUR)
+    clocks.advance(RESYNCED)
 
-    heart = heartbeat(stepping, first.name)
-    heart.beat()
-    minutes(wall, stepped_beat, 5, alive=heart.beat)
+    writer = heartbeat_writer(stepping, first.name)
+    writer.beat()
+    minutes(clocks, stepped_beat, 5, alive=writer.beat)
 
     assert [run.status for run in owned.runs("long")] == ["lost"]
 
 
-def heartbeat(dynbeat, name):
-    """Return the heartbeat of a process that has just begun, which never waits for its turn."""
+def heartbeat_writer(dynbeat, name):
+    """Return the heartbeat writer of a new process, which writes at each call."""
     return HeartbeatWriter(
         database=dynbeat.context.database,
         clock=dynbeat.context.clock,
@@ -169,59 +168,61 @@ def heartbeat(dynbeat, name):
     )
 
 
-def test_a_living_worker_that_was_forgotten_as_the_clock_was_set_on_keeps_its_runs(
-    stepping, owned, wall, stepped_beat
+def test_a_living_worker_whose_row_was_deleted_after_a_step_forward_keeps_its_runs(
+    stepping, owned, clocks, stepped_beat
 ):
-    heart = heartbeat(stepping, "w1")
-    heart.beat()
+    writer = heartbeat_writer(stepping, "w1")
+    writer.beat()
     worker = WorkerStub(stepping, name="w1")
     owned.create("long", task="t", trigger=Once(START + MINUTE))
-    minutes(wall, stepped_beat, 2, alive=heart.beat)
+    minutes(clocks, stepped_beat, 2, alive=writer.beat)
     assert worker.start(stepped_beat.publisher.sent[0])
 
-    wall.step(40 * DAY)
-    wall.pass_by(READ_ANEW)
-    heartbeat(stepping, "another").beat()
-    minutes(wall, stepped_beat, 5, alive=heart.beat)
+    clocks.step(40 * DAY)
+    clocks.advance(RESYNCED)
+    heartbeat_writer(stepping, "another").beat()
+    minutes(clocks, stepped_beat, 5, alive=writer.beat)
 
     assert [run.status for run in owned.runs("long")] == ["running"]
 
 
 @pytest.mark.parametrize("step", [HOUR, DAY], ids=str)
-def test_a_message_that_comes_again_as_the_clock_is_set_on_starts_no_second_time(
-    stepping, owned, wall, stepped_beat, step
+def test_a_message_that_is_redelivered_after_a_step_forward_does_not_start_its_run_again(
+    stepping, owned, clocks, stepped_beat, step
 ):
     worker = WorkerStub(stepping)
     owned.create("long", task="t", trigger=Once(START + MINUTE))
-    minutes(wall, stepped_beat, 2, alive=worker.live)
+    minutes(clocks, stepped_beat, 2, alive=worker.heartbeat)
     assert worker.start(stepped_beat.publisher.sent[0])
 
-    began = []
-    wall.step(step)
-    wall.pass_by(READ_ANEW)
+    started = []
+    clocks.step(step)
+    clocks.advance(RESYNCED)
     with pytest.raises(Ignore, match="redelivered while it is running"):
-        deliver_again(stepping, stepped_beat.publisher.sent[0], began.append)
+        redeliver(stepping, stepped_beat.publisher.sent[0], started.append)
 
-    assert began == []
+    assert started == []
 
 
-def deliver_again(dynbeat, run, begin):
-    """Give another worker the message of a run that the broker delivers once more."""
+def redeliver(dynbeat, run, on_start):
+    """Deliver the message of a run to another worker as a redelivery."""
 
     def body(self):
-        begin(self.request.id)
+        on_start(self.request.id)
 
     task = dynbeat.context.app.task(body, name=run.task, bind=True, shared=False)
     outcomes = OutcomeSignals(dynbeat.context, "w2@test")
     TaskGuard(dynbeat.context, "w2@test", outcomes).wrap(task)
-    again = {"redelivered": True}
-    task.push_request(id=run.run_id, headers=run.headers, delivery_info=again, retries=0)
+    delivery_info = {"redelivered": True}
+    task.push_request(
+        id=run.run_id, headers=run_headers(run), delivery_info=delivery_info, retries=0
+    )
     task.request.called_directly = False
     task.run()
 
 
 class CrashError(Exception):
-    """Beat ends here."""
+    """Beat crashes here."""
 
 
 def crash_after_commit(point):
@@ -229,19 +230,19 @@ def crash_after_commit(point):
         raise CrashError(point)
 
 
-def test_what_waits_as_the_clock_is_set_back_goes_on_when_it_has_caught_up(
-    stepping, owned, wall, stepped_beat
+def test_pending_runs_and_backfills_continue_after_a_step_back_when_the_clock_has_caught_up(
+    stepping, owned, clocks, stepped_beat
 ):
     owned.create("interrupted", task="t", trigger=Once(START + MINUTE))
     owned.create("past", task="t", trigger=Cron("* * * * *"))
-    wall.pass_by(MINUTE)
+    clocks.advance(MINUTE)
     with pytest.raises(CrashError):
         ManualBeat(stepping, failpoint=crash_after_commit).tick()
     owned.backfill("past", start=START - 4 * MINUTE, end=START - MINUTE, batch_size=1)
 
-    wall.step(-HOUR)
-    wall.pass_by(READ_ANEW)
-    minutes(wall, stepped_beat, 62)
+    clocks.step(-HOUR)
+    clocks.advance(RESYNCED)
+    minutes(clocks, stepped_beat, 62)
 
     sent = [run for run in stepped_beat.publisher.sent if run.name == "interrupted"]
     assert len(sent) == 1

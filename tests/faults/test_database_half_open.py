@@ -1,4 +1,4 @@
-"""The database falls silent: connections stay open, and nothing comes."""
+"""The database stops answering while its connections stay open."""
 
 import time
 
@@ -13,35 +13,35 @@ POLL_INTERVAL = 15
 
 
 @pytest.fixture(autouse=True)
-def _impatient(fault_site):
-    """Let the processes give a silent connection up soon."""
+def _short_timeouts(fault_site):
+    """Let the processes time out soon on a silent connection."""
     limits = {"connect_timeout": READ_TIMEOUT, "read_timeout": READ_TIMEOUT}
     fault_site.config["dynbeat_engine_options"] = {"connect_args": limits}
 
 
 @pytest.fixture
 def proxy(fault_site, fault_services, proxied):
-    """Give the proxy between the processes and their database; the test itself goes past it."""
-    made = proxied(fault_services.database_server)
-    fault_site.config["dynbeat_database_url"] = made.through(fault_services.database_url)
-    return made
+    """Return the proxy between the processes and their database. The test connects directly."""
+    proxy = proxied(fault_services.database_server)
+    fault_site.config["dynbeat_database_url"] = proxy.through(fault_services.database_url)
+    return proxy
 
 
-def test_a_network_that_swallows_everything_is_waited_for(proxy, busy, workload):
+def test_no_run_is_lost_while_the_network_drops_all_packets(proxy, busy, workload):
     began = time.monotonic()
     with workload.fault():
         proxy.drop_silently()
         busy.meet_the_fault()
-        felt = time.monotonic() - began
+        noticed = time.monotonic() - began
         proxy.pass_on()
 
     workload.verify(
-        f"database half-open (read_timeout {READ_TIMEOUT} s, all felt it in {felt:.1f} s)"
+        f"database half-open (read_timeout {READ_TIMEOUT} s, all noticed it in {noticed:.1f} s)"
     )
     assert busy.is_unharmed()
 
 
-def test_a_server_that_hangs_is_waited_for(busy, workload, database_server):
+def test_no_run_is_lost_while_the_server_hangs(busy, workload, database_server):
     with workload.fault():
         database_server.freeze()
         busy.meet_the_fault()

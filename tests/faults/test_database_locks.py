@@ -1,4 +1,4 @@
-"""Somebody else's transaction holds rows for a while."""
+"""The transaction of another program locks due rows."""
 
 import time
 from datetime import timedelta
@@ -15,17 +15,17 @@ from tests.support.sites import OWNER
 from tests.support.waiting import wait_until
 
 LOCKED = 10
-#: Beat looks for what others hold every 50 ms.
-PASSES_A_SECOND = 30
+#: Beat checks for rows that are unlocked every 50 ms.
+PASSES_PER_SECOND = 30
 
 
 def lock_some(session):
-    # Beat has a row of its own, for the cleaning of the result backend.
+    # Not the row of celery.backend_cleanup, which belongs to the application.
     mine = select(Schedule).where(Schedule.owner == OWNER).order_by(Schedule.id)
     return {row.name for row in session.scalars(mine.limit(LOCKED).with_for_update())}
 
 
-def test_rows_that_are_locked_delay_no_others_and_make_no_beat_spin(
+def test_locked_rows_delay_no_other_run_and_beat_does_not_spin(
     fault_site, workload, record_property
 ):
     counted = fault_site.folder / "passes"
@@ -44,11 +44,11 @@ def test_rows_that_are_locked_delay_no_others_and_make_no_beat_spin(
 
     workload.verify(f"{LOCKED} of 100 due rows locked by another transaction")
     assert max(late) < timedelta(seconds=1.5)
-    assert passes / seconds < PASSES_A_SECOND
+    assert passes / seconds < PASSES_PER_SECOND
     assert busy < 0.5
     record_property(
         SUMMARY_PROPERTY,
-        f"beat beside {LOCKED} locked rows: {passes / seconds:.0f} passes a second,"
+        f"beat with {LOCKED} locked rows: {passes / seconds:.0f} passes per second,"
         f" {busy:.0%} of a core; lag max of the others {max(late).total_seconds():.2f} s",
     )
 
@@ -58,7 +58,7 @@ def ended(fault_site):
 
 
 def watch(beat, counted):
-    """Return the passes of beat, the seconds, and its share of a core, until forty passes."""
+    """Watch forty passes; return their number, the seconds, and beat's share of a core."""
     process, began, first = psutil.Process(beat.pid), time.monotonic(), counted.stat().st_size
     before = sum(process.cpu_times()[:2])
     wait_until(lambda: counted.stat().st_size >= first + 40, within=30)

@@ -1,4 +1,4 @@
-"""The database goes away under load, and comes back."""
+"""The database becomes unreachable under load, and reachable again."""
 
 import pytest
 
@@ -7,7 +7,9 @@ from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_a_restarted_database_loses_and_doubles_nothing(busy, workload, database_server, end):
+def test_a_restart_of_the_database_loses_and_duplicates_no_run(
+    busy, workload, database_server, end
+):
     with workload.fault():
         getattr(database_server, end)()
         busy.meet_the_fault()
@@ -17,7 +19,7 @@ def test_a_restarted_database_loses_and_doubles_nothing(busy, workload, database
     assert busy.is_unharmed()
 
 
-def test_terminated_sessions_lose_and_double_nothing(busy, workload, database_faults):
+def test_terminated_sessions_lose_and_duplicate_no_run(busy, workload, database_faults):
     terminated = 0
     with workload.fault():
         busy.open()
@@ -25,12 +27,12 @@ def test_terminated_sessions_lose_and_double_nothing(busy, workload, database_fa
             terminated += database_faults.terminate_sessions()
             workload.wait_for_starts(4 + 20 * stroke + 10)
 
-    workload.verify(f"{terminated} database sessions terminated, in 5 strokes")
+    workload.verify(f"{terminated} database sessions terminated, 5 times")
     assert busy.is_unharmed()
 
 
 @pytest.mark.parametrize("point", ["recorded", "committed", "published"])
-def test_a_session_terminated_in_a_pass_loses_and_doubles_nothing(
+def test_a_session_terminated_in_a_pass_loses_and_duplicates_no_run(
     fault_site, workload, database_faults, point
 ):
     gate = fault_site.gate("pass")
@@ -48,7 +50,7 @@ def test_a_session_terminated_in_a_pass_loses_and_doubles_nothing(
     assert beat.exit_status is None
 
 
-def test_a_database_without_a_free_connection_is_waited_for(busy, workload, database_faults):
+def test_no_run_is_lost_while_the_database_has_no_free_connection(busy, workload, database_faults):
     with workload.fault(), database_faults.exhausted():
         busy.meet_the_fault()
 
@@ -56,7 +58,7 @@ def test_a_database_without_a_free_connection_is_waited_for(busy, workload, data
     assert busy.is_unharmed()
 
 
-def test_a_failover_to_a_read_only_server_loses_and_doubles_nothing(
+def test_a_failover_to_a_read_only_server_loses_and_duplicates_no_run(
     busy, workload, database_faults
 ):
     with workload.fault(), database_faults.read_only():

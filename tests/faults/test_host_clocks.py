@@ -1,4 +1,4 @@
-"""Hosts whose clocks are wrong: all that beat and workers decide is by the database's clock."""
+"""Hosts with wrong clocks: beat and workers decide by the database's clock."""
 
 import re
 from datetime import datetime, timedelta
@@ -12,16 +12,16 @@ from tests.support.waiting import wait_until
 
 LIBRARIES = "lib*/*/faketime/libfaketimeMT.so.1"
 AHEAD, BEHIND = 90, -90
-#: Between a shifted clock in a log and ours, for a machine that is busy.
+#: Of the shift that a log shows, on a busy machine.
 TOLERANCE = timedelta(seconds=45)
 LATE_AT_MOST = timedelta(seconds=15)
 
 
 @pytest.fixture
 def shifted():
-    """Give the environment of a process on a host whose clock is wrong by so many seconds.
+    """Return a function that returns the environment of a process with a shifted wall clock.
 
-    The monotonic clock goes as it does: no host's is wrong.
+    The monotonic clock is not shifted: it counts seconds correctly on every host.
     """
     library = next(Path("/usr").glob(LIBRARIES), None)
     if library is None:
@@ -34,15 +34,13 @@ def shifted():
     }
 
 
-def believes(process):
-    """Return by how much the clock of the process's host is wrong, by its log."""
+def shift_of(process):
+    """Return the shift of the wall clock of a process, by its log."""
     found = re.findall(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+:", process.text)
-    return datetime.fromisoformat(found[-1]) - datetime.now()  # noqa: DTZ005 - as the log has it
+    return datetime.fromisoformat(found[-1]) - datetime.now()  # noqa: DTZ005 - as in the log
 
 
-def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(
-    fault_site, workload, shifted
-):
+def test_hosts_with_wrong_clocks_fire_nothing_early_late_or_twice(fault_site, workload, shifted):
     beats = {seconds: fault_site.beat(**shifted(seconds)) for seconds in (AHEAD, BEHIND)}
     workers = {
         seconds: fault_site.worker(name=f"w{seconds}@test", pool="threads", **shifted(seconds))
@@ -52,7 +50,7 @@ def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(
         beats[seconds].wait_for_log("beat started")
         workers[seconds].wait_for_log("ready.")
         for process in (beats[seconds], workers[seconds]):
-            assert abs(believes(process) - timedelta(seconds=seconds)) < TOLERANCE
+            assert abs(shift_of(process) - timedelta(seconds=seconds)) < TOLERANCE
 
     workload.create_repeating(20, seconds=5)
     workload.verify("clocks of hosts 90 s ahead and 90 s behind")
@@ -66,19 +64,21 @@ def test_hosts_whose_clocks_are_wrong_fire_nothing_early_late_or_twice(
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_beat_that_is_ahead_lets_the_broker_drop_nothing_before_its_time(fault_site, shifted):
+def test_a_beat_whose_clock_is_ahead_does_not_make_the_broker_drop_messages_early(
+    fault_site, shifted
+):
     fault_site.config["dynbeat_resend_after"] = 3_600
     fault_site.beat(**shifted(AHEAD)).wait_for_log("beat started")
     fault_site.create_once("record", expires_after=30)
     fault_site.wait_for_run("record", "sent")
 
-    # The message waits for its worker: without one, a broker looks only at its expiry.
+    # Without a worker, only the broker checks the expiry of the message.
     fault_site.worker()
 
     fault_site.wait_for_run("record", "succeeded")
 
 
-def test_a_worker_that_is_ahead_starts_what_has_not_expired(fault_site, shifted):
+def test_a_worker_whose_clock_is_ahead_starts_runs_that_have_not_expired(fault_site, shifted):
     fault_site.beat().wait_for_log("beat started")
     fault_site.worker(**shifted(AHEAD)).wait_for_log("ready.")
 
@@ -92,10 +92,10 @@ def _succeeded(run):
     return True
 
 
-# RabbitMQ drops such a message itself, before a worker sees it.
+# RabbitMQ drops an expired message itself, before a worker receives it.
 @pytest.mark.combination(broker="redis")
-def test_a_worker_that_is_behind_starts_nothing_that_has_expired(fault_site, shifted):
-    # Nobody but the guard looks after the expiry within this test.
+def test_a_worker_whose_clock_is_behind_starts_no_expired_run(fault_site, shifted):
+    # Only the guard checks the expiry within the time of this test.
     fault_site.config.update(dynbeat_dispatch_timeout=60, dynbeat_resend_after=3_600)
     fault_site.beat().wait_for_log("beat started")
     fault_site.create_once("record", expires_after=1)

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode: it passes no LISTEN and keeps no prepared statement."""
+"""PgBouncer in transaction mode supports neither LISTEN nor prepared statements."""
 
 import json
 from datetime import timedelta
@@ -12,13 +12,13 @@ from tests.support.servers import PgBouncerServer, ServerMissingError
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
-#: Beat would find a change by itself after this; no test waits so long.
+#: The poll interval, longer than any test.
 NEVER = 600.0
 
 
 @pytest.fixture
 def pooled_url(postgresql_url):
-    """Give the URL of a new database, through a pooler with two connections to the server."""
+    """Yield the URL of a new database through a pooler with two server connections."""
 
     class Pooler(PgBouncerServer):
         server_port = make_url(postgresql_url).port
@@ -39,11 +39,11 @@ def pooled_site(tmp_path, pooled_url, redis_url):
         database_url=pooled_url,
         broker_url=redis_url,
         dynbeat_poll_interval=NEVER,
-    ) as made:
-        yield made
+    ) as created:
+        yield created
 
 
-def test_beat_notices_that_it_hears_nothing_and_the_broker_takes_over(pooled_site):
+def test_beat_notices_that_no_notification_arrives_and_uses_the_broker(pooled_site):
     beat = pooled_site.beat().wait_for_log("LISTEN receives no notification", within=30)
     wait_until(
         lambda: [node.notifier for node in pooled_site.nodes("beat")] == ["broker"], within=15
@@ -59,11 +59,11 @@ def test_beat_notices_that_it_hears_nothing_and_the_broker_takes_over(pooled_sit
     shown = json.loads(status.text.splitlines()[-1])
     assert "notifier_fallback" in [warning["code"] for warning in shown["warnings"]]
     assert [each["notifier"] for each in shown["beats"]] == ["broker"]
-    # The way in which beat is told ends with it.
+    # The fallback listener must stop with beat.
     beat.terminate()
 
 
-def test_statements_that_the_pooler_forgets_cost_no_call_and_no_outcome(pooled_site):
+def test_prepared_statements_that_the_pooler_loses_fail_no_call_and_no_outcome(pooled_site):
     pooled_site.config.update(dynbeat_notifier="broker")
     pooled_site.app.conf.dynbeat_notifier = "broker"
     beats = [pooled_site.beat().wait_for_log("beat started") for _ in range(2)]

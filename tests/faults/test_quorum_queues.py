@@ -1,4 +1,4 @@
-"""Quorum queues of RabbitMQ: the same guarantees as on classic ones."""
+"""Quorum queues of RabbitMQ: the same guarantees as on classic queues."""
 
 import pytest
 
@@ -14,13 +14,13 @@ LATER_THAN_ANY_TEST = 3_600
 
 @pytest.fixture(autouse=True)
 def _quorum(fault_site):
-    """Make a quorum queue of the default queue, for processes and for the test itself."""
+    """Make the default queue a quorum queue, for the processes and for the test."""
     quorum = {"task_default_queue_type": "quorum", "task_default_exchange_type": "topic"}
     fault_site.config.update(quorum)
     fault_site.app.conf.update(quorum)
 
 
-def test_a_killed_worker_of_a_quorum_queue_loses_and_doubles_nothing(fault_site, workload):
+def test_a_killed_worker_of_a_quorum_queue_loses_and_duplicates_no_run(fault_site, workload):
     number = POOLS["prefork"]
     fault_site.beat()
     killed = fault_site.worker(name="killed@test")
@@ -37,17 +37,17 @@ def test_a_killed_worker_of_a_quorum_queue_loses_and_doubles_nothing(fault_site,
     workload.verify("kill -9 of worker, quorum queue, acks_late", extra_starts=number)
 
 
-# Some 20 s: RabbitMQ takes six of them to start.
+# About 20 s: RabbitMQ needs 6 s to start.
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_what_a_quorum_queue_has_confirmed_survives_a_restart(
+def test_messages_that_a_quorum_queue_has_confirmed_survive_a_restart(
     fault_site, workload, broker_server, end
 ):
-    # Nothing is sent again that the broker has confirmed: it must keep it itself.
+    # Beat resends no message: the broker must preserve the messages that it confirmed.
     fault_site.config["dynbeat_resend_after"] = LATER_THAN_ANY_TEST
     beat = fault_site.beat().wait_for_log("beat started")
     workload.create_repeating(20, seconds=5, first_in=0.5)
-    # Not at the first: RabbitMQ 3.10 loses the leader of a quorum queue when it is killed within a
-    # moment of the queue's declaration.
+    # Not at the first run: RabbitMQ 3.10 loses the leader of a quorum queue if it is killed right
+    # after the declaration of the queue.
     wait_until(lambda: fault_site.count_runs(Run.status == Status.SENT) >= 60, within=15)
 
     with workload.fault():

@@ -1,6 +1,7 @@
-"""Two versions side by side: what this one does not know stays as it is, for those who do.
+"""Two versions on the same tables: this version does not change what only the next one supports.
 
-The next version is played by its rows, by its tables, and by a beat that was taught one more kind.
+The tests simulate the next version by its rows, by its tables, and by a beat with one more kind of
+trigger.
 """
 
 from datetime import timedelta
@@ -12,13 +13,13 @@ from celery_dynbeat import Cron
 from celery_dynbeat.db import schema
 from celery_dynbeat.store import due, pending_work
 from celery_dynbeat.testing import ManualBeat
-from celery_dynbeat.triggers import parse
+from celery_dynbeat.triggers import kinds, parse
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 TO_THE_NEXT_KIND = "UPDATE dynbeat_schedule SET trigger_kind = 'next_kind' WHERE name LIKE 'next%'"
-#: What a migration may do beside a version that does not know it.
+#: Changes that a migration may make while an older version runs.
 LATER_TABLES = (
     "ALTER TABLE dynbeat_schedule ADD COLUMN later_number INTEGER NOT NULL DEFAULT 7",
     "ALTER TABLE dynbeat_run ADD COLUMN later_text VARCHAR(10) NOT NULL DEFAULT 'new'",
@@ -30,23 +31,23 @@ LATER_TABLES = (
 
 @pytest.fixture
 def dynbeat(database_url, clock):
-    with application(database_url, clock=clock, batch_size=10) as made:
-        made.context.prepare()
-        yield made
+    with application(database_url, clock=clock, batch_size=10) as created:
+        created.context.prepare()
+        yield created
 
 
 @pytest.fixture
 def next_version(monkeypatch):
-    """Teach this process the next version's kind of trigger."""
+    """Yield a function that adds the next version's kind of trigger to this process."""
 
-    def learn():
-        read = parse._PARSERS["every"]
-        monkeypatch.setitem(parse._PARSERS, "next_kind", read)
-        known = (*parse.KINDS, "next_kind")
-        monkeypatch.setattr("celery_dynbeat.store.due.KINDS", known)
-        forget()
+    def add_kind():
+        monkeypatch.setitem(kinds._CLASSES, "next_kind", kinds._CLASSES["every"])
+        known = (*kinds.KINDS, "next_kind")
+        for module in (parse, due):
+            monkeypatch.setattr(module, "KINDS", known)
+        clear_caches()
 
-    def forget():
+    def clear_caches():
         for cached in (
             parse._parse,
             parse._parse_whole,
@@ -55,22 +56,20 @@ def next_version(monkeypatch):
         ):
             cached.cache_clear()
 
-    yield learn
+    yield add_kind
     monkeypatch.undo()
-    forget()
+    clear_caches()
 
 
 def rows(dynbeat):
-    """Return all that the table says of the rows of the next version."""
+    """Return the rows of the next version with all columns."""
     statement = "SELECT * FROM dynbeat_schedule WHERE name LIKE 'next%' ORDER BY id"
     with dynbeat.context.database.engine.connect() as connection:
         return connection.exec_driver_sql(statement.replace("%", "%%")).all()
 
 
-def test_rows_of_an_unknown_kind_are_left_as_they_are_and_hold_up_nobody(
-    dynbeat, mine, clock, beat
-):
-    # More of them than fit into a batch, and before the others in the index.
+def test_rows_of_an_unknown_kind_stay_unchanged_and_delay_no_other_row(dynbeat, mine, clock, beat):
+    # More than a batch, and before the other rows in the index.
     for number in range(30):
         mine.create(f"next-{number}", task="t", trigger=MINUTELY)
     clock.advance(SECOND)
@@ -86,9 +85,7 @@ def test_rows_of_an_unknown_kind_are_left_as_they_are_and_hold_up_nobody(
     assert rows(dynbeat) == before
 
 
-def test_beat_sleeps_beside_a_row_of_an_unknown_kind_and_wakes_for_the_others(
-    dynbeat, mine, clock, beat
-):
+def test_a_row_of_an_unknown_kind_does_not_change_how_long_beat_sleeps(dynbeat, mine, clock, beat):
     mine.create("next", task="t", trigger=MINUTELY)
     clock.advance(3 * SECOND)
     mine.create("known", task="t", trigger=MINUTELY)
@@ -100,7 +97,7 @@ def test_beat_sleeps_beside_a_row_of_an_unknown_kind_and_wakes_for_the_others(
     assert beat.tick() == 3 * SECOND
 
 
-def test_the_next_versions_beat_sends_what_an_older_one_passed_over(
+def test_the_next_versions_beat_sends_the_runs_that_an_older_beat_skipped(
     dynbeat, mine, clock, beat, next_version
 ):
     mine.create("next", task="t", trigger=MINUTELY, catch_up="all")
@@ -116,7 +113,7 @@ def test_the_next_versions_beat_sends_what_an_older_one_passed_over(
     assert {run.status for run in mine.runs("next")} == {"sent"}
 
 
-def test_an_unplanned_row_of_an_unknown_kind_is_left_to_the_next_versions_beat(
+def test_an_unplanned_row_of_an_unknown_kind_waits_for_the_next_versions_beat(
     dynbeat, clock, beat, next_version
 ):
     execute(
@@ -143,11 +140,13 @@ def test_the_log_names_a_row_of_an_unknown_kind_once(dynbeat, mine, clock, beat,
         clock.advance(MINUTE)
         beat.run_until_idle()
 
-    told = [record for record in caplog.records if "next_kind" in record.getMessage()]
-    assert [record.event for record in told] == ["trigger_unsupported"]
+    warnings = [record for record in caplog.records if "next_kind" in record.getMessage()]
+    assert [record.event for record in warnings] == ["trigger_unsupported"]
 
 
-def test_a_row_of_an_unknown_kind_can_be_seen_paused_mended_and_deleted(dynbeat, mine, clock, beat):
+def test_a_row_of_an_unknown_kind_can_be_read_paused_repaired_and_deleted(
+    dynbeat, mine, clock, beat
+):
     for name in ("next-1", "next-2", "next-3"):
         mine.create(name, task="t", trigger=MINUTELY)
     execute(dynbeat, TO_THE_NEXT_KIND)
@@ -183,7 +182,7 @@ def test_a_backfill_of_an_unknown_kind_waits_for_the_next_versions_beat(
     assert len(beat.publisher.sent) == 3
 
 
-def test_tables_that_the_next_version_has_migrated_serve_this_one(dynbeat, database_url, clock):
+def test_this_version_works_on_the_tables_of_the_next_version(dynbeat, database_url, clock):
     for statement in LATER_TABLES:
         execute(dynbeat, statement)
 

@@ -1,4 +1,4 @@
-"""Redis behind Sentinel, whose master dies: what it had not copied is gone."""
+"""Redis with Sentinel: the master dies, and data that was not replicated is lost."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.support.workload import Workload
 
 @pytest.fixture
 def sentinel(own_server):
-    """Give a sentinel with the master and the replica that it watches."""
+    """Return a sentinel with the master and the replica that it monitors."""
     master = own_server(RedisServer)
     replica = own_server(type("Replica", (ReplicaServer,), {"master_port": master.port}))
     server = own_server(type("Sentinel", (SentinelServer,), {"master_port": master.port}))
@@ -30,13 +30,13 @@ def sentinel_site(tmp_path, postgresql_url, sentinel):
         broker_url=sentinel.server.url,
         broker_transport_options=sentinel.server.transport_options,
         **QUICK,
-    ) as made:
-        made.constants.update(QUICK_CONSTANTS)
-        yield made
+    ) as created:
+        created.constants.update(QUICK_CONSTANTS)
+        yield created
 
 
 def fail_over(sentinel):
-    """Kill the master, and return when the replica has its place and takes messages."""
+    """Kill the master; return when the replica is the master and accepts messages."""
     sentinel.master.kill()
     wait_until(
         lambda: sentinel.server.master_port_now() == sentinel.replica.port,
@@ -47,8 +47,8 @@ def fail_over(sentinel):
         wait_until(lambda: client.info("replication")["role"] == "master", within=10)
 
 
-# Some 20 s: the worker looks for its broker again after two seconds, then after four.
-def test_a_failover_loses_and_doubles_nothing(sentinel, sentinel_site, record_property):
+# About 20 s: the worker tries to reconnect after 2 s, then after 4 s.
+def test_a_failover_loses_and_duplicates_no_run(sentinel, sentinel_site, record_property):
     workload = Workload(
         sentinel_site,
         label="postgresql-sentinel",

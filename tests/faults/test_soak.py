@@ -1,7 +1,7 @@
-"""A long time of edits and faults at random: nothing lost, nothing doubled, nothing grows.
+"""Random edits and faults for a long time: no run is lost or duplicated, no resource grows.
 
-DYNBEAT_SOAK is its length in seconds (20; under CI, and by ``make faults``, 120). DYNBEAT_SOAK_SEED
-makes it do the same things again.
+DYNBEAT_SOAK is the length in seconds (20; under CI and by ``make faults`` 120). DYNBEAT_SOAK_SEED
+repeats the same actions.
 """
 
 import os
@@ -20,9 +20,9 @@ from tests.support.soak import APPLICATION, PeriodicAction, Soak, run_periodical
 
 SECONDS = float(os.environ.get("DYNBEAT_SOAK") or (120 if os.environ.get("CI") else 20))
 SEED = int(os.environ.get("DYNBEAT_SOAK_SEED", random.randrange(10**6)))  # noqa: S311
-#: Few enough for two cores that have other things to do: what is measured is not the rate.
+#: Few enough for two busy cores: this test does not measure the rate.
 SCHEDULES = 30
-#: Fewer samples than this say nothing of growth: what fills up at the start is still filling up.
+#: In seconds. A shorter test cannot show growth: caches are still filling.
 GROWTH_FROM = 60
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = :name"
 SETTLES_WITHIN = 180
@@ -32,7 +32,7 @@ NEVER_STARTED = (Status.SKIPPED, Status.REVOKED, Status.EXPIRED)
 @pytest.fixture
 def soak(fault_site, database_server):
     marked = {"connect_args": {"application_name": APPLICATION}}
-    # Longer than a queue takes on a machine that is busy: copies would only make it longer.
+    # Longer than messages wait in the queue on a busy machine: copies would make the queue longer.
     fault_site.config.update(dynbeat_engine_options=marked, dynbeat_resend_after=60)
     with administration(database_server.url) as server:
         yield Soak(fault_site, server, seed=SEED, schedules=SCHEDULES)
@@ -40,7 +40,7 @@ def soak(fault_site, database_server):
 
 @pytest.fixture
 def measured(database_server, broker_server):
-    """Give a function that returns the resource_usage of processes and servers."""
+    """Yield a function that returns the resource series of processes and servers."""
     with (
         administration(database_server.url) as watch,
         redis.Redis.from_url(broker_server.url) as broker,
@@ -63,7 +63,7 @@ def measured(database_server, broker_server):
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 600)
 @pytest.mark.combination(database="postgresql", broker="redis")
-def test_a_long_bad_day_loses_doubles_and_leaks_nothing(soak, measured, record_property):
+def test_random_edits_and_faults_lose_duplicate_and_leak_nothing(soak, measured, record_property):
     watched = measured(soak.start())
 
     run_periodically(
@@ -88,18 +88,18 @@ def test_a_long_bad_day_loses_doubles_and_leaks_nothing(soak, measured, record_p
 def no_run_starts_twice(runs, starts):
     counted = Counter(start["run_id"] for start in starts)
     twice = [run_id for run_id, count in counted.items() if count > 1]
-    assert not twice, told_of([run for run in runs if run.id in twice], starts)
+    assert not twice, describe([run for run in runs if run.id in twice], starts)
     ended_well = {run.id for run in runs if run.status == Status.SUCCEEDED}
     assert ended_well <= counted.keys()
     cancelled = [run for run in runs if run.status in NEVER_STARTED and run.id in counted]
-    assert not cancelled, told_of(cancelled, starts)
+    assert not cancelled, describe(cancelled, starts)
 
 
-def told_of(runs, starts):
-    """Return what the history and the event_log say of the first of ``runs``."""
+def describe(runs, starts):
+    """Return the history and the starts of the first three of ``runs``."""
     columns = ("id", "name", "status", "attempt", "retries", "origin", "worker", "error")
     times = ("scheduled_for", "created_at", "sent_at", "started_at", "finished_at", "cancelled_at")
-    lines = [f"{len(runs)} runs, seed {SEED}; those of them that were sent first:"]
+    lines = [f"{len(runs)} runs, seed {SEED}; the first three:"]
     for run in sorted(runs, key=lambda run: run.created_at)[:3]:
         lines += [f"{column}: {getattr(run, column)}" for column in (*columns, *times)]
         lines += [f"  {start}" for start in starts if start["run_id"] == run.id]

@@ -1,4 +1,4 @@
-"""``overlap="cancel_previous"`` where workers can end a task, and where nothing can."""
+"""``overlap="cancel_previous"`` with workers that can terminate a task, and with others."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def replaced(fault_site):
-    """Give a function that returns a run in progress, and what has become of it when asked."""
+    """Yield a function that starts a run and returns a reader of its row, and its worker."""
     gates = []
 
     def replace(pool):
@@ -21,18 +21,18 @@ def replaced(fault_site):
         fault_site.mine.create("takes-over", task="probe.hold", trigger=Every(2), **fields)
         first = fault_site.wait_for_run("takes-over", "running")
 
-        def found():
+        def read_run():
             return next(run for run in fault_site.runs() if run.id == first.id)
 
-        return found, worker
+        return read_run, worker
 
     yield replace
     for gate in gates:
         gate.touch()
 
 
-def successors(fault_site, first):
-    """Return how many later runs have reached the broker."""
+def later_sent_runs(fault_site, first):
+    """Return the number of later runs that were sent."""
     return fault_site.count_runs(
         Run.id != first.id, Run.scheduled_for > first.scheduled_for, Run.sent_at.is_not(None)
     )
@@ -40,22 +40,23 @@ def successors(fault_site, first):
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_pool_that_can_ends_the_run_before(replaced, pool):
-    found, _ = replaced(pool)
+def test_a_pool_that_can_terminate_tasks_ends_the_previous_run(replaced, pool):
+    read_run, _ = replaced(pool)
 
-    run = wait_until(lambda: (it := found()).finished_at and it, within=20)
+    run = wait_until(lambda: (it := read_run()).finished_at and it, within=20)
 
     assert (run.status, run.error) == ("revoked", "terminated")
 
 
-def test_a_pool_that_cannot_says_so_once_and_the_next_runs_go_out(fault_site, replaced):
-    found, worker = replaced("threads")
+def test_a_pool_that_cannot_terminate_warns_once_and_the_next_runs_are_sent(fault_site, replaced):
+    read_run, worker = replaced("threads")
 
-    wait_until(lambda: successors(fault_site, found()) >= 3, within=30)
+    wait_until(lambda: later_sent_runs(fault_site, read_run()) >= 3, within=30)
 
-    assert found().status == "running"
+    assert read_run().status == "running"
     assert (
-        found().error == "overlap: a newer run was sent, and the 'thread' pool cannot end this one"
+        read_run().error
+        == "overlap: a newer run was sent, and the 'thread' pool cannot end this one"
     )
     warnings = [line for line in worker.text.splitlines() if "cannot be terminated" in line]
     assert ["WARNING" in line for line in warnings].count(True) == 1
@@ -63,31 +64,33 @@ def test_a_pool_that_cannot_says_so_once_and_the_next_runs_go_out(fault_site, re
 
 
 @pytest.mark.parametrize(
-    ("pool", "remote_control"), [("solo", True), ("prefork", False)], ids=["solo", "deaf"]
+    ("pool", "remote_control"),
+    [("solo", True), ("prefork", False)],
+    ids=["solo", "no-remote-control"],
 )
-def test_a_run_that_no_worker_ends_is_noted_and_the_next_are_sent(
+def test_a_run_that_no_worker_terminates_is_noted_and_the_next_runs_are_sent(
     fault_site, replaced, pool, remote_control
 ):
     fault_site.config["worker_enable_remote_control"] = remote_control
-    found, _ = replaced(pool)
+    read_run, _ = replaced(pool)
 
-    wait_until(lambda: found().error, within=30)
+    wait_until(lambda: read_run().error, within=30)
 
-    assert (found().status, found().error) == ("running", NOT_ENDED)
-    assert successors(fault_site, found()) >= 1
+    assert (read_run().status, read_run().error) == ("running", NOT_ENDED)
+    assert later_sent_runs(fault_site, read_run()) >= 1
     fault_site.mine.pause("takes-over")
     fault_site.gate("held").touch()
-    wait_until(lambda: found().status == Status.SUCCEEDED, within=20)
-    assert found().error == NOT_ENDED
+    wait_until(lambda: read_run().status == Status.SUCCEEDED, within=20)
+    assert read_run().error == NOT_ENDED
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_beat_without_the_right_to_broadcast_sends_on_and_says_so_once(
+def test_a_beat_without_the_permission_to_broadcast_sends_runs_and_warns_once(
     fault_site, fault_services
 ):
     server, url = fault_services.broker_server, fault_services.broker_url
     vhost = url.rpartition("/")[2]
-    # The worker, which declares the exchange, has all rights.
+    # The worker declares the exchange and has all permissions.
     fault_site.worker(name="w0@test", pool="threads").wait_for_log("ready.")
     write = "^(celery|amq\\.default)$"
     fault_site.config["broker_url"] = server.create_user(f"{vhost}-beat", vhost, write=write)
@@ -96,7 +99,7 @@ def test_a_beat_without_the_right_to_broadcast_sends_on_and_says_so_once(
         fields = {"kwargs": {"gate": "/nowhere"}, "overlap": "cancel_previous"}
         fault_site.mine.create("takes-over", task="probe.hold", trigger=Every(1), **fields)
         first = fault_site.wait_for_run("takes-over", "running", "sent")
-        wait_until(lambda: successors(fault_site, first) >= 5, within=30)
+        wait_until(lambda: later_sent_runs(fault_site, first) >= 5, within=30)
 
         def noted():
             return fault_site.count_runs(Run.error.like("%right to write%")) >= 1

@@ -1,4 +1,4 @@
-"""Runs whose process dies, or that are ended from outside, and the others beside them."""
+"""Runs whose pool process dies or that are terminated, and other runs of the same worker."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ BYSTANDERS = 20
 
 @pytest.fixture
 def gate(fault_site):
-    """Give the gate of the tasks, and start a beat and a worker that know them."""
+    """Return the gate of the tasks; start a beat and a worker that import the tasks."""
     fault_site.config["include"] = [INCLUDE]
     fault_site.beat()
     fault_site.worker().wait_for_log("ready.")
@@ -23,7 +23,7 @@ def gate(fault_site):
 
 
 def start_victim(fault_site, workload, gate, task, **fields):
-    """Return the first attempt of a run in progress, as it wrote of itself."""
+    """Start a run; return the record that its first attempt wrote."""
     workload.create_one_offs(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_until(lambda: fault_site.count_runs(Run.status == Status.RUNNING) == 1, within=30)
     workload.wait_for_starts(1)
@@ -44,7 +44,7 @@ def test_a_run_whose_pool_process_is_killed_has_failed(fault_site, workload, gat
     assert "WorkerLostError" in error_of(fault_site, start)
 
 
-def test_a_run_whose_pool_process_is_killed_starts_anew_where_the_task_says_so(
+def test_a_run_with_reject_on_worker_lost_starts_again_after_its_pool_process_is_killed(
     fault_site, workload, gate
 ):
     start = start_victim(fault_site, workload, gate, "attempts.hold_rejecting")
@@ -71,7 +71,7 @@ def test_a_run_that_exceeds_its_time_limit_has_failed(fault_site, workload, gate
     assert reason in error_of(fault_site, start)
 
 
-def test_a_run_that_is_terminated_from_outside_is_revoked(fault_site, workload, gate):
+def test_a_terminated_run_is_revoked(fault_site, workload, gate):
     start = start_victim(fault_site, workload, gate, "attempts.hold")
     workload.create_one_offs(BYSTANDERS, first_in=1.5)
 
@@ -92,12 +92,12 @@ def test_a_run_that_is_revoked_in_the_queue_never_starts(fault_site, workload, g
     gate_for_attempt(gate, 1).touch()
 
     ends = {"revoked": BYSTANDERS, "succeeded": 2}
-    verify_statuses(workload, "revoke of what waits in the queue", expected=ends, starts=2)
+    verify_statuses(workload, "revoke of runs in the queue", expected=ends, starts=2)
     assert not any(fault_site.event_log.starts(run_id) for run_id in waiting)
 
 
 def queued(fault_site):
-    """Return the ids of the runs that wait, as soon as all of them do."""
+    """Return the ids of the sent runs, if all of them are sent."""
     sent = [run.id for run in fault_site.all_runs() if run.status == Status.SENT]
     return sent if len(sent) == BYSTANDERS else None
 

@@ -1,4 +1,4 @@
-"""What the row of a node says of a process that lives, and of whether it gets anything done."""
+"""The row of a node shows whether its process is alive and whether it makes progress."""
 
 from datetime import timedelta
 
@@ -12,26 +12,26 @@ LEEWAY = timedelta(seconds=0.5)
 
 
 def node_of(fault_site, kind):
-    """Return the row of the one beat or worker, as soon as it is there."""
+    """Return the row of the only beat or worker, as soon as it exists."""
     nodes = wait_until(lambda: fault_site.nodes(kind), within=30, message=f"no {kind}")
     (node,) = nodes
     return node
 
 
-def wait_for_beats(fault_site, kind, number=2):
-    """Return the row after so many more signs of life."""
+def wait_for_heartbeats(fault_site, kind, number=2):
+    """Return the row after ``number`` more heartbeats."""
     for _ in range(number):
         before = node_of(fault_site, kind).seen_at
         wait_until(
             lambda before=before: node_of(fault_site, kind).seen_at > before,
             within=30,
-            message=f"{kind} gives no sign of life",
+            message=f"{kind} writes no heartbeat",
         )
     return node_of(fault_site, kind)
 
 
 def wait_for_progress(fault_site, kind):
-    """Return when the node makes progress from now on."""
+    """Return when the node has made new progress."""
     before = node_of(fault_site, kind).progressed_at
     wait_until(
         lambda: node_of(fault_site, kind).progressed_at not in {None, before},
@@ -41,16 +41,16 @@ def wait_for_progress(fault_site, kind):
 
 
 def assert_alive_without_progress(fault_site, kind):
-    """Assert that signs of life come and progress does not; it may take one beat to stop."""
-    before = wait_for_beats(fault_site, kind)
-    after = wait_for_beats(fault_site, kind)
-    # It is reckoned back from each sign of life, by two clocks that differ a little.
+    """Assert that heartbeats show no progress. The first one may still show some."""
+    before = wait_for_heartbeats(fault_site, kind)
+    after = wait_for_heartbeats(fault_site, kind)
+    # Each heartbeat computes progressed_at again from two clocks, which differ a little.
     assert after.progressed_at - before.progressed_at < LEEWAY
     assert after.seen_at - before.seen_at > LEEWAY
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
-def test_a_worker_makes_progress_also_while_its_tasks_take_long(fault_site, workload, pool):
+def test_a_worker_makes_progress_during_long_tasks(fault_site, workload, pool):
     gate = fault_site.gate("long")
     fault_site.beat()
     fault_site.worker(pool=pool).wait_for_log("ready.")
@@ -92,10 +92,10 @@ def test_a_worker_whose_broker_hangs_is_alive_without_progress(fault_site, workl
 
     wait_for_progress(fault_site, "worker")
     workload.create_one_offs(20)
-    workload.verify("broker frozen: the worker lives and makes no progress")
+    workload.verify("broker frozen: the worker is alive and makes no progress")
 
 
-def test_a_worker_that_is_stopped_gives_no_sign_of_life(fault_site):
+def test_a_suspended_worker_writes_no_heartbeat(fault_site):
     worker = fault_site.worker().wait_for_log("ready.")
     fault_site.beat()
     node_of(fault_site, "beat")
@@ -103,19 +103,19 @@ def test_a_worker_that_is_stopped_gives_no_sign_of_life(fault_site):
 
     with suspended(worker, children=False):
         before = node_of(fault_site, "worker")
-        wait_for_beats(fault_site, "beat", 4)
+        wait_for_heartbeats(fault_site, "beat", 4)
         after = node_of(fault_site, "worker")
 
     assert (after.seen_at, after.progressed_at) == (before.seen_at, before.progressed_at)
     wait_for_progress(fault_site, "worker")
 
 
-def test_the_row_of_beat_tells_of_a_broker_that_is_away(fault_site, workload, broker_server):
+def test_the_row_of_beat_shows_an_unreachable_broker(fault_site, workload, broker_server):
     fault_site.beat()
     fault_site.worker().wait_for_log("ready.")
     wait_for_progress(fault_site, "beat")
 
-    # A beat that has nothing to send does not miss its broker.
+    # A beat that has nothing to send does not notice that its broker is unreachable.
     workload.create_repeating(2, seconds=8)
     workload.wait_for_starts(2)
 
@@ -127,4 +127,4 @@ def test_the_row_of_beat_tells_of_a_broker_that_is_away(fault_site, workload, br
 
     wait_until(lambda: node_of(fault_site, "beat").error is None, within=60, message="an error")
     wait_for_progress(fault_site, "beat")
-    workload.verify("broker killed: the row of beat said so, and no more when it was back")
+    workload.verify("broker killed: the row of beat showed it until the broker was back")

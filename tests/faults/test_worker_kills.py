@@ -1,4 +1,4 @@
-"""Workers that are killed with runs in their hands: what becomes of these, and how soon."""
+"""Workers that are killed while they execute runs: how and when the runs' status changes."""
 
 from datetime import UTC, datetime
 
@@ -14,12 +14,12 @@ from tests.support.waiting import wait_until
 
 ANY_POOL = pytest.mark.parametrize("pool", POOLS)
 NOTED = "redelivered while it is running"
-#: Runs that are sent and end while others are held.
+#: Runs that end while others are held.
 BYSTANDERS = 20
 
 
 def hold(fault_site, workload, number, *, task="probe.hold", **fields):
-    """Return when ``number`` runs are in progress, with the gate that ends them."""
+    """Start ``number`` runs; return the gate that lets them end."""
     gate = fault_site.gate("hold")
     workload.create_one_offs(number, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_until(
@@ -36,14 +36,14 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
     fault_site, workload, record_property, pool, combination, broker_server
 ):
     number = POOLS[pool]
-    # A solo worker's acknowledgement leaves for RabbitMQ behind its task: the message comes again,
-    # which is Celery's own redelivery, and a new attempt.
-    again = (pool, combination.broker) == ("solo", "rabbitmq")
+    # A solo worker sends its acknowledgement to RabbitMQ after its task. So RabbitMQ redelivers the
+    # message, and the run starts a new attempt.
+    redelivered = (pool, combination.broker) == ("solo", "rabbitmq")
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
     gate = hold(fault_site, workload, number)
-    if combination.broker == "rabbitmq" and not again:
-        # Those of a pool of threads leave with the next turn of Celery's loop.
+    if combination.broker == "rabbitmq" and not redelivered:
+        # With a pool of threads, the next iteration of Celery's event loop sends them.
         vhost = make_url(fault_site.config["broker_url"]).database
         wait_until(lambda: not broker_server.unacknowledged(vhost), within=30)
 
@@ -53,21 +53,21 @@ def test_runs_of_a_killed_worker_are_lost_soon_after_the_node_timeout(
     wait_until(lambda: fault_site.count_runs(Run.status == Status.LOST) == number, within=30)
     fault_site.worker(pool=pool, name="other@test")
 
-    ends = {"succeeded": number} if again else {"lost": number}
+    ends = {"succeeded": number} if redelivered else {"lost": number}
     verify_statuses(
-        workload, f"kill -9 of worker ({pool})", expected=ends, starts=number * (1 + again)
+        workload, f"kill -9 of worker ({pool})", expected=ends, starts=number * (1 + redelivered)
     )
-    if again:
+    if redelivered:
         return
     ratios = [(run.finished_at - at).total_seconds() / 3 for run in fault_site.all_runs()]
     text = f"from {min(ratios):.2f} to {max(ratios):.2f} of dynbeat_node_timeout after the kill"
     record_property(SUMMARY_PROPERTY, f"kill -9 of worker ({pool}): lost {text}")
-    # Its last sign of life is up to a third of the timeout older than its death.
+    # The last heartbeat is up to a third of the timeout older than the kill.
     assert min(ratios) > 0.6
 
 
 @ANY_POOL
-def test_runs_of_a_killed_worker_that_may_be_rerun_start_once_more(fault_site, workload, pool):
+def test_idempotent_runs_of_a_killed_worker_start_once_more(fault_site, workload, pool):
     number = POOLS[pool]
     fault_site.beat()
     killed = fault_site.worker(pool=pool, name="killed@test")
@@ -91,7 +91,7 @@ def assert_second_attempts(fault_site, number):
 
 @pytest.mark.combination(broker="rabbitmq")
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_messages_that_rabbitmq_delivers_again_at_once_wait_for_no_start(
+def test_runs_that_rabbitmq_redelivers_at_once_start_again_only_after_the_node_timeout(
     fault_site, workload, pool
 ):
     number = POOLS[pool]
@@ -112,7 +112,7 @@ def test_messages_that_rabbitmq_delivers_again_at_once_wait_for_no_start(
 
 
 @pytest.mark.combination(broker="redis")
-def test_messages_that_redis_delivers_again_after_a_while_start_anew(fault_site, workload):
+def test_runs_that_redis_redelivers_after_the_visibility_timeout_start_again(fault_site, workload):
     number = POOLS["threads"]
     fault_site.config["broker_transport_options"] = {
         "visibility_timeout": 2,
@@ -133,13 +133,13 @@ def test_messages_that_redis_delivers_again_after_a_while_start_anew(fault_site,
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fault_site, workload):
+def test_a_run_that_redis_redelivers_too_early_does_not_start_again(fault_site, workload):
     fault_site.config["broker_transport_options"] = {
         "visibility_timeout": 1,
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
     }
-    # The one that is busy would take in the copies, too.
+    # Otherwise the busy worker would prefetch the copies, too.
     fault_site.config["worker_prefetch_multiplier"] = 1
     fault_site.beat()
     fault_site.worker("-c", "2", pool="threads", name="holds@test")
@@ -152,7 +152,7 @@ def test_a_message_that_redis_delivers_again_too_early_starts_no_second_time(fau
     workload.verify("visibility_timeout shorter than the task")
 
 
-def test_the_next_fire_time_runs_when_the_one_before_is_lost(fault_site, record_property):
+def test_the_next_fire_time_runs_when_the_previous_run_is_lost(fault_site, record_property):
     fault_site.beat()
     killed = fault_site.worker(name="killed@test")
     gate = fault_site.gate("skip")
@@ -175,10 +175,10 @@ def test_the_next_fire_time_runs_when_the_one_before_is_lost(fault_site, record_
     lost = ended[first.id]
     assert (lost.status, lost.attempt) == (Status.LOST, 1)
     assert second.sent_at >= lost.finished_at
-    # Each second has its run, or is counted with those that were skipped.
+    # Each second has a run, or is counted in a skipped row.
     rows = sorted(ended.values(), key=lambda run: run.scheduled_for)
     span = round((rows[-1].scheduled_for - rows[0].scheduled_for).total_seconds())
-    # A row of skipped fire times bears the instant of the newest.
+    # A skipped row has the instant of its newest fire time.
     assert sum(run.fire_count for run in rows) == span + rows[0].fire_count
     skipped = sum(run.fire_count for run in ended.values() if run.status == Status.SKIPPED)
     waited = (second.sent_at - lost.finished_at).total_seconds()

@@ -1,4 +1,4 @@
-"""Pool processes that die while their worker lives, and Celery says nothing of the run."""
+"""Pool processes that die while their worker lives, and Celery sends no signal for the run."""
 
 import os
 import signal
@@ -19,13 +19,13 @@ NOTED = "redelivered while it is running"
 
 @pytest.fixture
 def gate(fault_site):
-    """Give the gate of the tasks, which the processes started afterwards know."""
+    """Return the gate of the tasks. Processes that start afterwards import the tasks."""
     fault_site.config["include"] = [INCLUDE]
     return fault_site.gate("attempt")
 
 
 def start_victim(fault_site, workload, gate, task, **fields):
-    """Return the first attempt of a run in progress, as it wrote of itself."""
+    """Start a run; return the record that its first attempt wrote."""
     workload.create_one_offs(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_until(lambda: fault_site.count_runs(Run.status == Status.RUNNING) == 1, within=30)
     workload.wait_for_starts(1)
@@ -34,9 +34,9 @@ def start_victim(fault_site, workload, gate, task, **fields):
 
 
 def start_at(fault_site, workload, gate, task, **fields):
-    """Return an attempt that runs at the first of two workers, and the second one.
+    """Start a run at the first of two workers; return its record and the second worker.
 
-    From now on messages reach the second alone.
+    Later messages reach only the second worker.
     """
     fault_site.beat()
     fault_site.worker(name="first@test").wait_for_log("ready.")
@@ -68,14 +68,14 @@ def kill_with_two_workers(fault_site, workload, gate):
 
 
 @pytest.mark.combination(broker="redis")
-def test_a_run_whose_message_goes_to_another_worker_starts_anew_on_redis(
+def test_a_run_whose_message_goes_to_another_worker_starts_again_on_redis(
     fault_site, workload, gate
 ):
     kill_with_two_workers(fault_site, workload, gate)
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_run_whose_message_goes_to_another_worker_starts_anew_on_rabbitmq(
+def test_a_run_whose_message_goes_to_another_worker_starts_again_on_rabbitmq(
     fault_site, workload, gate
 ):
     kill_with_two_workers(fault_site, workload, gate)
@@ -106,14 +106,17 @@ def test_a_run_whose_process_dies_after_its_result_was_stored_has_succeeded(
     gate_for_attempt(gate, 1).touch()
 
     verify_statuses(
-        workload, "kill -9 of a pool process behind its result", expected={"succeeded": 1}, starts=1
+        workload,
+        "kill -9 of a pool process after its result is stored",
+        expected={"succeeded": 1},
+        starts=1,
     )
     assert attempts_of(fault_site, start) == (1, 0)
 
 
-def test_a_run_whose_message_a_time_limit_gives_back_starts_anew(fault_site, workload, gate):
+def test_a_run_whose_message_a_time_limit_requeues_starts_again(fault_site, workload, gate):
     fault_site.beat()
-    # The message reaches either of them.
+    # The message can reach either worker.
     for name in ("first@test", "other@test"):
         fault_site.worker(name=name).wait_for_log("ready.")
     gate_for_attempt(gate, 2).touch()
@@ -127,7 +130,7 @@ def test_a_run_whose_message_a_time_limit_gives_back_starts_anew(fault_site, wor
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_run_that_is_cancelled_as_its_worker_loses_the_broker_starts_anew(
+def test_a_run_that_is_cancelled_when_its_worker_loses_the_broker_starts_again(
     fault_site, workload, gate, broker_server, proxied
 ):
     proxy = proxied(broker_server)
@@ -166,7 +169,7 @@ def test_a_run_that_no_thread_of_its_worker_executes_is_found(fault_site, worklo
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_run_that_outlasts_many_checks_is_executed_once(fault_site, workload, gate, pool):
+def test_a_run_that_is_longer_than_many_checks_is_executed_once(fault_site, workload, gate, pool):
     fault_site.beat()
     fault_site.worker(pool=pool).wait_for_log("ready.")
     start_victim(fault_site, workload, gate, "attempts.hold", on_lost="rerun")
@@ -188,7 +191,7 @@ def seen(fault_site, worker):
 
 
 @pytest.mark.combination(broker="rabbitmq")
-def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_itself(
+def test_a_run_that_starts_when_its_worker_loses_the_broker_does_not_start_twice(
     fault_site, workload, gate, broker_server, proxied
 ):
     proxy = proxied(broker_server)
@@ -196,7 +199,7 @@ def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_
     fault_site.constants["celery_dynbeat.worker.pool_check.GRACE_SECONDS"] = 1
     fault_site.beat()
     fault_site.config["broker_url"] = proxy.through(direct)
-    # The events of a heartbeat would wait for the broker, and keep the rest of it from the test.
+    # Celery's heartbeat events would wait for the broker and block the event loop.
     first = fault_site.worker("-c", "1", "--without-heartbeat", name="first@test")
     first.wait_for_log("ready.")
     fault_site.config["broker_url"] = direct
@@ -210,17 +213,17 @@ def test_a_run_that_begins_as_its_worker_loses_the_broker_does_not_start_beside_
         first.wait_for_log("received")
         os.kill(first.pid, signal.SIGSTOP)
         proxy.refuse()
-        # It says that it begins. The main process sees the broken connection before that, and
-        # forgets what it does not know to have begun.
+        # The process reports that it has accepted the task. The main process sees the broken
+        # connection before that, and drops the requests that it does not know to be accepted.
         os.kill(child, signal.SIGCONT)
         workload.wait_for_starts(1)
         os.kill(first.pid, signal.SIGCONT)
         first.wait_for_log("Connection to broker lost")
         fault_site.worker(name="other@test").wait_for_log(NOTED)
     noted_at = seen(fault_site, "first@test")
-    # It has looked behind the end of the doubt.
+    # The check has run after the grace time.
     enough = noted_at + timedelta(seconds=8)
     wait_until(lambda: seen(fault_site, "first@test") > enough, within=30)
     gate_for_attempt(gate, 1).touch()
 
-    workload.verify("a run that begins as its worker loses the broker")
+    workload.verify("a run that starts when its worker loses the broker")

@@ -1,4 +1,4 @@
-"""Pool processes that end, as they do in any week, while the database is away."""
+"""Pool processes that are recycled while the database is unreachable."""
 
 import pytest
 
@@ -10,14 +10,14 @@ def shrink(site):
     site.app.control.pool_shrink(1, reply=True, timeout=5)
 
 
-def nothing(site):
+def do_nothing(site):
     del site
 
 
-#: Options of the worker, and what ends a pool process that has ended a task.
+#: The options of the worker, and a function that ends pool processes without a task.
 RECYCLING = {
-    "max_tasks": (("--max-tasks-per-child", "1"), nothing),
-    "max_memory": (("--max-memory-per-child", "1"), nothing),
+    "max_tasks": (("--max-tasks-per-child", "1"), do_nothing),
+    "max_memory": (("--max-memory-per-child", "1"), do_nothing),
     "shrink": ((), shrink),
 }
 
@@ -47,6 +47,6 @@ def test_an_outcome_of_a_recycled_pool_process_is_written_by_its_worker(
         within=45,
         message=worker.report(),
     )
-    workload.verify(f"database away, pool process recycled by {kind}")
+    workload.verify(f"database unreachable, pool process recycled by {kind}")
     assert worker.exit_status is None
     assert "outcomes of runs dropped" not in worker.text

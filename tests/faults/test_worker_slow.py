@@ -1,4 +1,4 @@
-"""Workers that stand still for longer than dynbeat_node_timeout, and come back."""
+"""Workers that are suspended for longer than dynbeat_node_timeout, and then continue."""
 
 import pytest
 
@@ -12,20 +12,20 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def gate(fault_site):
-    """Give the gate of the tasks, which the processes started afterwards know."""
+    """Return the gate of the tasks. Processes that start afterwards import the tasks."""
     fault_site.config.update(include=[INCLUDE], worker_prefetch_multiplier=1)
     return fault_site.gate("attempt")
 
 
 def start_one(fault_site, workload, gate, *, task="attempts.hold", **fields):
-    """Return when one run is in its first attempt."""
+    """Start one run; return when its first attempt is running."""
     workload.create_one_offs(1, first_in=1.5, task=task, kwargs={"gate": str(gate)}, **fields)
     wait_for(fault_site, Run.status == Status.RUNNING)
     workload.wait_for_starts(1)
 
 
 def wait_for(fault_site, *conditions):
-    """Return when the one run is in the state that is asked for."""
+    """Return when one run matches ``conditions``."""
     wait_until(
         lambda: fault_site.count_runs(*conditions) == 1,
         within=30,
@@ -34,7 +34,7 @@ def wait_for(fault_site, *conditions):
 
 
 def running(fault_site):
-    """Return the run in progress; those that were skipped meanwhile are newer."""
+    """Return the running run; skipped runs may be newer."""
     return wait_until(
         lambda: next((run for run in fault_site.runs() if run.status == "running"), None),
         within=30,
@@ -48,9 +48,7 @@ def is_in_its_second_attempt(fault_site):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
-def test_the_true_outcome_of_a_slow_worker_takes_the_place_of_lost(
-    fault_site, workload, gate, pool
-):
+def test_the_outcome_of_a_slow_worker_replaces_lost(fault_site, workload, gate, pool):
     fault_site.beat()
     slow = fault_site.worker(pool=pool, name="slow@test")
     start_one(fault_site, workload, gate)
@@ -64,7 +62,7 @@ def test_the_true_outcome_of_a_slow_worker_takes_the_place_of_lost(
     wait_for(fault_site, Run.status == Status.SUCCEEDED, Run.attempt == 1, Run.error.is_(None))
 
 
-def test_a_run_that_counts_as_lost_is_not_waited_for(fault_site, gate):
+def test_a_lost_run_does_not_block_the_next_run(fault_site, gate):
     fault_site.beat()
     slow = fault_site.worker(name="slow@test")
     fields = {"task": "attempts.hold", "kwargs": {"gate": str(gate)}, "overlap": "skip"}
@@ -81,11 +79,13 @@ def test_a_run_that_counts_as_lost_is_not_waited_for(fault_site, gate):
         assert len(fault_site.event_log.starts(run.id)) == 1
 
 
-def test_the_late_outcome_of_an_attempt_does_not_touch_the_next(fault_site, workload, gate):
-    slow = second_attempt_beside_the_first(fault_site, workload, gate, task="attempts.hold")
+def test_the_late_outcome_of_an_attempt_does_not_change_the_next(fault_site, workload, gate):
+    slow = start_second_attempt_while_the_first_runs(
+        fault_site, workload, gate, task="attempts.hold"
+    )
 
     gate_for_attempt(gate, 1).touch()
-    # Its outcome has been dealt with before this is written.
+    # The recorder handles the outcome before Celery writes this line.
     slow.wait_for_log("succeeded in")
 
     assert is_in_its_second_attempt(fault_site)
@@ -96,7 +96,9 @@ def test_the_late_outcome_of_an_attempt_does_not_touch_the_next(fault_site, work
 
 
 def test_the_late_retry_of_an_attempt_starts_nothing(fault_site, workload, gate):
-    slow = second_attempt_beside_the_first(fault_site, workload, gate, task="attempts.retry_first")
+    slow = start_second_attempt_while_the_first_runs(
+        fault_site, workload, gate, task="attempts.retry_first"
+    )
 
     gate_for_attempt(gate, 1).touch()
     slow.wait_for_log("not yet")
@@ -109,8 +111,8 @@ def test_the_late_retry_of_an_attempt_starts_nothing(fault_site, workload, gate)
     assert fault_site.all_runs()[0].retries == 0
 
 
-def second_attempt_beside_the_first(fault_site, workload, gate, *, task):
-    """Return the worker of the first attempt, awake again, while another makes the second."""
+def start_second_attempt_while_the_first_runs(fault_site, workload, gate, *, task):
+    """Return the worker of the first attempt; another worker executes the second attempt."""
     fault_site.beat()
     slow = fault_site.worker(pool="threads", name="slow@test")
     start_one(fault_site, workload, gate, task=task, on_lost="rerun")
@@ -124,11 +126,11 @@ def second_attempt_beside_the_first(fault_site, workload, gate, *, task):
 
 
 @pytest.mark.parametrize("task", ["hold", "retry_first"])
-def test_what_a_slow_worker_says_counts_until_the_next_attempt_begins(
+def test_the_outcome_of_a_slow_worker_counts_until_the_next_attempt_starts(
     fault_site, workload, gate, task
 ):
     fault_site.beat()
-    # One thread: the message of the next attempt comes after the end of the first.
+    # One thread, so the worker takes the message of the next attempt after the end of the first.
     slow = fault_site.worker("-c", "1", pool="threads", name="slow@test")
     start_one(fault_site, workload, gate, task=f"attempts.{task}", on_lost="rerun")
 
@@ -138,7 +140,7 @@ def test_what_a_slow_worker_says_counts_until_the_next_attempt_begins(
     with workload.fault():
         gate_for_attempt(gate, 2).touch()
 
-    # Only the retry that the task itself asked for is another start.
+    # Only the retry of the task is another start.
     starts = 2 if task == "retry_first" else 1
     fault = f"SIGSTOP of worker, on_lost='rerun': the first ends before the second ({task})"
     verify_statuses(workload, fault, expected={"succeeded": 1}, starts=starts)
