@@ -1,6 +1,6 @@
-"""Celery's schedules become triggers, and triggers become Celery's schedules.
+"""Conversion of Celery's schedules to triggers, and of triggers to Celery's schedules.
 
-What a crontab means is asked of Celery itself: its walk from one run to the next, in UTC.
+The expected fire times of a crontab come from Celery itself, run by run, in UTC.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -24,11 +24,11 @@ WEEKDAYS = ["sun", "monday", "tue", "wed", "thu", "fri", "sat"]
 
 
 class Lunar(schedule):
-    """A kind of schedule that somebody wrote for Celery's own beat."""
+    """A custom schedule class for Celery's own beat."""
 
 
 def field(low: int, high: int, names: list[str] | None = None) -> st.SearchStrategy[object]:
-    """Return what a crontab takes for one field: texts, numbers, sets, lists."""
+    """Return the values of a crontab field: texts, numbers, sets, lists."""
     numbers = st.integers(low, high)
     texts = st.one_of(numbers.map(str), st.sampled_from(names)) if names else numbers.map(str)
     spans = st.tuples(texts, texts).map("-".join)
@@ -52,7 +52,7 @@ def possible(**fields: object) -> crontab | None:
     try:
         return crontab(**fields, app=APP)
     except ValueError:
-        # A date that never comes.
+        # A date that never occurs.
         return None
 
 
@@ -67,7 +67,7 @@ crontabs = st.builds(
 
 
 def celery_fires(spoken: crontab, start: datetime = START) -> list[datetime]:
-    """Return the next runs, by Celery's own walk from one to the next."""
+    """Return the next runs, computed by Celery from one to the next."""
     found = [start]
     while len(found) <= COUNT:
         last, delta, _ = spoken.remaining_delta(found[-1], tz=UTC)
@@ -84,7 +84,7 @@ def fires(trigger: Cron, start: datetime = START) -> list[datetime]:
 
 @settings(max_examples=250)
 @given(crontabs)
-def test_a_crontab_fires_as_celery_says_and_comes_back(spoken):
+def test_a_crontab_has_celerys_fire_times_and_converts_back(spoken):
     trigger = trigger_of(spoken, timezone="Asia/Seoul")
 
     assert trigger.timezone == "UTC"
@@ -104,20 +104,20 @@ def test_a_crontab_fires_as_celery_says_and_comes_back(spoken):
         (crontab(minute=0, hour=0, day_of_week="sun,mon"), "0 0 * * 0,1"),
         (crontab(minute=0, hour=0, day_of_week="fri-mon"), "0 0 * * 0,1,5,6"),
         (crontab(minute=5, hour=4, day_of_month="1-3", month_of_year="*/6"), "5 4 1-3 */6 *"),
-        # Longer than a column holds if each value were named.
+        # Longer than the column if each value were listed.
         (
             crontab(minute="1-59", day_of_month="2-31", hour="1-23"),
             "1-59 1-23 2-31 * *",
         ),
     ],
 )
-def test_a_crontab_of_no_application_is_in_the_zone_given(given, text):
+def test_a_crontab_without_an_application_is_in_the_given_zone(given, text):
     assert trigger_of(given, timezone="Europe/Berlin") == Cron(
         text, timezone="Europe/Berlin", day_or=False
     )
 
 
-def test_a_text_is_refused_with_the_trigger_to_write():
+def test_text_is_rejected_with_the_trigger_to_write():
     with pytest.raises(InvalidScheduleError, match=r"trigger_from_text\('PT5M'\)"):
         trigger_of("PT5M", timezone="UTC")
 
@@ -128,14 +128,14 @@ def test_a_number_or_a_timedelta_becomes_an_interval(given):
     assert schedule_of(Every(90), app=APP) == schedule(90)
 
 
-def test_the_sun_goes_both_ways():
+def test_solar_converts_in_both_directions():
     berlin = Solar("sunset", latitude=52.5, longitude=13.4)
 
     assert trigger_of(solar("sunset", 52.5, 13.4), timezone="UTC") == berlin
     assert schedule_of(berlin, app=APP) == solar("sunset", 52.5, 13.4)
 
 
-def test_a_trigger_of_ours_stays_itself():
+def test_a_trigger_is_returned_unchanged():
     assert trigger_of(Every(months=1), timezone="UTC") == Every(months=1)
 
 
@@ -149,7 +149,7 @@ def test_a_trigger_of_ours_stays_itself():
     ],
     ids=["lunar", "relative", "nowfun", "none"],
 )
-def test_what_no_trigger_says_is_refused(given):
+def test_a_schedule_without_an_equal_trigger_is_rejected(given):
     with pytest.raises(InvalidScheduleError, match="use one of them") as caught:
         trigger_of(given, timezone="UTC")
 
@@ -157,7 +157,7 @@ def test_what_no_trigger_says_is_refused(given):
 
 
 @pytest.mark.parametrize("given", [schedule(0), schedule(None), True, -5])
-def test_an_interval_that_no_trigger_takes_is_refused(given):
+def test_an_invalid_interval_is_rejected(given):
     with pytest.raises(InvalidTriggerError):
         trigger_of(given, timezone="UTC")
 
@@ -171,42 +171,42 @@ def test_an_interval_that_no_trigger_takes_is_refused(given):
         Cron("0 0 * * 7"),
         Cron("0 0 */2 * mon", timezone="UTC"),
         Cron("0 0 1-7 * mon", day_or=False),
-        # Either of two day fields, one of which is every day: so every day.
+        # One of two day fields must match, and one is every day: so every day.
         Cron("0 0 1-31 * mon"),
         Cron("0 0 1 * 0-6"),
         Cron("30 4 * * * 0"),
     ],
     ids=str,
 )
-def test_a_cron_fires_as_celery_says_of_its_crontab(cron):
+def test_a_cron_has_celerys_fire_times_for_its_crontab(cron):
     assert fires(cron) == celery_fires(schedule_of(cron, app=APP))
 
 
-def test_a_crontab_gets_the_application_whose_zone_it_is_in():
+def test_a_crontab_belongs_to_the_application_with_its_zone():
     app = Celery(set_as_current=False)
     app.conf.timezone = "Asia/Seoul"
 
     made = schedule_of(Cron("0 9 * * *", timezone="Asia/Seoul"), app=app)
 
     assert str(made.tz) == "Asia/Seoul"
-    # The seventeen past nine of the start is 18:17 in Seoul.
+    # The start, 09:17 UTC, is 18:17 in Seoul.
     last, delta, _ = made.remaining_delta(START)
     assert last + delta == datetime(2026, 11, 22, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("zone", ["Etc/UTC", "Zulu", "Etc/GMT"])
-def test_another_name_of_the_applications_zone_is_its_zone(zone):
+def test_another_name_of_the_applications_zone_is_accepted(zone):
     assert schedule_of(Cron("0 9 * * *", timezone=zone), app=APP) == crontab("0", "9", app=APP)
 
 
-def test_a_crontab_is_the_cron_that_people_write():
+def test_a_crontab_becomes_the_usual_cron_text():
     daily = trigger_of(crontab(minute=0, hour=9), timezone="UTC")
 
     assert daily == Cron("0 9 * * *", timezone="UTC")
     assert daily.spec == "0 9 * * *"
 
 
-def test_a_place_that_was_spoilt_later_is_refused_by_us():
+def test_a_solar_schedule_with_an_invalid_place_is_rejected():
     spoilt = solar("sunset", 52.5, 13.4)
     spoilt.lat = 95
 
@@ -229,14 +229,14 @@ def test_a_place_that_was_spoilt_later_is_refused_by_us():
         (Every(60).excluding(START.date()), "store it with create()"),
     ],
 )
-def test_what_celery_cannot_say_is_refused_with_the_cure(trigger, reason):
+def test_a_trigger_that_celery_does_not_support_is_rejected_with_a_hint(trigger, reason):
     with pytest.raises(InvalidScheduleError, match=reason) as caught:
         schedule_of(trigger, app=APP)
 
     assert caught.value.field == "schedule"
 
 
-def test_fire_times_compared_are_different_ones():
+def test_celerys_next_runs_increase():
     found = celery_fires(crontab(minute="*/20", app=APP))
 
     assert all(earlier < later for earlier, later in pairwise(found))

@@ -29,8 +29,8 @@ def expected(
     matches = matcher(texts, day_or=day_or)
     step = SECOND if len(texts) == 6 or odd_offsets(zone, start, stop) else MINUTE
     if texts[0].startswith("*") or texts[1].startswith("*"):
-        walk = clock(zone, start, stop, step)
-        return [instant for instant, wall in walk if instant > start and matches(wall)]
+        instants = clock(zone, start, stop, step)
+        return [instant for instant, wall in instants if instant > start and matches(wall)]
     return list(fixed(matches, zone, start, stop, step))
 
 

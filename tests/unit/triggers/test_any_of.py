@@ -26,7 +26,7 @@ LEAVES = [
 ]
 
 
-def walk(trigger: Trigger, until: datetime) -> list[datetime]:
+def list_fire_times(trigger: Trigger, until: datetime) -> list[datetime]:
     found, fire_time = [], trigger.next_after(START - MICROSECOND)
     while fire_time is not None and fire_time <= until:
         found.append(fire_time)
@@ -40,9 +40,11 @@ def test_any_of_fires_when_any_trigger_fires_and_once_for_equal_instants(parts):
     until = START + timedelta(days=3)
 
     trigger = AnyOf(*parts)
-    found = walk(trigger, until)
+    found = list_fire_times(trigger, until)
 
-    assert found == sorted({fire_time for part in parts for fire_time in walk(part, until)})
+    assert found == sorted(
+        {fire_time for part in parts for fire_time in list_fire_times(part, until)}
+    )
     assert trigger.count_until(after=START - MICROSECOND, until=until, limit=999) == len(found)
     assert trigger.latest_until(after=START - MICROSECOND, until=until) == found[-1]
     shortest = trigger.shortest_interval(after=START - MICROSECOND)

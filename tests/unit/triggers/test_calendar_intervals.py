@@ -33,7 +33,9 @@ anchors = st.builds(
 )
 
 
-def walk(unit: str, count: int, anchor: datetime, zone: ZoneInfo, steps: int) -> list[datetime]:
+def list_fire_times(
+    unit: str, count: int, anchor: datetime, zone: ZoneInfo, steps: int
+) -> list[datetime]:
     """Return the fire times by the arithmetic of dateutil, independent of the package."""
     wall = anchor.astimezone(zone).replace(tzinfo=None)
     walls = [wall + relativedelta(**{unit: count * k}) for k in range(1, steps)]
@@ -65,7 +67,7 @@ def end_of_gap(local: datetime) -> datetime:
 @given(unit=units, anchor=anchors, zone=st.sampled_from(ZONES), start=st.integers(0, 7))
 def test_fire_times_equal_those_of_dateutil_arithmetic(unit, anchor, zone, start):
     trigger = Every(**dict([unit]), anchor=anchor, timezone=zone)
-    expected = walk(*unit, anchor, ZoneInfo(zone), 9)
+    expected = list_fire_times(*unit, anchor, ZoneInfo(zone), 9)
 
     fire_time, found = anchor - MICROSECOND, []
     for _ in expected:
@@ -97,7 +99,9 @@ def test_a_count_over_a_skipped_day_equals_the_number_of_fire_times(
     until = after + timedelta(hours=span)
     trigger = Every(days=days, anchor=start, timezone=zone)
 
-    inside = [each for each in walk("days", days, start, ZoneInfo(zone), 60) if after < each]
+    inside = [
+        each for each in list_fire_times("days", days, start, ZoneInfo(zone), 60) if after < each
+    ]
     inside = [each for each in inside if each <= until]
 
     assert trigger.count_until(after=after, until=until, limit=99) == len(inside)

@@ -54,9 +54,9 @@ def places(draw: st.DrawFn) -> tuple[str, datetime]:
 @st.composite
 def ends(draw: st.DrawFn, trigger: Trigger, instant: datetime) -> datetime:
     """Draw an end of a span: ``instant``, a fire time after it, or a microsecond from that."""
-    beside = draw(st.sampled_from([None, timedelta(0), -MICROSECOND, MICROSECOND, -SECOND]))
-    fire_time = None if beside is None else trigger.next_after(instant)
-    return instant if fire_time is None or fire_time - instant > DAY else fire_time + beside
+    shift = draw(st.sampled_from([None, timedelta(0), -MICROSECOND, MICROSECOND, -SECOND]))
+    fire_time = None if shift is None else trigger.next_after(instant)
+    return instant if fire_time is None or fire_time - instant > DAY else fire_time + shift
 
 
 def made(expression: str, *, zone: str, day_or: bool) -> Cron:
@@ -67,7 +67,7 @@ def made(expression: str, *, zone: str, day_or: bool) -> Cron:
         raise
 
 
-def walk(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
+def list_fire_times(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
     found, fire_time = [], trigger.next_after(after)
     while fire_time is not None and fire_time <= until and len(found) < MOST:
         found.append(fire_time)
@@ -94,7 +94,7 @@ def test_the_count_and_the_newest_fire_time_equal_those_of_an_iteration(
     trigger = made(expression, zone=zone, day_or=day_or)
     after = data.draw(ends(trigger, start))
     until = data.draw(ends(trigger, start + span))
-    fire_times = walk(trigger, after, until)
+    fire_times = list_fire_times(trigger, after, until)
     if len(fire_times) == MOST:
         until = fire_times[-1]
 

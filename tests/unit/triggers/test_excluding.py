@@ -30,7 +30,7 @@ STARTS = {
 }
 
 
-def walk(trigger: Trigger, start: datetime, until: datetime) -> list[datetime]:
+def list_fire_times(trigger: Trigger, start: datetime, until: datetime) -> list[datetime]:
     found, fire_time = [], trigger.next_after(start)
     while fire_time is not None and fire_time <= until:
         found.append(fire_time)
@@ -79,13 +79,15 @@ def test_fire_times_on_excluded_days_are_those_that_are_missing(zone, base, what
     days = set()
     for each in what:
         if isinstance(each, Trigger):
-            fires = walk(each.in_zone(zone), start - 3 * DAY, until + 3 * DAY)
+            fires = list_fire_times(each.in_zone(zone), start - 3 * DAY, until + 3 * DAY)
             days |= {fire_time.astimezone(clock).date() for fire_time in fires}
         else:
             days.add(each)
-    expected = [each for each in walk(base, start, until) if day(each, clock) not in days]
+    expected = [
+        each for each in list_fire_times(base, start, until) if day(each, clock) not in days
+    ]
 
-    assert walk(trigger, start, until) == expected
+    assert list_fire_times(trigger, start, until) == expected
     assert trigger.latest_until(after=start, until=until) == (expected or [None])[-1]
     assert trigger.count_until(after=start, until=until, limit=99) == len(expected)
 
@@ -108,7 +110,7 @@ def test_days_are_days_of_the_triggers_zone():
 def test_an_excluded_trigger_without_a_zone_uses_the_same_days():
     trigger = Cron("0 22 * * *", timezone="America/New_York").excluding(Cron("0 0 25 12 *"))
 
-    evenings = walk(trigger, at(2026, 12, 24, 12), at(2026, 12, 28, 12))
+    evenings = list_fire_times(trigger, at(2026, 12, 24, 12), at(2026, 12, 28, 12))
 
     assert [day(each, ZoneInfo("America/New_York")).day for each in evenings] == [24, 26, 27]
 
@@ -262,7 +264,7 @@ def test_a_once_after_is_excluded_by_its_resolved_day():
 
     resolved = trigger.resolved_at(at(2026, 3, 25))
 
-    assert walk(resolved, at(2026, 3, 25), at(2026, 3, 28)) == [
+    assert list_fire_times(resolved, at(2026, 3, 25), at(2026, 3, 28)) == [
         at(2026, 3, 25, 9),
         at(2026, 3, 27, 9),
     ]

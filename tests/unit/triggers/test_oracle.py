@@ -42,20 +42,20 @@ FULL_EXPRESSIONS = [
 ]
 
 
-def judge(
+def check_against_oracle(
     expression: str, zone: str, start: datetime, stop: datetime, *, starts: list[datetime]
 ) -> None:
     trigger = Cron(expression, timezone=zone)
     fire_times = oracle.expected(expression, zoneinfo.ZoneInfo(zone), start, stop)
 
-    assert chain(trigger, start, stop) == fire_times
+    assert list_fire_times(trigger, start, stop) == fire_times
     for instant in starts:
         wanted = next((fire_time for fire_time in fire_times if fire_time > instant), None)
         found = trigger.next_after(instant)
         assert (found if found is None or found <= stop else None) == wanted, instant
 
 
-def chain(trigger: Cron, start: datetime, stop: datetime) -> list[datetime]:
+def list_fire_times(trigger: Cron, start: datetime, stop: datetime) -> list[datetime]:
     found, fire_time = [], trigger.next_after(start)
     while fire_time is not None and fire_time <= stop:
         found.append(fire_time)
@@ -95,7 +95,7 @@ def test_fire_times_equal_those_of_a_check_of_every_minute(expression, change, o
 
     instants = [start + offset * MICROSECOND for offset in starts]
     instants += [instant for instant in probes(near) if start <= instant <= stop]
-    judge(expression, zone, start, stop, starts=instants)
+    check_against_oracle(expression, zone, start, stop, starts=instants)
 
 
 @settings(max_examples=40)
@@ -114,7 +114,7 @@ def test_fire_times_with_seconds_equal_those_of_a_check_of_every_second(
     stop = start + timedelta(hours=1)
 
     instants = [start + offset * MICROSECOND for offset in starts]
-    judge(f"{times} * * * {seconds}", zone, start, stop, starts=instants)
+    check_against_oracle(f"{times} * * * {seconds}", zone, start, stop, starts=instants)
 
 
 @settings(max_examples=150)
@@ -142,7 +142,7 @@ def test_dates_equal_those_of_a_check_of_every_day(dates, day_or, start):
 
     expected = [day for day in days if matches(day.replace(tzinfo=None))]
 
-    assert ([] if trigger is None else chain(trigger, start, days[-1])) == expected
+    assert ([] if trigger is None else list_fire_times(trigger, start, days[-1])) == expected
 
 
 @pytest.mark.timeout(1200)
@@ -153,4 +153,4 @@ def test_fire_times_are_correct_at_every_clock_change_of_every_zone(year):
         for near in oracle.changes(zoneinfo.ZoneInfo(zone), year):
             start, stop = near - timedelta(hours=4), near + timedelta(hours=34)
             for expression in chance.sample(FULL_EXPRESSIONS, 3):
-                judge(expression, zone, start, stop, starts=probes(near))
+                check_against_oracle(expression, zone, start, stop, starts=probes(near))

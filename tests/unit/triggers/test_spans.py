@@ -25,7 +25,7 @@ TRIGGERS = [
 spans = st.timedeltas(timedelta(0), 5 * DAY)
 
 
-def walk(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
+def list_fire_times(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
     found, fire_time = [], trigger.next_after(after)
     while fire_time is not None and fire_time <= until:
         found.append(fire_time)
@@ -40,7 +40,7 @@ def test_the_newest_fire_time_and_the_count_equal_those_of_an_iteration(
 ):
     after = START + offset
     until = after + span
-    fire_times = walk(trigger, after, until)
+    fire_times = list_fire_times(trigger, after, until)
 
     assert trigger.latest_until(after=after, until=until) == (fire_times or [None])[-1]
     assert trigger.count_until(after=after, until=until, limit=limit) == min(len(fire_times), limit)
@@ -63,7 +63,7 @@ def test_a_year_is_searched_in_few_steps(expression):
     latest = trigger.latest_until(after=START, until=START + YEAR)
 
     assert trigger.calls <= 80
-    assert walk(trigger, latest - timedelta(microseconds=1), START + YEAR) == [latest]
+    assert list_fire_times(trigger, latest - timedelta(microseconds=1), START + YEAR) == [latest]
 
 
 class Counting(Trigger):
