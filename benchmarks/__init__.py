@@ -1,1 +1,1 @@
-"""What this project costs, beside the floor beneath it: ``python -m benchmarks``."""
+"""Benchmarks of this project and of its floors: ``python -m benchmarks``."""

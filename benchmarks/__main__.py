@@ -1,4 +1,4 @@
-"""The benchmarks: this project, and in the same run the floor beneath it.
+"""Run the benchmarks. Each run also measures the floor: the same work without this project.
 
 python -m benchmarks                      all parts but the half hour, on PostgreSQL and Redis
 python -m benchmarks burst lag            these parts
@@ -24,11 +24,11 @@ TABLE_WIDTH = 180
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that were asked for, print their table, and write page, JSON and plots."""
+    """Run the given parts, print their table, and write the page, the JSON file and the plots."""
     asked = _arguments(arguments)
     console = Console()
     if not console.is_terminal:
-        # Written to a file, the table should not be folded.
+        # Do not wrap the table in a file.
         console.width = TABLE_WIDTH
     figures: list[Figure] = []
     failed: list[str] = []
@@ -51,24 +51,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(part: Part, bench: Bench, console: Console) -> bool:
-    """Return whether it went well: the others have hours behind them, or before them."""
+    """Return whether the part succeeded. The parts that follow run in any case."""
     try:
         part(bench)
-    except Exception:  # noqa: BLE001 - of whatever kind
+    except Exception:  # noqa: BLE001 - of any type
         console.print_exception()
         return False
     return True
 
 
 def _keep(measured: Results, out: Path | None) -> None:
-    """Write what was measured over what was there; other parts keep their results."""
+    """Replace the stored results of the measured parts. Other parts keep their results."""
     if out is None:
         return
     file = out / "results.json"
     results = measured.over(Results.read(file), parts=NAMES)
     results.write(file)
     (out / "README.md").write_text(page(results.figures))
-    # Matplotlib takes a second to import, and a run without plots should not need it.
+    # Matplotlib takes a second to import, and a run without plots does not need it.
     from benchmarks.plots import draw  # noqa: PLC0415
 
     draw(results, out)

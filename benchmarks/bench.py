@@ -1,4 +1,4 @@
-"""What a part of the benchmarks is given: services, sizes, a progress bar, a place to report."""
+"""The interface of a benchmark part: services, sizes, a progress bar, and reporting."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Bench:
-    """One part's view of the run. ``scale`` 1 is the size that the bounds are about."""
+    """The run as one part sees it. The bounds apply to ``scale`` 1."""
 
     def __init__(
         self, services: Services, *, scale: float, results: Results, console: Console
@@ -28,11 +28,11 @@ class Bench:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the services are those that the bounds are about."""
+        """Whether the bounds apply to these services."""
         return str(self.services) == "postgresql-redis"
 
     def size(self, full: int, *, least: int = 1) -> int:
-        """Return a count of things, or of seconds, at the scale of this run."""
+        """Return a size or a number of seconds at the scale of this run."""
         return max(least, round(full * self.scale))
 
     @contextmanager
@@ -46,7 +46,7 @@ class Bench:
         return track(items, description=title, total=total, console=self.console)
 
     def report(self, part: str, what: str, **fields: Any) -> None:
-        """Note a figure; only on the reference services it is held to its bounds."""
+        """Report a figure. Its bounds apply on the reference services only."""
         bounds = {"must", "aim"}
         if not self.is_reference:
             fields = {key: value for key, value in fields.items() if key not in bounds}
@@ -60,7 +60,7 @@ class Bench:
         self._results.figures.append(Figure(part=part, what=what, **on, **fields))
 
     def series(self, name: str, points: Any) -> None:
-        """Keep points for a plot, as JSON takes them."""
+        """Store points for a plot. They must be JSON values."""
         self._results.series[f"{self.services}/{name}"] = points
 
 

@@ -1,4 +1,4 @@
-"""A burst: schedules that are due at one instant, real beats, and what reaches the broker."""
+"""A burst: many schedules due at one instant, real beats, and the messages in the broker."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,29 +19,29 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 
-#: Seconds between two looks at the queue: what the figures are exact to. A look takes its share of
-#: the cores that beat and its servers have to themselves.
-LOOK_EVERY = 0.02
-#: Seconds from the start of loading to the burst, and how many schedules are loaded in one.
+#: Seconds between two counts of the queue: the resolution of the figures. Each count takes CPU time
+#: from beat and its servers.
+COUNT_INTERVAL = 0.02
+#: Seconds from the start of loading to the burst, and schedules that are loaded per second.
 LEAD = 3.0
-LOADED_A_SECOND = 5_000
-#: A burst at fewer than so many messages a second is given up.
+LOADED_PER_SECOND = 5_000
+#: A burst with fewer messages per second than this is aborted.
 SLOWEST = 100
 CONFIRMS_WITHIN = 60.0
-#: With fewer batches than these, the chance of when a look falls would decide.
+#: With fewer batches, the figure would depend on the instants of the counts.
 FEWEST_BATCHES = 4
-#: Seconds after the end in which a doubled message would still come.
+#: Seconds after the end in which a duplicate message would arrive.
 SETTLES_AFTER = 0.5
 
-#: (seconds since the burst was due, how many), growing.
+#: (seconds since the burst was due, count), growing.
 Points = Sequence[tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What one burst gave, of messages in the queue and of runs by their ``sent_at``.
+    """The result of one burst: messages in the queue, and runs by their ``sent_at``.
 
-    Messages come in batches of ``batch_size``; a look may fall into the middle of one.
+    Messages come in batches of ``batch_size``. A count can fall into the middle of a batch.
     """
 
     count: int
@@ -50,25 +50,25 @@ class Burst:
     rows: Points
 
     @property
-    def messages_a_second(self) -> float:
-        """Messages a second, from the first batch to the last message."""
+    def messages_per_second(self) -> float:
+        """Messages per second, from the first batch to the last message."""
         return _rate(self.messages, first=self.batch_size)
 
     @property
-    def rows_a_second(self) -> float:
-        """Runs a second, from the first batch's ``sent_at`` to the last."""
+    def rows_per_second(self) -> float:
+        """Runs per second, from the ``sent_at`` of the first batch to the last one."""
         return _rate(self.rows, first=self.batch_size)
 
     @property
     def seconds(self) -> float:
-        """From the instant at which all was due to the last message."""
+        """Seconds from the instant of the burst to the last message."""
         return self.messages[-1][0]
 
 
 def _rate(points: Points, *, first: int) -> float:
-    """Return how many a second came after the first ``first``, whose own work lies before them.
+    """Return the rate per second after the first ``first`` points, as their work came earlier.
 
-    A burst of few batches has no such rate; it is counted as a whole, since it was due.
+    A burst of few batches has no such rate. Its rate counts from the instant when it was due.
     """
     last_at, last = points[-1]
     if last < FEWEST_BATCHES * first:
@@ -80,17 +80,17 @@ def _rate(points: Points, *, first: int) -> float:
 def measure(
     site: Site, *, schedules: int, beats: int = 1, settings: Mapping[str, Any] | None = None
 ) -> Burst:
-    """Start ``beats``, load ``schedules``, and watch the burst; each run has one message.
+    """Start ``beats``, load ``schedules``, and measure the burst. Each run must have one message.
 
-    There may be other schedules and runs on ``site``. ``settings`` are added to its configuration.
-    Where loading takes too long, the burst begins late, for all beats at once.
+    ``site`` may have other schedules and runs. ``settings`` are added to its configuration. If
+    loading takes too long, the burst starts late, for all beats at the same instant.
     """
     given = settings or {}
     with site.application(**given) as dynbeat, queue(site) as waiting, ExitStack() as stack:
         processes = [stack.enter_context(beat(site.config(**given))) for _ in range(beats)]
         for process in processes:
             process.wait_for_log(BEAT_STARTED)
-        lead = timedelta(seconds=LEAD + schedules / LOADED_A_SECOND)
+        lead = timedelta(seconds=LEAD + schedules / LOADED_PER_SECOND)
         due_at = dynbeat.context.clock.now() + lead
         loads.write(dynbeat, loads.burst(schedules, due_at=due_at))
         messages = watch(dynbeat, waiting, count=schedules, due_at=due_at, processes=processes)
@@ -108,12 +108,12 @@ def watch(
     due_at: datetime,
     processes: Sequence[Process],
 ) -> Points:
-    """Return how the queue, empty at first, grew to ``count``; AssertionError if it did not."""
+    """Return the growth of the empty queue to ``count``. AssertionError if it does not grow."""
     now = dynbeat.context.clock.now
     give_up = due_at + timedelta(seconds=CONFIRMS_WITHIN + count / SLOWEST)
     points: list[tuple[float, int]] = []
     while not points or points[-1][1] < count:
-        time.sleep(LOOK_EVERY)
+        time.sleep(COUNT_INTERVAL)
         there, at = waiting.count(), now()
         if there and (not points or there > points[-1][1]):
             points.append(((at - due_at).total_seconds(), there))
@@ -122,11 +122,11 @@ def watch(
 
 
 def check(engine: Engine, waiting: Queue, *, count: int, due_at: datetime) -> None:
-    """Take the messages out; AssertionError unless each schedule has one run, and that one."""
+    """Consume the messages. AssertionError unless each schedule has one run and one message."""
     wait_until(
         lambda: _count(engine, due_at, Run.status == Status.SENT) == count,
         within=CONFIRMS_WITHIN,
-        message="runs that nobody confirmed",
+        message="runs that beat did not confirm",
     )
     time.sleep(SETTLES_AFTER)
     arrived = waiting.drain()
@@ -158,5 +158,5 @@ def _count(engine: Engine, due_at: datetime, *conditions: Any) -> int:
 
 
 def _made_since(due_at: datetime) -> tuple[Any, ...]:
-    # By the id, which has an index and begins with the time: the history may be long.
+    # By the id: it is indexed and starts with the time, and the history may be long.
     return (Run.id >= first_run_id(due_at), Run.scheduled_for == due_at)

@@ -1,4 +1,4 @@
-"""What a benchmark found: figures beside their floors, and the points of its plots."""
+"""The results of a benchmark: figures with their floors, and the points of its plots."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a ratio must reach: at least ``value``, or at most."""
+    """The bound of a ratio: at least or at most ``value``."""
 
     kind: Literal["at least", "at most"]
     value: float
 
     def holds(self, ratio: float) -> bool:
-        """Return whether ``ratio`` reaches it."""
+        """Return whether ``ratio`` is within the bound."""
         return ratio >= self.value if self.kind == "at least" else ratio <= self.value
 
     def __str__(self) -> str:
@@ -28,21 +28,21 @@ class Bound:
 
 
 def at_least(value: float) -> Bound:
-    """Return the bound for what is good when it is much."""
+    """Return the bound for a value that should be high."""
     return Bound("at least", value)
 
 
 def at_most(value: float) -> Bound:
-    """Return the bound for what is good when it is little."""
+    """Return the bound for a value that should be low."""
     return Bound("at most", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measurement. ``compared`` is what the bounds are about; None: it is only reported.
+    """One measurement. The bounds apply to ``compared``; if it is None, there are none.
 
-    It is a ratio to ``floor``, measured in the same run on the same services, wherever there is
-    one; ``against`` says what the floor is.
+    If there is a ``floor``, ``compared`` is the ratio to it. The floor is measured in the same run
+    on the same services. ``against`` describes it.
     """
 
     part: str
@@ -56,16 +56,16 @@ class Figure:
     aim: Bound | None = None
     services: str = ""
     note: str = ""
-    #: The day on which it was measured, and on what.
+    #: The day and the machine of the measurement.
     day: str = ""
     machine: str = ""
     scale: float = 1
-    #: The share of the processors' time that the host gave to others while the part ran.
+    #: The share of CPU time that the host gave to other guests while the part ran.
     stolen: float | None = None
 
     @property
     def verdict(self) -> str:
-        """Whether the bound is reached: "aim", "must", "missed", or "" where there is none."""
+        """The bound that is reached: "aim", "must", or "missed"; "" if there is no bound."""
         if self.compared is None or self.must is None:
             return ""
         if not self.must.holds(self.compared):
@@ -75,9 +75,9 @@ class Figure:
 
 @dataclass(slots=True)
 class Results:
-    """Figures, and by name the series of points that plots are drawn from.
+    """Figures, and the series of points for the plots, by name.
 
-    A series is called after its services, a slash, and what it is.
+    The name of a series is the name of its services, a slash, and its content.
     """
 
     figures: list[Figure] = field(default_factory=list)
@@ -85,16 +85,16 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return what was written there; nothing when there is no such file."""
+        """Return the results in a file, or empty ones if there is no such file."""
         if not path.exists():
             return cls()
         content = json.loads(path.read_text())
         return cls([_figure(each) for each in content["figures"]], content["series"])
 
     def over(self, before: "Results", *, parts: Sequence[str]) -> "Results":
-        """Return these results, and of those ``before`` what was not measured anew.
+        """Return these results, and those of ``before`` that were not measured again.
 
-        A part is measured as a whole, on its services; ``parts`` are all, in their order.
+        A part is always measured as a whole, on its services. ``parts`` are all parts, in order.
         """
         measured = {(figure.part, figure.services) for figure in self.figures}
         kept = [each for each in before.figures if (each.part, each.services) not in measured]
@@ -110,7 +110,7 @@ class Results:
             "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures]
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Some have thousands of points: each is a line of its own.
+        # A series can have thousands of points: write each series on one line.
         lines = [f"  {json.dumps(name)}: {json.dumps(self.series[name])}" for name in self.series]
         series = ",\n".join(lines)
         head = json.dumps(content, indent=1).removesuffix("\n}")
@@ -124,22 +124,22 @@ def _figure(written: Mapping[str, Any]) -> Figure:
 
 
 class Stolen:
-    """Tells what others have taken since it was made. Source: "steal" in proc_stat(5)."""
+    """Measures the CPU time that the host gave to other guests: "steal" in proc_stat(5)."""
 
     def __init__(self) -> None:
         self._began = psutil.cpu_times()
 
     def share(self) -> float:
-        """Return which share of all time, idle too, the host gave to others; 0 on bare metal."""
+        """Return the share of all time, idle time included; 0 on bare metal."""
         pairs = zip(psutil.cpu_times(), self._began, strict=True)
         spent = dict(zip(self._began._fields, (now - then for now, then in pairs), strict=True))
-        # What guests of this machine used is in "user" and "nice" already.
+        # "user" and "nice" include the time of guests of this machine.
         whole = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
         return spent.get("steal", 0.0) / max(whole, 1e-9)
 
 
 def machine() -> str:
-    """Return what figures of this process are measured on."""
+    """Return a description of this machine."""
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
@@ -166,5 +166,5 @@ def table(figures: Sequence[Figure], *, title: str) -> Table:
 
 
 def shown(value: float) -> str:
-    """Return a number with three digits that matter."""
+    """Return a number with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

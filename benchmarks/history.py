@@ -1,4 +1,4 @@
-"""Runs of the past by the million, written by the database itself. PostgreSQL only."""
+"""Millions of old runs, written by statements in the database. PostgreSQL only."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -7,11 +7,11 @@ from sqlalchemy import Engine, text
 
 from benchmarks.loading import patient
 
-#: Rows of one transaction.
-AT_ONCE = 500_000
-#: The schedules that the runs are of: those of every owner but the application.
-_WHOSE = "FROM dynbeat_schedule WHERE owner <> ''"
-#: One round is a run of each schedule. Ids are of UUID version 7, as ours.
+#: Rows in one transaction.
+ROWS_PER_TRANSACTION = 500_000
+#: The schedules of the runs: those of all owners except the application.
+_FROM_OWNERS = "FROM dynbeat_schedule WHERE owner <> ''"
+#: One round is one run of each schedule. The ids are UUIDs of version 7, like ours.
 _ROUNDS = f"""
 INSERT INTO dynbeat_run
   (id, schedule_id, owner, name, task, scheduled_for, status, attempt,
@@ -24,7 +24,7 @@ SELECT CAST(
        fired.at, fired.at, fired.at, fired.at, 'w1@benchmark', 1
 FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) AS round,
      LATERAL (SELECT CAST(:oldest AS timestamptz) + round * CAST(:step AS interval) AS at) AS fired,
-     (SELECT id, owner, name, task {_WHOSE}) AS schedule,
+     (SELECT id, owner, name, task {_FROM_OWNERS}) AS schedule,
      LATERAL (
        SELECT lpad(to_hex(CAST(floor(extract(epoch FROM fired.at) * 1000) AS bigint)), 12, '0')
                 AS hex,
@@ -39,29 +39,29 @@ SELECT 'past', 'finished ' || n, 'noop', 'once', to_char(now(), 'YYYY-MM-DD"T"HH
 FROM generate_series(1, CAST(:count AS bigint)) AS n
 """
 
-#: Shows how far it is.
+#: Shows the progress.
 Track = Callable[[Iterable[int], str], Iterable[int]]
 
 
 def finished_schedules(engine: Engine, count: int) -> None:
-    """Write schedules that will never fire again, for a history that may be deleted."""
+    """Write finished schedules, for a history that may be deleted."""
     with engine.begin() as connection:
         connection.execute(text(_PAST), {"count": count})
 
 
 def write(engine: Engine, rows: int, *, oldest: timedelta, newest: timedelta, track: Track) -> int:
-    """Write about ``rows`` ended runs of the schedules that there are; return how many.
+    """Write about ``rows`` ended runs of the existing schedules; return the exact number.
 
-    They are spread evenly from ``oldest`` ago to ``newest`` ago; each schedule has as many.
+    They are spread evenly from ``oldest`` ago to ``newest`` ago. Each schedule has the same number.
     """
     with patient(engine) as connection:
-        schedules = connection.execute(text(f"SELECT count(*) {_WHOSE}")).scalar_one()
+        schedules = connection.execute(text(f"SELECT count(*) {_FROM_OWNERS}")).scalar_one()
         since = connection.execute(text("SELECT now() - :oldest"), {"oldest": oldest}).scalar_one()
         rounds = max(1, round(rows / schedules))
         step = (oldest - newest) / rounds
-        at_once = max(1, AT_ONCE // schedules)
-        for first in track(range(0, rounds, at_once), "history"):
-            last = min(first + at_once, rounds) - 1
+        rounds_per_transaction = max(1, ROWS_PER_TRANSACTION // schedules)
+        for first in track(range(0, rounds, rounds_per_transaction), "history"):
+            last = min(first + rounds_per_transaction, rounds) - 1
             values = {"first": first, "last": last, "oldest": since, "step": step}
             connection.execute(text(_ROUNDS), values)
         connection.execute(text("VACUUM ANALYZE dynbeat_run"))

@@ -1,4 +1,4 @@
-"""Lag: how long after its fire time a run was sent."""
+"""Lag: the time from the fire time of a run until it was sent."""
 
 import bisect
 from collections import Counter
@@ -14,7 +14,7 @@ BOUNDS = tuple(round(10 ** (step / 10), 2) for step in range(41))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the least value that ``share`` (0 to 1) of ``values`` do not exceed."""
+    """Return the quantile of ``values`` at ``share`` (0 to 1)."""
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * share) - 1)]
 
@@ -22,7 +22,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def histogram(values: Sequence[float]) -> list[tuple[float, int]]:
     """Return (upper bound, count) for each bucket of milliseconds.
 
-    The last counts also what exceeds its bound.
+    The last bucket also counts larger values.
     """
     last = len(BOUNDS) - 1
     counts = Counter(min(bisect.bisect_left(BOUNDS, value), last) for value in values)
@@ -30,7 +30,7 @@ def histogram(values: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def by_owner(engine: Engine) -> list[tuple[str, float]]:
-    """Return the owner and the lag in seconds of each run; AssertionError for one never sent."""
+    """Return the owner and the lag in seconds of each run. AssertionError if one was not sent."""
     with engine.connect() as connection:
         rows = connection.execute(select(Run.owner, Run.sent_at, Run.scheduled_for)).all()
     found: list[tuple[str, float]] = []

@@ -1,4 +1,4 @@
-"""Schedules by the million, written by the database itself: the API is measured elsewhere."""
+"""Millions of schedules, written by statements in the database instead of the API."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-#: A fixed cron, a wildcard one, and two intervals, as users mix them.
+#: A fixed cron, a wildcard cron and two intervals: a mix as users have it.
 _POSTGRESQL = """
 INSERT INTO dynbeat_schedule
   (owner, name, task, trigger_kind, trigger_spec, next_fire_at, next_run_at)
@@ -30,9 +30,9 @@ def fill(
     task: str = "noop",
     first: int = 1,
 ) -> None:
-    """Write ``count`` schedules that are due ``delay`` seconds from now, within an hour then.
+    """Write ``count`` schedules that are due within the hour that starts in ``delay`` seconds.
 
-    PostgreSQL only. The table is analysed afterwards, as autovacuum would have done by then.
+    PostgreSQL only. The table is analysed afterwards, as autovacuum would do.
     """
     with patient(engine) as connection:
         values = {"owners": owners, "delay": delay, "task": task}
@@ -43,9 +43,9 @@ def fill(
 
 @contextmanager
 def patient(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection of its own that commits by itself, and waits for as long as it takes.
+    """Yield a separate connection in autocommit mode without a statement timeout.
 
-    Those of an application give a statement up after half a minute.
+    The connections of an application abort a statement after half a minute.
     """
     own = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with own.connect() as connection:

@@ -1,4 +1,4 @@
-"""What is due in a benchmark, as rows of dynbeat_schedule, and their way into any database."""
+"""The schedules of the benchmarks, as rows for any database."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from celery_dynbeat.triggers import Trigger
 OWNERS = 10_000
 TASK = "noop"
 HOURS_AFTER = 6
-#: Of the fires of a steady load: which share comes from which interval (seconds).
+#: The intervals (seconds) of a steady load, and the share of the fire times of each.
 EVERY_SHARES = {4: 0.1, 10: 0.2, 20: 0.1}
 CRON_SHARE, CRON_PERIOD = 0.2, 10
 ONCE_SHARE = 0.4
@@ -32,9 +32,9 @@ Row = dict[str, Any]
 
 
 def burst(count: int, *, due_at: datetime) -> Sequence[Row]:
-    """Return ``count`` schedules of 10,000 owners, of mixed rules, all due at ``due_at``.
+    """Return ``count`` schedules of 10,000 owners with mixed triggers, all due at ``due_at``.
 
-    None of them fires again for hours.
+    None of them fires again within hours.
     """
     hour = (due_at.hour + HOURS_AFTER) % 24
     rules = (
@@ -48,10 +48,10 @@ def burst(count: int, *, due_at: datetime) -> Sequence[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """``rate`` fires a second from ``start``, a whole second, for ``seconds``: mixed rules.
+    """A steady load: ``rate`` fire times per second, of mixed triggers.
 
-    Intervals and one-offs are spread evenly; a cron fires at whole seconds, so a fifth of the
-    fires of each second comes at one instant.
+    It starts at ``start``, a whole second, and takes ``seconds``. Intervals and one-offs are spread
+    evenly. A cron fires at whole seconds, so a fifth of the fire times of each second coincide.
     """
 
     rate: int
@@ -60,22 +60,22 @@ class Steady:
 
     @property
     def end(self) -> datetime:
-        """The instant from which on nothing fires."""
+        """The end of the load. No schedule fires from then on."""
         return self.start + timedelta(seconds=self.seconds)
 
     def rows(self) -> Sequence[Row]:
         """Return the schedules."""
         end_at = self.end - timedelta.resolution
         return [
-            # "all": each fire time has its run, also on a machine that cannot keep up.
+            # "all": each fire time gets a run, also on a machine that is too slow.
             _row(number, trigger, first=first) | {"end_at": end_at, "catch_up": "all"}
             for number, (trigger, first) in enumerate(self._rules())
-            # Where the load is shorter than the longest interval.
+            # The load may be shorter than the longest interval.
             if first <= end_at
         ]
 
     def fires(self, rows: Sequence[Row]) -> int:
-        """Return how many fire times ``rows`` have in all."""
+        """Return the number of fire times of ``rows``."""
         return sum(self._fires(row) for row in rows)
 
     def _fires(self, row: Mapping[str, Any]) -> int:
@@ -100,7 +100,7 @@ class Steady:
 
 
 def period(kind: str, spec: str) -> timedelta | None:
-    """Return the distance of two fire times of a steady load's rule; None: it fires once."""
+    """Return the interval of a trigger of a steady load, or None if it fires once."""
     if kind == "once":
         return None
     return timedelta(seconds=CRON_PERIOD if kind == "cron" else int(spec[2:-1]))
@@ -122,10 +122,7 @@ def _row(number: int, trigger: Trigger, *, first: datetime) -> Row:
 
 
 def write(dynbeat: Dynbeat, rows: Sequence[Row]) -> None:
-    """Write schedules in one transaction, and let the database look at its table as it would.
-
-    Beats that are asleep hear of them.
-    """
+    """Write schedules in one transaction, analyse the table, and notify the beats."""
     context = dynbeat.context
 
     def work(session: Session) -> None:
@@ -140,7 +137,7 @@ def write(dynbeat: Dynbeat, rows: Sequence[Row]) -> None:
 
 
 def make_due(dynbeat: Dynbeat, due_at: datetime) -> None:
-    """Let the schedules that were written here be due at ``due_at``; beat hears of it."""
+    """Make the schedules that were written here due at ``due_at``, and notify the beats."""
     ours = update(Schedule).where(Schedule.owner != "")
 
     def work(session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Pages of a long list of schedules, at its beginning, in its middle and at its end."""
+"""Pages of a long list of schedules: at its start, in its middle and at its end."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ def measure(
 ) -> Mapping[str, Sequence[float]]:
     """Return the milliseconds of each page, by its place in a list of ``count`` schedules.
 
-    ``owner`` None: the list of all owners' schedules. PostgreSQL only.
+    With ``owner`` None, the list has the schedules of all owners. PostgreSQL only.
     """
     cursors = {
         FIRST: None,
@@ -25,7 +25,7 @@ def measure(
         LAST: _cursor(dynbeat, owner, count - LIMIT),
     }
     found: dict[str, list[float]] = {place: [] for place in cursors}
-    # The first turn counts for nothing: its statements are compiled.
+    # The first turn does not count: it compiles the statements.
     for turn in range(times + 1):
         for place, after in cursors.items():
             began = time.perf_counter()
@@ -39,12 +39,12 @@ def measure(
 def _check(page: Page, *, is_last: bool) -> None:
     keys = [(row.owner, row.name) for row in page]
     assert len(keys) == LIMIT, f"{len(keys)} schedules on a page of {LIMIT}"
-    assert len(set(keys)) == LIMIT, "a schedule stands twice on one page"
-    assert (page.cursor is None) == is_last, "the list ends elsewhere"
+    assert len(set(keys)) == LIMIT, "a schedule is twice on one page"
+    assert (page.cursor is None) == is_last, "the list ends at another page"
 
 
 def _cursor(dynbeat: Dynbeat, owner: str | None, position: int) -> str:
-    """Return the cursor behind the first ``position`` schedules."""
+    """Return the cursor after the first ``position`` schedules."""
     of, name = _key(dynbeat.context.database.engine, owner, position - 1)
     return cursor_of(dynbeat.schedules.for_owner(of).get(name))
 

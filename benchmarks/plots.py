@@ -1,4 +1,4 @@
-"""The plots of a run, one file for each, from the series that its parts have kept."""
+"""The plots of a run, one file each, from the series of its parts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,22 +10,22 @@ from matplotlib.axes import Axes
 
 from benchmarks.figures import Results
 
-# No window, and the same file from the same points.
+# Without a window, and with the same file for the same points.
 mpl.use("Agg")
 mpl.rcParams.update({"svg.hashsalt": "benchmarks", "figure.constrained_layout.use": True})
 
-#: Inches of one panel.
+#: The size of one panel in inches.
 WIDTH, HEIGHT = 6.4, 4.0
 OURS, FLOOR = "tab:blue", "tab:gray"
 MIB = 2**20
 
-#: All series of one combination of services, by their names.
+#: All series of one combination of services, by name.
 Series = Mapping[str, Any]
 Panel = Callable[[Axes, Series], None]
 
 
 def draw(results: Results, folder: Path) -> Sequence[Path]:
-    """Write an SVG for each plot whose series are there; return their paths."""
+    """Write an SVG for each plot that has its series; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn: list[Path] = []
     for services in dict.fromkeys(name.partition("/")[0] for name in results.series):
@@ -52,7 +52,7 @@ def _draw(series: Series, folder: Path, services: str) -> Sequence[Path]:
             axis.grid(visible=True, alpha=0.3)
         figure.suptitle(f"{name.replace('-', ' ')} ({services})")
         path = folder / f"{name}-{services}.svg"
-        # The date would make each file another.
+        # Without the date, the same points give the same file.
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
         drawn.append(path)
@@ -66,7 +66,7 @@ def _idle(axis: Axes, series: Series) -> None:
         used = [point[f"{key}_seconds_a_minute"] / 60 * 1_000 for point in points]
         axis.plot(counts, used, marker="o", label=label)
     axis.set(xscale="log", yscale="log", xlabel="schedules, none due", ylabel="CPU, ms a second")
-    # From one decade below: a flat line should look flat.
+    # Start one decade lower, so that a flat line appears flat.
     axis.set_ylim(bottom=0.01, top=1_000)
     axis.legend()
 
@@ -179,7 +179,7 @@ def _long_indexes(axis: Axes, series: Series) -> None:
 def _long(
     axis: Axes, found: Series, values: Callable[[Mapping[str, Any]], Mapping[str, float]]
 ) -> None:
-    """Draw what ``values`` reads from each look at a table, over the minutes."""
+    """Draw the values that ``values`` reads from each sample of a table, over the minutes."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in found["tables"]:
         for name, value in values(row).items():
@@ -196,7 +196,7 @@ def _mark_held(axis: Axes, found: Series) -> None:
     axis.axvspan(begin, end, color=FLOOR, alpha=0.2, label="a transaction is open")
 
 
-#: By the name of the file: the panels, each with the series that it needs.
+#: The panels of each file, with the series that each panel needs.
 PLOTS: Mapping[str, Sequence[tuple[str, Panel]]] = {
     "cost-against-schedules": (("idle", _idle), ("start", _start), ("idle", _held)),
     "lag-histogram": (("lag histogram", _lag),),

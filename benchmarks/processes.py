@@ -1,4 +1,4 @@
-"""The processes that are measured: real ``celery`` commands, their processor time and memory."""
+"""The measured processes: real ``celery`` commands, their CPU time and memory."""
 
 import json
 import os
@@ -14,9 +14,9 @@ import psutil
 
 from tests.support.processes import REPOSITORY, CeleryProcess
 
-#: What benchmarks.proj reads. Not imported from there: that module wants it set already.
+#: benchmarks.proj reads it. Not imported from there: its import needs the variable.
 VARIABLE = "DYNBEAT_BENCHMARK"
-#: Holds the sitecustomize.py that leaves out the command-line plugins of others.
+#: The folder of the sitecustomize.py that hides command-line plugins of other packages.
 ALONE = REPOSITORY / "benchmarks" / "alone"
 OURS = "celery-dynbeat"
 BEAT_STARTED = "beat started"
@@ -24,9 +24,9 @@ BEAT_STARTED = "beat started"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its children have used so far, and hold now.
+    """CPU time and memory of a process and its children.
 
-    Memory that they share counts for each of them; a beat has no children.
+    Shared memory counts for each of them. A beat has no children.
     """
 
     cpu_seconds: float
@@ -36,7 +36,7 @@ class Usage:
 class Process(CeleryProcess):
     """A ``celery`` command on benchmarks.proj. ``started`` is in seconds of perf_counter().
 
-    Nothing but Celery and this project is loaded into it; "plain" in ``config``: not even this one.
+    It loads only Celery and this project; with "plain" in ``config`` it does not load this project.
     """
 
     def __init__(self, *arguments: str, folder: Path, config: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class Process(CeleryProcess):
         )
 
     def usage(self) -> Usage:
-        """Return what it has used. Raises AssertionError with its log when it has ended."""
+        """Return CPU time and memory. Raises AssertionError with the log if it has ended."""
         assert self.exit_status is None, self.report()
         process = psutil.Process(self.pid)
         family = [process, *process.children(recursive=True)]
@@ -64,10 +64,10 @@ class Process(CeleryProcess):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used; threads that ended may not count."""
+    """Return the CPU time of a process. Threads that have ended may be missing."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        # To a nanosecond. What psutil reads counts in ticks, and beat is idle for less than one.
+        # In nanoseconds. psutil counts in ticks, and an idle beat uses less than one.
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
     except OSError:
         times = psutil.Process(pid).cpu_times()
@@ -76,7 +76,7 @@ def cpu_seconds(pid: int) -> float:
 
 @contextmanager
 def command(*arguments: str, config: Mapping[str, Any]) -> Iterator[Process]:
-    """Yield a running ``celery`` command; it ends in good order, else it is killed."""
+    """Yield a running ``celery`` command; stop it afterwards, or kill it after a timeout."""
     with (
         TemporaryDirectory(prefix="dynbeat-benchmark-") as folder,
         Process(*arguments, folder=Path(folder), config=config) as process,
@@ -86,7 +86,7 @@ def command(*arguments: str, config: Mapping[str, Any]) -> Iterator[Process]:
 
 @contextmanager
 def beat(config: Mapping[str, Any], *, log_level: str = "INFO") -> Iterator[Process]:
-    """Yield a beat of ours that was just started. Its log says BEAT_STARTED when it is up."""
+    """Yield a beat that was just started. It logs BEAT_STARTED when it is ready."""
     with command("beat", "-S", "dynbeat", "-l", log_level, config=config) as process:
         yield process
 
@@ -97,10 +97,10 @@ def worker(
 ) -> Iterator[Process]:
     """Yield a worker that was just started, with prefork; "plain" in ``config``: without Dynbeat.
 
-    It logs WARNING only: at INFO each task is written to the log twice.
+    It logs warnings only: at INFO it logs each task twice.
     """
     size = ("-P", "prefork", "-c", str(concurrency))
-    # Neighbours are asked after at the start, which takes a second.
+    # Mingle at the start takes a second.
     quick = ("--without-gossip", "--without-mingle")
     with command("worker", *size, "-l", log_level, *quick, config=config) as process:
         yield process

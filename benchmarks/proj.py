@@ -1,4 +1,4 @@
-"""The Celery application of the processes that are measured; what differs comes from outside.
+"""The Celery application of the measured processes, configured by an environment variable.
 
 The environment variable ``DYNBEAT_BENCHMARK`` is its configuration as JSON. Two of its keys are
 not Celery's: ``plain`` means without Dynbeat, as the floors are, and ``prune_after`` is how many
@@ -19,13 +19,13 @@ config: dict[str, Any] = json.loads(os.environ[VARIABLE])
 plain: bool = config.pop("plain", False)
 prune_after: float | None = config.pop("prune_after", None)
 for entry in config.get("beat_schedule", {}).values():
-    # Due at once, and then after its interval: stock beat counts from its own start otherwise.
+    # Due at once, then after its interval. Otherwise stock beat counts from its own start.
     entry["last_run_at"] = datetime.now(UTC) - LONG_AGO
 
 app = Celery("benchmark")
 app.conf.update(config)
 if not plain:
-    # Not at the top: its modules and SQLAlchemy are no part of a floor's memory and start.
+    # Not at the top: a floor must not load this project and SQLAlchemy.
     from celery_dynbeat import Dynbeat
     from celery_dynbeat.beat import pruner
 

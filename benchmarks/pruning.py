@@ -1,4 +1,4 @@
-"""Beat deletes old history while a steady load goes on: what that does to the lag."""
+"""The lag of a steady load while beat prunes old history."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from benchmarks import history
 from benchmarks.bench import Bench
 from benchmarks.lags import percentile
 from benchmarks.loads import Steady
-from benchmarks.parts.lag import LOADED_A_SECOND, STARTS_WITHIN, Load
+from benchmarks.parts.lag import LOADED_PER_SECOND, STARTS_WITHIN, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
 from celery_dynbeat.common.run_ids import first_run_id
@@ -22,21 +22,21 @@ from celery_dynbeat.db.models import Run
 
 ROWS, LEAST_ROWS, OF_SCHEDULES = 1_000_000, 5_000, 1_000
 RATE, LEAST_RATE = 500, 50
-#: Seconds of the load before the deletion begins, and from then on.
+#: Seconds of the load before the prune starts, and after that.
 QUIET, BUSY, LEAST_QUIET, LEAST_BUSY = 60, 300, 6, 14
 RETENTION = Settings().history_retention
 NEWEST = RETENTION + timedelta(days=1)
 OLDEST = RETENTION + timedelta(days=30)
-#: The database's own count may be so much behind.
+#: The statistics of the database may lag by this many rows.
 BEHIND = timedelta(seconds=2)
 ENDS_WITHIN = timedelta(minutes=20)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Lags in milliseconds, of the fires beside the deletion and of those during it.
+    """Lags in milliseconds, of the runs outside of the prune and during it.
 
-    ``points`` are (seconds since the start, p99 of that second's fires, rows deleted by then).
+    ``points`` are (seconds since the start, p99 of that second, rows deleted up to then).
     """
 
     deleted: int
@@ -47,7 +47,7 @@ class Pruned:
 
 
 def measure(bench: Bench) -> Pruned:
-    """Load, fire and delete; every fire time has its run and its message. PostgreSQL only."""
+    """Measure a load with a prune. Each fire time has a run and a message. PostgreSQL only."""
     rows = bench.size(ROWS, least=LEAST_ROWS)
     quiet = bench.size(QUIET, least=LEAST_QUIET)
     seconds = quiet + bench.size(BUSY, least=LEAST_BUSY)
@@ -56,7 +56,7 @@ def measure(bench: Bench) -> Pruned:
         engine = dynbeat.context.database.engine
         history.finished_schedules(engine, min(rows, OF_SCHEDULES))
         written = history.write(engine, rows, oldest=OLDEST, newest=NEWEST, track=bench.track)
-        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_A_SECOND)
+        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_PER_SECOND)
         start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
         load = Load(site, dynbeat, waiting, Steady(rate, seconds, start))
         left = (start - load.now()).total_seconds()
@@ -69,14 +69,14 @@ def measure(bench: Bench) -> Pruned:
 
 
 class _Deleted:
-    """How many rows were deleted by when."""
+    """The number of deleted rows over time."""
 
     def __init__(self, engine: Engine) -> None:
         self.points: list[tuple[datetime, int]] = []
         self._engine = engine
 
-    def look(self, at: datetime) -> int:
-        """Return how many there are by now."""
+    def sample(self, at: datetime) -> int:
+        """Return the current number of rows."""
         query = "SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'dynbeat_run'"
         with self._engine.connect() as connection:
             count: int = connection.execute(text(query)).scalar_one()
@@ -84,11 +84,11 @@ class _Deleted:
         return count
 
     def by(self, at: datetime) -> int:
-        """Return how many were deleted by then."""
+        """Return the number of rows that were deleted up to then."""
         return max((count for seen_at, count in self.points if seen_at <= at), default=0)
 
     def span(self) -> tuple[datetime, datetime]:
-        """Return when the deletion had not begun, and when it was over."""
+        """Return the last instant before the prune and the first one after it."""
         last = self.points[-1][1]
         before = [at for at, count in self.points if count == 0]
         after = [at for at, count in self.points if count == last]
@@ -96,18 +96,18 @@ class _Deleted:
 
 
 def _watch(bench: Bench, load: Load, process: Process, rows: int) -> _Deleted:
-    """Drain the queue until all is fired, sent and deleted."""
+    """Drain the queue until all runs are sent and the prune has ended."""
     deleted = _Deleted(load.engine)
     give_up = load.steady.end + ENDS_WITHIN
 
     def turns() -> Iterator[None]:
-        while load.now() < load.steady.end or deleted.look(load.now()) < rows:
+        while load.now() < load.steady.end or deleted.sample(load.now()) < rows:
             assert load.now() < give_up, f"{deleted.points[-1][1]} deleted\n{process.report()}"
             yield
 
     for _ in bench.track(turns(), "prune"):
         load.drain()
-        deleted.look(load.now())
+        deleted.sample(load.now())
     while _unsent(load):
         assert load.now() < give_up, process.report()
         load.drain()
@@ -143,7 +143,7 @@ def _pruned(load: Load, deleted: _Deleted, rows: int) -> Pruned:
     for at, lag in _lags(load):
         (busy if began_at <= at <= ended_at else quiet).append(lag)
         seconds[int((at - load.steady.start).total_seconds())].append(lag)
-    assert quiet, "nothing fired beside the deletion"
+    assert quiet, "no run was sent outside of the prune"
     assert busy, "nothing fired during the deletion"
     points = [
         (second, percentile(lags, 0.99), deleted.by(load.steady.start + timedelta(seconds=second)))

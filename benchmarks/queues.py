@@ -1,4 +1,4 @@
-"""The queue that messages end in, as the broker has it: how many wait, and which runs they are."""
+"""The broker's queue: the number of messages in it, and the ids of their runs."""
 
 import json
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from celery import Celery
 from benchmarks.arrivals import QUEUE
 from benchmarks.services import Site
 
-#: Messages that one command takes out of a Redis.
+#: Messages that one Redis command takes.
 TAKEN_AT_ONCE = 1_000
-#: Seconds for RabbitMQ to deliver a message that it has counted.
+#: Seconds in which RabbitMQ delivers a message that it has counted.
 DELIVERS_WITHIN = 10.0
 
 
 class Queue(Protocol):
-    """The default queue of one site. It exists, so that the first message waits for nothing."""
+    """The default queue of one site. It is declared before the first message."""
 
     def count(self) -> int:
         """Return how many messages wait."""
 
     def drain(self) -> list[str]:
-        """Take out all messages that wait, perhaps some newer ones, and return their tasks' ids."""
+        """Take all messages, perhaps also newer ones, and return the ids of their tasks."""
 
 
 class _RedisQueue:
@@ -36,7 +36,7 @@ class _RedisQueue:
 
     def drain(self) -> list[str]:
         ids: list[str] = []
-        # kombu puts messages in at the left.
+        # kombu pushes messages on the left.
         while taken := self._client.rpop(QUEUE, TAKEN_AT_ONCE):
             ids += [json.loads(message)["headers"]["id"] for message in taken]
         return ids
@@ -60,14 +60,14 @@ class _AmqpQueue:
         tag = self._channel.basic_consume(QUEUE, no_ack=True, callback=took)
         while len(ids) < there:
             self._connection.drain_events(timeout=DELIVERS_WITHIN)
-        # What is on its way to us comes before the answer to this.
+        # Deliveries that are under way arrive before the reply to this.
         self._channel.basic_cancel(tag)
         return ids
 
 
 @contextmanager
 def queue(site: Site) -> Iterator[Queue]:
-    """Yield the default queue of ``site``, which is made as Celery makes it."""
+    """Yield the default queue of ``site``, declared as Celery declares it."""
     app = Celery("benchmark", broker=site.broker_url, set_as_current=False)
     with app.connection_for_write(heartbeat=0) as connection:
         app.amqp.queues[QUEUE].bind(connection.default_channel).declare()

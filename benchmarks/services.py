@@ -1,4 +1,4 @@
-"""The services that a benchmark runs on: servers of its own, a new database for each use."""
+"""The services of a benchmark: its own servers, and a new database for each use."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,13 +32,13 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A database and a broker, empty both, and the settings of an application on them."""
+    """An empty database, an empty broker, and the settings of an application on them."""
 
     database_url: str
     broker_url: str
 
     def config(self, **settings: Any) -> dict[str, Any]:
-        """Return the Celery configuration; ``settings`` come on top."""
+        """Return the Celery configuration, with ``settings`` added."""
         return {
             "broker_url": self.broker_url,
             "dynbeat_database_url": self.database_url,
@@ -49,7 +49,7 @@ class Site:
 
     @contextmanager
     def application(self, **settings: Any) -> Iterator[Dynbeat]:
-        """Yield the Dynbeat of an application with its tables; its connections end with it."""
+        """Yield the Dynbeat of an application with its tables. Close its connections at the end."""
         app = Celery("benchmark", set_as_current=False)
         app.conf.update(self.config(**settings))
         dynbeat = Dynbeat(app)
@@ -64,11 +64,11 @@ class Site:
 class MeasuredPostgreSQL(PostgreSQLServer):
     """PostgreSQL that can count statements, where its extension is installed.
 
-    It counts nothing by itself: ``benchmarks.statements`` turns it on for one database.
+    Counting is off by default. ``benchmarks.statements`` enables it for one database.
     """
 
     def command(self) -> Sequence[str | Path]:
-        """Return the command of the server, with the library loaded if there is one."""
+        """Return the command of the server, with the library if it is installed."""
         libraries = self._postgres.parents[1].glob("lib*/**/pg_stat_statements.*")
         if not any(libraries):
             return super().command()
@@ -78,7 +78,7 @@ class MeasuredPostgreSQL(PostgreSQLServer):
 
 
 class Services:
-    """The servers of one combination; they start when they are first asked for."""
+    """The servers of one combination. Each starts at its first use."""
 
     def __init__(self, database: str, broker: str) -> None:
         self.database = database
@@ -90,7 +90,7 @@ class Services:
         return f"{self.database}-{self.broker}"
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         self._stack.close()
 
     @contextmanager

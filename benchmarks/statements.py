@@ -1,4 +1,4 @@
-"""What a database was asked meanwhile, as PostgreSQL counts it: statements, pages, transactions."""
+"""Statements, pages and transactions of a database, as PostgreSQL counts them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-#: What frames other statements, and asks for no rows.
+#: Statements that only begin or end a transaction or set up a connection.
 _FRAMES = ("BEGIN", "COMMIT", "ROLLBACK", "SET", "SHOW", "LISTEN", "UNLISTEN", "DISCARD")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement without its values: how often it was run, and the pages that it touched."""
+    """One statement without its values: how often it ran, and the pages that it touched."""
 
     text: str
     calls: int
@@ -20,14 +20,14 @@ class Statement:
 
     @property
     def is_frame(self) -> bool:
-        """Whether it only begins or ends a transaction, or concerns the connection itself."""
+        """Whether it only begins or ends a transaction, or sets up the connection."""
         return self.text.upper().startswith(_FRAMES)
 
 
 def count_from_now(engine: Engine) -> bool:
-    """Let connections that are opened from now on be counted; return whether they can be.
+    """Count the statements of new connections; return whether the server can count.
 
-    The counts of this database begin at zero.
+    The counts of this database start at zero.
     """
     name = make_url(str(engine.url)).database
     with _autocommit(engine) as connection:
@@ -42,7 +42,7 @@ def count_from_now(engine: Engine) -> bool:
 
 
 def forget(engine: Engine) -> None:
-    """Begin to count anew."""
+    """Reset the counts."""
     reset = (
         "SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database"
         " WHERE datname = current_database()"
@@ -52,7 +52,7 @@ def forget(engine: Engine) -> None:
 
 
 def counted(engine: Engine) -> Sequence[Statement]:
-    """Return what was run on this database, most often first."""
+    """Return the statements of this database, the most frequent first."""
     query = """
         SELECT query, sum(calls)::bigint, sum(shared_blks_hit + shared_blks_read)::bigint
         FROM pg_stat_statements JOIN pg_database ON pg_database.oid = dbid
@@ -65,9 +65,9 @@ def counted(engine: Engine) -> Sequence[Statement]:
 
 
 def transactions(engine: Engine) -> int:
-    """Return how many transactions the database has ended so far, ours included.
+    """Return the number of transactions that the database has ended, ours included.
 
-    What a connection did reaches this count within a second of its silence.
+    The transactions of a connection are counted within a second after it is idle.
     """
     query = """
         SELECT xact_commit + xact_rollback FROM pg_stat_database

@@ -1,4 +1,4 @@
-"""How large the tables are, and how much in them is dead. PostgreSQL only."""
+"""The size of the tables and their dead rows. PostgreSQL only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _INDEXES = """
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the database's statistics have it: rows, and sizes in bytes."""
+    """The statistics of a table: rows, and sizes in bytes."""
 
     name: str
     live: int
@@ -26,8 +26,8 @@ class Table:
     indexes: Mapping[str, int]
 
 
-def look(engine: Engine) -> Sequence[Table]:
-    """Return schedules and runs as they are now."""
+def table_statistics(engine: Engine) -> Sequence[Table]:
+    """Return the statistics of the schedules and the runs."""
     with engine.connect() as connection:
         indexes = connection.execute(text(_INDEXES)).all()
         return [

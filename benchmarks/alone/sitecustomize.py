@@ -1,8 +1,8 @@
-"""``celery`` as it is where nothing is installed but what is measured.
+"""Hide command-line plugins that are not part of the measurement.
 
-Python imports this by itself, from the PYTHONPATH of the processes. Celery's command line imports
-whatever registers a command with it: our own tables and Flower, also for a stock beat. Here it
-finds the commands of those distributions only that ``DYNBEAT_BENCHMARK_PLUGINS`` names.
+Python imports this module from the PYTHONPATH of the processes. Celery's command line imports each
+distribution that registers a command: this project and Flower, also for a stock beat. With this
+module it finds only the distributions in ``DYNBEAT_BENCHMARK_PLUGINS``.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""The floors: what the services and Celery give without this project, measured by hand."""
+"""The floors: the services and Celery without this project, in hand-written code."""

@@ -1,7 +1,7 @@
-"""The loop that one would write by hand: sleep until the next fire time, claim, publish.
+"""A hand-written loop: sleep until the next fire time, claim, publish.
 
-A process of its own, with the statements of F2 and the producer of F1. It plans by a table of
-distances, records no confirmation, and hears of no change.
+It is a process of its own, with the statements of F2 and the producer of F1. It plans by a table of
+intervals, writes no confirms, and receives no notifications.
 """
 
 import time
@@ -17,23 +17,23 @@ from benchmarks.loads import period
 from benchmarks.services import Site
 
 AGAINST = "bare loop"
-#: The longest sleep: an end that has passed is seen soon.
+#: The longest sleep, so that the loop detects its end soon.
 PAUSE = timedelta(milliseconds=200)
 
 
 @contextmanager
 def started(site: Site, *, end: datetime) -> Iterator["Future[list[float]]"]:
-    """Yield the lags in seconds, to come, of the steady load on ``site``, which ends at ``end``.
+    """Yield the future lags in seconds of the steady load on ``site``, which ends at ``end``.
 
     PostgreSQL only.
     """
-    # Not forked: this process has connections, and the threads of a progress bar.
+    # Not forked: this process has connections, and a thread of the progress bar.
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
         yield pool.submit(run, site.database_url, site.broker_url, end)
 
 
 def run(database_url: str, broker_url: str, end: datetime) -> list[float]:
-    """Fire until ``end`` and until nothing is due any more; return the lags."""
+    """Run until ``end`` and until nothing is due; return the lags."""
 
     def next_fire(row: Due) -> datetime | None:
         step = period(row.trigger_kind, row.trigger_spec)

@@ -1,7 +1,7 @@
-"""F2: rows claimed, advanced and recorded by hand-written statements of psycopg: nothing planned.
+"""F2: claim, advance and record rows by hand-written psycopg statements, without planning.
 
-One transaction for each batch of 1,000, on our own tables, with the same outcome as ours: the
-schedule has moved on, and its run is pending.
+One transaction for each batch of 1,000, on our own tables. The result is the same as ours: the
+schedule is advanced, and its run is pending.
 """
 
 import time
@@ -66,12 +66,12 @@ class Due(NamedTuple):
     next_fire_at: datetime
 
 
-#: When a schedule fires next; None: never again.
+#: Returns the next fire time of a schedule, or None if there is none.
 NextFire = Callable[[Due], datetime | None]
 
 
 class Taken(NamedTuple):
-    """A run that is to be sent."""
+    """A run to send."""
 
     message: Message
     scheduled_for: datetime
@@ -85,13 +85,13 @@ class Claimer:
         self._next_fire = next_fire
 
     def earliest(self) -> datetime | None:
-        """Return when something is due."""
+        """Return the earliest instant at which a schedule is due."""
         row = self._connection.execute(_EARLIEST).fetchone()
         self._connection.commit()
         return None if row is None else row[0]
 
     def claim(self, now: datetime) -> Sequence[Taken]:
-        """Claim, advance and record what is due, and commit."""
+        """Claim, advance and record due schedules, and commit."""
         rows = self._connection.execute(_CLAIM, (now, BATCH)).fetchall()
         due = [Due(*row) for row in rows]
         run_ids = [new_run_id(now) for _ in due]
@@ -119,17 +119,17 @@ class Claimer:
 
 @contextmanager
 def claimer(database_url: str, next_fire: NextFire) -> Iterator[Claimer]:
-    """Yield a claimer with a connection of its own. PostgreSQL only."""
+    """Yield a claimer with its own connection. PostgreSQL only."""
     url = make_url(database_url).set(drivername="postgresql")
     with psycopg.connect(url.render_as_string(hide_password=False)) as connection:
-        # In UTC, as ours is: each zone of an instant costs its own look-up.
+        # In UTC, like ours: another time zone costs a lookup for each instant.
         connection.execute("SET timezone = 'UTC'")
         connection.commit()
         yield Claimer(connection, next_fire)
 
 
 def measure(site: Site, *, count: int) -> float:
-    """Return rows a second, of ``count`` that are due at one instant."""
+    """Return rows per second, of ``count`` rows that are due at one instant."""
     due_at = datetime.now(UTC) - timedelta(seconds=1)
     with site.application() as dynbeat:
         loads.write(dynbeat, loads.burst(count, due_at=due_at))

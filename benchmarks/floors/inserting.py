@@ -1,4 +1,4 @@
-"""Schedules inserted by the bare driver, as rows that are planned already and checked by nobody."""
+"""Schedules inserted by the bare driver: planned before, and without checks."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def many(engine: Engine, rows: Sequence[Row]) -> float:
-    """Return rows a second, inserted by one call of the driver in one transaction."""
+    """Return rows per second, inserted by one call of the driver in one transaction."""
     values = _values(engine, rows)
     connection: Any = engine.raw_connection()
     try:
@@ -32,7 +32,7 @@ def many(engine: Engine, rows: Sequence[Row]) -> float:
 
 
 def copied(engine: Engine, rows: Sequence[Row]) -> float:
-    """Return rows a second, inserted by COPY in one transaction. PostgreSQL only."""
+    """Return rows per second, inserted by COPY in one transaction. PostgreSQL only."""
     address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address) as connection:
         started = time.perf_counter()
@@ -44,7 +44,7 @@ def copied(engine: Engine, rows: Sequence[Row]) -> float:
 
 
 def singly(engine: Engine, rows: Sequence[Row]) -> float:
-    """Return rows a second, each inserted in a transaction of its own."""
+    """Return rows per second, each inserted in a transaction of its own."""
     values = _values(engine, rows)
     statement = _insert(engine)
     connection: Any = engine.raw_connection()
@@ -65,7 +65,7 @@ def _insert(engine: Engine) -> str:
 
 
 def _values(engine: Engine, rows: Sequence[Row]) -> Sequence[tuple[object, ...]]:
-    """Return the rows as the bare driver takes them."""
+    """Return the rows in the form that the driver needs."""
     name = engine.dialect.name
     return [tuple(_value(name, row[column]) for column in COLUMNS) for row in rows]
 

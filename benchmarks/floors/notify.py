@@ -23,14 +23,14 @@ def measure(site: Site, *, count: int, pause: float = 0.0) -> Sequence[float]:
     """
     url = make_url(site.database_url).set(drivername="postgresql")
     address = url.render_as_string(hide_password=False)
-    # Not forked: this process has connections, and threads of its progress bar.
+    # Not forked: this process has connections, and a thread of the progress bar.
     with (
         ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool,
         psycopg.connect(address, autocommit=True) as connection,
     ):
         connection.execute(f"LISTEN {BACK}")
         other = pool.submit(answer, address)
-        # It says so once by itself: now it listens.
+        # The other process sends one notification when it listens.
         _wait(connection)
         trips = []
         for _ in range(count):
@@ -42,7 +42,7 @@ def measure(site: Site, *, count: int, pause: float = 0.0) -> Sequence[float]:
 
 
 def answer(address: str) -> None:
-    """Answer each notice with one, until the last."""
+    """Answer each notification with another one, until the last."""
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"LISTEN {THERE}")
         connection.execute(f"NOTIFY {BACK}")
@@ -58,7 +58,7 @@ def _round_trip(connection: "psycopg.Connection") -> float:
 
 
 def _wait(connection: "psycopg.Connection") -> str:
-    """Return what the next notice says."""
+    """Return the payload of the next notification."""
     for notice in connection.notifies(timeout=ANSWERS_WITHIN, stop_after=1):
         return notice.payload
     raise AssertionError(f"no notice within {ANSWERS_WITHIN:g} s")

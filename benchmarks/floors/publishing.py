@@ -1,7 +1,7 @@
-"""F1: messages built with ``as_task_v2`` and published by kombu itself: nothing recorded.
+"""F1: messages built with ``as_task_v2`` and published by kombu, without a record.
 
-On Redis in pipelines of 1,000, ``Producer.batch(1000)``. kombu has no batches on AMQP: there one
-message follows the other through a producer without confirms, and nobody knows what arrives.
+On Redis it uses pipelines of 1,000, ``Producer.batch(1000)``. On AMQP, kombu has no batches: each
+message is published on its own, by a producer without publisher confirms.
 """
 
 import time
@@ -28,7 +28,7 @@ WARM_UP = 100
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a message is built from."""
+    """The content of a message."""
 
     task_id: str
     task: str
@@ -36,13 +36,13 @@ class Message:
 
 
 def against(site: Site) -> str:
-    """Say what is measured on the broker of ``site``."""
+    """Return what is measured on the broker of ``site``."""
     on_redis = site.broker_url.startswith("redis:")
     return "kombu's batches" if on_redis else "kombu without confirms"
 
 
 class Sender:
-    """A bare producer to the default queue, which must be there."""
+    """A plain producer for the default queue. The queue must exist."""
 
     def __init__(self, app: Celery, producer: Producer) -> None:
         self._app = app
@@ -65,10 +65,10 @@ class Sender:
 
 @contextmanager
 def sender(broker_url: str) -> Iterator[Sender]:
-    """Yield a sender with a connection of its own."""
+    """Yield a sender with its own connection."""
     app = Celery("floor", broker=broker_url, set_as_current=False)
     with app.connection_for_write() as connection:
-        # Celery or a URL may ask for them, and one confirm a message costs most of the rate.
+        # Celery or the URL may enable confirms. One confirm per message costs most of the rate.
         options = connection.transport_options or {}
         connection.transport_options = {**options, "confirm_publish": False}
         yield Sender(app, app.amqp.Producer(connection, auto_declare=False))
@@ -76,7 +76,7 @@ def sender(broker_url: str) -> Iterator[Sender]:
 
 
 def measure(site: Site, *, count: int) -> float:
-    """Return messages a second, until the last of ``count`` is in the queue; it is left empty."""
+    """Return messages per second until ``count`` are in the queue; empty the queue afterwards."""
     with queue(site) as waiting, sender(site.broker_url) as bare:
         bare.send(_messages(WARM_UP))
         wait_until(lambda: waiting.count() == WARM_UP, within=ARRIVES_WITHIN)

@@ -1,4 +1,4 @@
-"""F5: stock ``celery beat`` with one entry: its memory, and the time to its first message."""
+"""F5: the memory of stock ``celery beat`` with one entry, and the time to its first message."""
 
 import time
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from benchmarks.services import Site
 AGAINST = "stock beat"
 QUEUE = "stock"
 STARTS_WITHIN = 60.0
-#: What is freed or loaded after the first message has settled by then.
+#: Seconds after the first message until the memory is stable.
 SETTLES_AFTER = 1.0
 DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class StockBeat:
-    """One start: the memory behind the first message, and the time from exec to its arrival."""
+    """One start: the memory after the first message, and the time from exec to its arrival."""
 
     rss_bytes: int
     started_in_seconds: float
 
 
 def measure(site: Site) -> StockBeat:
-    """Start stock beat, with one entry that is due at once, and end it again. Redis only.
+    """Start stock beat with one entry that is due at once, and stop it. Redis only.
 
-    Its message goes to a queue of its own, and leaves no trace in the broker.
+    Its message goes to a queue of its own and is consumed.
     """
     entry = {"task": "noop", "schedule": DAY, "options": {"queue": QUEUE}}
     config = {"broker_url": site.broker_url, "plain": True, "beat_schedule": {"one": entry}}

@@ -1,4 +1,4 @@
-"""F4: no-op tasks a second of a plain worker, with prefork, without and with a result backend."""
+"""F4: no-op tasks per second of a plain prefork worker, with and without a result backend."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +18,7 @@ AGAINST = "plain worker"
 
 
 def measure(site: Site, *, count: int, results_url: str | None = None) -> float:
-    """Return tasks a second; ``results_url`` is of a Redis for the results, None: they are dropped.
-
-    Its database must be empty.
-    """
+    """Return tasks per second. ``results_url``: an empty Redis database, or None for no results."""
     config = {"broker_url": site.broker_url, "plain": True, "result_backend": results_url}
     with queue(site) as waiting, _results(results_url, count) as is_done:
         _publish(site, count)
@@ -30,7 +27,7 @@ def measure(site: Site, *, count: int, results_url: str | None = None) -> float:
 
 @contextmanager
 def _results(url: str | None, count: int) -> Iterator[Callable[[], bool]]:
-    """Yield what tells whether all results are there; without a backend nobody can tell."""
+    """Yield a check whether all results exist. Without a backend it is always true."""
     if url is None:
         yield lambda: True
         return

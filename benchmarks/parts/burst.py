@@ -1,6 +1,6 @@
-"""50,000 schedules of 10,000 owners due at one instant: one beat, and two, beside F1 and F2.
+"""50,000 schedules of 10,000 owners due at one instant: one beat and two beats, with F1 and F2.
 
-The serial bound is what one process reaches that does nothing but F2 and then F1 for each batch.
+The serial bound is the rate of a process that only runs F2 and then F1 for each batch.
 """
 
 import statistics
@@ -21,7 +21,7 @@ OF_SERIAL, OF_SLOWER = 0.75, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of each: F1 in messages and F2 in rows a second (None: not PostgreSQL), and ours."""
+    """One measurement of each: F1 in messages/s, F2 in rows/s (None: not PostgreSQL), and ours."""
 
     published: float
     claimed: float | None
@@ -30,7 +30,7 @@ class Round:
 
 
 def run(bench: Bench) -> None:
-    """Measure in rounds, alternately, and report the medians."""
+    """Measure in alternating rounds, and report the medians."""
     with bench.site() as site:
         against = publishing.against(site)
     rounds = [_round(bench) for _ in bench.track(range(ROUNDS), "burst")]
@@ -67,20 +67,20 @@ def _claimed(rounds: Sequence[Round]) -> float | None:
 def _report_one(
     bench: Bench, rounds: Sequence[Round], *, published: float, claimed: float | None
 ) -> None:
-    messages = statistics.median(each.one.messages_a_second for each in rounds)
-    rows = statistics.median(each.one.rows_a_second for each in rounds)
+    messages = statistics.median(each.one.messages_per_second for each in rounds)
+    rows = statistics.median(each.one.rows_per_second for each in rounds)
     seconds = statistics.median(each.one.seconds for each in rounds)
     note = f"dynbeat_batch_size {rounds[0].one.batch_size}, the default"
-    beside: dict[str, Any] = {}
+    floor: dict[str, Any] = {}
     by_rows: dict[str, Any] = {}
     if claimed is not None:
         serial = _serial(published, claimed)
-        beside = {"floor": serial, "against": "serial bound of F1 and F2"}
-        by_rows = {**beside, "compared": rows / serial}
+        floor = {"floor": serial, "against": "serial bound of F1 and F2"}
+        by_rows = {**floor, "compared": rows / serial}
         aim = at_least(round(OF_SLOWER * min(published, claimed) / serial, 2))
-        beside |= {"compared": messages / serial, "must": at_least(OF_SERIAL), "aim": aim}
+        floor |= {"compared": messages / serial, "must": at_least(OF_SERIAL), "aim": aim}
         _report_slower(bench, messages, min(published, claimed))
-    bench.report("burst", "one beat", ours=messages, unit="messages/s", note=note, **beside)
+    bench.report("burst", "one beat", ours=messages, unit="messages/s", note=note, **floor)
     bench.report("burst", "one beat, by sent_at", ours=rows, unit="rows/s", note=note, **by_rows)
     bench.report("burst", "one beat, due to last message", ours=seconds, unit="s", note=note)
 
@@ -102,8 +102,8 @@ def _report_slower(bench: Bench, messages: float, slower: float) -> None:
 
 
 def _report_two(bench: Bench, rounds: Sequence[Round]) -> None:
-    one = statistics.median(each.one.messages_a_second for each in rounds)
-    two = statistics.median(each.two.messages_a_second for each in rounds)
+    one = statistics.median(each.one.messages_per_second for each in rounds)
+    two = statistics.median(each.two.messages_per_second for each in rounds)
     bench.report(
         "burst",
         "two beats",

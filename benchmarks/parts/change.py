@@ -1,7 +1,7 @@
-"""An edit that makes a schedule due: from its commit to the message in the broker.
+"""An edit that makes a schedule due: the time from its commit to the message in the broker.
 
-One of a million schedules, again and again, while beat has nothing else to do. Beside it F3 and
-the publishing of one message. Edits, F3 and publishing take turns, so that noise hits all alike.
+One of a million schedules is edited at a time, and beat is idle otherwise. The part also measures
+F3 and the publishing of one message. The three take turns, so that noise affects all alike.
 """
 
 import random
@@ -31,9 +31,9 @@ from celery_dynbeat.db.models import Run
 SCHEDULES, LEAST = 1_000_000, 1_000
 EDITS, ROUNDS = 200, 4
 OWNER = "editor"
-#: Before each edit beat sleeps again (seconds); so do both sides of F3.
+#: Seconds before each edit, so that beat sleeps. Both sides of F3 sleep as well.
 PAUSE = (0.03, 0.08)
-#: An edit is for an instant that has passed when it is committed.
+#: The edit sets an instant that has passed when it is committed.
 LEAD = timedelta(milliseconds=100)
 ARRIVES_WITHIN = 30.0
 MUST, AIM = 5, 2
@@ -41,7 +41,7 @@ MUST, AIM = 5, 2
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of each edit, of each round trip of F3, and of each single publishing."""
+    """Seconds of each edit, of each round trip of F3, and of each published message."""
 
     edits: list[float] = field(default_factory=list)
     trips: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Times:
 
 
 def run(bench: Bench) -> None:
-    """Measure in turns and report the 99th percentiles, in milliseconds."""
+    """Measure in turns, and report the 99th percentiles in milliseconds."""
     count = bench.size(EDITS, least=ROUNDS * 5) // ROUNDS
     times = Times()
     with bench.site() as site, _edits(bench, site) as editor:
@@ -86,7 +86,7 @@ NAMES: Sequence[str] = ("edits", "trips", "publishing")
 
 
 class _Editor:
-    """Makes one-off schedules due, one after the other."""
+    """Makes one-off schedules due, one at a time."""
 
     def __init__(self, dynbeat: Dynbeat, arrived: Arrivals, bare: Sender) -> None:
         self._dynbeat = dynbeat
@@ -112,7 +112,7 @@ class _Editor:
             return self._arrived.wait(within=ARRIVES_WITHIN) - began
 
     def publish(self, count: int) -> Sequence[float]:
-        """Return the seconds from the publishing of each single message to its arrival."""
+        """Return the seconds from the publishing of each message to its arrival."""
         found = []
         for _ in range(count):
             message = Message(new_run_id(datetime.now(UTC)), TASK, {})
@@ -122,7 +122,7 @@ class _Editor:
         return found
 
     def check(self, count: int) -> None:
-        """AssertionError unless there is one run for each edit, and no message is left."""
+        """Raise AssertionError unless each edit has one run and the queue is empty."""
         time.sleep(max(PAUSE))
         query = select(
             func.count(), func.count(Run.schedule_id.distinct()), func.count(Run.sent_at)

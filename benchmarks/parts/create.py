@@ -1,6 +1,6 @@
-"""The API: thousands of schedules in one call, one after the other, and pages of a million.
+"""The API: thousands of schedules in one call and one by one, and pages of a million.
 
-Beside it the driver's own inserts of the same schedules, planned by nobody. Floors and ours take
+The floors are inserts of the same schedules by the driver, without planning. Floors and ours take
 turns, each on a new database.
 """
 
@@ -25,7 +25,7 @@ from celery_dynbeat.triggers import Trigger
 MANY, SINGLE, LISTED = 50_000, 1_000, 1_000_000
 LEAST, LEAST_LISTED = 50, 1_000
 ROUNDS, PAGES = 3, 100
-A_SECOND, A_SECOND_SINGLY, MILLISECONDS = 10_000, 300, 20
+BULK_RATE, SINGLE_RATE, MILLISECONDS = 10_000, 300, 20
 UNIT = "schedules/s"
 RULES: Sequence[Trigger] = (
     Cron("0 9 * * mon-fri"),
@@ -34,12 +34,12 @@ RULES: Sequence[Trigger] = (
     Every(timedelta(days=1)),
 )
 
-#: Given a number of schedules, how many a second were written.
+#: Writes a number of schedules and returns the rate per second.
 Measure = Callable[[Dynbeat, int], float]
 
 
 def run(bench: Bench) -> None:
-    """Measure the writing in rounds, alternately, then the pages."""
+    """Measure the writes in alternating rounds, then the pages."""
     many, single = bench.size(MANY, least=LEAST), bench.size(SINGLE, least=LEAST)
     floors = {"executemany": _executemany}
     if bench.services.database == "postgresql":
@@ -57,8 +57,8 @@ def run(bench: Bench) -> None:
 
 def _report(bench: Bench, rates: dict[str, float], *, many: int) -> None:
     for what, floor, against, least in (
-        ("create_many", "executemany", inserting.AGAINST_MANY, A_SECOND),
-        ("create", "insert", inserting.AGAINST_ONE, A_SECOND_SINGLY),
+        ("create_many", "executemany", inserting.AGAINST_MANY, BULK_RATE),
+        ("create", "insert", inserting.AGAINST_ONE, SINGLE_RATE),
     ):
         bench.report(
             "create",
@@ -78,10 +78,10 @@ def _report(bench: Bench, rates: dict[str, float], *, many: int) -> None:
 
 
 def _measured(bench: Bench, measure: Measure, count: int) -> float:
-    """Measure on a new database; all of the schedules must be there then."""
+    """Measure on a new database. It must have all schedules afterwards."""
     with bench.site() as site, site.application() as dynbeat:
         engine = dynbeat.context.database.engine
-        # Their first use: the clock is read, the connection is made.
+        # The first use reads the clock and connects.
         dynbeat.context.clock.now()
         found = measure(dynbeat, count)
         with engine.connect() as connection:

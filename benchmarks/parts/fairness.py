@@ -1,14 +1,14 @@
-"""Fair dispatch between owners: what a hundred owners wait for beside one who asks for much.
+"""Fairness between owners: the lag of a hundred owners while one owner has a large load.
 
-One beat in this process, with the real publisher, each measured with and without the rules of
-celery_dynbeat.beat.fairness.
+One beat runs in this process, with the real publisher. Both parts are measured with and without the
+limits of celery_dynbeat.beat.fairness.
 
-Much to send: one owner has 20,000 runs due, everything at one instant. The order of rows is the
-worst for the others, who stand behind all of the one owner's.
+Much to send: one owner has 20,000 runs that are due at one instant. The rows of the other owners
+come after all of them, which is the worst order.
 
-Much to plan: one owner has 40 schedules that fire each second, of the costliest trigger that is
-accepted. To plan them takes most of beat's time. A hundred others have a one-off each second, each
-at an instant of its own. What is measured is the lag of the others.
+Much to plan: one owner has 40 schedules that fire each second, with the most costly trigger that
+the API accepts. Planning them takes most of beat's time. A hundred other owners have a one-off each
+second, at different instants. The lag of the others is measured.
 """
 
 import time
@@ -29,20 +29,20 @@ from celery_dynbeat.db.models import Run, Schedule
 
 ONE, OTHERS, LEAST_OTHERS = 20_000, 100, 5
 BATCH, LEAST_BATCH = 1_000, 20
-#: Nobody has more than all of a batch.
-NOBODY_IS_HEAVY = 1
+#: No owner has more than a whole batch.
+NO_LARGE_OWNER = 1
 OF_THE_ONE, OF_THE_OTHERS = "the one owner", "the others"
-#: Schedules that take long to plan, and for how long they do.
+#: The number of costly schedules, and the seconds for which they fire.
 COSTLY, LEAST_COSTLY, SECONDS, LEAST_SECONDS = 40, 16, 20, 3
 NEVER_NS, MOST_REST, STARTS_WITHIN = 10**18, 0.05, 3
 FIGURES = {"median": 0.5, "p99": 0.99, "last": 1.0}
 
-#: Seconds by owner: of the one, and of the others.
+#: Lags in seconds: of the one owner, and of the others.
 Lags = Mapping[str, Sequence[float]]
 
 
 def run(bench: Bench) -> None:
-    """Measure both, and report the lags with and without the rules."""
+    """Measure both parts, and report the lags with and without the limits."""
     _measure_sending(bench)
     _measure_planning(bench)
 
@@ -66,11 +66,11 @@ def _measure_planning(bench: Bench) -> None:
 
 
 def _costly(bench: Bench, *, title: str) -> Sequence[float]:
-    """Return the lags of the others while one owner's schedules take most of beat's time."""
+    """Return the lags of the others while the schedules of one owner take most of beat's time."""
     costly = bench.size(COSTLY, least=LEAST_COSTLY)
     seconds = bench.size(SECONDS, least=LEAST_SECONDS)
     others = bench.size(OTHERS, least=LEAST_OTHERS)
-    # The one owner's triggers are beyond what an end user should have; that is what is measured.
+    # Such triggers exceed the limits for end users. The part measures exactly these.
     settings = {"dynbeat_notifier": "polling", "dynbeat_min_interval": 0}
     with (
         bench.site() as site,
@@ -93,14 +93,14 @@ def _costly(bench: Bench, *, title: str) -> Sequence[float]:
 
 
 def _unsent(engine: Engine) -> bool:
-    """Whether a one-off has no run yet."""
+    """Return whether a one-off has no run yet."""
     unsent = select(Schedule.id).where(Schedule.owner != "one", Schedule.finished_at.is_(None))
     with engine.connect() as connection:
         return connection.execute(unsent.limit(1)).first() is not None
 
 
 def _lags_of_others(engine: Engine) -> Sequence[float]:
-    # The one owner has fire times that were skipped.
+    # The schedules of the one owner have skipped fire times.
     runs = select(Run.sent_at, Run.scheduled_for).where(Run.owner != "one")
     with engine.connect() as connection:
         rows = connection.execute(runs).all()
@@ -132,14 +132,14 @@ def _create_costly(dynbeat: Dynbeat, *, costly: int, others: int, seconds: int) 
 
 
 def _costliest(number: int) -> AnyOf:
-    """Return a trigger of 228 rules, nearly as many as a budget has for them."""
+    """Return a trigger of 228 rules, almost the most that a search budget allows."""
     rules = "\n".join(f"RRULE:FREQ=DAILY;BYHOUR={hour}" for hour in range(12))
     starts = (f"DTSTART:20200101T00{number % 60:02}{second:02}Z" for second in range(19))
     return AnyOf(Cron("* * * * * *"), *(RRule(f"{start}\n{rules}") for start in starts))
 
 
 def _measure_sending(bench: Bench) -> None:
-    without = _burst(bench, share=NOBODY_IS_HEAVY, title="without fairness")
+    without = _burst(bench, share=NO_LARGE_OWNER, title="without fairness")
     fair = _burst(bench, share=fairness.FAIR_SHARE_DIVISOR, title="with fairness")
     for owner, lags in fair.items():
         for what, share in FIGURES.items():
@@ -164,7 +164,7 @@ def _burst(bench: Bench, *, share: int, title: str) -> Lags:
         bench.site() as site,
         site.application(**settings) as dynbeat,
         queue(site) as waiting,
-        _heavy_share(share),
+        _fair_share(share),
     ):
         _create(dynbeat, one=one, others=others)
         beat, publisher = _beat(dynbeat)
@@ -180,14 +180,14 @@ def _burst(bench: Bench, *, share: int, title: str) -> Lags:
 
 
 @contextmanager
-def _heavy_share(share: int) -> Iterator[None]:
+def _fair_share(share: int) -> Iterator[None]:
     with _changed(FAIR_SHARE_DIVISOR=share):
         yield
 
 
 @contextmanager
 def _changed(**values: int) -> Iterator[None]:
-    """Let the rules of fairness have other numbers."""
+    """Replace constants of ``fairness``."""
     usual = {name: getattr(fairness, name) for name in values}
     _set(values)
     try:

@@ -1,7 +1,7 @@
-"""What a long history costs: a burst beside 10,000,000 old runs, and the deletion of 1,000,000.
+"""The cost of a long history: a burst with 10,000,000 old runs, and a prune of 1,000,000 runs.
 
-The same schedules burst again and again, on a database without history and on one with it, in
-turns. Then 500 fires a second go on while beat deletes what is too old.
+The same schedules burst several times, in turns on a database without history and on one with it.
+Then beat prunes old history under a load of 500 fire times per second.
 """
 
 import statistics
@@ -23,14 +23,14 @@ from celery_dynbeat.common.settings import Settings
 SCHEDULES, HISTORY, ROUNDS = 50_000, 10_000_000, 3
 LEAST, LEAST_HISTORY = 500, 5_000
 DAY = timedelta(days=1)
-#: Beat keeps all of it.
+#: Beat prunes none of it.
 OLDEST = Settings().history_retention - DAY
-#: A burst begins so long after it was announced; so many schedules are made due in a second.
+#: Seconds from an update to its burst, and schedules that are made due per second.
 LEAD, MADE_DUE = 1.0, 10_000
 
 
 def run(bench: Bench) -> None:
-    """Measure the bursts in turns, then the deletion."""
+    """Measure the bursts in turns, then the prune."""
     _grow(bench)
     _prune(bench)
 
@@ -42,7 +42,7 @@ def _grow(bench: Bench) -> None:
         grown = stack.enter_context(_Bursting.on(bench, rows=rows))
         found = [(without.burst(), grown.burst()) for _ in bench.track(range(ROUNDS), "bursts")]
     floor, ours = (
-        statistics.median(burst.messages_a_second for burst in each)
+        statistics.median(burst.messages_per_second for burst in each)
         for each in zip(*found, strict=True)
     )
     bench.report(
@@ -52,7 +52,7 @@ def _grow(bench: Bench) -> None:
         unit="messages/s",
         floor=floor,
         against="without history",
-        # In time, not in rate.
+        # The ratio of times, not of rates.
         compared=floor / ours,
         must=at_most(1.1),
         aim=at_most(1.0),
@@ -60,7 +60,7 @@ def _grow(bench: Bench) -> None:
 
 
 class _Bursting:
-    """Schedules on a site, to be made due again and again."""
+    """Schedules on a site that become due several times."""
 
     def __init__(self, site: Site, dynbeat: Dynbeat, waiting: Queue, count: int) -> None:
         self._site = site
@@ -73,7 +73,7 @@ class _Bursting:
     @classmethod
     @contextmanager
     def on(cls, bench: Bench, *, rows: int) -> Iterator["_Bursting"]:
-        """Yield schedules with so many old runs on a new site."""
+        """Yield schedules with ``rows`` old runs on a new site."""
         with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
             made = cls(site, dynbeat, waiting, bench.size(SCHEDULES, least=LEAST))
             if rows:
@@ -82,7 +82,7 @@ class _Bursting:
             yield made
 
     def burst(self) -> Burst:
-        """Let all be due at one instant, for one beat; each has one run and one message."""
+        """Make all schedules due at one instant, for one beat. Each has one run and one message."""
         context = self._dynbeat.context
         with beat(self._site.config()) as process:
             process.wait_for_log(BEAT_STARTED)

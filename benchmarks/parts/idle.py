@@ -1,6 +1,6 @@
 """A minute in which nothing is due, with 1,000, 100,000 and 1,000,000 schedules.
 
-The three beats idle at the same time, each on a database of its own: noise hits all alike.
+The three beats are idle at the same time, each on its own database. So noise affects all alike.
 """
 
 import time
@@ -22,17 +22,17 @@ from celery_dynbeat.common.settings import Settings
 COUNTS = (1_000, 100_000, 1_000_000)
 LEAST = 100
 SECONDS, LEAST_SECONDS = 60, 12
-#: The first pass, the first round and what they import are over by then (seconds).
+#: Seconds until the first pass, the first maintenance and their imports have ended.
 SETTLES_AFTER = 5.0
 MIB = 2**20
 POLL = Settings().poll_interval.total_seconds()
-#: What tells the query of each poll from all others: it asks all three.
+#: The query of a poll is the only one that reads all three.
 ASKED = ("dynbeat_schedule", "dynbeat_run", "dynbeat_backfill")
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What one idle beat used: processor seconds, its own and its database connections', bytes."""
+    """The CPU seconds of one idle beat and of its database connections, and its bytes of memory."""
 
     schedules: int
     cpu_seconds: float
@@ -43,7 +43,7 @@ class Idle:
 
     @property
     def polls(self) -> Statement:
-        """The query of each poll: a look everywhere, or from where nothing was due before."""
+        """The query of a poll: a full one, or one that starts at the watermark."""
         found = [each for each in self.statements if is_poll(each)]
         assert 1 <= len(found) <= 2, f"which is the query: {[each.text for each in found]}"
         calls, pages = sum(each.calls for each in found), sum(each.pages for each in found)
@@ -56,7 +56,7 @@ def is_poll(statement: Statement) -> bool:
 
 
 class _Beat:
-    """A beat that is looked at."""
+    """A beat that is measured."""
 
     def __init__(self, schedules: int, process: Process, engine: Engine, *, counts: bool) -> None:
         self.process = process
@@ -69,8 +69,8 @@ class _Beat:
         if self._counts:
             statements.forget(self._engine)
 
-    def look(self) -> Idle:
-        """Return what it has used since it started."""
+    def sample(self) -> Idle:
+        """Return CPU time and memory since the start."""
         usage = self.process.usage()
         query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
         with self._engine.connect() as connection:
@@ -87,7 +87,7 @@ class _Beat:
 
 
 def run(bench: Bench) -> None:
-    """Let three beats idle, and compare the one with the most schedules to that with the least."""
+    """Run three idle beats, and compare the one with the most schedules with the smallest one."""
     seconds = bench.size(SECONDS, least=LEAST_SECONDS)
     with ExitStack() as stack:
         counts = [bench.size(count, least=LEAST) for count in COUNTS]
@@ -95,12 +95,12 @@ def run(bench: Bench) -> None:
         for each in beats:
             each.process.wait_for_log(BEAT_STARTED)
         time.sleep(SETTLES_AFTER)
-        before = [each.look() for each in beats]
+        before = [each.sample() for each in beats]
         for each in beats:
             each.begin()
         for _ in bench.track(range(seconds), "idle"):
             time.sleep(1)
-        found = [_used(*pair) for pair in zip(before, [e.look() for e in beats], strict=True)]
+        found = [_used(*pair) for pair in zip(before, [e.sample() for e in beats], strict=True)]
     _report_use(bench, found[0], found[-1], seconds=seconds)
     _report_queries(bench, found[0], found[-1], seconds=seconds)
     bench.series("idle", [_point(each, seconds=seconds) for each in found])
@@ -112,7 +112,7 @@ def _idling(bench: Bench, count: int) -> Iterator[_Beat]:
         engine = dynbeat.context.database.engine
         fill(engine, count)
         counts = statements.count_from_now(engine)
-        # Of this process: the beat's are the only ones that stay open.
+        # Close the connections of this process. Only those of beat stay open.
         engine.dispose()
         with beat(site.config()) as process:
             yield _Beat(count, process, engine, counts=counts)
@@ -144,7 +144,7 @@ def _report_use(bench: Bench, least: Idle, most: Idle, *, seconds: float) -> Non
 def _report(
     bench: Bench, what: str, most: Idle, least: Idle, values: tuple[float, float], **fields: Any
 ) -> None:
-    """Report the value with most schedules beside that with the fewest."""
+    """Report the value with the most schedules, with that of the fewest as its floor."""
     ours, floor = values
     bench.report(
         "idle",
@@ -168,7 +168,7 @@ def _report_queries(bench: Bench, least: Idle, most: Idle, *, seconds: float) ->
         "queries in a poll interval",
         ours=most.polls.calls / intervals,
         unit="",
-        # A span of so many intervals has one end more.
+        # A span of n intervals has n + 1 ends.
         compared=most.polls.calls / (intervals + 1),
         must=at_most(1),
         note="maintenance and heartbeat are counted below",

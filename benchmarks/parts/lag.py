@@ -1,7 +1,7 @@
-"""500 fires a second for two minutes, of mixed rules: how late each is sent.
+"""The lag of 500 fire times per second of mixed triggers, for two minutes.
 
-Beside it the bare loop of floors.bare_loop, on the same load. Both in the same run, one after the
-other: each is 60,000 measurements.
+The floor is the loop of floors.bare_loop with the same load. Both run one after the other, and
+each gives 60,000 measurements.
 """
 
 import time
@@ -27,17 +27,17 @@ from celery_dynbeat.db.models import Run
 
 RATE, SECONDS = 500, 120
 LEAST_RATE, LEAST_SECONDS = 50, 8
-#: Seconds between two emptyings of the queue, which must not grow without bound.
+#: Seconds between two drains of the queue. It must not grow without bound.
 DRAIN_EVERY = 0.2
 ENDS_WITHIN = timedelta(seconds=60)
-#: Seconds for a beat to start, and how many schedules are loaded in one, before anything is due.
-STARTS_WITHIN, LOADED_A_SECOND = 15, 2_500
-#: Share of the fires, and its bounds in milliseconds.
+#: Seconds for the start of beat, and schedules that are loaded per second before the load starts.
+STARTS_WITHIN, LOADED_PER_SECOND = 15, 2_500
+#: A quantile of the lags, and its bounds in milliseconds.
 BOUNDS = ((0.5, at_most(15), None), (0.99, at_most(100), at_most(30)))
 
 
 class Load:
-    """A steady load on a site that was just written there, and the messages that came of it."""
+    """A steady load on a new site, and its messages."""
 
     def __init__(self, site: Site, dynbeat: Dynbeat, waiting: Queue, steady: Steady) -> None:
         rows = steady.rows()
@@ -55,27 +55,27 @@ class Load:
         return self.dynbeat.context.database.engine
 
     def now(self) -> datetime:
-        """Return the present instant by the database's clock."""
+        """Return the current time of the database."""
         return self.dynbeat.context.clock.now()
 
     def drain(self) -> None:
-        """Wait a little and empty the queue."""
+        """Wait briefly, and drain the queue."""
         time.sleep(DRAIN_EVERY)
         self._arrived += self._waiting.drain()
 
     def check(self) -> None:
-        """Raise AssertionError unless each fire time has one run, and that one message."""
+        """Raise AssertionError unless each fire time has one run with one message."""
         self.drain()
         with self.engine.connect() as connection:
             made = connection.scalars(select(Run.id)).all()
-        # That no two are of one fire time is in the hands of the unique key.
+        # The unique key ensures that no fire time has two runs.
         assert len(made) == self.fires, f"{len(made)} runs of {self.fires} fire times"
         assert len(self._arrived) == self.fires, f"{len(self._arrived)} messages"
         assert set(self._arrived) == set(made), "messages and runs differ"
 
 
 def run(bench: Bench) -> None:
-    """Measure the bare loop, where there is one, and ours; report both."""
+    """Measure the bare loop, if there is one, and ours; report both."""
     bare: Sequence[float] = ()
     if bench.services.database == "postgresql":
         bare = _measure(bench, _fire_bare)
@@ -99,7 +99,7 @@ def _report(
         unit="ms",
         floor=percentile(bare, share) if bare else None,
         against=bare_loop.AGAINST if bare else "",
-        # In milliseconds: the bounds are absolute.
+        # The bounds are milliseconds, not ratios.
         compared=lag if bounds else None,
         **bounds,
     )
@@ -113,8 +113,8 @@ def _measure(bench: Bench, fire: Fire) -> Sequence[float]:
     rate = bench.size(RATE, least=LEAST_RATE)
     seconds = bench.size(SECONDS, least=LEAST_SECONDS)
     with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
-        # Nearly half of the fires are one-offs, and the rest needs few schedules.
-        lead = STARTS_WITHIN + rate * seconds / 2 / LOADED_A_SECOND
+        # Almost half of the fire times are one-offs. The others need few schedules.
+        lead = STARTS_WITHIN + rate * seconds / 2 / LOADED_PER_SECOND
         start = (dynbeat.context.clock.now() + timedelta(seconds=ceil(lead))).replace(microsecond=0)
         load = Load(site, dynbeat, waiting, Steady(rate, seconds, start))
         lags = fire(bench, load)
@@ -145,7 +145,7 @@ def _fire_ours(bench: Bench, load: Load) -> Sequence[float]:
 
 
 def _steps(bench: Bench, load: Load, title: str) -> Iterable[int]:
-    """Return what takes, with a ``drain`` each, as long as the load fires."""
+    """Return steps until the end of the load, for one ``drain`` each."""
     left = (load.steady.end - load.now()).total_seconds()
     return bench.track(range(ceil(left / DRAIN_EVERY)), title)
 

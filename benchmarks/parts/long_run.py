@@ -1,7 +1,7 @@
-"""Half an hour at 300 fires a second, with autovacuum as it comes, to see what grows.
+"""Half an hour at 300 fire times per second, with the default autovacuum: measure what grows.
 
-For five minutes of it somebody holds a transaction open, so that nothing can be cleaned up. What
-workers write to a run is written here, in batches: their own speed is measured elsewhere.
+For five minutes, an open transaction prevents vacuum from removing dead rows. This process writes
+the updates of the workers in batches; another part measures the workers themselves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,22 +17,22 @@ from benchmarks.bench import Bench
 from benchmarks.figures import at_most
 from benchmarks.lags import percentile
 from benchmarks.loads import Steady
-from benchmarks.parts.lag import LOADED_A_SECOND, STARTS_WITHIN, Load
+from benchmarks.parts.lag import LOADED_PER_SECOND, STARTS_WITHIN, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
-from benchmarks.tables import Table, look
+from benchmarks.tables import Table, table_statistics
 from celery_dynbeat.db.models import Run
 
 RATE, LEAST_RATE = 300, 30
 SECONDS, LEAST_SECONDS = 1_800, 30
-#: Shares of the time between which the transaction is open: five minutes of thirty.
+#: The transaction is open between these shares of the time: five minutes of thirty.
 HELD_FROM, HELD_TO = 1 / 3, 1 / 2
-#: Shares of the time in which one sample of lags, or of tables, is taken.
+#: The share of the time of one sample of lags or tables.
 WINDOWS = 90
 ENDS_WITHIN = timedelta(minutes=5)
 THIRD = 1 / 3
 
-#: What a worker writes when it starts a run, and when that has ended.
+#: The updates of a worker when it starts a run and when the run ends.
 _START = """
     UPDATE dynbeat_run SET status = 'running', attempt = attempt + 1, started_at = now(),
       overdue_at = NULL, worker = 'w1@benchmark', worker_pid = 1
@@ -54,23 +54,23 @@ class Lag:
 
 @dataclass(slots=True)
 class Observed:
-    """What was seen: tables by the second at which they were looked at, and each lag."""
+    """The samples of the tables, by second, and the lag of each run."""
 
     seconds: float
     tables: list[tuple[float, Sequence[Table]]] = field(default_factory=list)
     lags: Sequence[Lag] = ()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the lags of what fired between two shares of the time."""
+        """Return the lags of the runs between two shares of the time."""
         span = (begin * self.seconds, end * self.seconds)
         return [each.milliseconds for each in self.lags if span[0] <= each.at < span[1]]
 
 
 class _Worked(Load):
-    """A load whose messages are taken by a worker that does nothing."""
+    """A load whose messages this process consumes like a worker with no-op tasks."""
 
     def drain(self) -> None:
-        """Wait a little, take what is in the queue, and write that it was done."""
+        """Wait briefly, drain the queue, and write that the runs have succeeded."""
         before = len(self._arrived)
         super().drain()
         taken = self._arrived[before:]
@@ -81,12 +81,12 @@ class _Worked(Load):
 
 
 def run(bench: Bench) -> None:
-    """Watch it and compare the last third of the time to the first."""
+    """Measure, and compare the last third of the time with the first third."""
     seconds = bench.size(SECONDS, least=LEAST_SECONDS)
     rate = bench.size(RATE, least=LEAST_RATE)
     observed = Observed(seconds)
     with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
-        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_A_SECOND)
+        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_PER_SECOND)
         start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
         load = _Worked(site, dynbeat, waiting, Steady(rate, seconds, start))
         with beat(site.config()) as process:
@@ -106,11 +106,13 @@ def _watch(bench: Bench, load: Load, process: Process, observed: Observed) -> No
                 stack.enter_context(_idle_transaction(load.engine))
             if share == round(HELD_TO * WINDOWS):
                 stack.close()
-            observed.tables.append((share / WINDOWS * observed.seconds, look(load.engine)))
+            observed.tables.append(
+                (share / WINDOWS * observed.seconds, table_statistics(load.engine))
+            )
             until = load.steady.start + timedelta(seconds=(share + 1) / WINDOWS * observed.seconds)
             while load.now() < until:
                 load.drain()
-    observed.tables.append((observed.seconds, look(load.engine)))
+    observed.tables.append((observed.seconds, table_statistics(load.engine)))
     while _sent(load.engine) < load.fires:
         assert load.now() < load.steady.end + ENDS_WITHIN, process.report()
         load.drain()
@@ -118,7 +120,7 @@ def _watch(bench: Bench, load: Load, process: Process, observed: Observed) -> No
 
 @contextmanager
 def _idle_transaction(engine: Engine) -> Iterator[None]:
-    """Hold a snapshot: no row that is visible to it can be cleaned up."""
+    """Hold a snapshot: vacuum cannot remove a row that is visible to it."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.execute(text("SELECT count(*) FROM dynbeat_node"))
         yield

@@ -1,4 +1,4 @@
-"""What one beat holds in memory through ten bursts, beside F5: stock beat with one entry."""
+"""The memory of one beat over ten bursts, with F5 as the floor: stock beat with one entry."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ BURSTS = 10
 MB = 10**6
 #: MB above F5.
 MOST, AIM = 40, 20
-#: Of the last burst to the second: Python's allocator does not give back page by page.
+#: The ratio of the last burst to the second one: Python's allocator does not free single pages.
 FLAT, FLATTER = 1.03, 1.01
 DUE_IN = timedelta(seconds=1)
 SETTLES_AFTER = 0.3
@@ -34,7 +34,7 @@ class Held:
 
 
 def run(bench: Bench) -> None:
-    """Measure F5, then ours, then F5 again on the same services; the lesser F5 counts."""
+    """Measure F5, ours, and F5 again on the same services; the smaller F5 counts."""
     with bench.site() as site:
         before = stock_beat.measure(site).rss_bytes
     with bench.site() as site:
@@ -74,7 +74,7 @@ def _hold(bench: Bench, site: Site) -> Held:
     with site.application() as dynbeat, queue(site) as waiting:
         tomorrow = dynbeat.context.clock.now() + timedelta(days=1)
         loads.write(dynbeat, loads.burst(count, due_at=tomorrow))
-        # As in production: the tables are there, and beat only looks at them.
+        # As in production: the tables exist, and beat only checks them.
         with beat(site.config(dynbeat_create_tables=False)) as process:
             process.wait_for_log(BEAT_STARTED)
             time.sleep(SETTLES_AFTER)
@@ -87,11 +87,11 @@ def _hold(bench: Bench, site: Site) -> Held:
 
 
 def _burst(dynbeat: Dynbeat, waiting: Queue, process: Process, count: int) -> float:
-    """Let all be due once more, and return the memory that it took, in MB."""
+    """Make all schedules due again, and return the memory of beat in MB."""
     due_at = dynbeat.context.clock.now() + DUE_IN
     loads.make_due(dynbeat, due_at)
     bursts.watch(dynbeat, waiting, count=count, due_at=due_at, processes=[process])
-    # At once: what is freed after a burst is taken again by the next.
+    # Without a wait: the next burst reuses the memory that is freed after this one.
     after = _rss(process)
     bursts.check(dynbeat.context.database.engine, waiting, count=count, due_at=due_at)
     return max(after, _rss(process))

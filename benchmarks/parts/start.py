@@ -1,6 +1,6 @@
-"""From the start of the process to its first message, with 1,000 to 1,000,000 schedules, and F5.
+"""The time from the start of beat to its first message, with 1,000 to 1,000,000 schedules, and F5.
 
-One schedule is due, the others are not. The starts take turns, so that noise hits all alike.
+One schedule is due, the others are not. The starts take turns, so that noise affects all alike.
 """
 
 import statistics
@@ -24,10 +24,10 @@ from tests.support.waiting import wait_until
 COUNTS = (1_000, 100_000, 1_000_000)
 LEAST, ROUNDS = 100, 7
 STARTS_WITHIN = 60.0
-#: Seconds in which a doubled message would still come.
+#: Seconds in which a duplicate message would arrive.
 SETTLES_AFTER = 0.3
-#: A daily one of what ``fill`` writes: no other fire time of it passes meanwhile.
-#: By its key: to scan a million rows right before a start would count for that.
+#: A daily schedule of ``fill``: no other fire time of it passes during the measurement.
+#: By its key: a scan of a million rows before the start would warm the cache.
 _DUE = """
 UPDATE dynbeat_schedule SET next_fire_at = now(), next_run_at = now()
 WHERE owner = :owner AND name = :name
@@ -36,7 +36,7 @@ KEY = {"owner": "user:3", "name": "schedule 3"}
 
 
 def run(bench: Bench) -> None:
-    """Start them in turns and report the medians."""
+    """Start the beats in turns, and report the medians."""
     counts = [bench.size(count, least=LEAST) for count in COUNTS]
     rounds = bench.size(ROUNDS, least=2)
     ours: dict[int, list[float]] = {count: [] for count in counts}
@@ -84,14 +84,14 @@ def _filled(bench: Bench, count: int) -> Iterator[tuple[Site, Engine]]:
 
 
 def _start(site: Site, engine: Engine) -> float:
-    """Let one schedule be due, and return the seconds from exec to its message."""
+    """Make one schedule due, and return the seconds from exec to its message."""
     with engine.begin() as connection:
         connection.execute(text(_DUE), KEY)
     with arrivals(site.broker_url) as arrived, beat(site.config()) as process:
         seconds = arrived.wait(within=STARTS_WITHIN) - process.started
         time.sleep(SETTLES_AFTER)
         assert not arrived.count(), f"more than one message\n{process.report()}"
-        # What it has sent it also confirms, before it ends.
+        # Beat must confirm the run that it has sent before it stops.
         return seconds
 
 

@@ -1,7 +1,7 @@
-"""No-op tasks through a worker with guard and recorder, beside F4: plain workers.
+"""The rate of no-op tasks in a worker with guard and recorder, with F4 as the floor: plain workers.
 
-The messages are those of real runs, as beat sends them. Four workers take turns, so that noise hits
-all alike.
+The messages are those of real runs, as beat sends them. Four workers take turns, so that noise
+affects all alike.
 """
 
 import statistics
@@ -27,14 +27,14 @@ from tests.support.servers import RedisServer
 
 TASKS, LEAST = 6_000, 400
 ROUNDS = 3
-#: Of the Redis that is the broker too, where it is one.
+#: The database for results on the Redis server of the broker, if the broker is Redis.
 RESULTS_DATABASE = "1"
 PLAIN, PLAIN_RESULTS = "plain", "plain, results"
 OURS, OURS_RESULTS = "ours", "ours, results"
 
 
 def run(bench: Bench) -> None:
-    """Measure in rounds, alternately, and report the medians."""
+    """Measure in alternating rounds, and report the medians."""
     count = bench.size(TASKS, least=LEAST)
     rates: dict[str, list[float]] = {}
     for _ in bench.track(range(ROUNDS), "worker"):
@@ -97,7 +97,7 @@ MEASURES: dict[str, Callable[[Site, int, str], float]] = {
 
 
 def _measure(site: Site, count: int, **settings: str) -> float:
-    """Send ``count`` runs and let a worker do them; each must have succeeded, at its first try."""
+    """Send ``count`` runs to a worker. Each must succeed at its first attempt."""
     with site.application() as dynbeat, queue(site) as waiting:
         _send(dynbeat, waiting, count)
         engine = dynbeat.context.database.engine
@@ -110,7 +110,7 @@ def _measure(site: Site, count: int, **settings: str) -> float:
 
 
 def _send(dynbeat: Dynbeat, waiting: Queue, count: int) -> None:
-    """Make runs and their messages as beat does, from schedules that are due at one instant."""
+    """Make runs and messages as beat does, from schedules that are due at one instant."""
     context = dynbeat.context
     due_at = context.clock.now() - timedelta(seconds=1)
     loads.write(dynbeat, loads.burst(count, due_at=due_at))
@@ -124,12 +124,12 @@ def _send(dynbeat: Dynbeat, waiting: Queue, count: int) -> None:
     while waiting.count() < count:
         beat.run_pass()
     publisher.close()
-    # The worker's own connections are what is measured.
+    # Only connections of the worker may be open.
     context.database.dispose()
 
 
 def _done(engine: Engine) -> tuple[int, int]:
-    """Return how many runs there are, and how many succeeded at their first attempt."""
+    """Return the number of runs, and of those that succeeded at their first attempt."""
     first = (Run.status == Status.SUCCEEDED) & (Run.attempt == 1)
     statement = select(func.count(), func.count(case((first, 1)))).select_from(Run)
     with engine.connect() as connection:
@@ -139,7 +139,7 @@ def _done(engine: Engine) -> tuple[int, int]:
 
 @contextmanager
 def _results(site: Site) -> Iterator[str]:
-    """Yield the URL of an empty Redis database for results: the broker's server, if it is one."""
+    """Yield the URL of an empty Redis database for results, on the broker's server if possible."""
     on_redis = site.broker_url.startswith("redis:")
     with nullcontext() if on_redis else RedisServer() as own:
         url = site.broker_url if own is None else own.url
