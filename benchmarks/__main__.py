@@ -25,23 +25,23 @@ TABLE_WIDTH = 180
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the given parts, print their table, and write the page, the JSON file and the plots."""
-    asked = _arguments(arguments)
+    options = _arguments(arguments)
     console = Console()
     if not console.is_terminal:
         # Do not wrap the table in a file.
         console.width = TABLE_WIDTH
     figures: list[Figure] = []
     failed: list[str] = []
-    for database, broker in _combinations(asked.on):
+    for database, broker in _combinations(options.on):
         with closing(Services(database, broker)) as services:
-            for name, part in chosen(tuple(asked.parts)).items():
+            for name, part in chosen(tuple(options.parts)).items():
                 results = Results()
-                bench = Bench(services, scale=asked.scale, results=results, console=console)
+                bench = Bench(services, scale=options.scale, results=results, console=console)
                 if not bench.is_reference and name not in EVERYWHERE:
                     continue
                 console.rule(f"{name} on {services}")
                 if _measure(part, bench, console):
-                    _keep(results, asked.out)
+                    _store(results, options.out)
                 else:
                     failed.append(f"{name} on {services}")
                 figures += results.figures
@@ -60,7 +60,7 @@ def _measure(part: Part, bench: Bench, console: Console) -> bool:
     return True
 
 
-def _keep(measured: Results, out: Path | None) -> None:
+def _store(measured: Results, out: Path | None) -> None:
     """Replace the stored results of the measured parts. Other parts keep their results."""
     if out is None:
         return

@@ -92,7 +92,7 @@ class _Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _DecidedBatch:
     """The decisions of one claim, in the order of the rows."""
 
     decisions: Sequence[_Decision]
@@ -151,7 +151,7 @@ def _decide_batch(
     costly_owners: frozenset[str],
     since: datetime | None,
     outage_delay: OutageDelay | None,
-) -> _Batch:
+) -> _DecidedBatch:
     """Lock a batch of due schedules and decide about each. The result does not hold the rows."""
     batch_size = settings.batch_size
     second = deprioritised_owners | costly_owners
@@ -179,7 +179,7 @@ def _decide_batch(
         sending += len(decision.outgoing)
         planning_time.add_row(row.owner)
     fills_batch = max(len(rows) + len(unreadable), sending) >= batch_size
-    return _Batch(
+    return _DecidedBatch(
         decisions=decisions,
         unreadable=len(unreadable),
         is_full=is_full or fills_batch,

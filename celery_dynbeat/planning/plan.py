@@ -3,8 +3,8 @@
 No function here reads a clock, a table or a setting. The rules come from "Time" and "Policies" of
 docs/explanation/design.md.
 
-    fire times that are due -> _select (catch_up)  -> wanted  -> _admit (overlap) -> send, buffered
-                                                   -> missed: skipped             -> skipped
+    due fire times -> catch_up -> wanted -> overlap -> send, buffered
+                               -> missed            -> overlapped
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
         return self.send + self.buffered
 
 
-class _Selection(NamedTuple):
+class _CatchUp(NamedTuple):
     """The fire times that ``catch_up`` wants to send, and those that were missed.
 
     All fire times up to ``decided_until`` are decided. Later ones stay due for the next pass.
@@ -76,7 +76,7 @@ class _Selection(NamedTuple):
     decided_until: datetime
 
 
-class _Admission(NamedTuple):
+class _Overlap(NamedTuple):
     """The wanted fire times, split by ``overlap``."""
 
     send: _Instants
@@ -150,20 +150,20 @@ def plan(
         limit = min(limit, spec.max_runs - run_count)
     if fire_at > until or limit <= 0:
         return Plan()
-    selection = _select(spec, fire_at, until, now, limit)
-    wanted, decided_until = selection.wanted, selection.decided_until
-    admission = _admit(spec.overlap, wanted, unfinished=unfinished, waiting=waiting)
-    made = len(admission.send) + len(admission.buffered)
+    catch_up = _apply_catch_up(spec, fire_at, until, now, limit)
+    wanted, decided_until = catch_up.wanted, catch_up.decided_until
+    overlap = _apply_overlap(spec.overlap, wanted, unfinished=unfinished, waiting=waiting)
+    made = len(overlap.send) + len(overlap.buffered)
     exhausted = spec.max_runs is not None and run_count + made >= spec.max_runs
     if wanted:
         decided_until = max(decided_until, wanted[-1] + spec.min_interval - MICROSECOND)
     too_near = _too_near(spec, fire_at, wanted, last_run_at)
-    skips = (selection.missed, admission.overlapped, too_near)
+    skips = (catch_up.missed, overlap.overlapped, too_near)
     return Plan(
-        send=admission.send,
-        buffered=admission.buffered,
+        send=overlap.send,
+        buffered=overlap.buffered,
         skips=tuple(skip for skip in skips if skip is not None),
-        replaces=spec.overlap == "cancel_previous" and unfinished > 0 and bool(admission.send),
+        replaces=spec.overlap == "cancel_previous" and unfinished > 0 and bool(overlap.send),
         next_fire_at=None if exhausted else _next(spec, decided_until),
     )
 
@@ -180,30 +180,30 @@ def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime
     return until if newest is None or run_at(spec, newest) <= now else newest - MICROSECOND
 
 
-def _admit(overlap: str, wanted: _Instants, *, unfinished: int, waiting: int) -> _Admission:
+def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, waiting: int) -> _Overlap:
     """Split the wanted fire times by the overlap policy."""
     reason = _OVERLAP_REASONS.get(overlap)
     if reason is None:
-        return _Admission(wanted)
+        return _Overlap(wanted)
     sent = 0 if unfinished else 1
     admitted = sent + (1 if overlap == "buffer_one" and not waiting else 0)
     skipped = wanted[admitted:]
     overlapped = Skip(skipped[-1], len(skipped), reason) if skipped else None
-    return _Admission(wanted[:sent], wanted[sent:admitted], overlapped)
+    return _Overlap(wanted[:sent], wanted[sent:admitted], overlapped)
 
 
-def _select(
+def _apply_catch_up(
     spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
-) -> _Selection:
+) -> _CatchUp:
     # Each run of cancel_previous would cancel the one before: only the newest is worth sending.
     if spec.catch_up == "all" and spec.overlap != "cancel_previous":
-        return _select_all(spec, fire_at, until, now, limit)
-    return _select_newest(spec, fire_at, until, now)
+        return _catch_up_all(spec, fire_at, until, now, limit)
+    return _catch_up_newest(spec, fire_at, until, now)
 
 
-def _select_newest(
+def _catch_up_newest(
     spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime
-) -> _Selection:
+) -> _CatchUp:
     following_at = spec.trigger.next_after(fire_at)
     newest = fire_at
     # Usually no fire time was missed, and next_after costs less than latest_until.
@@ -211,14 +211,14 @@ def _select_newest(
         newest = spec.trigger.latest_until(after=fire_at, until=until) or fire_at
     oldest = _oldest_allowed(spec, now)
     if oldest is not None and newest < oldest:
-        return _Selection((), _skip(spec, fire_at, newest, _too_old(spec)), until)
+        return _CatchUp((), _skip(spec, fire_at, newest, _too_old(spec)), until)
     reason = "missed: a newer fire time was sent instead"
-    return _Selection((newest,), _skip(spec, fire_at, newest - MICROSECOND, reason), until)
+    return _CatchUp((newest,), _skip(spec, fire_at, newest - MICROSECOND, reason), until)
 
 
-def _select_all(
+def _catch_up_all(
     spec: ScheduleSpec, fire_at: datetime, until: datetime, now: datetime, limit: int
-) -> _Selection:
+) -> _CatchUp:
     oldest = _oldest_allowed(spec, now)
     first: datetime | None = fire_at
     missed = None
@@ -227,7 +227,7 @@ def _select_all(
         first = spec.trigger.next_after(oldest - MICROSECOND)
     wanted = tuple(_fire_times(spec, first, until, limit))
     is_partial = len(wanted) == limit or (wanted and not spec.trigger.has_spare_budget)
-    return _Selection(wanted, missed, wanted[-1] if is_partial else until)
+    return _CatchUp(wanted, missed, wanted[-1] if is_partial else until)
 
 
 def _fire_times(

@@ -83,8 +83,8 @@ def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
     mine, beat, sent, next_batch, finish
 ):
     mine.create("n", task="t", trigger=HOURLY)
-    asked = mine.backfill("n", start=at(-9), end=at(-5), batch_size=2)
-    assert (asked.status, asked.total, asked.progress) == ("running", 5, 0.0)
+    backfill = mine.backfill("n", start=at(-9), end=at(-5), batch_size=2)
+    assert (backfill.status, backfill.total, backfill.progress) == ("running", 5, 0.0)
 
     beat.run_until_idle()
     assert hours(sent) == [-9, -8]
@@ -643,17 +643,17 @@ def test_a_backfill_without_capacity_is_due_again_after_the_poll_interval(mine, 
 
 def test_an_owner_sees_and_cancels_only_its_own_backfills(dynbeat, mine):
     mine.create("n", task="t", trigger=HOURLY)
-    asked = mine.backfill("n", start=at(-2), end=at(-1))
+    backfill = mine.backfill("n", start=at(-2), end=at(-1))
     other = dynbeat.schedules.for_owner("user:43")
     other.create("n", task="t", trigger=HOURLY)
 
     assert other.backfills("n") == []
-    with pytest.raises(BackfillNotFoundError, match=rf"no backfill {asked.id}"):
-        other.cancel_backfill("n", asked.id)
+    with pytest.raises(BackfillNotFoundError, match=rf"no backfill {backfill.id}"):
+        other.cancel_backfill("n", backfill.id)
     with pytest.raises(BackfillNotFoundError, match="has no backfill;"):
         other.cancel_backfill("n")
-    assert (asked.owner, asked.name) == ("user:42", "n")
-    assert mine.backfills("n") == [asked]
+    assert (backfill.owner, backfill.name) == ("user:42", "n")
+    assert mine.backfills("n") == [backfill]
 
 
 @pytest.mark.parametrize("call", ["backfill", "backfills", "cancel_backfill"])

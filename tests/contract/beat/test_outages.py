@@ -89,7 +89,9 @@ def after(clock, beat):
 
 
 # KeyError and OSError: kombu treats both as connection errors of Redis.
-@pytest.mark.parametrize("error", [ValueError("away"), KeyError("region"), OSError("lookup")])
+@pytest.mark.parametrize(
+    "error", [ValueError("unreachable"), KeyError("region"), OSError("lookup")]
+)
 def test_a_router_that_raises_for_seconds_delays_runs_and_quarantines_no_schedule(
     mine, router, count, after, error
 ):
@@ -124,7 +126,7 @@ def test_a_router_that_raises_for_one_task_delays_no_other_task(mine, router, co
 def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     for number in range(20):
         mine.create(f"n-{number}", task="t", trigger=Every(10))
-    router.error = ValueError("away")
+    router.error = ValueError("unreachable")
 
     for _ in range(30):
         after(10 * SECOND)
@@ -141,7 +143,7 @@ def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
 def test_fire_times_that_pass_during_an_outage_follow_catch_up(mine, router, after):
     for policy in ("latest", "all", "none"):
         mine.create(policy, task="t", trigger=MINUTELY, catch_up=policy)
-    router.error = ValueError("away")
+    router.error = ValueError("unreachable")
     for _ in range(20):
         after(15 * SECOND)
 
@@ -157,7 +159,7 @@ def test_fire_times_that_pass_during_an_outage_follow_catch_up(mine, router, aft
 def test_each_retry_calls_the_router_once_for_each_waiting_run(mine, router, after):
     for number in range(10):
         mine.create(f"n-{number}", task="t", trigger=Every(timedelta(days=1)))
-    router.error = ValueError("away")
+    router.error = ValueError("unreachable")
     after(timedelta(days=1))
     for _ in range(10):
         after(outages.MAX_PAUSE)
@@ -173,7 +175,7 @@ def test_each_retry_calls_the_router_once_for_each_waiting_run(mine, router, aft
 def test_an_outage_is_logged_at_its_start_and_at_its_end(mine, router, after, caplog):
     for number in range(5):
         mine.create(f"n-{number}", task="t", trigger=MINUTELY)
-    router.error = ValueError("away")
+    router.error = ValueError("unreachable")
     with caplog.at_level("INFO"):
         for _ in range(4):
             after(30 * SECOND)
@@ -249,7 +251,7 @@ def test_an_unknown_queue_in_a_row_is_retried_before_the_row_is_quarantined(
 
 def test_a_run_that_waits_for_an_outage_expires(mine, router, count, after):
     mine.create("n", task="t", trigger=Every(timedelta(days=1)), expires_after=MINUTE)
-    router.error = ValueError("away")
+    router.error = ValueError("unreachable")
     after(timedelta(days=1))
 
     for _ in range(5):
@@ -261,7 +263,7 @@ def test_a_run_that_waits_for_an_outage_expires(mine, router, count, after):
 def test_a_trial_ends_an_outage_without_waiting_runs(mine, router, count, after, publisher):
     mine.create("old", task="t", trigger=MINUTELY)
     mine.create("new", task="t", trigger=MINUTELY)
-    router.error = ValueError("away")
+    router.error = ValueError("unreachable")
     after(MINUTE)
     for name in ("old", "new"):
         mine.pause(name)

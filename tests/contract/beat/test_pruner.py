@@ -342,17 +342,17 @@ def test_a_beat_skips_rows_that_another_beat_deletes(server):
 def test_a_beat_deletes_all_rows_that_no_other_beat_deletes(server, monkeypatch):
     monkeypatch.setattr(pruner, "BATCH_SIZE", 10)
     old_runs(server, 20)
-    behind = []
+    deleted = []
 
     def work(session):
         first = one_batch(server, session)
         now = server.context.clock.now()
         batch = partial(pruner.prune, now=now, older_than=DAY, after=first.last_id)
-        behind.append(server.context.database.run(batch).deleted)
+        deleted.append(server.context.database.run(batch).deleted)
         return first.deleted
 
     assert server.context.database.run(work) == 10
-    assert behind == [10]
+    assert deleted == [10]
 
 
 def test_two_beats_that_prune_at_once_delete_each_run_once(dynbeat, monkeypatch):

@@ -141,7 +141,7 @@ def test_a_refused_request_is_noted_and_delays_nothing(
 def test_requests_are_repeated_until_the_broker_is_reachable(
     mine, broker, replace_one, run_maintenance, caplog
 ):
-    broker.error = ConnectionError("away")
+    broker.error = ConnectionError("unreachable")
     run = replace_one()
     run_maintenance(MAX_RETRIES + 2)
     assert error_of(mine, run) is None

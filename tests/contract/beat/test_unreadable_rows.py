@@ -79,13 +79,13 @@ def idle_passes(beat):
     for number in range(10):
         if beat.tick() >= timedelta(seconds=1):
             return number
-    pytest.fail("beat goes on and on")
+    pytest.fail("beat never became idle")
 
 
 def test_unreadable_rows_affect_no_other_schedule(dynbeat, mine, clock, beat, sent):
     cases = UNREADABLE[kind_of(dynbeat)]
     for number, (case, (column, value)) in enumerate(cases.items()):
-        for name in (f"before {number}", case, f"behind {number}"):
+        for name in (f"before {number}", case, f"after {number}"):
             mine.create(name, task="t", trigger=MINUTELY)
         damage(dynbeat, column, value, where=f"name = '{case}'")
     clock.advance(timedelta(minutes=1))
