@@ -179,7 +179,7 @@ def _upsert(context: Context, session: Session, name: str, fields: Mapping[str, 
             now=now,
         )
         new.managed_by = MANAGED_BY_CONFIG
-        schedules.add(session, edits.insert_values(new))
+        schedules.add(session, new.insert_values())
         return
     if row.managed_by != MANAGED_BY_CONFIG:
         msg = "a schedule of that name was made through the API; rename one of the two"

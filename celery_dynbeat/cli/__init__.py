@@ -1,7 +1,7 @@
-"""``celery -A proj dynbeat ...``: the commands that people type. One file for each noun.
+"""``celery -A proj dynbeat ...``: one module for each command.
 
-Celery imports this module for each of its own commands, beat and worker among them; what belongs
-to one of ours is imported when somebody types it (click, "Lazily Loading Subcommands").
+Celery imports this module for each of its own commands, also for beat and worker. So the module of
+a command is imported only when the command runs (click, "Lazily Loading Subcommands").
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from typing import ClassVar
 import click
 
 
-class _Commands(click.Group):
-    """Commands by name, each an object in a module of its own."""
+class _LazyGroup(click.Group):
+    """A group that imports a command when it is used."""
 
-    where: ClassVar = {
+    #: Name -> module and object.
+    lazy_commands: ClassVar = {
         "status": "status:status",
         "prune": "prune:prune_now",
         "schema": "schema:schema",
@@ -22,17 +23,17 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> Sequence[str]:  # type: ignore[override]
         del ctx
-        return list(self.where)
+        return list(self.lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in self.where:
+        if cmd_name not in self.lazy_commands:
             return None
-        module, _, name = self.where[cmd_name].partition(":")
+        module, _, name = self.lazy_commands[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         return command
 
 
-@click.group(cls=_Commands)
+@click.group(cls=_LazyGroup)
 def dynbeat() -> None:
-    """Database-backed schedules: their health, their history, their tables."""
+    """Database-backed schedules: health, history, tables."""

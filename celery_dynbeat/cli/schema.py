@@ -1,4 +1,4 @@
-"""``dynbeat schema upgrade|check|application``. Exit status 1 when refused or behind."""
+"""``dynbeat schema upgrade|check|application``. Exit status 1 after an error or if outdated."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.cli.failing import fail
+from celery_dynbeat.cli.errors import fail
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import application_name
@@ -33,7 +33,7 @@ def upgrade(context: click.Context, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def check(context: click.Context, *, as_json: bool) -> None:
-    """Say whether the tables are those that this version needs."""
+    """Check that the tables fit this version."""
     _run(context, lambda _: None, "ok, revision {}", as_json=as_json)
 
 
@@ -51,24 +51,25 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def application(context: click.Context, name: str | None, *, as_json: bool) -> None:
-    """Show the application that the tables belong to. With NAME: record that name instead.
+    """Show the application that the tables belong to. With NAME, record that name.
 
-    Beats of another name refuse to start. Beats that already run are not stopped.
+    A beat of an application with another name refuses to start. Running beats do not stop.
     """
     try:
-        own = dynbeat_of(context.obj.app).context
-        recorded = _recorded(own, name)
+        dynbeat_context = dynbeat_of(context.obj.app).context
+        recorded = _recorded(dynbeat_context, name)
     except (DynbeatError, SQLAlchemyError) as error:
         fail(context, error, as_json=as_json)
-    shown, this = own.database.shown_url, own.settings.application
-    answer = {"ok": True, "application": recorded, "this": this, "database": shown}
+    shown = dynbeat_context.database.shown_url
+    this = dynbeat_context.settings.application
+    output = {"ok": True, "application": recorded, "this": this, "database": shown}
     text = "no application is recorded" if recorded is None else f"application {recorded}"
     differs = "" if recorded in {None, this} else f" (this one is {this or 'not named'})"
-    click.echo(json.dumps(answer) if as_json else f"{shown}: {text}{differs}")
+    click.echo(json.dumps(output) if as_json else f"{shown}: {text}{differs}")
 
 
 def _recorded(context: Context, name: str | None) -> str | None:
-    """Return the recorded name, after recording ``name`` if one is given."""
+    """Return the recorded name; record ``name`` first if it is given."""
     tables.check(context.database)
     if name is not None:
         now = context.clock.now()
@@ -90,5 +91,5 @@ def _run(
     except (DynbeatError, SQLAlchemyError) as error:
         fail(context, error, as_json=as_json)
     shown = database.shown_url
-    answer = {"ok": True, "revision": revision, "database": shown}
-    click.echo(json.dumps(answer) if as_json else f"{shown}: {text.format(revision)}")
+    output = {"ok": True, "revision": revision, "database": shown}
+    click.echo(json.dumps(output) if as_json else f"{shown}: {text.format(revision)}")

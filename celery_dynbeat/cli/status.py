@@ -1,4 +1,4 @@
-"""``dynbeat status``: what is well and what is not. Exit status 1 when anything is wrong."""
+"""``dynbeat status``: the health of the installation. Exit status 1 if it is unhealthy."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -24,8 +24,8 @@ from celery_dynbeat.store.health import Tables
 
 INDENT = 12
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-#: A duration is told in a unit of which there are at least so many.
-_AT_LEAST = 2
+#: A duration is shown in the largest unit of which it has at least this number.
+_MIN_UNITS = 2
 
 
 @click.command()
@@ -34,12 +34,12 @@ _AT_LEAST = 2
     "--max-lag",
     type=click.FloatRange(min=0, min_open=True, max=86_400 * 365),
     metavar="SECONDS",
-    help="How late a schedule may be. Default: twice dynbeat_poll_interval, and"
+    help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
     " dynbeat_dispatch_timeout.",
 )
 @click.pass_context
 def status(context: click.Context, *, as_json: bool, max_lag: float | None) -> None:
-    """Say whether the installation is well, with exit status 1 when it is not."""
+    """Show the health of the installation. The exit status is 1 if it is unhealthy."""
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
@@ -53,7 +53,7 @@ def status(context: click.Context, *, as_json: bool, max_lag: float | None) -> N
 
 
 def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
-    """Return what ``--json`` prints; docs/how-to/health.md says what each key means."""
+    """Return the output of ``--json``. docs/how-to/health.md describes each key."""
     database, broker, tables = report.database, report.broker, report.tables
     return {
         "healthy": evaluation.healthy,
@@ -81,8 +81,8 @@ def _database(database: DatabaseStatus) -> dict[str, Any]:
         "url": database.url,
         "reachable": database.error is None,
         "error": database.error,
-        "round_trip_ms": _in(database.round_trip, timedelta(milliseconds=1)),
-        "clock_offset_seconds": _in(database.clock_offset, timedelta(seconds=1)),
+        "round_trip_ms": _in_units(database.round_trip, timedelta(milliseconds=1)),
+        "clock_offset_seconds": _in_units(database.clock_offset, timedelta(seconds=1)),
         "schema_ok": database.revision is not None,
         "revision": database.revision,
         "needed_revision": head(),
@@ -108,7 +108,7 @@ def _schedules(report: HealthReport, tables: Tables) -> dict[str, Any]:
     return {
         "due": asdict(tables.due),
         "oldest_due_at": _iso(tables.oldest_due_at),
-        "lag_seconds": _in(_ago(report, tables.oldest_due_at), timedelta(seconds=1)),
+        "lag_seconds": _in_units(_ago(report, tables.oldest_due_at), timedelta(seconds=1)),
         "quarantined": asdict(tables.quarantined),
         "quarantined_first": [
             {"owner": owner, "name": name, "error": error}
@@ -139,9 +139,11 @@ def _lines(report: HealthReport, evaluation: Evaluation) -> Iterator[str]:
         for problem in problems:
             yield from _problem_lines(title, problem)
     if report.database is not None:
-        yield _line("database", *_database_words(report.database))
+        yield _line("database", *_database_cells(report.database))
     if report.broker is not None:
-        yield _line("broker", report.broker.url, "away" if report.broker.error else "reached")
+        yield _line(
+            "broker", report.broker.url, "unreachable" if report.broker.error else "reachable"
+        )
     yield _line("notifier", report.notifier or "?")
     if report.tables is not None:
         yield from _table_lines(report, report.tables)
@@ -152,10 +154,10 @@ def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
     yield _line("", f"hint: {problem.hint}")
 
 
-def _database_words(database: DatabaseStatus) -> Iterator[str]:
+def _database_cells(database: DatabaseStatus) -> Iterator[str]:
     yield database.url
     if database.error is not None:
-        yield "away"
+        yield "unreachable"
     if database.round_trip is not None:
         yield f"answers in {database.round_trip / timedelta(milliseconds=1):.1f} ms"
     if database.revision is not None:
@@ -167,56 +169,58 @@ def _database_words(database: DatabaseStatus) -> Iterator[str]:
 def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
-        yield from _aligned(kind, [_node_words(report, node) for node in _nodes(tables, kind)])
-    late = _ago(report, tables.oldest_due_at)
+        yield from _aligned(kind, [_node_cells(report, node) for node in _nodes(tables, kind)])
+    lag = _ago(report, tables.oldest_due_at)
     since = _ago(report, tables.overdue_since)
     yield _line(
         "schedules",
-        f"due {tables.due}" + (f" (the oldest {_words(late)} late)" if late else ""),
+        f"due {tables.due}" + (f" (the oldest {_format_duration(lag)} late)" if lag else ""),
         f"quarantined {tables.quarantined}",
         f"unsupported trigger {len(tables.unsupported_trigger)}",
         *([f"entries refused {tables.refused}"] if tables.refused.count else []),
     )
     for name, reason in tables.refused_first:
         yield _line("", f"beat_schedule[{name!r}]: {reason.partition(chr(10))[0]}")
-    for owner, name, trouble in (*tables.quarantined_first, *tables.unsupported_trigger):
-        yield _line("", f"{owner}/{name}: {trouble.partition(chr(10))[0]}")
+    for owner, name, reason in (*tables.quarantined_first, *tables.unsupported_trigger):
+        yield _line("", f"{owner}/{name}: {reason.partition(chr(10))[0]}")
     yield _line(
         "runs",
         *(f"{state} {count}" for state, count in tables.runs.items()),
-        f"overdue {tables.overdue}" + (f" (since {_words(since)})" if since else ""),
+        f"overdue {tables.overdue}" + (f" (since {_format_duration(since)})" if since else ""),
     )
-    yield _line("backfills", f"{tables.backfills} going on")
+    yield _line("backfills", f"{tables.backfills} running")
 
 
-def _node_words(report: HealthReport, node: Node) -> list[str]:
-    words = [
+def _node_cells(report: HealthReport, node: Node) -> list[str]:
+    cells = [
         node.name,
         _state(report, node).replace("_", " "),
         f"pid {node.pid}",
-        f"started {_words(_ago(report, node.started_at))} ago",
-        f"seen {_words(_ago(report, node.seen_at))} ago",
-        f"progressed {_words(_ago(report, node.progressed_at))} ago"
+        f"started {_format_duration(_ago(report, node.started_at))} ago",
+        f"seen {_format_duration(_ago(report, node.seen_at))} ago",
+        f"progressed {_format_duration(_ago(report, node.progressed_at))} ago"
         if node.progressed_at
         else "never progressed",
     ]
-    return [*words, node.error.partition("\n")[0]] if node.error else words
+    return [*cells, node.error.partition("\n")[0]] if node.error else cells
 
 
 def _aligned(title: str, rows: list[list[str]]) -> Iterator[str]:
     if not rows:
         yield _line(title, "none")
-    widths = [max(len(row[place]) for row in rows if place < len(row)) for place in _places(rows)]
+    widths = [
+        max(len(row[column]) for row in rows if column < len(row)) for column in _columns(rows)
+    ]
     for row in rows:
         yield _line(title, *(cell.ljust(width) for cell, width in zip(row, widths, strict=False)))
 
 
-def _places(rows: Iterable[list[str]]) -> range:
+def _columns(rows: Iterable[list[str]]) -> range:
     return range(max((len(row) for row in rows), default=0))
 
 
-def _line(title: str, *words: str) -> str:
-    return f"  {title:<{INDENT}}{'  '.join(words)}".rstrip()
+def _line(title: str, *cells: str) -> str:
+    return f"  {title:<{INDENT}}{'  '.join(cells)}".rstrip()
 
 
 def _nodes(tables: Tables | None, kind: NodeKind) -> list[Node]:
@@ -224,7 +228,7 @@ def _nodes(tables: Tables | None, kind: NodeKind) -> list[Node]:
 
 
 def _state(report: HealthReport, node: Node) -> str:
-    assert report.now is not None  # noqa: S101 - nodes are read at an instant
+    assert report.now is not None  # noqa: S101 - tables and nodes are read at this instant
     assert report.limits is not None  # noqa: S101
     return state_of(node, now=report.now, timeout=report.limits.node_timeout)
 
@@ -233,7 +237,7 @@ def _ago(report: HealthReport, instant: datetime | None) -> timedelta | None:
     return None if instant is None or report.now is None else report.now - instant
 
 
-def _in(duration: timedelta | None, unit: timedelta) -> float | None:
+def _in_units(duration: timedelta | None, unit: timedelta) -> float | None:
     return None if duration is None else round(duration / unit, 3)
 
 
@@ -241,9 +245,9 @@ def _iso(instant: datetime | None) -> str | None:
     return None if instant is None else instant.isoformat()
 
 
-def _words(duration: timedelta | None) -> str:
+def _format_duration(duration: timedelta | None) -> str:
     seconds = 0.0 if duration is None else max(0.0, duration.total_seconds())
     for name, size in _UNITS:
-        if seconds >= _AT_LEAST * size:
+        if seconds >= _MIN_UNITS * size:
             return f"{seconds / size:.0f} {name}"
     return f"{seconds:.0f} s"

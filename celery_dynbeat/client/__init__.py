@@ -1,4 +1,4 @@
-"""Dynbeat: the API that an application calls, and the guard and recorder in its workers."""
+"""Dynbeat: the API of an application. It also installs the guard and recorder in its workers."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,13 +23,16 @@ CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
 
 
 class Dynbeat:
-    """The schedules of a Celery application.
+    """The schedules of a Celery application. Create one in the module that defines the app.
 
-    One line in the module of the application. It also installs the guard, which lets each run
-    start once, and the recorder of outcomes into every worker that the application starts.
-    ``engine`` shares the application's own engine instead of opening another from
-    dynbeat_database_url. Nothing is connected and nothing is read before the first use. Raises
-    ConfigurationError for an engine that is asynchronous.
+    - It adds the guard, which lets each run start once, and the recorder of outcomes to each worker
+      of the application.
+    - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat opens its own engine from
+      dynbeat_database_url.
+    - ``clock`` replaces the clock of the database, for tests.
+
+    It connects and reads settings only at the first use. Raises ConfigurationError if ``engine`` is
+    asynchronous or not an engine.
     """
 
     def __init__(
@@ -42,30 +45,29 @@ class Dynbeat:
         self.app = app
         self.context = Context(app, engine, clock)
         app.dynbeat = self
-        # By name: a process that only calls the API never imports the worker's side.
+        # By name: a process that only calls the API does not import the worker package.
         app.steps["worker"].add(WORKER_STEP)
         app.steps["consumer"].add(CONSUMER_STEP)
 
     @cached_property
     def schedules(self) -> "Schedules":
         """The schedules of all owners."""
-        # Beat and workers call none of it.
+        # A late import: beat and workers do not call the API.
         from celery_dynbeat.client.schedules import Schedules  # noqa: PLC0415
 
         return Schedules(self.context)
 
 
 def dynbeat_of(app: Celery) -> Dynbeat:
-    """Return the application's Dynbeat. Raises ConfigurationError when it has none."""
-    found = getattr(app, "dynbeat", None)
-    if not isinstance(found, Dynbeat):
+    """Return the application's Dynbeat. Raises ConfigurationError if it has none."""
+    dynbeat = getattr(app, "dynbeat", None)
+    if not isinstance(dynbeat, Dynbeat):
         msg = (
-            f"the Celery application {app.main!r} has no Dynbeat: add `dynbeat ="
-            " Dynbeat(app)` to its module, which -A names; without it no worker guards or records"
-            " its runs"
+            f"the Celery application {app.main!r} has no Dynbeat: add `dynbeat = Dynbeat(app)` to"
+            " the module that -A names; without it, workers do not guard and record runs"
         )
         raise ConfigurationError(msg)
-    return found
+    return dynbeat
 
 
 __all__ = [

@@ -1,8 +1,7 @@
-"""The backfills of a schedule: asked for, looked at, cancelled."""
+"""The backfills of a schedule: create, list, cancel."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -19,17 +18,17 @@ from celery_dynbeat.planning.backfill_planning import fire_times
 from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import backfills, schedules
 
-#: The fire times of one backfill, at most.
+#: Fire times of one backfill.
 MAX_FIRE_TIMES = 10_000
-#: The runs of a schedule's backfills that are unfinished at any time, at most.
+#: Unfinished runs of a schedule's backfills at any time.
 MAX_BATCH_SIZE = 1_000
-MAX_LIMIT = 1_000
-#: A caller's clock that is ahead of the database's by less than this says "now".
+MAX_LISTED = 1_000
+#: An ``end`` in the future by less than this is "now" on a caller's clock that is fast.
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
 
 class BackfillCalls:
-    """What an owner's schedules can do about fire times of the past."""
+    """The calls of OwnerSchedules for backfills."""
 
     _context: Context
     owner: str
@@ -45,104 +44,100 @@ class BackfillCalls:
     ) -> BackfillInfo:
         """Run the schedule for its fire times in [start, end] that have no run, oldest first.
 
-        Beat makes the runs when nothing due is left behind, so that at most ``batch_size`` of them
-        are unfinished at any time; one at a time when the schedule's runs must not overlap. They do
-        not count against ``max_runs``. A paused schedule's backfill waits. Raises
-        ScheduleNotFoundError, and InvalidScheduleError when the range holds no fire time or more
-        than MAX_FIRE_TIMES, or when the schedule has a backfill that goes on.
+        ``start`` and ``end`` are aware datetimes in the past. Beat creates the runs while no
+        schedule is due. At most ``batch_size`` of them are unfinished at any time, or one if runs
+        of the schedule must not overlap. They do not count against ``max_runs``. The backfill of a
+        paused schedule waits for the resume.
+
+        Raises ScheduleNotFoundError. Raises InvalidScheduleError if the range contains no fire time
+        or more than 10,000, or if the schedule has a running backfill.
         """
-        start, end = _instant("start", start), _instant("end", end)
-        checks.check_integer("batch_size", batch_size, least=1, most=MAX_BATCH_SIZE)
+        start = checks.check_required_instant("start", start)
+        end = checks.check_required_instant("end", end)
+        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_BATCH_SIZE)
 
         def work(session: Session) -> BackfillInfo:
             row = edits.lock(session, owner=self.owner, name=name)
             now = self._context.clock.now()
-            made = _new(self._context, session, row, (start, end), now=now)
-            made.batch_size = batch_size
-            backfills.add(session, made)
+            backfill = _new_backfill(self._context, session, row, start=start, end=end, now=now)
+            backfill.batch_size = batch_size
+            backfills.add(session, backfill)
             self._context.notifier.notify(session)
-            return BackfillInfo.of(made, row)
+            return BackfillInfo.of(backfill, row)
 
         return self._context.write(session, work)
 
     def backfills(
         self, name: str, *, limit: int = 20, session: Session | None = None
     ) -> Sequence[BackfillInfo]:
-        """Return up to ``limit`` backfills of the schedule, the newest first.
+        """Return up to ``limit`` backfills of the schedule, newest first.
 
         Raises ScheduleNotFoundError.
         """
-        checks.check_integer("limit", limit, least=1, most=MAX_LIMIT)
+        checks.check_integer("limit", limit, minimum=1, maximum=MAX_LISTED)
         checks.check_name("name", name)
 
         def work(session: Session) -> Sequence[BackfillInfo]:
             row = schedules.get(session, owner=self.owner, name=name)
             if row is None:
                 raise ScheduleNotFoundError(owner=self.owner, name=name)
-            found = backfills.history(session, schedule_id=row.id, limit=limit)
-            return [BackfillInfo.of(backfill, row) for backfill in found]
+            history = backfills.history(session, schedule_id=row.id, limit=limit)
+            return [BackfillInfo.of(backfill, row) for backfill in history]
 
         return self._context.read_many(session, work)
 
     def cancel_backfill(
         self, name: str, backfill_id: int | None = None, *, session: Session | None = None
     ) -> BackfillInfo:
-        """Make no more runs, and revoke those that have not started; without an id of the newest.
+        """Stop a backfill and revoke its runs that have not started.
 
-        A backfill that has ended keeps its end; what it made is revoked all the same. Fire times
-        that were not reached stay as they were. Raises ScheduleNotFoundError and
-        BackfillNotFoundError.
+        Without ``backfill_id`` the newest backfill is cancelled. A backfill that has ended keeps
+        its ``finished_at``. Fire times without a run stay without a run. Raises
+        ScheduleNotFoundError and BackfillNotFoundError.
         """
         if backfill_id is not None:
-            checks.check_integer("backfill_id", backfill_id, least=1, most=2**63 - 1)
+            checks.check_integer("backfill_id", backfill_id, minimum=1, maximum=2**63 - 1)
 
         def work(session: Session) -> BackfillInfo:
             row = edits.lock(session, owner=self.owner, name=name)
-            found = backfills.lock(session, schedule_id=row.id, backfill_id=backfill_id)
-            if found is None:
+            backfill = backfills.lock(session, schedule_id=row.id, backfill_id=backfill_id)
+            if backfill is None:
                 raise BackfillNotFoundError(owner=self.owner, name=name, backfill_id=backfill_id)
-            _cancel(session, found, now=self._context.clock.now())
-            return BackfillInfo.of(found, row)
+            _cancel(session, backfill, now=self._context.clock.now())
+            return BackfillInfo.of(backfill, row)
 
         return self._context.write(session, work)
 
 
-def _instant(field: str, value: Any) -> datetime:
-    found = checks.check_instant(field, value)
-    if found is None:
-        raise checks.invalid(field, value, "must be an aware datetime, such as datetime.now(UTC)")
-    return found
-
-
-def _new(
+def _new_backfill(
     context: Context,
     session: Session,
     row: Schedule,
-    span: tuple[datetime, datetime],
     *,
+    start: datetime,
+    end: datetime,
     now: datetime,
 ) -> Backfill:
-    start, end = span
     if start > end:
         raise checks.invalid("start", start, f"must not be after end = {end!r}")
     if end > now + MAX_CLOCK_SKEW:
-        rule = f"must not lie in the future (it is {now} now): beat itself runs what is to come"
+        rule = f"must not lie in the future (it is {now} now): beat runs future fire times itself"
         raise checks.invalid("end", end, rule)
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     _check_no_unfinished(session, row)
     end = max(start, min(end, now))
     with naming_schedule(row):
-        found = fire_times(context.spec(row), start=start, end=end, limit=MAX_FIRE_TIMES + 1)
-    if not 0 < len(found) <= MAX_FIRE_TIMES:
-        raise _count_error(row, start, end, len(found))
+        instants = fire_times(context.spec(row), start=start, end=end, limit=MAX_FIRE_TIMES + 1)
+    if not 0 < len(instants) <= MAX_FIRE_TIMES:
+        raise _count_error(row, start, end, len(instants))
     return Backfill(
         schedule_id=row.id,
         start_at=start,
         end_at=end,
-        total=len(found),
+        total=len(instants),
         made=0,
         present=0,
-        next_fire_at=found[0],
+        next_fire_at=instants[0],
         next_run_at=now,
         created_at=now,
         cancelled=False,
@@ -153,8 +148,8 @@ def _check_no_unfinished(session: Session, row: Schedule) -> None:
     other = backfills.lock_unfinished(session, schedule_id=row.id)
     if other is not None:
         msg = (
-            f"schedule {row.name!r} of owner {row.owner!r} has backfill {other.id} going on, from"
-            f" {other.start_at} to {other.end_at}: wait for its end, or cancel_backfill() it"
+            f"schedule {row.name!r} of owner {row.owner!r} has the running backfill {other.id},"
+            f" {other.start_at} to {other.end_at}: wait for its end, or call cancel_backfill()"
         )
         raise InvalidScheduleError(msg, field="name")
 
@@ -162,15 +157,15 @@ def _check_no_unfinished(session: Session, row: Schedule) -> None:
 def _count_error(row: Schedule, start: datetime, end: datetime, count: int) -> Exception:
     if count:
         rule = (
-            f"there are more than {MAX_FIRE_TIMES} fire times up to {end}, as many as one backfill"
-            " takes: split the range and ask for one part after the other"
+            f"there are more than {MAX_FIRE_TIMES} fire times up to {end}, the limit of one"
+            " backfill: split the range, and create one backfill after the other"
         )
     else:
         anchor = row.start_at or row.anchor_at or row.created_at
         rule = (
             f"the schedule has no fire time up to {end}, within its start_at = {row.start_at} and"
-            f" end_at = {row.end_at}: choose a range in which it fires (an interval without an"
-            f" anchor counts from {anchor} on)"
+            f" end_at = {row.end_at}: choose a range in which it fires (an interval without its own"
+            f" anchor counts from {anchor})"
         )
     return checks.invalid("start", start, rule)
 

@@ -1,4 +1,4 @@
-"""Checks of single values, each with an error that names the field, the value and the rule."""
+"""Checks of single values. Each error names the field, the value and the rule."""
 
 import json
 import unicodedata
@@ -13,60 +13,60 @@ from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
 
 T = TypeVar("T")
 
-#: Three centuries, in seconds: beyond it dates cannot be reckoned with.
+#: About three centuries. A longer duration added to an instant leaves the range of datetime.
 MAX_SECONDS = 1e10
-#: Of descriptions and reasons, in characters.
+#: Characters of a description or a reason.
 TEXT_LENGTH = 1024
-#: MariaDB's JSON ends at 32 levels; args and kwargs are one of them.
+#: MariaDB's JSON has at most 32 levels; args and kwargs are one of them.
 MAX_DEPTH = 30
-#: Instants that every database holds and every zone can shift.
-YEARS = range(FIRST_YEAR, LAST_YEAR + 1)
-#: What is so many times larger than is allowed need not be counted to the byte.
+#: A value this many times larger than its limit is rejected before it is serialized.
 _SIZE_FACTOR = 8
 #: Control characters and lone surrogates.
-_FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs"})
-#: The characters of another's error that one of ours repeats.
+_FORBIDDEN = frozenset({"Cc", "Cs"})
+#: Characters of another library's error message that an error quotes.
 _REASON_LENGTH = 200
 
 
 def invalid(field: str, value: object, rule: str) -> InvalidScheduleError:
-    """Return the error for ``value``; it and the field are shown in part when they are long."""
+    """Return the error for ``value``. A long value or field name is shortened."""
     if len(field) > NAME_LENGTH:
         field = shorten(field)
     return InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
 
 
 def check_name(field: str, value: object, *, empty: bool = False) -> str:
-    """Return a name, owner or task as it is stored: 1 to 255 characters that can be seen."""
+    """Return ``value`` if it is a valid name, owner or task: 1 to 255 printable characters.
+
+    With ``empty`` the empty string is valid too.
+    """
     if not isinstance(value, str):
         example = ", such as 'user:42'" if field == "owner" else ""
-        raise invalid(field, value, f"must be a text{example}")
+        raise invalid(field, value, f"must be a string{example}")
     if not value and not empty:
         raise invalid(field, value, "must not be empty")
     if len(value) > NAME_LENGTH:
-        raise invalid(field, value, f"is {len(value)} characters long, at most {NAME_LENGTH} fit")
+        rule = f"must have at most {NAME_LENGTH} characters, not {len(value)}"
+        raise invalid(field, value, rule)
     if value != value.strip():
         raise invalid(field, value, "must not begin or end with white space")
-    if not value.isprintable() and not _FORBIDDEN_CATEGORIES.isdisjoint(
-        map(unicodedata.category, value)
-    ):
+    if not value.isprintable() and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
         raise invalid(field, value, "must not contain control characters or lone surrogates")
     return value
 
 
 def copy_as(kind: Callable[[Any], T], field: str, value: Any) -> T:
-    """Return ``kind(value)``: a list or dict of what a caller's own class holds."""
+    """Return ``kind(value)``: a list or a dict with the content of the caller's object."""
     try:
         return kind(value)
-    # Whatever the methods of that class raise.
+    # The caller's class can raise any error.
     except Exception as error:
         raise invalid(field, value, f"cannot be read ({type(error).__name__})") from error
 
 
 def check_json(field: str, value: Any, *, limit: int | None = None) -> Any:
-    """Return ``value`` as it comes back from JSON; NaN and deep nesting are refused.
+    """Return ``value`` after a round trip through JSON. NaN and deep nesting are rejected.
 
-    What is far larger than ``limit`` bytes is refused too, before it is written out.
+    A value that is much larger than ``limit`` bytes is rejected before it is serialized.
     """
     try:
         count = _count_values(field, value, limit)
@@ -75,20 +75,20 @@ def check_json(field: str, value: Any, *, limit: int | None = None) -> Any:
         copy = json.loads(text)
     except InvalidScheduleError:
         raise
-    # Also what the methods of a caller's own class raise.
+    # The caller's class can raise any error.
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error)[:_REASON_LENGTH]}"
         raise invalid(field, value, f"must be plain JSON ({reason})") from error
     if _count_values(field, copy, limit) != count:
-        raise invalid(field, value, "has keys that are the same in JSON, where each is a text")
+        raise invalid(field, value, "has keys that become equal in JSON, where keys are strings")
     return copy
 
 
 def _count_values(field: str, value: Any, limit: int | None) -> int:
-    """Return how many values ``value`` holds.
+    """Return the number of values in ``value``, at all levels.
 
-    Level by level, and no further than is allowed: a structure that holds a part of itself again
-    and again is short to build, and endless to write out.
+    Stop as soon as a limit is exceeded: a small structure that contains the same part many times
+    serializes to a huge text.
     """
     level, depth, count, size = [value], 0, 0, 0
     while level:
@@ -107,7 +107,7 @@ def _count_values(field: str, value: Any, limit: int | None) -> int:
 
 
 def _min_bytes(value: Any) -> int:
-    """Return how many bytes of JSON ``value`` takes at least, each that it holds taken for one."""
+    """Return a lower bound of the JSON size of ``value``; each value inside counts as one byte."""
     if isinstance(value, int):
         return value.bit_length() // 4
     if isinstance(value, dict):
@@ -125,46 +125,50 @@ def payload_too_large(field: str, value: Any, size: object, limit: int) -> Inval
 
 
 def check_instant(field: str, value: Any) -> datetime | None:
-    """Return an aware instant in UTC, or None."""
-    if value is None:
-        return None
+    """Return ``value`` in UTC if it is an aware datetime, or None if it is None."""
+    return None if value is None else check_required_instant(field, value)
+
+
+def check_required_instant(field: str, value: Any) -> datetime:
+    """Return ``value`` in UTC if it is an aware datetime that each database can store."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise invalid(field, value, "must be an aware datetime, such as datetime.now(UTC)")
-    if value.year not in YEARS:
-        raise invalid(field, value, f"must lie in the years {YEARS.start} to {YEARS.stop - 1}")
+    if not FIRST_YEAR <= value.year <= LAST_YEAR:
+        raise invalid(field, value, f"must lie in the years {FIRST_YEAR} to {LAST_YEAR}")
     return value.astimezone(UTC)
 
 
-def check_integer(field: str, value: Any, *, least: int, most: int) -> int:
-    """Return ``value`` if it is an integer from ``least`` to ``most``; a bool is not one."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise invalid(field, value, f"must be a whole number from {least} to {most}")
+def check_integer(field: str, value: Any, *, minimum: int, maximum: int) -> int:
+    """Return ``value`` if it is an integer within the bounds; a bool is not an integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise invalid(field, value, f"must be a whole number from {minimum} to {maximum}")
     return value
 
 
-def check_number(field: str, value: Any, *, least: float, most: float) -> float:
-    """Return ``value`` if it is a number from ``least`` to ``most``; a bool is not one."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least <= value <= most:
-        raise invalid(field, value, f"must be a number from {_shown(least)} to {_shown(most)}")
+def check_number(field: str, value: Any, *, minimum: float, maximum: float) -> float:
+    """Return ``value`` if it is a number within the bounds; a bool is not a number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not minimum <= value <= maximum:
+        rule = f"must be a number from {_format_bound(minimum)} to {_format_bound(maximum)}"
+        raise invalid(field, value, rule)
     return float(value)
 
 
-def _shown(number: float) -> str:
+def _format_bound(number: float) -> str:
     return f"{number:.0f}" if number == int(number) else f"{number:g}"
 
 
 def check_version(field: str, value: Any) -> int:
-    """Return the version of a schedule that a caller expects."""
+    """Return ``value`` if it can be the version of a schedule."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
         raise invalid(field, value, "must be the number that was read as .version of the schedule")
     return value
 
 
 def check_text(field: str, value: Any) -> str:
-    """Return a text of at most TEXT_LENGTH characters that every database takes."""
+    """Return ``value`` if it is a string that each database can store."""
     if not isinstance(value, str) or len(value) > TEXT_LENGTH:
-        raise invalid(field, value, f"must be a text of at most {TEXT_LENGTH} characters")
+        raise invalid(field, value, f"must be a string of at most {TEXT_LENGTH} characters")
     if "\x00" in value:
         raise invalid(field, value, "must not contain a NUL character")
     check_json(field, value)
@@ -172,7 +176,7 @@ def check_text(field: str, value: Any) -> str:
 
 
 def check_choice(field: str, value: Any, *choices: Any) -> Any:
-    """Return ``value`` when it is one of ``choices``."""
+    """Return ``value`` if it is one of ``choices``."""
     if value not in choices:
         raise invalid(field, value, f"must be one of {', '.join(map(repr, choices))}")
     return value

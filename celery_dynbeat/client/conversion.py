@@ -1,6 +1,6 @@
-"""What callers have at hand, as what a schedule holds: a trigger, the name of a task.
+"""Conversion of a caller's objects to what a schedule stores: a trigger, the name of a task.
 
-Celery's own classes are imported only when a value could be of one of them.
+Celery's classes are imported only for a value that could be an instance of one.
 """
 
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ from celery_dynbeat.triggers import Every, Once, Trigger, trigger_from_text
 
 
 class TaskObject(Protocol):
-    """A Celery task: what ``@app.task`` makes of a function."""
+    """A Celery task, as ``@app.task`` creates it."""
 
     @property
     def name(self) -> str:
-        """The name under which workers know it."""
+        """The name under which workers register the task."""
 
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:
-        """Send it."""
+        """Send the task."""
 
 
 class CelerySchedule(Protocol):
     """One of Celery's own schedules: ``crontab``, ``schedule``, ``solar``."""
 
     def remaining_estimate(self, last_run_at: Any, /) -> Any:
-        """Return how long it is to the next run."""
+        """Return the time until the next run."""
 
     def is_due(self, last_run_at: Any, /) -> Any:
         """Return whether a run is due."""
@@ -39,18 +39,18 @@ TaskLike: TypeAlias = str | TaskObject
 TriggerLike: TypeAlias = Trigger | str | timedelta | datetime | CelerySchedule
 
 _TRIGGERS = (
-    "must be a trigger (Cron, Every, Once ...), a text ('0 9 * * mon-fri', 'PT5M', '@daily', or the"
-    " lines of an RRULE), a timedelta, an aware datetime, or Celery's crontab, schedule or solar"
+    "must be a trigger (Cron, Every, Once ...), a string ('0 9 * * mon-fri', 'PT5M', '@daily', or"
+    " the lines of an RRULE), a timedelta, an aware datetime, or Celery's crontab, schedule or"
+    " solar"
 )
 
 
 def trigger_of(given: object, *, app: Celery) -> Trigger:
-    """Return the trigger that ``given`` stands for.
+    """Return the trigger for ``given``.
 
-    Celery's ``crontab`` is in the zone of ``app``, unless it belongs to another application.
-
-    Raises InvalidScheduleError with field ``"trigger"`` for what is none, and InvalidTriggerError
-    for a text or value that no trigger takes.
+    Celery's ``crontab`` follows the zone of its own application, else of ``app``. Raises
+    InvalidScheduleError with field ``"trigger"`` for an object of another type, and
+    InvalidTriggerError for a string or value that is not a valid trigger.
     """
     if isinstance(given, Trigger):
         return given
@@ -64,16 +64,16 @@ def trigger_of(given: object, *, app: Celery) -> Trigger:
 
 
 def task_name(field: str, given: object) -> str:
-    """Return the name of a task that is given by its name, or as Celery's object.
+    """Return the name of a task that is given as its name or as a Celery task.
 
     Raises InvalidScheduleError.
     """
     if isinstance(given, str):
         return check_name(field, given)
-    from celery.app.task import Task  # noqa: PLC0415 - most callers give a name
+    from celery.app.task import Task  # noqa: PLC0415 - most callers pass a name
     from celery.canvas import Signature  # noqa: PLC0415
 
-    # A task that is not evaluated yet, a PromiseProxy, says that it is of its task's class.
+    # A PromiseProxy of a task passes: its __class__ is the class of the task.
     if isinstance(given, Task):
         return check_name(field, given.name)
     if isinstance(given, Signature):
@@ -82,7 +82,7 @@ def task_name(field: str, given: object) -> str:
 
 
 def _trigger_of_celery(given: object, *, app: Celery) -> Trigger:
-    from celery.schedules import BaseSchedule  # noqa: PLC0415 - most callers give a trigger
+    from celery.schedules import BaseSchedule  # noqa: PLC0415 - most callers pass a trigger
 
     if isinstance(given, BaseSchedule):
         from celery_dynbeat import celery_schedules  # noqa: PLC0415
@@ -90,18 +90,18 @@ def _trigger_of_celery(given: object, *, app: Celery) -> Trigger:
         return celery_schedules.trigger_of(given, timezone=str(app.timezone), field="trigger")
     rule = _TRIGGERS
     if isinstance(given, Mapping):
-        rule += "; for what to_json() wrote call trigger_from_json()"
+        rule += "; to read the output of to_json() call trigger_from_json()"
     elif isinstance(given, int | float) and not isinstance(given, bool):
         rule += "; for a number of seconds write Every(seconds)"
     raise invalid("trigger", given, rule)
 
 
 def _reject_signature(field: str, given: Any) -> NoReturn:
-    # By its kind alone: it holds the arguments of tasks.
+    # The message names only the type: a signature contains the arguments of tasks.
     kind = type(given).__name__.lstrip("_").lower()
     if kind == "signature":
-        hint = "give the task itself, and its arguments as args= and kwargs="
+        hint = "pass the task itself, and its arguments as args= and kwargs="
     else:
-        hint = f"write a task that starts the {kind}, with apply_async(), and give that task"
+        hint = f"write a task that starts the {kind} with apply_async(), and pass that task"
     msg = f"{field} is a {kind}: a schedule calls one task, by its name; {hint}"
     raise InvalidScheduleError(msg, field=field)

@@ -1,23 +1,23 @@
-"""The edits of one schedule, each within a transaction that the caller gives.
+"""The edits of one schedule, each in the transaction of the caller.
 
-What an edit does to time: a new trigger, span or number of runs, and a resume, plan from now, never
-backwards. A new jitter delays the next run anew; anything else leaves it alone. A cancel (pause,
-delete, a one-off that moves) revokes the runs that have not started; the guard in the worker
-refuses them.
+- A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
+  retroactively.
+- A new jitter delays the next run again. Other edits do not change the next run.
+- A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
+  the worker refuses their messages.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import limits, timing
 from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
+from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.client.conversion import trigger_of
-from celery_dynbeat.client.fields import PAYLOAD_FIELDS, merge_options, to_columns
+from celery_dynbeat.client.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import (
     InvalidTriggerError,
@@ -33,13 +33,12 @@ from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import run_rows, runs, schedules
 from celery_dynbeat.triggers import Trigger
 
-#: A change of one of these changes when the schedule fires.
+#: Columns whose change moves the next fire time.
 _TIMING_COLUMNS = frozenset(
     {"trigger_spec", "trigger_kind", "timezone", "start_at", "end_at", "max_runs"}
 )
-#: What a new schedule may be given, and an edit may not.
+#: Fields that only a new schedule accepts.
 _PAUSE_FIELDS = frozenset({"enabled", "paused_reason"})
-_EMPTY = dict.fromkeys(each.key for each in inspect(Schedule).column_attrs if each.key != "id")
 
 
 def new_row(
@@ -51,41 +50,35 @@ def new_row(
     trigger: object,
     given: Mapping[str, Any],
     now: datetime,
-) -> Schedule:
-    """Return a planned row that is not in any session; a paused one with ``enabled=False``.
+) -> ScheduleColumns:
+    """Return the columns of a new schedule with its next fire time.
 
-    Raises InvalidScheduleError when a field is wrong or the trigger would never fire, and
-    InvalidTriggerError for a text that is no trigger.
+    With ``enabled=False`` in ``given`` the schedule is paused. Raises InvalidScheduleError if a
+    field is invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
     """
-    pause = _pause_of(given)
-    given = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
-    limit = context.settings.max_payload_bytes
-    values = to_columns({"task": task, **merge_options({}, given)}, limit=limit)
+    pause_reason = _pause_reason(given)
+    fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
+    values = to_columns(
+        {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
+    )
     stored = trigger_of(trigger, app=context.app).resolved_at(now)
     values |= _trigger_columns(context, stored, now)
-    born = {"owner": owner, "name": name, "created_at": now, "updated_at": now}
-    # An instance of a mapped class keeps account of each attribute, for half the time of the call.
-    row = cast("Schedule", SimpleNamespace(**{**_EMPTY, **_defaults(), **values, **born}))
-    limits.check(context, row, {}, trigger=stored, now=now)
+    row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **values)
+    limits.check(context, row, trigger=stored, now=now)
     timing.plan_new(context, row, trigger=stored, now=now)
-    if pause is not None:
-        # As pause() leaves it: next_fire_at stays.
-        row.enabled, row.paused_reason, row.next_run_at = False, pause, None
+    if pause_reason is not None:
+        # next_fire_at stays set, as after pause().
+        row.enabled, row.paused_reason, row.next_run_at = False, pause_reason, None
     context.task_names.warn_if_unknown(row.task)
     return row
-
-
-def insert_values(row: Schedule) -> dict[str, Any]:
-    """Return the columns of a new row, for an INSERT."""
-    return dict(vars(row))
 
 
 def lock(
     session: Session, *, owner: str, name: str, expected_version: int | None = None
 ) -> Schedule:
-    """Return the schedule locked for this transaction.
+    """Return the schedule, locked for this transaction.
 
-    Raises ScheduleNotFoundError, and StaleScheduleError when its version is not the expected one.
+    Raises ScheduleNotFoundError, and StaleScheduleError if its version is not the expected one.
     """
     if expected_version is not None:
         check_version("expected_version", expected_version)
@@ -111,43 +104,45 @@ def change(
     now: datetime,
     resume: bool = False,
 ) -> None:
-    """Apply ``given`` to a locked row; nothing happens when it says what the row says already.
+    """Apply ``given`` to a locked row. If no value differs, the row does not change.
 
-    With ``resume`` a paused row is enabled too, and planned from now. Raises InvalidScheduleError
-    and InvalidTriggerError.
+    With ``resume`` the row is also enabled, and its next fire time is set from now. Raises
+    InvalidScheduleError and InvalidTriggerError.
     """
     trigger = None
     if "trigger" in given:
         trigger = trigger_of(given["trigger"], app=context.app).resolved_at(now)
-    rest = {key: value for key, value in given.items() if key != "trigger"}
+    fields = {key: value for key, value in given.items() if key != "trigger"}
     values = to_columns(
-        merge_options(row.options, rest),
+        merge_options(row.options, fields),
         limit=context.settings.max_payload_bytes,
         current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
     )
     if trigger is not None:
         values |= _trigger_columns(context, trigger, now)
-    limits.check(context, row, values, trigger=trigger, now=now)
+    limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
     values = {key: value for key, value in values.items() if getattr(row, key) != value}
-    # The anchor of an interval that stays the same stays too.
+    # The anchor changes only with the trigger.
     if "trigger_spec" not in values:
         values.pop("anchor_at", None)
     if not values and row.error is None and not resume:
         return
     is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
-    _check_span(row, values)
-    # By the rule that holds so far.
-    missed = timing.skip_missed_fire_times(context, row, now=now) if is_replanned else None
-    moved = is_replanned and row.trigger_kind == "once"
+    check_span(
+        start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)
+    )
+    # Before the edit: the old trigger defines the missed fire times.
+    missed = timing.missed_fire_times(context, row, now=now) if is_replanned else None
+    is_moved = is_replanned and row.trigger_kind == "once"
     if resume:
         values |= {"enabled": True, "paused_reason": None}
     try:
         _apply(context, session, row, values, is_replanned=is_replanned, trigger=trigger, now=now)
     except Exception:
-        # A caller who catches it and commits must not write half of it.
+        # A caller that catches the error and commits must not write half of the edit.
         session.expire(row)
         raise
-    if moved:
+    if is_moved:
         cancel(session, row, now=now, reason="the one-off was moved")
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now)
@@ -169,9 +164,9 @@ def _apply(
         setattr(row, key, value)
     row.error = None
     if is_replanned:
-        trigger_changed = "trigger_spec" in values or "trigger_kind" in values
+        is_new_trigger = "trigger_spec" in values or "trigger_kind" in values
         timing.replan(
-            context, session, row, trigger=trigger, trigger_changed=trigger_changed, now=now
+            context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now
         )
     elif "jitter" in values:
         timing.apply_jitter(context, row)
@@ -183,20 +178,20 @@ def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: d
 
 
 def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
-    """Take a locked row out of the index and revoke what has not started, manual runs excepted."""
+    """Pause a locked row and revoke its runs that have not started, except manual runs."""
     pausing.pause(session, row, reason=reason, now=now)
 
 
 def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
-    """Plan a locked row from now. A one-off whose time passed meanwhile is finished."""
+    """Resume a locked row from now. A one-off whose instant passed is finished."""
     if row.enabled and row.error is None:
         return
-    missed = timing.skip_missed_fire_times(context, row, now=now)
+    missed = timing.missed_fire_times(context, row, now=now)
     row.enabled, row.paused_reason, row.error = True, None, None
     try:
         timing.plan_from(context, row, now=now)
     except InvalidTriggerError:
-        # A caller who catches it and commits must not write half of it.
+        # A caller that catches the error and commits must not write half of the edit.
         session.expire(row)
         raise
     _record_missed(session, row, missed, now=now)
@@ -204,7 +199,7 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
 
 
 def delete(session: Session, row: Schedule, *, now: datetime) -> None:
-    """Delete a locked row and revoke all of its runs that have not started."""
+    """Delete a locked row and revoke all its runs that have not started."""
     runs.revoke_unstarted(
         session,
         schedule_ids=[row.id],
@@ -216,7 +211,7 @@ def delete(session: Session, row: Schedule, *, now: datetime) -> None:
 
 
 def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> None:
-    """Revoke the row's runs that have not started, manual ones excepted."""
+    """Revoke the row's runs that have not started, except manual runs."""
     runs.revoke_unstarted(
         session,
         schedule_ids=[row.id],
@@ -227,7 +222,7 @@ def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> No
 
 
 def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
-    """Write a changed row, count its version and wake beat if it has to know."""
+    """Flush a changed row with the next version, and notify beat if it may have to wake."""
     row.version += 1
     row.updated_at = now
     session.flush()
@@ -235,9 +230,9 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
 
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:
-    """Record a run that is overdue from its birth, so that any beat publishes it at once."""
+    """Record a pending run that is overdue already, so that any beat publishes it at once."""
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
-    # A fire time's own microsecond stays free for the run that beat makes of it.
+    # The microsecond of a fire time is reserved for the run that beat creates for it.
     scheduled_for = now + MICROSECOND if _is_fire_time(context, row, now) else now
     while True:
         run_id = new_run_id(now)
@@ -255,7 +250,7 @@ def add_manual_run(context: Context, session: Session, row: Schedule, *, now: da
         }
         if runs.add(session, [record]):
             break
-        # The microsecond is taken: by a fire time, or by another call.
+        # Another run has this microsecond: of a fire time, or of another call.
         scheduled_for += MICROSECOND
     context.notifier.notify(session)
     run = runs.get(session, run_id=run_id)
@@ -272,22 +267,8 @@ def _is_fire_time(context: Context, row: Schedule, instant: datetime) -> bool:
         return False
 
 
-def _defaults() -> dict[str, Any]:
-    return {
-        "args": [],
-        "kwargs": {},
-        "options": {},
-        "enabled": True,
-        "run_count": 0,
-        "description": "",
-        "tags": [],
-        "managed_by": "",
-        "version": 1,
-    }
-
-
-def _pause_of(given: Mapping[str, Any]) -> str | None:
-    """Return the reason for which a new schedule is paused, None if it is not."""
+def _pause_reason(given: Mapping[str, Any]) -> str | None:
+    """Return the reason why a new schedule is paused, None if it is not paused."""
     enabled = given.get("enabled", True)
     if not isinstance(enabled, bool):
         raise invalid("enabled", enabled, "must be True or False")
@@ -300,18 +281,11 @@ def _pause_of(given: Mapping[str, Any]) -> str | None:
 
 
 def _trigger_columns(context: Context, trigger: Trigger, now: datetime) -> dict[str, Any]:
-    placed = trigger.in_zone(context.settings.timezone)
+    zoned = trigger.in_zone(context.settings.timezone)
     return {
-        "trigger_kind": placed.kind,
-        "trigger_spec": placed.spec,
-        "timezone": placed.timezone or "UTC",
-        # What an interval without an anchor of its own counts from; start_at comes first.
+        "trigger_kind": zoned.kind,
+        "trigger_spec": zoned.spec,
+        "timezone": zoned.timezone or "UTC",
+        # An interval without its own anchor counts from here, unless start_at is set.
         "anchor_at": now,
     }
-
-
-def _check_span(row: Schedule, values: Mapping[str, Any]) -> None:
-    start_at = values.get("start_at", row.start_at)
-    end_at = values.get("end_at", row.end_at)
-    if start_at is not None and end_at is not None and end_at < start_at:
-        raise invalid("end_at", end_at, f"must not be before start_at = {start_at!r}")

@@ -1,6 +1,6 @@
-"""What a caller may say of a schedule, checked and put into the form of the table.
+"""The fields of a schedule: their types, and the checks that turn them into columns.
 
-Each check names the argument, the value, the rule and the hint.
+Each error names the argument, the value, the rule and the fix.
 """
 
 import difflib
@@ -27,18 +27,18 @@ from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 
 TAG_LENGTH = 64
 MAX_TAGS = 32
-#: The columns that go into the message, and that dynbeat_max_payload_bytes is about.
+#: The columns that are sent in the message. dynbeat_max_payload_bytes limits their size.
 PAYLOAD_FIELDS = ("kwargs", "args", "options")
 _NO_COLUMNS: Mapping[str, Any] = {}
 
 
 class Fields(TypedDict, total=False):
-    """What may be said of a schedule beside its name, task and trigger.
+    """The optional fields of a schedule.
 
-    ``queue`` and ``priority`` are short for entries of ``options``; None takes them back. Instants
-    are aware datetimes, durations timedeltas or seconds. For a policy (``catch_up`` to
-    ``pause_after_failures``) None means the setting of that name; ``jitter=0`` is none at all, and
-    ``pause_after_failures=0`` never pauses, whatever the settings say.
+    - ``queue`` and ``priority`` are short for the entries of ``options``; None removes the entry.
+    - Instants are aware datetimes. Durations are timedeltas or seconds.
+    - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the setting of the
+      same name. ``jitter=0`` means no jitter, and ``pause_after_failures=0`` never pauses.
     """
 
     args: Sequence[Any]
@@ -62,9 +62,9 @@ class Fields(TypedDict, total=False):
 
 
 class NewFields(Fields, total=False):
-    """What may be said of a new schedule besides.
+    """The optional fields of a new schedule.
 
-    With ``enabled=False`` it is paused from the start, for the ``paused_reason`` given.
+    With ``enabled=False`` the schedule is created paused, with ``paused_reason`` as its reason.
     """
 
     enabled: bool
@@ -72,7 +72,7 @@ class NewFields(Fields, total=False):
 
 
 class Changes(Fields, total=False):
-    """What an update may change."""
+    """The fields that an update can change."""
 
     task: TaskLike
     trigger: TriggerLike
@@ -81,10 +81,11 @@ class Changes(Fields, total=False):
 def to_columns(
     given: Mapping[str, Any], *, limit: int, current: Mapping[str, Any] = _NO_COLUMNS
 ) -> dict[str, Any]:
-    """Return the columns for what was ``given``; args, kwargs and options within ``limit`` bytes.
+    """Return the columns for the ``given`` fields.
 
-    Those that are not given count as they are in ``current``; where none is given, their size is
-    no matter. Raises InvalidScheduleError.
+    ``limit`` is the size in bytes of args, kwargs and options together, as JSON. Those that are
+    not given count with their size in ``current``. If none of them is given, there is no size
+    check. Raises InvalidScheduleError.
     """
     values: dict[str, Any] = {}
     for field, value in given.items():
@@ -94,26 +95,26 @@ def to_columns(
             values[field] = check(field, value)
         else:
             raise invalid(str(field), value, _unknown_field(str(field)))
-    _check_span(values)
+    check_span(start_at=values.get("start_at"), end_at=values.get("end_at"))
     _check_size(values, current, limit)
     return values
 
 
 def _unknown_field(field: str) -> str:
-    known = sorted([*_CHECKS, *PAYLOAD_FIELDS, "priority", "queue", "trigger"])
+    known = sorted([*_CHECKS, *PAYLOAD_FIELDS, *_OTHER_FIELDS])
     near = difflib.get_close_matches(field[:40], known, n=1, cutoff=0.6)
     hint = _HINTS.get(field) or (f"did you mean {near[0]}?" if near else None)
     if hint is None and options.is_known(field):
-        hint = f"it is one of the options: options={{{field!r}: ...}}"
-    return f"there is no such field; {hint or 'known are ' + ', '.join(known)}"
+        hint = f"it is an option: options={{{field!r}: ...}}"
+    return f"there is no such field; {hint or 'the known fields are ' + ', '.join(known)}"
 
 
 def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``given`` with ``queue`` and ``priority`` moved into its ``options``.
 
-    ``current`` are those that the schedule has; they stay where neither says otherwise.
+    Without ``options`` in ``given``, the other entries of the ``current`` options stay.
     """
-    rest = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
+    merged = {key: value for key, value in given.items() if key not in {"queue", "priority"}}
     short = {key: given[key] for key in ("queue", "priority") if key in given}
     if short or "options" in given:
         base = given.get("options", current)
@@ -122,16 +123,17 @@ def merge_options(current: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         for key, value in short.items():
             if value is not None:
                 options.check_one(key, value)
-        merged = copy_as(dict, "options", base) | short
-        # None takes one of the two back.
-        rest["options"] = {key: merged[key] for key in merged if short.get(key, merged) is not None}
-    return rest
+        entries = copy_as(dict, "options", base) | short
+        # queue=None and priority=None remove the entry.
+        merged["options"] = {
+            key: entries[key] for key in entries if short.get(key, entries) is not None
+        }
+    return merged
 
 
 def _check_payload(field: str, value: Any, limit: int) -> Any:
-    plain = check_json(
-        field, (_check_list if field == "args" else _check_mapping)(field, value), limit=limit
-    )
+    check = _check_list if field == "args" else _check_mapping
+    plain = check_json(field, check(field, value), limit=limit)
     if field == "options":
         options.check(plain)
     return plain
@@ -144,24 +146,24 @@ def _check_list(field: str, value: Any) -> list[Any]:
 
 
 def _check_mapping(field: str, value: Any) -> dict[str, Any]:
-    rule = "must be a mapping with texts as keys"
+    rule = "must be a mapping whose keys are strings"
     if not isinstance(value, Mapping):
         raise invalid(field, value, rule)
-    found: dict[str, Any] = copy_as(dict, field, value)
-    if not all(isinstance(key, str) for key in found):
+    copy: dict[str, Any] = copy_as(dict, field, value)
+    if not all(isinstance(key, str) for key in copy):
         raise invalid(field, value, rule)
-    return found
+    return copy
 
 
-def _check_duration(field: str, value: Any, *, or_zero: bool = False) -> Any:
-    """Return a duration in seconds; with ``or_zero`` also one of no length."""
+def _check_duration(field: str, value: Any, *, allow_zero: bool = False) -> Any:
+    """Return the seconds of a duration, or None."""
     if value is None:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    known = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not known or not 0 <= seconds < MAX_SECONDS or not (seconds or or_zero):
-        least = "0 or more" if or_zero else "more than 0"
-        rule = f"must be a timedelta or a number of seconds, {least} and below {MAX_SECONDS:,.0f}"
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < MAX_SECONDS or not (seconds or allow_zero):
+        minimum = "0 or more" if allow_zero else "more than 0"
+        rule = f"must be a timedelta or a number of seconds, {minimum} and below {MAX_SECONDS:,.0f}"
         raise invalid(field, value, rule)
     return float(seconds)
 
@@ -177,14 +179,13 @@ def _check_max_runs(field: str, value: Any) -> Any:
 def _check_catch_up_window(field: str, value: Any) -> Any:
     seconds = _check_duration(field, value)
     if seconds is not None and seconds < 1:
-        raise invalid(field, value, "must be at least a second: less would skip what is on time")
+        rule = "must be at least 1 second: a shorter window skips runs that are on time"
+        raise invalid(field, value, rule)
     return seconds
 
 
 def _check_failures(field: str, value: Any) -> Any:
-    if value is None:
-        return None
-    return check_integer(field, value, least=0, most=2**31 - 1)
+    return None if value is None else check_integer(field, value, minimum=0, maximum=2**31 - 1)
 
 
 def _choice_check(*choices: str) -> Callable[[str, Any], Any]:
@@ -198,16 +199,16 @@ def _choice_check(*choices: str) -> Callable[[str, Any], Any]:
 
 def _check_tags(field: str, value: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > MAX_TAGS:
-        raise invalid(field, value, f"must be a list of at most {MAX_TAGS} texts")
+        raise invalid(field, value, f"must be a list of at most {MAX_TAGS} strings")
     tags = copy_as(list, field, value)
     for tag in tags:
         if len(check_name(field, tag)) > TAG_LENGTH:
-            raise invalid(field, tag, f"a tag has at most {TAG_LENGTH} characters")
+            raise invalid(field, tag, f"a tag must have at most {TAG_LENGTH} characters")
     return sorted(set(tags))
 
 
-def _check_span(values: Mapping[str, Any]) -> None:
-    start_at, end_at = values.get("start_at"), values.get("end_at")
+def check_span(*, start_at: datetime | None, end_at: datetime | None) -> None:
+    """Raise InvalidScheduleError if ``end_at`` is before ``start_at``."""
     if start_at is not None and end_at is not None and end_at < start_at:
         raise invalid("end_at", end_at, f"must not be before start_at = {start_at!r}")
 
@@ -223,16 +224,18 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
         raise payload_too_large(given[0], values[given[0]], size, limit)
 
 
-#: What people look for here, and where it is.
+#: Fields that another function checks.
+_OTHER_FIELDS = ("enabled", "paused_reason", "priority", "queue", "trigger")
+#: Names from other libraries, and fields that another call accepts.
 _HINTS = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...)",
-    "enabled": "create() takes it; of a schedule that exists call pause() or resume()",
-    "paused_reason": "create() takes it; of a schedule that exists call pause(reason=...)",
-    "expires": "it is expires_after here",
-    "eta": "give the trigger Once(instant), or start_at= for the first fire time of a rule",
-    "countdown": "give the trigger Once.after(delay), or options={'countdown': seconds}",
-    "schedule": "it is trigger here",
-    "name": "a name stays; create another and delete this one",
+    "enabled": "create() accepts it; for an existing schedule call pause() or resume()",
+    "paused_reason": "create() accepts it; for an existing schedule call pause(reason=...)",
+    "expires": "use expires_after",
+    "eta": "use the trigger Once(instant), or start_at= for the first fire time of another trigger",
+    "countdown": "use the trigger Once.after(delay), or options={'countdown': seconds}",
+    "schedule": "use trigger",
+    "name": "a name cannot change; create another schedule and delete this one",
 }
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "task": task_name,
@@ -242,7 +245,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "catch_up": _choice_check(*CATCH_UPS),
     "catch_up_window": _check_catch_up_window,
     "expires_after": _check_duration,
-    "jitter": partial(_check_duration, or_zero=True),
+    "jitter": partial(_check_duration, allow_zero=True),
     "overlap": _choice_check(*OVERLAPS),
     "max_run_time": _check_duration,
     "on_lost": _choice_check(*ON_LOST),

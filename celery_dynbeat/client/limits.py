@@ -1,26 +1,23 @@
-"""What the settings let owners have: how often, which tasks, how many.
+"""The limits that settings set for owners: which tasks, how often, how many schedules.
 
-How often is measured on the fire times themselves, those that beat would see. That takes about
-a hundredth of a second for a cron expression, so a distance that follows from the text comes
-first, and what was measured is remembered. What lies too near beyond those that were looked at is
-skipped by beat when its time comes (planning).
+dynbeat_min_interval is checked on the next SAMPLE fire times, as beat would compute them. For a
+cron expression that takes about 10 ms. So a minimum that follows from the text is tried first, and
+measured intervals are cached. A later fire time that is too close is skipped by beat (planning).
 """
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.checks import invalid
+from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, with_search_budget
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners
 from celery_dynbeat.triggers import Cron, Every, Once, Trigger
@@ -30,46 +27,40 @@ from celery_dynbeat.triggers.cron.expression import parse_expression
 from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), 24 * 60
-#: No clock of the tz database goes forward by more from 2026 on (Antarctica/Troll).
+#: The largest forward change of a clock in the tz database from 2026 on (Antarctica/Troll).
 _MAX_CLOCK_CHANGE = timedelta(hours=2)
 
 
 def check(
-    context: Context,
-    row: Schedule,
-    values: Mapping[str, Any],
-    *,
-    trigger: Trigger | None,
-    now: datetime,
+    context: Context, columns: ScheduleColumns, *, trigger: Trigger | None, now: datetime
 ) -> None:
-    """Raise InvalidScheduleError when ``row``, once it has ``values``, would break a limit.
+    """Raise InvalidScheduleError if a schedule with these columns would exceed a limit.
 
-    ``trigger`` is the one that the caller gives; one that stays as it was is not measured.
+    ``trigger`` is the caller's new trigger. None means that the trigger does not change; it is
+    then not checked.
     """
-    task = values.get("task", row.task)
-    task_allowlist.check(context.settings, owner=row.owner, task=task)
+    task_allowlist.check(context.settings, owner=columns.owner, task=columns.task)
     if trigger is None:
         return
-    keeps = _has_known_gap(trigger, context.settings.min_interval)
-    if keeps and not trigger.needs_budget:
+    has_min_interval = _has_min_interval(trigger, context.settings.min_interval)
+    if has_min_interval and not trigger.needs_budget:
         return
-    seen = {name: values.get(name, getattr(row, name)) for name in SpecColumns.__annotations__}
-    spec = context.spec(cast("SpecColumns", SimpleNamespace(**seen)))
+    spec = context.spec(columns)
     after = now if spec.start_at is None else max(now, spec.start_at)
     if trigger.needs_budget:
         _check_cost(spec, given=trigger, after=after)
-    if not keeps:
+    if not has_min_interval:
         _check_interval(context.settings, spec.trigger, given=trigger, after=after)
 
 
 def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
-    """Raise InvalidScheduleError when planning ``rule`` takes too many steps.
+    """Raise InvalidScheduleError if a plan of ``spec`` takes too many steps.
 
-    The two searches of a plan, for the fire time and for the one behind it, may take half of what
-    beat gives to a plan: other fire times may take more than these.
+    A plan searches twice: for the fire time and for the next one. Both searches together may take
+    half of beat's budget for a plan, because the searches for later fire times may take more.
     """
     try:
-        # Counted from the anchor of the schedule, the rules in it may take longer.
+        # The anchor of the schedule can make this preparation longer than the caller's trigger's.
         check_preparation(spec.trigger, spec.trigger.preparation_steps)
         trigger = with_search_budget(spec, steps=PLAN_STEPS // 2).trigger
         fire_at = trigger.next_after(after)
@@ -80,16 +71,17 @@ def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
 
 
 def lock_owner(context: Context, session: Session, owner: str) -> None:
-    """Make others wait who would create a schedule of ``owner``, if their number is limited."""
+    """Block other transactions that create schedules of ``owner``, if a quota is set."""
     if context.settings.max_schedules_per_owner is not None and owner:
         owners.lock(session, [owner])
 
 
 def check_quota(context: Context, session: Session, wanted: Mapping[str, int]) -> None:
-    """Raise OwnerLimitError when an owner has no room for as many new schedules as are wanted.
+    """Raise OwnerLimitError if an owner would exceed dynbeat_max_schedules_per_owner.
 
-    To be called within the transaction that inserts them. Paused and finished schedules count. The
-    application itself (owner ``""``) has no limit.
+    ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
+    inserts them: it locks the owners. Paused and finished schedules count. The application itself
+    (owner ``""``) has no limit.
     """
     limit = context.settings.max_schedules_per_owner
     limited = {owner: count for owner, count in wanted.items() if owner}
@@ -99,14 +91,14 @@ def check_quota(context: Context, session: Session, wanted: Mapping[str, int]) -
     present = owners.count_schedules(session, limited)
     for owner, count in sorted(limited.items()):
         if present.get(owner, 0) + count > limit:
-            raise _too_many(owner, present=present.get(owner, 0), wanted=count, limit=limit)
+            raise _quota_error(owner, present=present.get(owner, 0), wanted=count, limit=limit)
 
 
-def _too_many(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimitError:
+def _quota_error(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimitError:
     setting = "dynbeat_max_schedules_per_owner"
     msg = (
-        f"owner {owner!r} has {present} schedules and asks for {wanted} more, {setting} ="
-        f" {limit}: delete some (paused and finished ones count too), or raise the setting"
+        f"owner {owner!r} has {present} schedules and would create {wanted} more, {setting} ="
+        f" {limit}: delete schedules (paused and finished ones count too), or raise the setting"
     )
     return OwnerLimitError(msg, owner=owner, setting=setting, limit=limit)
 
@@ -114,14 +106,14 @@ def _too_many(owner: str, *, present: int, wanted: int, limit: int) -> OwnerLimi
 def _check_interval(
     settings: Settings, trigger: Trigger, *, given: Trigger, after: datetime
 ) -> None:
-    least = settings.min_interval
-    # By the minute: what is asked about again in the same call, or soon after, is known.
+    minimum = settings.min_interval
+    # Rounded to the minute, so that calls within the same minute share one cache entry.
     shortest = _shortest_interval(trigger, after.replace(second=0, microsecond=0))
-    if shortest is not None and shortest < least:
+    if shortest is not None and shortest < minimum:
         rule = (
             f"two of its next {SAMPLE} fire times are {shortest.total_seconds():g} s apart,"
-            f" dynbeat_min_interval = {least.total_seconds():g} s: let it fire less often, or lower"
-            " the setting (0: no limit)"
+            f" dynbeat_min_interval = {minimum.total_seconds():g} s: choose a trigger that fires"
+            " less often, or lower the setting (0: no limit)"
         )
         raise invalid("trigger", given, rule)
 
@@ -131,22 +123,23 @@ def _shortest_interval(trigger: Trigger, after: datetime) -> timedelta | None:
     return trigger.shortest_interval(after=after)
 
 
-def _has_known_gap(trigger: Trigger, least: timedelta) -> bool:
-    """Whether fire times are known to keep the distance, without looking at any."""
+def _has_min_interval(trigger: Trigger, minimum: timedelta) -> bool:
+    """Return whether the trigger's text proves that its fire times are ``minimum`` apart."""
     if isinstance(trigger, Every):
-        return trigger.interval is not None and trigger.interval >= least
+        return trigger.interval is not None and trigger.interval >= minimum
     if isinstance(trigger, Cron):
-        # All of its fire times fall on whole seconds.
-        return least <= _SECOND or least <= minimum_gap(trigger)
-    return isinstance(trigger, Once) or not least
+        # All fire times of a Cron are on whole seconds.
+        return minimum <= _SECOND or minimum <= minimum_gap(trigger)
+    return isinstance(trigger, Once) or not minimum
 
 
 def minimum_gap(cron: Cron) -> timedelta:
-    """Return a distance that the fire times of ``cron`` keep, by its text and in any zone.
+    """Return a lower bound of the interval between two fire times of ``cron``, in any time zone.
 
-    Without a seconds field they fall on whole minutes, since the changes of all clocks do. A fixed
-    time of day comes once a day, early by a gap at most. One with wildcards comes twice in an hour
-    that the clock repeats, and ``H`` is not known yet: of those it says no more.
+    - Without a seconds field they are whole minutes apart: all clocks change by whole minutes.
+    - A fixed time of day fires once a day. A forward clock change makes it earlier by its length.
+    - A wildcard time fires twice in an hour that the clock repeats, and an ``H`` has no value yet.
+      For both the bound is one minute.
     """
     fields = parse_expression(cron.expression)
     if fields.second is not None:

@@ -1,14 +1,15 @@
-"""Celery's options of apply_async that a schedule may carry.
+"""The options of apply_async that a schedule accepts.
 
-What is bound to one run (task_id, eta, group ...) has no place in a rule; expiry is the schedule's
-own ``expires_after``. Bounds are those of AMQP 0-9-1: nothing is accepted that no broker takes.
+Options of a single message (task_id, eta, group ...) are rejected: they cannot repeat. A schedule
+has its own ``expires_after`` in place of ``expires``. The bounds are those of AMQP 0-9-1, so that
+no stored option is one that no broker accepts.
 """
 
 import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# It has no public list of its short names, "gzip" and the like.
+# kombu has no public list of the aliases, such as "gzip".
 from kombu.compression import _aliases, encoders
 from kombu.serialization import registry
 
@@ -25,13 +26,14 @@ from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 
 MAX_PRIORITY = 255
-#: Octets in an AMQP short string: names of queues, keys of headers.
+#: Bytes of an AMQP short string: names of queues, keys of headers.
 SHORT_STRING_BYTES = 255
+#: An integer in a header is signed and has 64 bits.
 INTEGER_BOUND = 2**63
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Raise InvalidScheduleError for an option that is unknown or can never be sent."""
+    """Raise InvalidScheduleError for an unknown option, or one that no broker accepts."""
     for key, option in options.items():
         checker = _CHECKS.get(key)
         field = f"options[{shorten(key)}]"
@@ -41,12 +43,12 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def check_one(key: str, option: Any) -> None:
-    """Raise InvalidScheduleError for an option that is given as a separate field."""
+    """Raise InvalidScheduleError for an invalid option that was given as its own field."""
     _CHECKS[key](key, option)
 
 
 def is_known(key: str) -> bool:
-    """Return whether a schedule may carry an option of that name."""
+    """Return whether a schedule accepts an option of this name."""
     return key in _CHECKS
 
 
@@ -55,8 +57,12 @@ def _unknown_option(key: str) -> str:
     if hint is not None:
         return f"it belongs to one message, not to a schedule; {hint}"
     near = difflib.get_close_matches(key[:40], _CHECKS, n=1)
-    known = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_CHECKS))}"
-    return f"no such option for a schedule; {known}"
+    known = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"the known options are {', '.join(sorted(_CHECKS))}"
+    )
+    return f"a schedule has no such option; {known}"
 
 
 def _check_short_string(field: str, value: Any) -> None:
@@ -66,22 +72,22 @@ def _check_short_string(field: str, value: Any) -> None:
 
 def _check_priority(field: str, value: Any) -> None:
     try:
-        check_integer(field, value, least=0, most=MAX_PRIORITY)
+        check_integer(field, value, minimum=0, maximum=MAX_PRIORITY)
     except InvalidScheduleError as error:
-        hint = "RabbitMQ takes up to x-max-priority of the queue, Redis 0 to 9"
+        hint = "RabbitMQ accepts 0 to x-max-priority of the queue, Redis 0 to 9"
         raise InvalidScheduleError(f"{error} ({hint})", field=field) from None
 
 
 def _check_seconds(field: str, value: Any) -> None:
-    check_number(field, value, least=0, most=MAX_SECONDS)
+    check_number(field, value, minimum=0, maximum=MAX_SECONDS)
 
 
 def _check_time_limit(field: str, value: Any) -> None:
-    check_number(field, value, least=0.001, most=MAX_SECONDS)
+    check_number(field, value, minimum=0.001, maximum=MAX_SECONDS)
 
 
 def _check_serializer(field: str, value: Any) -> None:
-    check_choice(field, value, *sorted(registry._encoders))  # noqa: SLF001 - it has no list of names
+    check_choice(field, value, *sorted(registry._encoders))  # noqa: SLF001 - no public list exists
 
 
 def _check_compression(field: str, value: Any) -> None:
@@ -92,7 +98,7 @@ def _check_delivery_mode(field: str, value: Any) -> None:
     check_choice(field, value, 1, 2, "transient", "persistent")
 
 
-def _check_flag(field: str, value: Any) -> None:
+def _check_bool(field: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise invalid(field, value, "must be True or False")
 
@@ -104,7 +110,7 @@ def _check_headers(field: str, value: Any) -> None:
         _check_short_string(field, key)
         if is_reserved(key):
             rule = (
-                "is a header that Celery or dynbeat writes, and that would change what is run;"
+                "is a header that Celery or dynbeat sets, and that decides which task is executed;"
                 f" choose another name, such as {'my_' + key!r}"
             )
             raise invalid(field, key, rule)
@@ -116,17 +122,19 @@ def _check_integers(field: str, value: Any) -> None:
         for each in value.values() if isinstance(value, dict) else value:
             _check_integers(field, each)
     elif isinstance(value, int) and not -INTEGER_BOUND <= value < INTEGER_BOUND:
-        raise invalid(field, value, "whole numbers in headers have at most 64 bits")
+        raise invalid(field, value, "an integer in headers must fit into 64 bits")
 
 
-#: What is bound to one message, and what a schedule has in its place.
-_FOLLOW_UP_HINT = "write a task that starts what follows it, and schedule that task"
+_CANVAS_HINT = "write a task that starts the other tasks, and schedule that task"
+#: What to use in place of an option of a single message.
 _HINTS = {
-    "expires": "give the schedule expires_after=, in seconds or a timedelta",
-    "eta": "give the trigger Once(instant), or start_at= for the first fire time of a rule",
-    "task_id": "each run has an id of its own, which run_now() and runs() return",
-    **dict.fromkeys(("link", "link_error", "chord", "chain", "group", "group_id"), _FOLLOW_UP_HINT),
-    **dict.fromkeys(("retry", "retry_policy"), "beat itself sends again what no broker took"),
+    "expires": "use expires_after= of the schedule, in seconds or a timedelta",
+    "eta": "use the trigger Once(instant), or start_at= for the first fire time of another trigger",
+    "task_id": "each run has its own id, which run_now() and runs() return",
+    **dict.fromkeys(("link", "link_error", "chord", "chain", "group", "group_id"), _CANVAS_HINT),
+    **dict.fromkeys(
+        ("retry", "retry_policy"), "beat itself resends messages that no broker accepted"
+    ),
 }
 _CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "queue": _check_short_string,
@@ -139,7 +147,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "countdown": _check_seconds,
     "time_limit": _check_time_limit,
     "soft_time_limit": _check_time_limit,
-    "ignore_result": _check_flag,
+    "ignore_result": _check_bool,
     "shadow": check_name,
     "headers": _check_headers,
 }

@@ -1,4 +1,4 @@
-"""The schedules of one owner: what an application calls on behalf of one of its users."""
+"""The schedules of one owner."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 def _rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
-    """Say what to do in place of ``update("a", name="b")``, which Python itself refuses."""
+    """Raise InvalidScheduleError for ``update("a", name="b")``, where Python raises TypeError."""
 
     @wraps(update)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         if len(args) > 1 and "name" in kwargs:
             msg = (
                 f"name = {shorten(kwargs['name'])}: update() does not rename a schedule; create()"
-                f" one of the new name, and delete() {shorten(args[1])}"
+                f" one with the new name, and delete() {shorten(args[1])}"
             )
             raise InvalidScheduleError(msg, field="name")
         return update(*args, **kwargs)
@@ -43,10 +43,14 @@ def _rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
 
 
 class OwnerSchedules(BackfillCalls):
-    """Sees and touches the rows of one owner and no others.
+    """The schedules of one owner. No call reads or changes the rows of another owner.
 
-    Every call takes ``session=``: it then joins the caller's transaction, commits nothing itself,
-    and is undone when that one rolls back; the notice to beat goes out with its commit.
+    Every call accepts ``session=``. It then joins the transaction of that session and does not
+    commit. A rollback by the caller undoes it. Beat is notified when the caller commits.
+
+    Each call raises InvalidScheduleError for an invalid argument; its ``field`` is the name of the
+    argument. Each call that plans fire times raises InvalidTriggerError if the stored trigger is
+    damaged.
     """
 
     def __init__(self, context: Context, owner: str) -> None:
@@ -62,15 +66,17 @@ class OwnerSchedules(BackfillCalls):
         session: Session | None = None,
         **given: Unpack[NewFields],
     ) -> ScheduleInfo:
-        """Create a schedule that calls ``task`` whenever ``trigger`` fires.
+        """Create a schedule that runs ``task`` at each fire time of ``trigger``.
 
-        ``task`` is a name or a Celery task. ``trigger`` may also be a text (``"0 9 * * mon-fri"``,
-        ``"PT5M"``), a timedelta, an aware datetime, or a schedule of Celery's own. With
-        ``enabled=False`` it is paused until ``resume``.
+        - ``name``: 1 to 255 characters, unique for the owner.
+        - ``task``: the name of a task, or a Celery task.
+        - ``trigger``: a trigger, a string (``"0 9 * * mon-fri"``, ``"PT5M"``), a timedelta, an
+          aware datetime, or one of Celery's own schedules.
+        - ``enabled=False``: the schedule is paused until ``resume``.
 
-        Raises ScheduleExistsError when the owner has one of that name, InvalidScheduleError when a
-        field breaks a rule or the trigger would never fire, and InvalidTriggerError for a text
-        that is no trigger.
+        Raises ScheduleExistsError if the owner has a schedule of this name, OwnerLimitError if the
+        owner would exceed dynbeat_max_schedules_per_owner, InvalidScheduleError if a field is
+        invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
         """
         checks.check_name("name", name)
 
@@ -88,12 +94,16 @@ class OwnerSchedules(BackfillCalls):
         session: Session | None = None,
         **changes: Unpack[Changes],
     ) -> ScheduleInfo:
-        """Change what is given and leave the rest.
+        """Change the given fields; all others keep their values.
 
-        A new trigger, span or number of runs plans from now; any other change leaves the next run
-        alone. ``queue`` and ``priority`` change their entries of ``options`` only. An update mends
-        a schedule that was set aside. A name stays. Raises ScheduleNotFoundError,
-        StaleScheduleError, InvalidScheduleError, InvalidTriggerError.
+        - A new trigger, ``start_at``, ``end_at`` or ``max_runs`` sets the next fire time from now.
+          Other changes do not move it.
+        - ``queue`` and ``priority`` change only their entries of ``options``.
+        - An update ends the quarantine of a schedule.
+        - With ``expected_version``, the update fails if another caller changed the schedule.
+
+        Raises ScheduleNotFoundError, StaleScheduleError, InvalidScheduleError and
+        InvalidTriggerError.
         """
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
@@ -110,11 +120,11 @@ class OwnerSchedules(BackfillCalls):
         session: Session | None = None,
         **given: Unpack[Fields],
     ) -> ScheduleInfo:
-        """Create the schedule, or give the one of that name this task, trigger and fields.
+        """Create the schedule, or update the one of this name.
 
-        Fields that are not given keep their values, and a schedule that is paused stays paused.
-        Called again with another trigger it moves the schedule: only the latest applies. Raises
-        InvalidScheduleError, InvalidTriggerError.
+        On an update, fields that are not given keep their values, and a paused schedule stays
+        paused. Another trigger replaces the stored one. Raises OwnerLimitError,
+        InvalidScheduleError and InvalidTriggerError.
         """
         checks.check_name("name", name)
         _reject_pause(given)
@@ -127,7 +137,7 @@ class OwnerSchedules(BackfillCalls):
                 try:
                     return self._insert(session, name, task, trigger, given)
                 except ScheduleExistsError:
-                    # Somebody made it since: then it is theirs that moves.
+                    # Another transaction created it in the meantime: update that row.
                     row = edits.lock(session, owner=self.owner, name=name)
             edits.change(self._context, session, row, changes, now=self._context.clock.now())
             return ScheduleInfo.of(row)
@@ -142,9 +152,9 @@ class OwnerSchedules(BackfillCalls):
         expected_version: int | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Stop firing until ``resume``; revoke the runs that have not started, save manual ones.
+        """Stop the schedule until ``resume`` and revoke its runs that have not started.
 
-        Raises ScheduleNotFoundError, StaleScheduleError.
+        Manual runs are not revoked. Raises ScheduleNotFoundError and StaleScheduleError.
         """
         checks.check_text("reason", reason)
 
@@ -160,9 +170,11 @@ class OwnerSchedules(BackfillCalls):
         expected_version: int | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
-        """Fire again, planned from now: what passed during the pause is not made up for.
+        """Start the schedule again, with its next fire time after now.
 
-        Raises ScheduleNotFoundError, StaleScheduleError.
+        Fire times missed during the pause are recorded as skipped and never sent. A resume ends a
+        quarantine if the trigger can be read. Raises ScheduleNotFoundError, StaleScheduleError and
+        InvalidTriggerError.
         """
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
@@ -177,9 +189,9 @@ class OwnerSchedules(BackfillCalls):
         expected_version: int | None = None,
         session: Session | None = None,
     ) -> None:
-        """Delete the schedule and revoke its runs that have not started; its history stays.
+        """Delete the schedule and revoke its runs that have not started.
 
-        Raises ScheduleNotFoundError, StaleScheduleError.
+        The history stays until it is pruned. Raises ScheduleNotFoundError and StaleScheduleError.
         """
 
         def work(session: Session) -> None:
@@ -209,15 +221,20 @@ class OwnerSchedules(BackfillCalls):
         after: str | None = None,
         session: Session | None = None,
     ) -> Page:
-        """Return up to ``limit`` schedules by name; ``after`` is the cursor of the page before."""
+        """Return one page of up to ``limit`` schedules, ordered by name.
+
+        ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. The filters
+        are the exact name of a task, ``enabled`` and one tag. Raises InvalidScheduleError.
+        """
         matching = schedules.ScheduleFilter(owner=self.owner, task=task, enabled=enabled, tag=tag)
         return queries.page(self._context, session, matching=matching, limit=limit, after=after)
 
     def run_now(self, name: str, *, session: Session | None = None) -> RunInfo:
-        """Run once, now, even when paused; the schedule's own times stay as they are.
+        """Run the schedule once now, even if it is paused; its fire times do not change.
 
-        The run is recorded in the transaction and sent by the next beat, within milliseconds of the
-        commit. Raises ScheduleNotFoundError.
+        The transaction records a run with origin ``"manual"``. A beat sends it within milliseconds
+        after the commit. Raises ScheduleNotFoundError, and InvalidScheduleError if
+        dynbeat_allowed_tasks excludes the task.
         """
 
         def work(session: Session) -> RunInfo:
@@ -234,9 +251,10 @@ class OwnerSchedules(BackfillCalls):
         count: int = 5,
         session: Session | None = None,
     ) -> Sequence[datetime]:
-        """Return the next ``count`` fire times, aware, in UTC; none when it is paused or finished.
+        """Return the next ``count`` fire times, aware and in UTC.
 
-        Raises ScheduleNotFoundError.
+        ``count`` is at most 1,000. The list is empty if the schedule is paused or finished. Raises
+        ScheduleNotFoundError and InvalidTriggerError.
         """
         row = self._context.read(session, lambda session: self._find(session, name))
         return queries.upcoming(self._context, row, count=count)
@@ -251,9 +269,12 @@ class OwnerSchedules(BackfillCalls):
         limit: int = 20,
         session: Session | None = None,
     ) -> Sequence[RunInfo]:
-        """Return up to ``limit`` runs, the newest fire time first; of all schedules without a name.
+        """Return up to ``limit`` runs, newest fire time first.
 
-        A schedule that was deleted still has its history. ``since`` counts from the fire time.
+        Without ``name``, the runs of all schedules of the owner are returned. The history of a
+        deleted schedule stays readable under its name. ``since`` is an aware datetime: only runs
+        with a fire time from then on are returned. ``limit`` is at most 1,000. Raises
+        InvalidScheduleError.
         """
         return queries.history(
             self._context,
@@ -285,7 +306,7 @@ class OwnerSchedules(BackfillCalls):
             now=now,
         )
         limits.check_quota(self._context, session, {self.owner: 1})
-        row.id = schedules.add(session, edits.insert_values(row))
+        row.id = schedules.add(session, row.insert_values())
         self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)
 
@@ -317,8 +338,8 @@ class OwnerSchedules(BackfillCalls):
 
 
 def _reject_pause(given: Mapping[str, object]) -> None:
-    """Refuse in upsert what would mean nothing for a schedule that exists."""
+    """Raise InvalidScheduleError for the fields that upsert() does not accept."""
     for field in ("enabled", "paused_reason"):
         if field in given:
-            rule = "upsert() leaves a pause as it is; call create(), or pause() and resume()"
+            rule = "upsert() does not change a pause; call create(), or pause() and resume()"
             raise checks.invalid(field, given[field], rule)

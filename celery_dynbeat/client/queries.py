@@ -1,11 +1,11 @@
-"""The questions of the API: pages, histories, the fire times to come."""
+"""The queries of the API: pages of schedules, histories of runs, upcoming fire times."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.checks import check_instant, check_name, invalid
+from celery_dynbeat.client.checks import check_instant, check_integer, check_name, invalid
 from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin, Schedule
@@ -25,7 +25,7 @@ def page(
     limit: int,
     after: str | None,
 ) -> Page:
-    """Return one page; its cursor is None when nothing is left behind it."""
+    """Return one page. Its cursor is None if it is the last page."""
     _check_limit("limit", limit)
     for field in ("owner", "task", "tag"):
         value = getattr(matching, field)
@@ -53,9 +53,13 @@ def history(
     since: datetime | None,
     limit: int,
 ) -> Sequence[RunInfo]:
-    """Return the runs of the schedule that bears the name now, else of those that bore it."""
+    """Return the newest runs that match.
+
+    If a schedule of this ``name`` exists, only its own runs are returned. Otherwise the runs of
+    all deleted schedules of this name are returned.
+    """
     _check_limit("limit", limit)
-    # Tuples: what has no hash is no status either, but a set would raise its own error.
+    # A tuple: with a set, a value that is not hashable would raise TypeError.
     if status is not None and status not in tuple(Status):
         raise invalid("status", status, f"must be one of {', '.join(Status)}")
     if origin is not None and origin not in tuple(Origin):
@@ -80,7 +84,7 @@ def history(
 
 
 def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
-    """Return the next fire times of a row, within its span and its number of runs."""
+    """Return the next ``count`` fire times of a row, within its span and ``max_runs``."""
     _check_limit("count", count)
     with naming_schedule(row):
         return _upcoming(context.spec(row), row, count=count)
@@ -89,17 +93,16 @@ def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
 def _upcoming(spec: ScheduleSpec, row: Schedule, *, count: int) -> list[datetime]:
     if row.max_runs is not None:
         count = min(count, row.max_runs - row.run_count)
-    instants: list[datetime] = []
-    # Paused, finished or broken: it fires no more.
+    fire_times: list[datetime] = []
+    # Without next_run_at the schedule is paused, finished or quarantined.
     fire_at = None if row.next_run_at is None else row.next_fire_at
-    while fire_at is not None and len(instants) < count:
+    while fire_at is not None and len(fire_times) < count:
         if spec.end_at is not None and fire_at > spec.end_at:
             break
-        instants.append(fire_at)
+        fire_times.append(fire_at)
         fire_at = following(spec, fire_at)
-    return instants
+    return fire_times
 
 
 def _check_limit(field: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_PAGE_SIZE:
-        raise invalid(field, value, f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
+    check_integer(field, value, minimum=1, maximum=MAX_PAGE_SIZE)

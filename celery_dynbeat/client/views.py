@@ -1,4 +1,4 @@
-"""What the API returns: values, cut loose from any session."""
+"""The values that the API returns. They belong to no session."""
 
 import base64
 import json
@@ -7,24 +7,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, overload
 
+from celery_dynbeat.client.columns import ScheduleRow
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.planning.schedule_spec import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
 
-#: Two names of 255 characters beyond the basic plane, as JSON in base 64, take less.
+#: Characters. Two names of 255 characters outside the BMP, as JSON in base64, are shorter.
 _MAX_CURSOR_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleInfo:
-    """A schedule as it stood when it was read. Instants are aware, in UTC.
+    """A snapshot of a schedule. Instants are aware and in UTC.
 
-    ``trigger`` is None when the row's text is damaged; ``error`` then says how. Each ``H`` in it
-    stands for the numbers of this schedule. ``next_run_at`` is None when the schedule is paused,
-    finished or broken. A policy that is None follows the settings. ``version`` grows with each
-    edit.
+    - ``trigger`` is None if the stored trigger is damaged; ``error`` then contains the reason. An
+      ``H`` in it has the values of this schedule.
+    - ``next_run_at`` is None if the schedule is paused, finished or quarantined.
+    - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the settings.
+    - ``version`` increases by one with each edit.
     """
 
     id: int
@@ -61,8 +63,8 @@ class ScheduleInfo:
     updated_at: datetime
 
     @classmethod
-    def of(cls, row: Schedule) -> "ScheduleInfo":
-        """Return the value of a row."""
+    def of(cls, row: ScheduleRow) -> "ScheduleInfo":
+        """Return a snapshot of a row."""
         trigger, trigger_error = _trigger(row)
         special: dict[str, Any] = {
             "trigger": trigger,
@@ -78,10 +80,11 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """A run as it stood when it was read. Instants are aware, in UTC.
+    """A snapshot of a run. Instants are aware and in UTC.
 
-    ``id`` is the Celery task id. A ``skipped`` run stands for ``fire_count`` fire times, the newest
-    of which is ``scheduled_for``. ``schedule_id`` is None once the schedule is deleted.
+    - ``id`` is the Celery task id.
+    - A ``skipped`` run represents ``fire_count`` fire times; ``scheduled_for`` is the newest.
+    - ``schedule_id`` is None after the schedule was deleted.
     """
 
     id: str
@@ -104,22 +107,23 @@ class RunInfo:
 
     @classmethod
     def of(cls, row: Run) -> "RunInfo":
-        """Return the value of a row."""
+        """Return a snapshot of a row."""
         return cls(**{name: getattr(row, name) for name in cls.__slots__})
 
     @property
     def lag(self) -> timedelta | None:
-        """How long after its fire time the run was sent; None when it was not."""
+        """The time from the fire time to the send, None if the run was not sent."""
         return None if self.sent_at is None else self.sent_at - self.scheduled_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillInfo:
-    """A backfill as it stood when it was read. Instants are aware, in UTC.
+    """A snapshot of a backfill. Instants are aware and in UTC.
 
-    ``total`` counts the fire times from ``start_at`` to ``end_at``, ``made`` those that became
-    runs, ``present`` those that had one. ``status`` is ``"running"`` until each fire time has its
-    run, then ``"finished"``; what became of the runs is theirs to tell. Or it is ``"cancelled"``.
+    - ``total`` is the number of fire times from ``start_at`` to ``end_at``. ``made`` of them became
+      runs, ``present`` of them already had a run.
+    - ``status`` is ``"running"`` until each fire time has a run, then ``"finished"``, or
+      ``"cancelled"``. The runs of a finished backfill can be unfinished or failed.
     """
 
     id: int
@@ -136,7 +140,7 @@ class BackfillInfo:
 
     @classmethod
     def of(cls, row: Backfill, schedule: Schedule) -> "BackfillInfo":
-        """Return the value of a row, of the schedule that it belongs to."""
+        """Return a snapshot of a row; ``schedule`` is the row's schedule."""
         special: dict[str, Any] = {
             "owner": schedule.owner,
             "name": schedule.name,
@@ -147,13 +151,16 @@ class BackfillInfo:
 
     @property
     def progress(self) -> float:
-        """The part of the fire times that has been dealt with: 0.0 to 1.0."""
+        """The fraction of the fire times that have a run: 0.0 to 1.0."""
         return 1.0 if self.status == "finished" else (self.made + self.present) / self.total
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Sequence[ScheduleInfo]):
-    """A part of a list. ``cursor`` given as ``after`` brings the next; None: this was the last."""
+    """One page of a list. Pass ``cursor`` as ``after`` to get the next page.
+
+    ``cursor`` is None if this is the last page.
+    """
 
     items: tuple[ScheduleInfo, ...]
     cursor: str | None
@@ -172,17 +179,17 @@ class Page(Sequence[ScheduleInfo]):
 
 
 def cursor_of(schedule: ScheduleInfo) -> str:
-    """Return the cursor that stands behind ``schedule``."""
+    """Return the cursor of a page that ends with ``schedule``."""
     key = json.dumps([schedule.owner, schedule.name]).encode()
     return base64.urlsafe_b64encode(key).decode()
 
 
 def key_of(cursor: str) -> tuple[str, str]:
-    """Return the (owner, name) in a cursor. Raises InvalidScheduleError when it is none of ours."""
+    """Return the (owner, name) in a cursor. Raises InvalidScheduleError for another text."""
     try:
         return _key_of(cursor)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        msg = f"after = {shorten(cursor)}: not a cursor; pass the cursor of the page before"
+        msg = f"after = {shorten(cursor)}: not a cursor; pass the cursor of the previous page"
         raise InvalidScheduleError(msg, field="after") from error
 
 
@@ -193,15 +200,15 @@ def _key_of(cursor: str) -> tuple[str, str]:
     if not isinstance(key, list):
         raise TypeError
     for text in key:
-        # What no driver can send to its database: a lone surrogate, and on PostgreSQL a NUL.
+        # No driver can send a lone surrogate; PostgreSQL's cannot send a NUL either.
         text.encode()
         if "\x00" in text:
             raise ValueError
     return owner, name
 
 
-def _trigger(row: Schedule) -> tuple[Trigger | None, str | None]:
-    """Return the row's trigger, or why it cannot be read, whether or not beat has met it yet."""
+def _trigger(row: ScheduleRow) -> tuple[Trigger | None, str | None]:
+    """Return the row's trigger, or None and the error if it cannot be read."""
     try:
         trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
         return trigger.bound_to(key_for(row.owner, row.name)), None
@@ -219,5 +226,5 @@ def _duration(seconds: float | None) -> timedelta | None:
     try:
         return None if seconds is None else timedelta(seconds=seconds)
     except (OverflowError, ValueError):
-        # Typed by hand: longer than Python can say, or not a number. It hides no other schedule.
+        # Written by SQL: longer than a timedelta, or NaN. A list must still show the schedules.
         return None

@@ -1,15 +1,21 @@
-"""Whether an installation is well, judged by what was report of it. Reads nothing itself.
+"""The evaluation of a health report: problems and warnings. Reads nothing itself.
 
-database or broker away, tables behind      unhealthy
-no beat makes progress                      unhealthy
-a schedule is due and nobody takes it up    unhealthy, after max_lag
-a run is overdue and nobody publishes it    unhealthy, after twice dynbeat_dispatch_timeout
-a beat cannot publish to a queue            unhealthy, until it can
-no worker lives                             unhealthy when runs wait for one, after max_lag
-one beat of several makes no progress, no worker and nothing to do, quarantined schedules
-or that only a newer version can plan, entries of beat_schedule that are refused, tables that
-belong to another application, a database
-whose encoding is not UTF-8                 a warning
+Problems (unhealthy):
+- the database or the broker is unreachable, or the tables are missing or outdated
+- no beat makes progress
+- a schedule is due for longer than max_lag
+- a run is overdue for longer than twice dynbeat_dispatch_timeout
+- a beat cannot publish to a queue or exchange, or cannot publish a task
+- runs wait, and no worker was alive for max_lag
+
+Warnings (healthy):
+- one of several beats makes no progress
+- no worker is alive, and no run waits
+- schedules are quarantined, or have a trigger that only a newer version supports
+- entries of beat_schedule are rejected
+- a beat uses another notifier than the configured one
+- the tables belong to another application
+- the encoding of the database is not UTF-8
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,29 +29,33 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.store.health import Tables
 
-#: A node that fell silent or stopped is shown for so long.
+#: For how long a node is shown after its last heartbeat.
 SHOWN_FOR = timedelta(hours=1)
 
 
 class NodeState(StrEnum):
-    """What the row of a node says."""
+    """The state of a node, derived from its row."""
 
-    #: It has begun and not come to progress yet.
+    #: The node sends heartbeats and made no progress yet.
     STARTING = "starting"
     WORKING = "working"
-    #: It gives signs of life, and none of progress.
+    #: The node sends heartbeats and made no progress for dynbeat_node_timeout.
     NO_PROGRESS = "no_progress"
-    #: It fell silent without a word.
+    #: The node sent no heartbeat for dynbeat_node_timeout and did not deregister.
     GONE = "gone"
     STOPPED = "stopped"
 
 
-_LIVING = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
+_ALIVE = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """For how long something may last before it is a problem."""
+    """For how long a state may last before it is a problem.
+
+    ``node_timeout``: a node without a heartbeat, or without progress. ``lag``: a due schedule, or
+    no worker. ``overdue``: an overdue run.
+    """
 
     node_timeout: timedelta
     lag: timedelta
@@ -53,10 +63,10 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings, *, max_lag: timedelta | None = None) -> "Limits":
-        """Return those of the settings.
+        """Return the limits of the settings.
 
-        Without ``max_lag`` a schedule may be late by two looks of a beat that hears of no change,
-        and by a run of another beat that has to be sent again.
+        The default of ``max_lag`` is two polls of a beat that receives no notification, plus the
+        time after which the sweep resends a run of another beat.
         """
         default = 2 * settings.poll_interval + settings.dispatch_timeout
         return cls(
@@ -68,7 +78,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, under a stable ``code``, and what to do about it."""
+    """A problem or warning: a stable ``code``, a description, and a hint how to fix it."""
 
     code: str
     text: str
@@ -77,10 +87,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseStatus:
-    """The database; ``clock_offset`` is this host's clock less the database's.
+    """The result of the database probe.
 
-    ``behind`` says what is wrong with the tables, None when nothing is; ``encoding`` is that of a
-    database that cannot store every text.
+    ``clock_offset`` is this host's clock minus the database's. ``schema_error`` is None if the
+    tables fit this version. ``encoding`` is set only if the database cannot store all of Unicode.
     """
 
     url: str
@@ -88,13 +98,13 @@ class DatabaseStatus:
     round_trip: timedelta | None = None
     clock_offset: timedelta | None = None
     revision: str | None = None
-    behind: str | None = None
+    schema_error: str | None = None
     encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """The broker, and why it was not reached."""
+    """The result of the broker probe; ``error`` is None if the broker is reachable."""
 
     url: str
     error: str | None = None
@@ -102,10 +112,11 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
-    """What was report of an installation at the database's instant ``now``.
+    """The state of an installation at ``now``, by the clock of the database.
 
-    ``tables`` is None where they could not be read, ``misconfigured`` what kept from looking.
-    ``application`` is the name of the one that asks, None when it has none.
+    ``misconfigured`` is the error that prevented the probes. ``tables`` is None if they could not
+    be read. ``application`` is the name of the application that runs the probes, None if it has
+    none.
     """
 
     misconfigured: str | None = None
@@ -120,19 +131,19 @@ class HealthReport:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What is wrong, and what may become so."""
+    """The problems and warnings of an installation."""
 
     problems: Sequence[Problem]
     warnings: Sequence[Problem]
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem. Warnings do not count."""
         return not self.problems
 
 
 def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
-    """Return what ``node`` is at ``now``."""
+    """Return the state of ``node`` at ``now``."""
     if node.stopped_at is not None:
         return NodeState.STOPPED
     if now - node.seen_at > timeout:
@@ -143,46 +154,45 @@ def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
 
 
 def evaluate(report: HealthReport) -> Evaluation:
-    """Return the problems and warnings of an installation."""
-    problems = [*_services(report)]
+    """Return the problems and warnings in ``report``."""
+    problems = [*_service_problems(report)]
     warnings: list[Problem] = []
     if report.tables is not None and report.now is not None and report.limits is not None:
-        look = _Look(report.tables, report.now, report.limits, report.notifier)
-        problems += look.problems()
-        warnings += look.warnings()
-        warnings += _configured(report.tables, application=report.application)
+        checks = _TableChecks(report.tables, report.now, report.limits, report.notifier)
+        problems += checks.problems()
+        warnings += checks.warnings()
+        warnings += _config_warnings(report.tables, application=report.application)
     if report.database is not None and report.database.encoding is not None:
         warnings.append(_encoding_limited(report.database.encoding))
     return Evaluation(problems, warnings)
 
 
 def _encoding_limited(encoding: str) -> Problem:
-    text = f"the database's encoding is {encoding}: names beyond it are refused, errors escaped"
+    text = (
+        f"the encoding of the database is {encoding}: names with other characters are rejected,"
+        " and errors are stored escaped"
+    )
     return Problem("encoding_limited", text, "move to a database whose encoding is UTF8")
 
 
-def _services(report: HealthReport) -> Iterator[Problem]:
+def _service_problems(report: HealthReport) -> Iterator[Problem]:
     if report.misconfigured is not None:
-        yield Problem("configuration", report.misconfigured, "mend the Celery configuration")
+        yield Problem("configuration", report.misconfigured, "correct the Celery configuration")
     database, broker = report.database, report.broker
     if database is not None and database.error is not None:
-        hint = (
-            "see that its server runs, that dynbeat_database_url is right, and that the account"
-            " may use the tables"
-        )
-        yield Problem(
-            "database_unreachable", f"the database does not serve us: {database.error}", hint
-        )
-    if database is not None and database.behind is not None:
+        text = f"the database is unreachable: {database.error}"
+        hint = "check its server, dynbeat_database_url, and the account's rights on the tables"
+        yield Problem("database_unreachable", text, hint)
+    if database is not None and database.schema_error is not None:
         hint = "run `celery -A your_app dynbeat schema upgrade`"
-        yield Problem("schema_outdated", database.behind.partition(": run `")[0], hint)
+        yield Problem("schema_outdated", database.schema_error.partition(": run `")[0], hint)
     if broker is not None and broker.error is not None:
-        hint = "see that its server runs, and that broker_url and its account are right"
-        yield Problem("broker_unreachable", f"the broker is away: {broker.error}", hint)
+        text = f"the broker is unreachable: {broker.error}"
+        yield Problem("broker_unreachable", text, "check its server, broker_url and the account")
 
 
-class _Look:
-    """A look at the tables."""
+class _TableChecks:
+    """The checks of what the tables contain at ``now``."""
 
     def __init__(self, tables: Tables, now: datetime, limits: Limits, notifier: str | None) -> None:
         self._tables, self._now, self._limits, self._notifier = tables, now, limits, notifier
@@ -204,140 +214,139 @@ class _Look:
 
     def warnings(self) -> Iterator[Problem]:
         if any(state is NodeState.WORKING for _, state in self._beats):
-            yield from map(_hindered, self._without_progress())
-        yield from map(_deaf, self._on_fallback())
+            yield from map(_beat_failing, self._without_progress())
+        yield from map(_notifier_fallback, self._on_fallback())
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
         if self._tables.quarantined.count:
-            text = f"schedules are quarantined with an error: {self._tables.quarantined}"
-            yield Problem(
-                "schedules_quarantined", text, "mend or delete them; an edit plans them anew"
-            )
+            text = f"{self._tables.quarantined} schedules are quarantined with an error"
+            hint = "correct each with update(), which ends its quarantine, or delete it"
+            yield Problem("schedules_quarantined", text, hint)
         if self._tables.unsupported_trigger:
             text = "schedules wait: this version does not support their kind of trigger"
-            yield Problem(
-                "unsupported_triggers", text, "finish the upgrade of all beats, or mend the rows"
-            )
+            hint = "upgrade all beats, or give the schedules another trigger"
+            yield Problem("unsupported_triggers", text, hint)
 
     def _outages(self) -> Iterator[Problem]:
-        """Yield one problem for each queue, exchange or task, whichever beats report it."""
+        """Yield one problem for each queue, exchange or task, even if several beats report it."""
         reports = [
-            outages.parse_report(node.outages) for node, state in self._beats if state in _LIVING
+            outages.parse_report(node.outages) for node, state in self._beats if state in _ALIVE
         ]
         reported = {(each.kind, each.name): each for report in reports for each in report}
         for each in list(reported.values())[: outages.MAX_REPORTED]:
-            yield _outage(each)
+            yield _publishing_fails(each)
 
     def _without_progress(self) -> list[Node]:
         return [node for node, state in self._beats if state is NodeState.NO_PROGRESS]
 
     def _on_fallback(self) -> list[Node]:
-        """Return the working beats that do not receive notifications as they are configured to."""
+        """Return the working beats that use another notifier than the configured one."""
         working = [node for node, state in self._beats if state is NodeState.WORKING]
         return [node for node in working if node.notifier not in {None, self._notifier}]
 
     def _no_beat(self) -> Problem:
         for node, state in self._beats:
-            if state in _LIVING:
-                return _hindered(node)
-        hint = "start one: `celery -A your_app beat`; its log says why it ended"
-        return Problem("no_beat", "no beat is alive: nothing is sent", hint)
+            if state in _ALIVE:
+                return _beat_failing(node)
+        hint = "start one: `celery -A your_app beat`; the log of the last one says why it ended"
+        return Problem("no_beat", "no beat is alive: no schedule runs", hint)
 
     def _late(self) -> Iterator[Problem]:
-        lag = _since(self._tables.oldest_due_at, self._now)
+        lag = _age(self._tables.oldest_due_at, self._now)
         if lag > self._limits.lag:
-            text = f"{self._tables.due} schedules are due, the oldest is {_seconds(lag)} late"
-            hint = "look at beat's log; if beats only cannot keep up, start another"
-            yield Problem("schedules_late", f"{text} (limit {_seconds(self._limits.lag)})", hint)
-        overdue = _since(self._tables.overdue_since, self._now)
+            text = (
+                f"{self._tables.due} schedules are due, the oldest is {_format_seconds(lag)} late"
+                f" (limit {_format_seconds(self._limits.lag)})"
+            )
+            hint = "read beat's log; if the beats work but are too slow, start another beat"
+            yield Problem("schedules_late", text, hint)
+        overdue = _age(self._tables.overdue_since, self._now)
         if overdue > self._limits.overdue:
-            limit = _seconds(self._limits.overdue)
-            text = f"{self._tables.overdue} runs are overdue, one for {_seconds(overdue)}"
-            hint = "look at beat's log: nobody publishes them again"
-            yield Problem("runs_overdue", f"{text} (limit {limit})", hint)
+            text = (
+                f"{self._tables.overdue} runs are overdue, the oldest for"
+                f" {_format_seconds(overdue)} (limit {_format_seconds(self._limits.overdue)})"
+            )
+            yield Problem("runs_overdue", text, "read beat's log: no beat resends these runs")
 
     def _a_worker_lives(self) -> bool:
-        return any(state in _LIVING for _, state in self._workers)
+        return any(state in _ALIVE for _, state in self._workers)
 
     def _worker_is_missing(self) -> bool:
-        """Return whether none has lived for longer than it takes to start one again."""
+        """Return whether no worker was alive for the time that a restart takes."""
         ends = [node.stopped_at or node.seen_at for node, _ in self._workers]
-        left = not ends or self._now - max(ends) > self._limits.lag
-        return left and not self._a_worker_lives()
+        absent = not ends or self._now - max(ends) > self._limits.lag
+        return absent and not self._a_worker_lives()
 
     def _runs_wait(self) -> bool:
         return self._tables.runs[Status.SENT].count > 0
 
     def _no_worker(self) -> Problem:
-        waiting = (
-            f"; waiting for one: {self._tables.runs[Status.SENT]}" if self._runs_wait() else ""
-        )
-        text = f"no worker is alive{waiting}"
+        waiting = f"; {self._tables.runs[Status.SENT]} runs wait" if self._runs_wait() else ""
         hint = "start one with the same application: `celery -A your_app worker`"
-        return Problem("no_worker", text, hint)
+        return Problem("no_worker", f"no worker is alive{waiting}", hint)
 
 
-def _configured(tables: Tables, *, application: str | None) -> Iterator[Problem]:
-    """Yield warnings about what beats take from the configuration of their application."""
+def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Problem]:
+    """Yield the warnings about beat_schedule and the name of the application."""
     if tables.refused.count:
-        text = f"entries of beat_schedule are refused, their schedules paused: {tables.refused}"
-        hint = "correct them as their reasons say, then restart beat; see also config_refused"
-        yield Problem("entries_refused", text, f"{hint} in its log")
+        text = f"{tables.refused} entries of beat_schedule are invalid; their schedules are paused"
+        hint = "correct the entries and restart beat; its log has the reasons (config_refused)"
+        yield Problem("entries_refused", text, hint)
     if None not in {application, tables.application} and application != tables.application:
         text = f"the tables belong to application {tables.application!r}, this is {application!r}"
         hint = (
-            f"give {application!r} a database or a schema of its own, or set dynbeat_application ="
+            f"give {application!r} its own database or schema, or set dynbeat_application ="
             f" {tables.application!r}: a beat of {application!r} refuses to start"
         )
         yield Problem("application_differs", text, hint)
 
 
-def _hindered(node: Node) -> Problem:
+def _beat_failing(node: Node) -> Problem:
     text = f"beat {node.name} is alive and makes no progress"
     return Problem(
         "beat_failing",
         text if node.error is None else f"{text}: {node.error}",
-        "mend what the error and its log say; without either, restart it",
+        "fix the cause in the error and in its log; if both show none, restart it",
     )
 
 
-def _deaf(node: Node) -> Problem:
+def _notifier_fallback(node: Node) -> Problem:
     return Problem(
         "notifier_fallback",
         f"beat {node.name} receives no notification from PostgreSQL; it uses {node.notifier}",
-        "a pooler in transaction mode passes no LISTEN: set dynbeat_notifier to 'broker', or give"
-        " beat a URL of the server itself",
+        "LISTEN does not work through a pooler in transaction mode: set dynbeat_notifier to"
+        " 'broker', or give beat a URL of the server itself",
     )
 
 
-def _outage(reported: outages.ReportedOutage) -> Problem:
+def _publishing_fails(reported: outages.ReportedOutage) -> Problem:
     text = (
         f"runs wait: since {reported.since} publishing fails"
         f" for {reported.kind} {reported.name!r}: {reported.error}"
     )
-    then = "the runs are sent by themselves then"
+    then = "beat then sends the runs itself"
     if reported.kind == outages.Kind.TASK:
         hint = (
             "correct task_routes, the receivers of before_task_publish, the task's own apply_async"
             " or the schedule's options"
         )
         return Problem("publish_failed", text, f"{hint}; {then}")
-    hints = (hint for code, hint in _HINTS.items() if f"({code})" in reported.error)
-    hint = next(hints, "see in the text why it is refused, and correct that")
+    hints = (hint for code, hint in _AMQP_HINTS.items() if f"({code})" in reported.error)
+    hint = next(hints, "fix the cause in the error")
     return Problem("queue_refused", text, f"{hint}; {then}")
 
 
-#: By AMQP's reply code, as the driver writes it.
-_HINTS = {
+#: By AMQP reply code. The driver writes the code into its error.
+_AMQP_HINTS = {
     403: "give the broker account its rights (rabbitmqctl set_permissions)",
-    404: "declare the exchange or queue, or start the node that holds it",
-    406: "let task_queues and the queue of the broker agree in type, durability and arguments",
+    404: "declare the exchange or queue, or start the node that hosts it",
+    406: "make task_queues match the queue on the broker: type, durability, arguments",
 }
 
 
-def _since(instant: datetime | None, now: datetime) -> timedelta:
+def _age(instant: datetime | None, now: datetime) -> timedelta:
     return timedelta(0) if instant is None else now - instant
 
 
-def _seconds(duration: timedelta) -> str:
+def _format_seconds(duration: timedelta) -> str:
     return f"{duration.total_seconds():.1f} s"

@@ -1,15 +1,17 @@
-"""Looks at an installation, for its health: the database, the broker, the tables. Writes nothing.
+"""Probes of the database, the broker and the tables. They only read.
 
-Each look has a thread and a time limit of its own. Servers that hang answer no query, obey no
-timeout that was set for others, and must not hold up who asks whether they are well.
+Each probe runs in its own daemon thread with a time limit. A server that hangs may ignore the
+driver's timeouts, and it must not delay the health check or the exit of the process.
 """
 
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Generic, TypeVar
 
 from celery import Celery
@@ -33,26 +35,28 @@ from celery_dynbeat.store import health as tables
 
 T = TypeVar("T")
 
+#: Seconds.
 DATABASE_TIMEOUT = 8.0
 BROKER_TIMEOUT = 5.0
-#: Their words may be shown. A URL that cannot be understood is quoted by others, password and all.
-_SPEAKING = (DynbeatError, SQLAlchemyError, KombuError, OSError)
+URL_TIMEOUT = 1.0
+#: Errors whose message is shown. Another error may quote an invalid URL with its password.
+_SAFE_ERRORS = (DynbeatError, SQLAlchemyError, KombuError, OSError)
 
 
 def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthReport:
-    """Return what is report of the installation of ``app``, within about ten seconds.
+    """Return the report on the installation of ``app``, within about ten seconds.
 
-    Raises nothing: what cannot be reached is report to be away.
+    Raises nothing: a service that cannot be reached has an error in the report.
     """
-    broker = _Look(lambda: _broker(app))
+    broker = _start(lambda: _probe_broker(app))
     try:
         context = dynbeat_of(app).context
         limits = Limits.of(context.settings, max_lag=max_lag)
         shown_url = context.database.shown_url
-        notifier = _notifier(context)
+        notifier = _notifier_name(context)
     except DynbeatError as error:
-        return HealthReport(misconfigured=str(error), broker=_broker_found(app, broker))
-    database = _Look(lambda: _database(context, limits))
+        return HealthReport(misconfigured=str(error), broker=_broker_status(app, broker))
+    database = _start(lambda: _probe_database(context, limits))
     report = database.result(
         DATABASE_TIMEOUT,
         lambda error: HealthReport(database=DatabaseStatus(url=shown_url, error=error)),
@@ -60,54 +64,67 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
     return replace(
         report,
         application=context.settings.application,
-        broker=_broker_found(app, broker),
+        broker=_broker_status(app, broker),
         notifier=notifier,
         limits=limits,
     )
 
 
-class _Look(Generic[T]):
-    """A piece of work that was begun in a thread; who ends does not wait for it."""
+@dataclass(frozen=True, slots=True)
+class _Probe(Generic[T]):
+    """A probe that runs in a thread since ``started``, on the monotonic clock."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._begun = time.monotonic()
-        self._results: list[T] = []
-        self._error: str | None = None
-        self._thread = threading.Thread(target=self._run, name="dynbeat-probe", daemon=True)
-        self._thread.start()
+    future: Future[T]
+    started: float
 
-    def _run(self) -> None:
+    def result(self, timeout: float, fallback: Callable[[str], T]) -> T:
+        """Return the result, or ``fallback(error)`` for an error.
+
+        A probe that has no result ``timeout`` seconds after its start is an error too.
+        """
+        remaining = max(0.0, timeout - (time.monotonic() - self.started))
         try:
-            self._results.append(self._work())
-        # Whatever a driver raises is the finding.
-        except Exception as error:  # noqa: BLE001
-            self._error = _error_text(error)
-
-    def result(self, within: float, otherwise: Callable[[str], T]) -> T:
-        """Return the result, else ``otherwise(error)``; ``within`` seconds of the beginning."""
-        self._thread.join(max(0.0, within - (time.monotonic() - self._begun)))
-        if self._results:
-            return self._results[0]
-        return otherwise(self._error or f"TimeoutError: no answer within {within:g} s")
+            error = self.future.exception(remaining)
+        except FutureTimeoutError:
+            return fallback(f"TimeoutError: no answer within {timeout:g} s")
+        return self.future.result() if error is None else fallback(_error_text(error))
 
 
-def _error_text(error: Exception) -> str:
-    # SQLAlchemy wraps the driver's words into its own.
+def _start(probe: Callable[[], T]) -> _Probe[T]:
+    # Not a ThreadPoolExecutor: it joins its threads at exit, also those of probes that hang.
+    future: Future[T] = Future()
+    started = time.monotonic()
+    thread = Thread(target=_run, args=(future, probe), name="dynbeat-probe", daemon=True)
+    thread.start()
+    return _Probe(future, started)
+
+
+def _run(future: Future[T], probe: Callable[[], T]) -> None:
+    try:
+        result = probe()
+    # Any error of a driver is a result of the probe.
+    except Exception as error:  # noqa: BLE001
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _error_text(error: BaseException) -> str:
+    # SQLAlchemy wraps the driver's error.
     cause = getattr(error, "orig", None) or error
     name = type(cause).__name__
-    text = str(cause).partition("\n")[0] if isinstance(error, _SPEAKING) else ""
+    text = str(cause).partition("\n")[0] if isinstance(error, _SAFE_ERRORS) else ""
     return f"{name}: {text[: tables.MAX_TEXT]}" if text else name
 
 
-def _database(context: Context, limits: Limits) -> HealthReport:
-    database = _reached(context.database)
+def _probe_database(context: Context, limits: Limits) -> HealthReport:
+    database = _probe_connection(context.database)
     report = HealthReport(database=database)
     try:
         revision = schema.check(context.database)
-        encoding = _encoding(context.database)
+        encoding = _limited_encoding(context.database)
     except SchemaError as error:
-        return replace(report, database=replace(database, behind=str(error)))
+        return replace(report, database=replace(database, schema_error=str(error)))
     now = context.clock.now()
     nodes_since = now - max(SHOWN_FOR, limits.node_timeout)
     return replace(
@@ -120,60 +137,60 @@ def _database(context: Context, limits: Limits) -> HealthReport:
     )
 
 
-def _encoding(database: Database) -> str | None:
+def _limited_encoding(database: Database) -> str | None:
     with database.engine.connect() as connection:
         return database.capabilities.limited_encoding(connection)
 
 
-def _reached(database: Database) -> DatabaseStatus:
+def _probe_connection(database: Database) -> DatabaseStatus:
     embedded = database.capabilities.embedded
     file = database.engine.url.database or ":memory:"
-    # To connect would make it.
+    # A connection would create the file.
     if embedded and not file.startswith((":memory:", "file:")) and not Path(file).exists():
         raise FileNotFoundError(file)
     with database.engine.connect() as connection:
-        before, began = datetime.now(UTC), time.monotonic()
+        host_time, started = datetime.now(UTC), time.monotonic()
         if embedded:
             connection.execute(select(literal(1)))
-            instant = None
+            database_time = None
         else:
-            instant = database.capabilities.read_clock(connection)
-        took = timedelta(seconds=time.monotonic() - began)
-    # The reading was taken somewhere within the round trip: assume the middle.
-    offset = None if instant is None else before + took / 2 - instant
-    return DatabaseStatus(url=database.shown_url, round_trip=took, clock_offset=offset)
+            database_time = database.capabilities.read_clock(connection)
+        round_trip = timedelta(seconds=time.monotonic() - started)
+    # The database reads its clock within the round trip: assume the middle.
+    offset = None if database_time is None else host_time + round_trip / 2 - database_time
+    return DatabaseStatus(url=database.shown_url, round_trip=round_trip, clock_offset=offset)
 
 
-def _broker(app: Celery) -> BrokerStatus:
+def _probe_broker(app: Celery) -> BrokerStatus:
     connection: Connection = app.connection_for_write()
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT)
-        return BrokerStatus(url=_shown(connection))
+        return BrokerStatus(url=_shown_url(connection))
     finally:
         connection.release()
 
 
-def _broker_found(app: Celery, broker: "_Look[BrokerStatus]") -> BrokerStatus:
-    def away(error: str) -> BrokerStatus:
-        url = _Look(lambda: _shown(app.connection_for_write())).result(1.0, lambda _: "?")
-        return BrokerStatus(url=url, error=error)
+def _broker_status(app: Celery, probe: _Probe[BrokerStatus]) -> BrokerStatus:
+    def unreachable(error: str) -> BrokerStatus:
+        url = _start(lambda: _shown_url(app.connection_for_write()))
+        return BrokerStatus(url=url.result(URL_TIMEOUT, lambda _: "?"), error=error)
 
-    return broker.result(BROKER_TIMEOUT, away)
+    return probe.result(BROKER_TIMEOUT, unreachable)
 
 
-def _shown(connection: Connection) -> str:
-    # What follows the "?" may hold a password too, or a key.
+def _shown_url(connection: Connection) -> str:
+    # The query of the URL may contain a password or a key.
     return str(connection.as_uri()).partition("?")[0]
 
 
-def _notifier(context: Context) -> str | None:
-    """Return the way that was chosen, None when the broker's URL cannot even be understood."""
+def _notifier_name(context: Context) -> str | None:
+    """Return the name of the notifier, or None if the broker's URL is invalid."""
     try:
         notifier = context.notifier
     except DynbeatError:
         raise
-    # Each transport has its own; the look at the broker tells of it.
+    # Each transport raises its own error. The probe of the broker reports it.
     except Exception:  # noqa: BLE001
         return None
-    # Each way has a module of its own, called as the setting calls it.
+    # Each notifier has its own module, named as in the setting.
     return type(notifier).__module__.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The combinations of database and broker that the process tests run on."""
+"""Installations on different combinations of database and broker."""
 
 import warnings
 
@@ -27,7 +27,7 @@ def site_folder(tmp_path):
 @pytest.fixture
 def broker_file_url(tmp_path):
     url = f"sqla+sqlite:///{tmp_path / 'broker.sqlite3'}"
-    # Two processes that make kombu's tables at the same moment get in each other's way.
+    # Two processes that create kombu's tables at the same time fail.
     with kombu.Connection(url) as connection, warnings.catch_warnings():
         warnings.simplefilter("ignore", SADeprecationWarning)  # kombu's models, not ours
         connection.default_channel.queue_declare("celery")
@@ -37,7 +37,7 @@ def broker_file_url(tmp_path):
 
 @pytest.fixture(params=COMBINATIONS)
 def any_site(request, site_folder):
-    """Give an installation on each combination in turn."""
+    """Return an installation on each combination in turn."""
     database, broker = COMBINATIONS[request.param]
     database_url, broker_url = map(request.getfixturevalue, (database, broker))
     with site(site_folder, database_url=database_url, broker_url=broker_url) as made:
@@ -46,35 +46,35 @@ def any_site(request, site_folder):
 
 @pytest.fixture
 def redis_site(site_folder, postgresql_url, redis_url):
-    """Give an installation on PostgreSQL and Redis; its ``config`` may be changed before use."""
+    """Return an installation on PostgreSQL and Redis; change its ``config`` before use."""
     with site(site_folder, database_url=postgresql_url, broker_url=redis_url) as made:
         yield made
 
 
 @pytest.fixture
 def rabbitmq_site(site_folder, postgresql_url, amqp_url):
-    """Give an installation on PostgreSQL and RabbitMQ."""
+    """Return an installation on PostgreSQL and RabbitMQ."""
     with site(site_folder, database_url=postgresql_url, broker_url=amqp_url) as made:
         yield made
 
 
 @pytest.fixture
 def file_site(site_folder, sqlite_url, broker_file_url):
-    """Give an installation that needs no server: two files."""
+    """Return an installation on two files, without a server."""
     with site(site_folder, database_url=sqlite_url, broker_url=broker_file_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def pool():
-    """Give the pool of the worker of ``running``; a module overrides it to try others."""
+    """Return the pool of the worker of ``running``. A module can override this fixture."""
     return "prefork"
 
 
 @pytest.fixture(scope="module")
 def running(pool, postgresql_server, redis_server, tmp_path_factory):
-    """Give an installation whose beat and worker serve all tests of a module."""
-    # A database of Redis beside the one that other tests empty.
+    """Return an installation whose beat and worker run for all tests of a module."""
+    # Not the Redis database that other tests empty.
     broker_url = f"{redis_server.url.rpartition('/')[0]}/1"
     folder = tmp_path_factory.mktemp(pool)
     with (

@@ -1,4 +1,4 @@
-"""``celery beat`` and ``celery worker -B`` as Celery's users know them."""
+"""``celery beat`` and ``celery worker -B``."""
 
 import os
 import signal
@@ -32,12 +32,12 @@ def test_both_names_of_the_scheduler_work(file_site, name):
     beat = file_site.beat(scheduler=name).wait_for_log("beat started")
 
     assert "celery_dynbeat.beat.scheduler.DatabaseScheduler" in beat.text
-    # It has made its tables.
+    # Beat has created its tables.
     assert "alembic" not in beat.text
 
 
 class Deaf(DatabaseScheduler):
-    """Is asked to end in the middle of a pass, and what the handler raises then is lost."""
+    """Receives SIGTERM during a pass, in code that swallows the SystemExit of the handler."""
 
     def failpoint(self, point):
         del point
@@ -49,7 +49,7 @@ def tick_often(scheduler):
         scheduler.tick()
 
 
-def test_a_beat_that_was_asked_to_end_in_a_finalizer_ends_all_the_same(file_site):
+def test_a_beat_that_receives_sigterm_in_a_finalizer_stops(file_site):
     file_site.mine.create("now", task="probe.record", trigger=Once.after(timedelta(seconds=0.1)))
     scheduler = Deaf(file_site.app)
 
@@ -60,7 +60,7 @@ def test_a_beat_that_was_asked_to_end_in_a_finalizer_ends_all_the_same(file_site
     assert file_site.runs("now")
 
 
-def test_sigterm_ends_an_idle_beat_and_its_node(redis_site):
+def test_sigterm_stops_an_idle_beat_and_deregisters_its_node(redis_site):
     beat = redis_site.beat().wait_for_log("beat started")
     (node,) = wait_until(lambda: redis_site.nodes("beat"), within=5)
     assert node.name.endswith(f":{beat.pid}")
@@ -81,7 +81,7 @@ def test_beat_answers_a_ping(redis_site):
     assert beat.exit_status is None
 
 
-def test_a_worker_may_carry_its_beat(file_site):
+def test_a_worker_can_run_an_embedded_beat(file_site):
     file_site.config["beat_scheduler"] = "dynbeat"
     file_site.mine.create("carried", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
 
@@ -94,7 +94,7 @@ def entries(site):
     return {info.name: info for info in site.dynbeat.schedules.list(owner="")}
 
 
-def test_beat_schedule_is_followed_at_each_start(file_site):
+def test_beat_schedule_is_synchronized_at_each_start(file_site):
     task = "probe.record"
     file_site.config["result_expires"] = 3600
     file_site.config["beat_schedule"] = {
@@ -115,7 +115,7 @@ def test_beat_schedule_is_followed_at_each_start(file_site):
 
     after = entries(file_site)
     assert {"kept", "changed", "removed"} <= before.keys()
-    # As Celery's own scheduler does, where results do not expire by themselves.
+    # Celery's own scheduler adds it too, if the result backend does not expire results itself.
     assert after.keys() == {"kept", "changed", "added", "celery.backend_cleanup"}
     assert after["kept"].version == before["kept"].version
     assert after["changed"].args == [2]
@@ -123,7 +123,7 @@ def test_beat_schedule_is_followed_at_each_start(file_site):
     assert after["added"].run_count >= 1
 
 
-def test_an_entry_that_no_row_can_hold_is_refused_by_name_and_the_others_run(file_site):
+def test_an_invalid_entry_is_rejected_by_name_and_the_others_run(file_site):
     file_site.config["beat_schedule"] = {
         "sunny": {"task": "probe.record", "schedule": 10, "relative": True},
         "fine": {"task": "probe.record", "schedule": 1},
@@ -135,7 +135,7 @@ def test_an_entry_that_no_row_can_hold_is_refused_by_name_and_the_others_run(fil
     assert "sunny" not in entries(file_site)
 
 
-def test_a_beat_of_another_application_refuses_to_start_and_touches_nothing(redis_site):
+def test_a_beat_of_another_application_refuses_to_start_and_writes_nothing(redis_site):
     redis_site.config["beat_schedule"] = {"restock": {"task": "probe.record", "schedule": 3600}}
     first = redis_site.beat().wait_for_log("beat started")
     before = entries(redis_site)
@@ -150,7 +150,7 @@ def test_a_beat_of_another_application_refuses_to_start_and_touches_nothing(redi
     assert entries(redis_site) == before
 
 
-def test_a_beat_without_its_tables_ends_with_the_command_to_run_and_a_short_log(
+def test_a_beat_without_tables_ends_with_the_command_to_run_and_a_short_log(
     site_folder, sqlite_url, broker_file_url
 ):
     settings = {"dynbeat_create_tables": False}
@@ -161,11 +161,11 @@ def test_a_beat_without_its_tables_ends_with_the_command_to_run_and_a_short_log(
 
         lines = beat.text.splitlines()
         assert "run `celery -A your_app dynbeat schema upgrade`" in lines[-1]
-        # Two tracebacks: of the record that Celery logs, and of Python.
+        # Two tracebacks: one in Celery's log record, one from Python.
         assert len(lines) < 150
 
 
-def test_applications_that_share_their_tasks_run_both_beats_by_one_name(redis_site):
+def test_beats_of_two_applications_with_one_name_run_on_the_same_tables(redis_site):
     redis_site.config["dynbeat_application"] = "suite"
 
     beats = [redis_site.beat(**{NAME_VARIABLE: name}) for name in ("shop", "billing")]
@@ -174,7 +174,7 @@ def test_applications_that_share_their_tasks_run_both_beats_by_one_name(redis_si
         beat.wait_for_log("beat started")
 
 
-def test_a_worker_of_another_application_warns_and_runs_what_it_gets(file_site):
+def test_a_worker_of_another_application_warns_and_executes_its_runs(file_site):
     file_site.beat().wait_for_log("beat started")
     worker = file_site.worker(**{NAME_VARIABLE: "tasks"}).wait_for_log("ready.")
 
@@ -184,14 +184,14 @@ def test_a_worker_of_another_application_warns_and_runs_what_it_gets(file_site):
     assert "belong to application 'proj', this process is of 'tasks'" in worker.text
 
 
-def test_an_application_without_dynbeat_is_told_the_cure(file_site):
+def test_an_application_without_dynbeat_gets_an_error_with_the_fix(file_site):
     beat = file_site.beat(**{BARE_VARIABLE: "1"})
 
     assert beat.wait(within=20) != 0
     assert "add `dynbeat = Dynbeat(app)`" in beat.text
 
 
-def test_beat_waits_for_a_broker_that_is_not_there_yet(own_server, site_folder, sqlite_url):
+def test_beat_waits_for_a_broker_that_starts_later(own_server, site_folder, sqlite_url):
     broker = own_server(RedisServer)
     broker.stop()
     with site(site_folder, database_url=sqlite_url, broker_url=broker.url) as made:

@@ -1,4 +1,4 @@
-"""How fast a real beat hears of a change, by each way alone."""
+"""How fast a real beat is notified of a change, with each notifier alone."""
 
 import socket
 from datetime import timedelta
@@ -14,7 +14,7 @@ from celery_dynbeat.notify.base import reconnect_back_off
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
-#: Beat would find a change by itself after this; no test waits so long.
+#: The poll interval in seconds, longer than any test waits.
 NEVER = 600.0
 WAYS = {
     "postgresql": ("postgresql", "broker_file_url"),
@@ -26,7 +26,7 @@ SENT_WITHIN = 4.0
 
 @pytest.fixture(params=["postgresql", "redis", "amqp"])
 def notified(request, site_folder, postgresql_url):
-    """Give an installation with an idle beat that hears of changes in one way only."""
+    """Return an installation with an idle beat and one notifier."""
     notifier, broker = WAYS[request.param]
     with site(
         site_folder,
@@ -35,14 +35,14 @@ def notified(request, site_folder, postgresql_url):
         dynbeat_notifier=notifier,
         dynbeat_poll_interval=NEVER,
     ) as made:
-        # Beat returns from a tick every 20 s all the same: twice that would hide a missing notice.
+        # Beat still returns from a tick every 20 s, which would hide a missing notification.
         made.beat("-l", "DEBUG").wait_for_log("beat started")
         hears(made)
         yield made
 
 
 def hears(made):
-    """Return when the listener is connected: a first schedule has been sent."""
+    """Return when the listener is connected: beat sent a first schedule."""
     made.mine.create("hello", task="probe.record", trigger=Once.after(timedelta(seconds=0.3)))
     made.wait_for_run("hello", "sent")
 
@@ -57,7 +57,7 @@ def test_a_new_schedule_is_sent_long_before_the_poll(notified):
     notified.wait_for_run("new", "sent", within=SENT_WITHIN)
 
 
-def test_an_edit_that_brings_a_schedule_forward_is_heard(notified):
+def test_beat_is_notified_of_an_edit_that_makes_a_schedule_earlier(notified):
     notified.mine.create("moved", task="probe.record", trigger=Every(timedelta(hours=1)))
 
     notified.mine.update("moved", trigger=Every(timedelta(seconds=1)))
@@ -65,7 +65,7 @@ def test_an_edit_that_brings_a_schedule_forward_is_heard(notified):
     notified.wait_for_run("moved", "sent", within=SENT_WITHIN)
 
 
-def test_a_manual_run_is_sent_at_once(notified):
+def test_beat_sends_a_manual_run_at_once(notified):
     notified.mine.create("manual", task="probe.record", trigger=Every(timedelta(hours=1)))
 
     notified.mine.run_now("manual")
@@ -73,7 +73,7 @@ def test_a_manual_run_is_sent_at_once(notified):
     notified.wait_for_run("manual", "sent", within=SENT_WITHIN)
 
 
-def test_the_callers_transaction_is_heard_when_it_commits(notified):
+def test_beat_is_notified_when_the_callers_transaction_commits(notified):
     engine = notified.dynbeat.context.database.engine
     with Session(engine) as session, session.begin():
         with session.begin_nested():
@@ -83,7 +83,7 @@ def test_the_callers_transaction_is_heard_when_it_commits(notified):
     notified.wait_for_run("joined", "sent", within=SENT_WITHIN)
 
 
-def test_nothing_is_left_of_a_transaction_that_rolls_back(notified):
+def test_a_transaction_that_rolls_back_leaves_no_schedule(notified):
     engine = notified.dynbeat.context.database.engine
     with Session(engine) as session:
         notified.mine.create("undone", task="probe.record", trigger=soon(), session=session)
@@ -95,13 +95,13 @@ def test_nothing_is_left_of_a_transaction_that_rolls_back(notified):
 
 
 class Heard:
-    """Counts the notices of a listener in this process."""
+    """Counts the notifications of a listener in this process."""
 
     def __init__(self, made):
         self.count = 0
         self.listener = made.dynbeat.context.notifier.listener(self.wake)
         self.listener.start()
-        # The first call says that the listener is connected.
+        # The first call means that the listener is connected.
         wait_until(lambda: self.count, within=10)
         self.count = 0
 
@@ -121,12 +121,12 @@ def heard(request, site_folder, postgresql_url):
         ear.listener.stop()
 
 
-def test_a_released_savepoint_is_not_announced_before_the_commit(heard):
+def test_a_released_savepoint_sends_no_notification_before_the_commit(heard):
     made, ear = heard
     with Session(made.dynbeat.context.database.engine) as session:
         with session.begin_nested():
             made.mine.create("inner", task="probe.record", trigger=soon(), session=session)
-        # A commit of our own, after which whatever the savepoint had announced would be here.
+        # A notification of the savepoint would arrive before that of this commit.
         made.mine.create("witness", task="probe.record", trigger=soon())
         wait_until(lambda: ear.count, within=5)
         assert ear.count == 1
@@ -135,7 +135,7 @@ def test_a_released_savepoint_is_not_announced_before_the_commit(heard):
     wait_until(lambda: ear.count == 2, within=5)
 
 
-def test_a_rollback_is_not_announced(heard):
+def test_a_rollback_sends_no_notification(heard):
     made, ear = heard
     with Session(made.dynbeat.context.database.engine) as session:
         made.mine.create("undone", task="probe.record", trigger=soon(), session=session)
@@ -153,14 +153,14 @@ def terminate_listeners(made):
     statement = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database()"
-        # Its heartbeat, which also follows each notice, is a query of its own.
+        # The heartbeat after each notification is a separate query.
         " AND (query LIKE 'LISTEN%' OR query = 'SELECT 1')"
     )
     with made.dynbeat.context.database.engine.begin() as connection:
         return connection.execute(text(statement)).all()
 
 
-def test_the_postgresql_listener_survives_the_loss_of_its_connection(
+def test_the_postgresql_listener_reconnects_after_a_lost_connection(
     site_folder, postgresql_url, broker_file_url
 ):
     with site(
@@ -186,17 +186,17 @@ def listeners_called(made, name):
         return connection.scalar(text(statement), {"name": name})
 
 
-def test_the_postgresql_listener_connects_as_the_engine_does(
+def test_the_postgresql_listener_connects_with_the_engines_parameters(
     site_folder, postgresql_url, broker_file_url
 ):
-    # prepare_threshold is psycopg's own, and of no use to a connection that only listens.
+    # prepare_threshold belongs to psycopg, and a listener does not need it.
     given = {"application_name": "the listener", "prepare_threshold": None}
     with site(site_folder, database_url=postgresql_url, broker_url=broker_file_url) as made:
         made.app.conf.dynbeat_engine_options = {"connect_args": given}
         ear = Heard(made)
         made.dynbeat.context.database.dispose()
 
-        # One is the connection that asks.
+        # One is the connection of this query.
         wait_until(lambda: listeners_called(made, "the listener") == 2, within=10)
         ear.listener.stop()
 
@@ -218,14 +218,12 @@ def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_ur
 
 @pytest.fixture
 def mute_url():
-    """Give the URL of a Redis that takes connections, and never answers."""
+    """Return the URL of a Redis that accepts connections and never replies."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
 
 
-def test_a_broker_that_hangs_holds_up_no_change(
-    site_folder, sqlite_url, mute_url, monkeypatch, caplog
-):
+def test_a_broker_that_hangs_delays_no_call(site_folder, sqlite_url, mute_url, monkeypatch, caplog):
     monkeypatch.setattr(broker, "PUBLISH_TIMEOUT", 0.2)
     with site(
         site_folder, database_url=sqlite_url, broker_url=mute_url, dynbeat_notifier="broker"
@@ -238,7 +236,7 @@ def test_a_broker_that_hangs_holds_up_no_change(
 
 @pytest.fixture
 def deaf_url(redis_url):
-    """Give the URL of an account of Redis that may subscribe to no channel."""
+    """Return the URL of a Redis account without the right to subscribe."""
     with redis.Redis.from_url(redis_url) as client:
         client.execute_command(
             *("ACL", "SETUSER", "deaf", "on", ">deaf", "~*", "resetchannels", "+@all")
@@ -247,7 +245,7 @@ def deaf_url(redis_url):
         client.acl_deluser("deaf")
 
 
-def test_a_listener_that_may_not_subscribe_asks_less_and_less_often(
+def test_a_listener_without_the_right_to_subscribe_retries_less_and_less_often(
     site_folder, sqlite_url, deaf_url, caplog
 ):
     with site(

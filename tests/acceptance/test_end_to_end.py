@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.empty_database
 
 
-def test_every_kind_of_trigger_runs_and_its_history_is_complete(any_site):
+def test_each_kind_of_trigger_runs_and_has_a_complete_history(any_site):
     triggers = {
         "cron": Cron("* * * * * *"),
         "every": Every(timedelta(seconds=1)),
@@ -23,7 +23,7 @@ def test_every_kind_of_trigger_runs_and_its_history_is_complete(any_site):
     any_site.worker()
 
     for name in triggers:
-        # A worker may be faster than beat, which notes when it sent the run.
+        # A worker may start the run before beat records sent_at.
         run = any_site.wait_for_run(name, "succeeded", where=lambda run: run.sent_at is not None)
         assert run.scheduled_for <= run.started_at <= run.finished_at
         assert (run.worker, run.attempt, run.error) == ("w1@test", 1, None)
@@ -56,7 +56,7 @@ def test_the_task_finds_its_run_in_the_headers(any_site):
     }
 
 
-def test_an_edit_counts_while_everything_runs(any_site):
+def test_an_edit_takes_effect_while_beat_and_worker_run(any_site):
     any_site.beat().wait_for_log("beat started")
     any_site.worker()
     any_site.mine.create("edited", task="probe.unwanted", trigger=Every(timedelta(hours=1)))
@@ -81,7 +81,7 @@ def test_a_cancelled_one_off_never_starts(any_site):
     assert not any_site.runs("later")
 
 
-def test_a_cancel_reaches_the_message_that_lies_in_the_queue(any_site):
+def test_a_pause_revokes_a_run_whose_message_is_in_the_queue(any_site):
     any_site.mine.create("queued", task="probe.record", trigger=Once.after(timedelta(seconds=0.5)))
     any_site.mine.create("witness", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
     any_site.beat()

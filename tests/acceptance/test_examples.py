@@ -1,4 +1,4 @@
-"""The examples that a newcomer starts first, run as they are run."""
+"""The examples, started as a user starts them."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def run(program, *options, within):
 
 
 @pytest.mark.slow
-def test_the_demo_keeps_its_promises_and_says_so():
+def test_the_demo_succeeds_and_prints_its_checks():
     ended = run("quickstart/demo.py", within=40)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -34,7 +34,7 @@ def test_the_demo_keeps_its_promises_and_says_so():
 
 
 @pytest.mark.slow
-def test_the_load_run_ends_with_every_run_accounted_for():
+def test_the_load_example_ends_with_an_outcome_for_each_run():
     ended = run("load/load.py", "--users=20", "--seconds=5", within=60)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

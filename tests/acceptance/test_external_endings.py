@@ -1,4 +1,4 @@
-"""Runs that are ended from outside, which the prefork pool alone can do."""
+"""Runs that are ended from outside. Only the prefork pool supports that."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A broker that answers, but takes nothing from anybody."""
+"""A broker that replies but accepts no message."""
 
 import pytest
 import redis
@@ -17,7 +17,7 @@ def own_redis(own_server):
 
 @pytest.fixture
 def patient_site(site_folder, postgresql_url, own_redis):
-    """Give an installation on a Redis of its own, that soon tries again what was not taken."""
+    """Return an installation on its own Redis that retries refused messages soon."""
     settings = {"broker_url": own_redis.url, "dynbeat_dispatch_timeout": 2}
     with site(site_folder, database_url=postgresql_url, **settings) as made:
         yield made

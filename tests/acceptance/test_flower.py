@@ -1,4 +1,4 @@
-"""Flower, as it comes, sees the runs under their own ids."""
+"""Unmodified Flower shows runs under their ids."""
 
 import json
 import urllib.error
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 
 def tasks_in_flower(port):
-    # A literal address: nothing but our own Flower is asked.
+    # A literal address: only the Flower of this test is queried.
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/tasks", timeout=5) as answer:
             return json.load(answer)

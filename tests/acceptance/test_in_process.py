@@ -1,4 +1,4 @@
-"""Without any server: Celery's own fixtures, a broker in memory, and passes made by hand."""
+"""Celery's own fixtures, the memory broker and manual passes, without a server."""
 
 import logging
 from datetime import timedelta
@@ -21,7 +21,7 @@ def celery_config():
 
 @pytest.fixture(scope="session")
 def celery_worker_parameters():
-    # The ping is a task, and its answer needs a result backend.
+    # The ping is a task, and its result needs a result backend.
     return {"perform_ping_check": False}
 
 
@@ -67,12 +67,12 @@ def dispatcher(dynbeat, celery_app):
 
 @pytest.fixture
 def worker(request, dynbeat):  # noqa: ARG001 - comes first
-    # It knows the tasks, and the guard, that the application had when it started.
+    # The worker has the tasks and the guard that the application had at its start.
     return request.getfixturevalue("in_process_worker")
 
 
 @pytest.mark.usefixtures("worker")
-def test_passes_by_hand_and_a_worker_in_this_process_run_a_schedule(dynbeat, dispatcher, started):
+def test_manual_passes_and_a_worker_in_this_process_run_a_schedule(dynbeat, dispatcher, started):
     mine = dynbeat.schedules.for_owner("user:1")
     mine.create("here", task="memory.record", trigger=Once.after(timedelta(seconds=0.5)))
 
@@ -88,7 +88,7 @@ def test_passes_by_hand_and_a_worker_in_this_process_run_a_schedule(dynbeat, dis
 
 @pytest.fixture(params=sorted(ALL_CELERY_BROKERS))
 def celery_broker(request):
-    # pytest-celery takes its brokers from a set, in another order in each process of xdist.
+    # pytest-celery iterates its brokers as a set: the order differs between xdist processes.
     return request.getfixturevalue(request.param)
 
 

@@ -1,4 +1,4 @@
-"""What Celery's monitors, such as Flower, make of runs that the guard does not let start."""
+"""The events for runs that the guard refuses or defers, as Celery's monitors see them."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 @contextlib.contextmanager
 def monitor(site):
-    """Yield a function that returns the state of a task in the eyes of Celery's monitors."""
+    """Yield a function that returns the state of a task in Celery's event state."""
     state = site.app.events.State()
 
     def state_of(task_id):
@@ -23,7 +23,7 @@ def monitor(site):
     with site.app.connection() as connection:
         receiver = site.app.events.Receiver(connection, {"*": state.event})
         with receiver.consumer_context() as (consuming, _channel, _consumers):
-            # kombu subscribes on Redis when it first waits.
+            # On Redis, kombu subscribes when it first waits.
             state_of("")
             yield state_of
 
@@ -38,13 +38,13 @@ def queued_run(site, name):
 
 
 def cancelled_run(site):
-    """Return a run whose message is in the queue, and that was cancelled."""
+    """Return a revoked run whose message is in the queue."""
     run = queued_run(site, "cancelled")
     site.mine.pause("cancelled")
     return run
 
 
-def test_a_run_that_was_refused_has_ended(redis_site):
+def test_a_refused_run_has_ended_for_monitors(redis_site):
     run = cancelled_run(redis_site)
     with monitor(redis_site) as state_of:
         redis_site.worker("-E")
@@ -63,7 +63,7 @@ def test_without_events_nothing_is_sent(redis_site):
         assert state_of(run.id) is None
 
 
-def test_a_run_that_was_put_off_is_to_be_tried_again_and_then_succeeds(redis_site, postgresql_url):
+def test_a_deferred_run_is_shown_as_a_retry_and_then_succeeds(redis_site, postgresql_url):
     redis_site.constants["celery_dynbeat.worker.task_guard.DEFER_SECONDS"] = 2
     with Proxy(make_url(postgresql_url).port) as proxy, monitor(redis_site) as state_of:
         run = queued_run(redis_site, "put-off")

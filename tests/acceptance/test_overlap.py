@@ -1,14 +1,14 @@
-"""Overlap and lost runs with real beats and workers: what is revoked, released, begun anew."""
+"""Overlap policies with real beats and workers."""
 
 from celery_dynbeat import Every
 
 
 def statuses(site, name):
-    """Return the states of the runs of a schedule, the oldest first."""
+    """Return the statuses of the runs of a schedule, oldest first."""
     return [run.status for run in reversed(site.runs(name))]
 
 
-def test_cancel_previous_terminates_the_run_before(running):
+def test_cancel_previous_terminates_the_previous_run(running):
     fields = {"kwargs": {"gate": "/nowhere"}, "overlap": "cancel_previous"}
     running.mine.create("takes-over", task="probe.hold", trigger=Every(2), **fields)
     first = running.wait_for_run("takes-over", "running")
@@ -22,7 +22,7 @@ def test_cancel_previous_terminates_the_run_before(running):
     assert ended[first.id] == ("revoked", "terminated")
 
 
-def test_buffer_one_sends_the_run_that_waits_when_the_worker_ends_the_other(running):
+def test_buffer_one_sends_the_buffered_run_when_the_other_run_ends(running):
     gate = running.gate("buffer")
     fields = {"kwargs": {"gate": str(gate)}, "overlap": "buffer_one"}
     running.mine.create("waits", task="probe.hold", trigger=Every(1), **fields)
@@ -31,7 +31,7 @@ def test_buffer_one_sends_the_run_that_waits_when_the_worker_ends_the_other(runn
 
     gate.touch()
 
-    # Far sooner than dynbeat_dispatch_timeout, after which beat would have looked by itself.
+    # Much sooner than dynbeat_dispatch_timeout, when the sweep would send it.
     running.wait_for_run(
         "waits", "succeeded", within=10, where=lambda _: "pending" not in statuses(running, "waits")
     )

@@ -1,4 +1,4 @@
-"""A task that the application sends in a way of its own, and countdowns, on a real broker."""
+"""Tasks that override apply_async, and countdowns, on a real broker."""
 
 import contextlib
 import time
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 WAYS = ("plain", "faithful", "elsewhere", "silent", "renaming", "raising", "plain")
 HOUR = 3600
-#: The highest bit of an hour in seconds names the queue in which RabbitMQ holds it back at first.
+#: The highest bit of the delay names the first delay queue in which RabbitMQ holds the message.
 HOLDING = "celery_delayed_11"
 
 
@@ -37,7 +37,7 @@ class Elsewhere(Task):
 
 
 class Silent(Task):
-    """Sends another task through the connection that it is given, and not the run."""
+    """Sends another task on the given connection instead of the run."""
 
     def apply_async(self, *_args, producer=None, **_options):
         self.app.send_task("audit", producer=producer, retry=False)
@@ -56,7 +56,7 @@ class Raising(Task):
 
 
 class OnlyOnce(Task):
-    """Sends nothing at a second call, for it has queued the run at the first."""
+    """Sends only at the first call."""
 
     def apply_async(self, args=None, kwargs=None, **options):
         if self.name in self.app.queued:
@@ -90,7 +90,7 @@ def app(request):
 
 @pytest.fixture
 def quorum_app(amqp_url):
-    """Give an application with a quorum queue, for which a worker has made what delays need."""
+    """Return an application with a quorum queue, after a worker declared the delay exchanges."""
     topic = Exchange("celery", type="topic")
     queue = Queue("celery", topic, routing_key="celery", queue_arguments={"x-queue-type": "quorum"})
     with Connection(amqp_url) as connection:
@@ -120,7 +120,7 @@ def application(url, **configuration):
     app.close()
 
 
-def test_of_a_mixed_batch_counts_as_sent_what_was_published_under_the_id_of_its_run(app):
+def test_only_messages_published_under_the_id_of_their_run_count_as_sent(app):
     batch = [run(number, name) for number, name in enumerate(WAYS)]
 
     published = publish(app, batch)
@@ -156,13 +156,13 @@ def test_one_bad_message_closes_the_channel_and_the_others_are_sent(app):
     assert set(published.sent) == {batch[n].run_id for n in (0, 2, 3, 6)}
     assert list(published.declined) == [batch[4].run_id]
     assert list(published.delayed) == [batch[1].run_id]
-    # Its method published it before the broker refused: it may be in a queue.
+    # The method published the message before the broker refused: it may be in a queue.
     assert published.unknown == {batch[5].run_id}
     assert published.refused == {}
 
 
 @pytest.mark.parametrize("app", ["amqp_url"], indirect=True)
-def test_a_run_that_was_perhaps_sent_before_the_channel_closed_is_not_declined(app):
+def test_a_run_that_may_be_sent_before_the_channel_closed_is_not_declined(app):
     bad = run(1, "plain", exchange="nobody-declared-it", routing_key="x")
 
     published = publish(app, [run(0, "once"), bad])
@@ -189,7 +189,7 @@ def test_a_method_that_swallows_the_error_of_a_refused_queue_stalls_no_pass(app)
 
 
 @pytest.mark.parametrize("app", ["amqp_url"], indirect=True)
-def test_a_queue_that_is_refused_to_a_method_delays_no_other_queue_of_its_task(app):
+def test_a_queue_that_the_broker_refuses_to_a_method_delays_no_other_queue_of_its_task(app):
     with app.connection_for_write() as connection:
         connection.default_channel.queue_declare("moved", durable=False, auto_delete=False)
     batch = [
@@ -225,7 +225,7 @@ def test_a_missing_exchange_for_delays_delays_only_runs_with_a_countdown(amqp_ur
         publisher.close()
 
 
-def test_a_countdown_beside_a_quorum_queue_is_held_by_the_broker(quorum_app):
+def test_the_broker_delays_a_countdown_for_a_quorum_queue(quorum_app):
     batch = [run(0, "plain", countdown=HOUR), run(1, "faithful", countdown=HOUR)]
 
     assert publish(quorum_app, batch).sent == [one.run_id for one in batch]
@@ -234,7 +234,7 @@ def test_a_countdown_beside_a_quorum_queue_is_held_by_the_broker(quorum_app):
     assert waiting(quorum_app, "celery") == 0
 
 
-def test_a_countdown_of_parts_of_a_second_arrives(quorum_app):
+def test_a_countdown_of_a_fraction_of_a_second_arrives(quorum_app):
     assert len(publish(quorum_app, [run(0, "plain", countdown=0.5)]).sent) == 1
 
     wait_until(lambda: waiting(quorum_app, "celery") == 1, within=15)

@@ -1,4 +1,4 @@
-"""A queue or an exchange that the broker refuses: its runs wait, the others go out."""
+"""A queue or exchange that the broker refuses: its runs wait, all others are sent."""
 
 import contextlib
 from datetime import timedelta
@@ -19,13 +19,13 @@ from tests.support.servers import RabbitMQServer
 
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 NONE = "^$"
-#: Bytes that our RabbitMQ does not take.
+#: Bytes, more than the test's RabbitMQ accepts.
 TOO_LARGE = 4_500_000
 CENTURY = 100 * 365 * DAY
 
 
 class Installation:
-    """An application on SQLite and a real broker, whose beat makes passes by hand."""
+    """An application on SQLite and a real broker, with a manual beat."""
 
     def __init__(self, database_url, broker_url):
         self.app = Celery("refused", broker=broker_url, set_as_current=False)
@@ -43,7 +43,7 @@ class Installation:
         self.number = 0
 
     def create(self, queue=None, number=1, **fields):
-        """Create schedules that are due in a day; return their names."""
+        """Create schedules that are due in a day and return their names."""
         options = {} if queue is None else {"queue": queue}
         fields = {"task": "t", "trigger": Every(DAY), "options": options, **fields}
         names = [f"{queue or 'celery'}-{self.number + n}" for n in range(number)]
@@ -100,7 +100,7 @@ def grant(rabbitmq_server, amqp_url):
     return lambda **rights: rabbitmq_server.grant(vhost, **rights)
 
 
-def test_a_queue_declared_otherwise_delays_its_runs_alone(on_rabbitmq, channel):
+def test_a_queue_with_other_arguments_delays_only_its_runs(on_rabbitmq, channel):
     channel.queue_declare("moved", durable=False, auto_delete=False)
     bad, good = on_rabbitmq.create("moved", 15), on_rabbitmq.create(number=5)
 
@@ -135,7 +135,7 @@ def test_a_right_that_is_missing_for_seconds_quarantines_nothing(on_rabbitmq, gr
     assert on_rabbitmq.reported() == []
 
 
-def test_a_right_to_one_exchange_delays_the_runs_of_no_other_queue(on_rabbitmq, grant):
+def test_a_missing_right_to_one_exchange_delays_only_its_runs(on_rabbitmq, grant):
     topic = kombu.Exchange("news", type="topic")
     on_rabbitmq.app.conf.task_queues = [Queue("celery"), Queue("t", topic, routing_key="t.#")]
     bad, good = on_rabbitmq.create("t", 3), on_rabbitmq.create(number=3)
@@ -148,7 +148,7 @@ def test_a_right_to_one_exchange_delays_the_runs_of_no_other_queue(on_rabbitmq, 
     assert on_rabbitmq.reported() == [("queue", "t")]
 
 
-def test_a_queue_that_is_refused_is_tried_with_a_pause_that_grows(on_rabbitmq, channel):
+def test_a_refused_queue_is_retried_with_a_growing_pause(on_rabbitmq, channel):
     channel.queue_declare("moved", durable=False, auto_delete=False)
     on_rabbitmq.create("moved", 3)
     on_rabbitmq.after(DAY)
@@ -161,7 +161,7 @@ def test_a_queue_that_is_refused_is_tried_with_a_pause_that_grows(on_rabbitmq, c
     assert outage.tries == 8
 
 
-def test_the_others_keep_one_channel_while_a_queue_is_refused(on_rabbitmq, channel):
+def test_other_queues_keep_one_channel_while_a_queue_is_refused(on_rabbitmq, channel):
     channel.queue_declare("moved", durable=False, auto_delete=False)
     on_rabbitmq.create("moved", 10)
     on_rabbitmq.after(DAY)
@@ -177,7 +177,7 @@ def test_the_others_keep_one_channel_while_a_queue_is_refused(on_rabbitmq, chann
     assert sent == []
 
 
-def test_a_message_that_is_too_large_is_found_among_the_others(on_rabbitmq, channel):
+def test_a_message_that_is_too_large_is_isolated_from_the_others(on_rabbitmq, channel):
     good = on_rabbitmq.create(number=20)
     bad = on_rabbitmq.create(args=["x" * TOO_LARGE])
     good += on_rabbitmq.create(number=20)
@@ -188,11 +188,11 @@ def test_a_message_that_is_too_large_is_found_among_the_others(on_rabbitmq, chan
     assert on_rabbitmq.statuses(bad) == {"failed"}
     assert "larger than" in on_rabbitmq.mine.get(bad[0]).error
     assert on_rabbitmq.reported() == []
-    # What was sent again was not confirmed before.
+    # Only unconfirmed messages are sent again.
     assert channel.queue_declare("celery", passive=True).message_count <= 2 * len(good)
 
 
-def test_an_exchange_that_the_row_names_may_be_missing_for_a_while_only(on_rabbitmq):
+def test_a_run_fails_if_the_exchange_of_its_row_stays_missing(on_rabbitmq):
     poison = '{"exchange": "nobody-declared-it", "routing_key": "x"}'
     good, (bad,) = on_rabbitmq.create(number=2), on_rabbitmq.create(number=1)
     execute(
@@ -213,7 +213,7 @@ def test_an_exchange_that_the_row_names_may_be_missing_for_a_while_only(on_rabbi
     assert on_rabbitmq.statuses([bad]) == {"failed"}
 
 
-def test_an_exchange_that_comes_in_time_gets_its_runs(on_rabbitmq, channel):
+def test_an_exchange_that_is_declared_in_time_gets_its_runs(on_rabbitmq, channel):
     exchange = {"exchange": "late", "routing_key": "x"}
     names = on_rabbitmq.create(options=exchange)
     on_rabbitmq.after(DAY)
@@ -237,7 +237,7 @@ def test_a_queue_that_is_full_delays_its_runs_and_is_reported(on_rabbitmq):
     assert on_rabbitmq.reported() == [("queue", "full")]
 
 
-def test_an_expiry_in_a_hundred_years_is_no_message_that_rabbitmq_refuses(on_rabbitmq, channel):
+def test_rabbitmq_accepts_a_message_that_expires_in_a_hundred_years(on_rabbitmq, channel):
     names = on_rabbitmq.create(expires_after=CENTURY)
 
     on_rabbitmq.after(DAY)
@@ -248,7 +248,7 @@ def test_an_expiry_in_a_hundred_years_is_no_message_that_rabbitmq_refuses(on_rab
     assert message.headers["dynbeat_expires_at"] > "2126"
 
 
-def test_a_key_of_redis_that_is_no_list_delays_the_runs_of_its_queue_alone(on_redis, redis_url):
+def test_a_redis_key_that_is_not_a_list_delays_only_the_runs_of_its_queue(on_redis, redis_url):
     with redis.Redis.from_url(redis_url) as client:
         client.set("taken", "by another program")
         bad, good = on_redis.create("taken", 5), on_redis.create(number=5)
@@ -265,7 +265,7 @@ def test_a_key_of_redis_that_is_no_list_delays_the_runs_of_its_queue_alone(on_re
     assert on_redis.errors(bad) == {None}
 
 
-def test_a_right_to_one_queue_of_redis_delays_the_runs_of_no_other(sqlite_url, redis_url):
+def test_a_missing_right_to_one_redis_queue_delays_only_its_runs(sqlite_url, redis_url):
     with redis.Redis.from_url(redis_url) as client, contextlib.ExitStack() as stack:
         rights = {"enabled": True, "passwords": ["+pw"], "keys": ["celery*", "_kombu*", "unacked*"]}
         client.acl_setuser("limited", **rights, channels=["*"], categories=["+@all"])

@@ -1,4 +1,4 @@
-"""Beats that share the work, and beats that are killed in the middle of it."""
+"""Several beats share a burst, and a beat is killed."""
 
 import time
 from collections import Counter
@@ -32,7 +32,7 @@ def each_started_once(site, count, *, within):
 
 
 @pytest.mark.parametrize("beats", [2, 3])
-def test_beats_that_share_a_burst_start_each_run_once(redis_site, beats):
+def test_several_beats_start_each_run_of_a_burst_once(redis_site, beats):
     redis_site.config["dynbeat_batch_size"] = 100
     create_burst(redis_site, BURST, at=datetime.now(UTC) + timedelta(seconds=5))
     running = [redis_site.beat() for _ in range(beats)]
@@ -45,7 +45,7 @@ def test_beats_that_share_a_burst_start_each_run_once(redis_site, beats):
     assert sum("runs dispatched" in beat.text for beat in running) >= 2
 
 
-def test_a_killed_beat_leaves_the_next_fire_times_to_another(redis_site):
+def test_another_beat_sends_the_fire_times_after_a_beat_is_killed(redis_site):
     killed, left = redis_site.beat(), redis_site.beat()
     for beat in (killed, left):
         beat.wait_for_log("beat started")

@@ -16,18 +16,18 @@ from tests.support.servers import PostgreSQLServer, RedisServer
 from tests.support.sites import site
 from tests.support.waiting import wait_until
 
-# Each starts a beat and a worker, and several commands that take seconds to start.
+# Each test starts a beat, a worker and several commands, which take seconds to start.
 pytestmark = [pytest.mark.long, pytest.mark.empty_database]
 
-#: A server that is away is told of within about ten seconds, behind the start of the process.
-TOLD_WITHIN = 40
+#: Seconds. An unreachable server is reported within about 10 s after the start of the process.
+REPORTED_WITHIN = 40
 SECRET = "s3cret"
 
 
 def status(site, *arguments, **environment):
-    """Return the exit status of ``dynbeat status --json``, and what it printed."""
+    """Return the exit status and the output of ``dynbeat status --json``."""
     process = site.run("dynbeat", "status", "--json", *arguments, name="status", **environment)
-    exit_status = process.wait(within=TOLD_WITHIN)
+    exit_status = process.wait(within=REPORTED_WITHIN)
     return exit_status, json.loads(process.text.splitlines()[-1])
 
 
@@ -35,7 +35,7 @@ def codes(report):
     return [problem["code"] for problem in report["problems"]]
 
 
-def test_an_installation_at_work_is_healthy(any_site):
+def test_a_working_installation_is_healthy(any_site):
     any_site.mine.create("often", task="probe.record", trigger=Every(1))
     any_site.beat().wait_for_log("beat started")
     any_site.worker(pool="solo").wait_for_log("ready.")
@@ -48,14 +48,14 @@ def test_an_installation_at_work_is_healthy(any_site):
     assert report["database"]["schema_ok"]
     assert report["broker"] == {**report["broker"], "reachable": True, "error": None}
     assert [node["state"] for node in report["beats"]] == ["working"]
-    # Its first sign of life is written before its loop turns.
+    # A worker writes its first heartbeat before its loop starts.
     assert report["workers"][0]["state"] in {"starting", "working"}
     (beat,) = any_site.nodes("beat")
     assert report["beats"][0] == {**report["beats"][0], "name": beat.name, "pid": beat.pid}
     assert report["schedules"]["lag_seconds"] is None or report["schedules"]["lag_seconds"] < 5
 
 
-def test_people_read_the_same_without_passwords(site_folder, postgresql_url, redis_url):
+def test_the_text_output_contains_no_passwords(site_folder, postgresql_url, redis_url):
     urls = {
         "database_url": postgresql_url.replace("postgres@", f"postgres:{SECRET}@"),
         "broker_url": redis_url.replace("redis://", f"redis://:{SECRET}@"),
@@ -65,11 +65,11 @@ def test_people_read_the_same_without_passwords(site_folder, postgresql_url, red
 
         shown = made.run("dynbeat", "status")
 
-        assert shown.wait(within=TOLD_WITHIN) == 1
+        assert shown.wait(within=REPORTED_WITHIN) == 1
         assert SECRET not in shown.text
         for words in (
             "UNHEALTHY",
-            "problem     no beat is alive: nothing is sent\n",
+            "problem     no beat is alive: no schedule runs\n",
             "hint: start one: `celery -A your_app beat`",
             "postgresql+psycopg://postgres:***@127.0.0.1",
             "redis://:**@127.0.0.1",
@@ -81,7 +81,7 @@ def test_people_read_the_same_without_passwords(site_folder, postgresql_url, red
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["refuse", "drop_silently"])
-def test_a_database_that_is_away_is_named_within_seconds(
+def test_an_unreachable_database_is_reported_within_seconds(
     site_folder, postgresql_server, postgresql_url, redis_url, fault
 ):
     with (
@@ -99,7 +99,7 @@ def test_a_database_that_is_away_is_named_within_seconds(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["stop", "freeze"])
-def test_a_broker_that_is_away_is_named_within_seconds(
+def test_an_unreachable_broker_is_reported_within_seconds(
     own_server, site_folder, postgresql_url, fault
 ):
     broker = own_server(RedisServer)
@@ -115,8 +115,8 @@ def test_a_broker_that_is_away_is_named_within_seconds(
 
 
 @pytest.mark.slow
-def test_a_beat_that_hangs_and_one_that_was_stopped_are_told_apart(redis_site):
-    # Passes are signs of progress, and an idle beat makes one in each dynbeat_poll_interval.
+def test_a_hanging_beat_is_gone_and_a_stopped_beat_is_stopped(redis_site):
+    # A pass is progress. An idle beat makes one pass in each dynbeat_poll_interval.
     redis_site.config.update(dynbeat_node_timeout=8, dynbeat_poll_interval=1)
     stopped = redis_site.beat().wait_for_log("beat started")
     hanging = redis_site.beat().wait_for_log("beat started")
@@ -138,7 +138,7 @@ def test_a_beat_that_hangs_and_one_that_was_stopped_are_told_apart(redis_site):
 
 
 @pytest.mark.slow
-def test_a_beat_without_its_broker_is_alive_and_says_why_it_makes_no_progress(
+def test_a_beat_without_its_broker_is_alive_and_reports_the_error(
     own_server, site_folder, postgresql_url
 ):
     broker = own_server(RedisServer)
@@ -159,7 +159,7 @@ def test_a_beat_without_its_broker_is_alive_and_says_why_it_makes_no_progress(
         assert "OperationalError" in beat["error"]
 
 
-def test_runs_that_wait_for_a_worker_make_its_absence_a_problem(redis_site):
+def test_no_worker_is_a_problem_when_runs_wait(redis_site):
     redis_site.beat().wait_for_log("beat started")
     exit_status, idle = status(redis_site)
     assert exit_status == 0
@@ -190,7 +190,7 @@ def test_status_writes_nothing(redis_site, postgresql_url):
     assert (full[0], codes(full[1])) == (1, ["no_beat"])
 
 
-def test_a_file_that_is_not_there_is_not_made(file_site):
+def test_status_does_not_create_a_missing_file(file_site):
     exit_status, report = status(file_site)
 
     assert (exit_status, codes(report)) == (1, ["database_unreachable"])
@@ -198,7 +198,7 @@ def test_a_file_that_is_not_there_is_not_made(file_site):
     assert not list(file_site.folder.parent.glob("dynbeat.sqlite3*"))
 
 
-def test_what_is_configured_wrongly_is_named(redis_site):
+def test_a_wrong_configuration_is_named(redis_site):
     exit_status, bare = status(redis_site, **{BARE_VARIABLE: "1"})
     assert (exit_status, codes(bare)) == (1, ["configuration"])
     assert "add `dynbeat = Dynbeat(app)`" in bare["problems"][0]["text"]
@@ -210,7 +210,7 @@ def test_what_is_configured_wrongly_is_named(redis_site):
     assert unknown["broker"]["reachable"]
 
 
-def test_prune_deletes_what_is_old_enough_and_says_how_much(redis_site):
+def test_prune_deletes_old_runs_and_prints_their_number(redis_site):
     redis_site.dynbeat.context.prepare()
     redis_site.mine.create("n", task="probe.record", trigger=Once.after(timedelta(days=1)))
     redis_site.mine.run_now("n")
@@ -221,30 +221,30 @@ def test_prune_deletes_what_is_old_enough_and_says_how_much(redis_site):
         assert connection.execute(text(old), values).rowcount == 1
 
     kept = redis_site.run("dynbeat", "prune", "--older-than", "36000")
-    assert kept.wait(within=TOLD_WITHIN) == 0
+    assert kept.wait(within=REPORTED_WITHIN) == 0
     assert "runs older than 36000 days deleted: 0" in kept.text
 
     gone = redis_site.run("dynbeat", "prune", "--json")
-    assert gone.wait(within=TOLD_WITHIN) == 0
-    answer = {"ok": True, "deleted": 1, "older_than_days": 30.0}
-    assert json.loads(gone.text.splitlines()[-1]) == answer
+    assert gone.wait(within=REPORTED_WITHIN) == 0
+    output = {"ok": True, "deleted": 1, "older_than_days": 30.0}
+    assert json.loads(gone.text.splitlines()[-1]) == output
     assert redis_site.all_runs() == []
 
 
-def test_prune_says_that_the_database_is_away(own_server, site_folder, redis_url):
+def test_prune_reports_an_unreachable_database(own_server, site_folder, redis_url):
     server = own_server(PostgreSQLServer)
     with site(site_folder, database_url=server.url, broker_url=redis_url) as made:
         server.stop()
 
         refused = made.run("dynbeat", "prune", "--json")
 
-        assert refused.wait(within=TOLD_WITHIN) == 1
+        assert refused.wait(within=REPORTED_WITHIN) == 1
         assert not json.loads(refused.text.splitlines()[-1])["ok"]
 
 
 @pytest.fixture
 def ping():
-    """Give the question whether a node answers; each costs its time-out when it does not."""
+    """Return a function that pings a node; without a reply it takes its timeout."""
 
     def answers(site, name):
         replies = site.app.control.inspect([name], timeout=1).ping()
@@ -255,7 +255,7 @@ def ping():
 
 @pytest.fixture
 def pinged_beat():
-    """Start a beat that answers while a pass has succeeded within three seconds."""
+    """Return a function that starts a beat that replies if a pass succeeded within 3 s."""
 
     def start(made):
         made.config.update(beat_remote_control_max_tick_age=3, dynbeat_poll_interval=1)
@@ -282,13 +282,13 @@ def test_beat_answers_a_ping_while_passes_succeed(
         proxy.refuse()
         wait_until(lambda: not ping(made, BEAT), within=15)
         silent = made.run("inspect", "ping", "-d", BEAT, "--timeout", "1")
-        assert silent.wait(within=TOLD_WITHIN) == os.EX_UNAVAILABLE
+        assert silent.wait(within=REPORTED_WITHIN) == os.EX_UNAVAILABLE
         assert beat.exit_status is None
 
         proxy.pass_on()
         wait_until(lambda: ping(made, BEAT), within=30)
         answered = made.run("inspect", "ping", "-d", BEAT, "--timeout", "3")
-        assert answered.wait(within=TOLD_WITHIN) == 0
+        assert answered.wait(within=REPORTED_WITHIN) == 0
 
 
 def test_a_beat_whose_loop_hangs_answers_no_ping(redis_site, ping, pinged_beat):

@@ -20,7 +20,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import RabbitMQServer, RedisServer
 
 RUN_ID = "019e0000-0000-7000-8000-000000000001"
-#: With a limit of one second for each answer, on a noisy machine.
+#: Seconds, with a timeout of one second for each reply, on a busy machine.
 GIVEN_UP_WITHIN = 15.0
 
 
@@ -36,7 +36,7 @@ def publisher(url):
 
 @contextlib.contextmanager
 def worker_mailbox(url):
-    """Yield a function that returns the next command that a worker hears."""
+    """Yield a function that returns the next command that a worker receives."""
 
     def next_command():
         while not heard:
@@ -47,7 +47,7 @@ def worker_mailbox(url):
     with Celery("worker", broker=url, set_as_current=False) as app, app.connection() as connection:
         node = app.control.mailbox(connection).Node("w1@test", channel=connection.channel())
         consumer = node.listen(callback=lambda body, _message: heard.append(body))
-        # kombu subscribes on Redis when it first waits.
+        # On Redis, kombu subscribes when it first waits.
         with contextlib.suppress(TimeoutError):
             connection.drain_events(timeout=0.1)
         yield next_command
@@ -72,13 +72,13 @@ def run_to_send():
 def refusal_of(made):
     with pytest.raises(DispatchError) as caught:
         made.terminate([RUN_ID])
-    # What it is about is one message, not the connection.
+    # The test is about one message, not the connection.
     assert made.publish([run_to_send()]).sent == [RUN_ID]
     return str(caught.value)
 
 
 @pytest.mark.parametrize("broker", ["redis_url", "amqp_url"])
-def test_workers_hear_what_celery_itself_would_send(request, broker):
+def test_workers_receive_the_command_that_celery_sends(request, broker):
     url = request.getfixturevalue(broker)
     with worker_mailbox(url) as next_command, publisher(url) as made:
         made.terminate([RUN_ID])
@@ -92,7 +92,7 @@ def test_workers_hear_what_celery_itself_would_send(request, broker):
 
 @pytest.fixture
 def restricted_url(amqp_url, rabbitmq_server):
-    """Give the URL of an account that may write to queues, and not to Celery's own exchanges."""
+    """Return the URL of an account that may write to queues, not to Celery's own exchanges."""
     if not isinstance(rabbitmq_server, RabbitMQServer):
         pytest.skip("makes an account, which only a server of our own lets it")
     vhost = amqp_url.rpartition("/")[2]
@@ -141,7 +141,7 @@ def test_a_missing_right_on_redis_is_named(own_server):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Let a publisher wait for one second for each answer."""
+    """Set the timeout of a publisher for each reply to one second."""
     monkeypatch.setattr(connection, "RESPONSE_TIMEOUT", 1.0)
     monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 1.0)
     monkeypatch.setattr(publisher_confirms, "CONFIRM_TIMEOUT", 1.0)
@@ -155,7 +155,7 @@ def assert_given_up(made):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_redis_that_answers_a_ping_and_hangs_then_is_given_up(own_server):
+def test_a_redis_that_hangs_after_a_ping_times_out(own_server):
     server = own_server(RedisServer)
     with redis.Redis.from_url(server.url) as client, publisher(server.url) as made:
         made.terminate([RUN_ID])
@@ -167,7 +167,7 @@ def test_a_redis_that_answers_a_ping_and_hangs_then_is_given_up(own_server):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_rabbitmq_that_says_nothing_any_more_is_given_up(amqp_url):
+def test_a_rabbitmq_that_stops_replying_times_out(amqp_url):
     with (
         Proxy(make_url(amqp_url).port) as proxy,
         worker_mailbox(amqp_url),

@@ -1,4 +1,4 @@
-"""A worker that is asked to end while it runs a task."""
+"""Warm shutdown of a worker that executes a task."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
-def test_a_run_in_progress_ends_well_before_its_worker_is_gone(redis_site, pool):
+def test_a_running_task_succeeds_before_its_worker_stops(redis_site, pool):
     gate = redis_site.gate("hold")
     redis_site.beat().wait_for_log("beat started")
     worker = redis_site.worker("-l", "DEBUG", pool=pool).wait_for_log("ready.")
@@ -15,7 +15,7 @@ def test_a_run_in_progress_ends_well_before_its_worker_is_gone(redis_site, pool)
     redis_site.wait_for_run("hold", "running")
 
     os.kill(worker.pid, signal.SIGTERM)
-    # The pool is among the last to stop; opened before, the gate would prove nothing.
+    # The pool stops late. If the gate opened earlier, the test would prove nothing.
     worker.wait_for_log("Stopping Pool...")
     gate.touch()
 

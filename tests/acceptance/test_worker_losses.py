@@ -1,4 +1,4 @@
-"""Workers that are killed with a run in their hands."""
+"""Workers that are killed or stopped while they execute a run."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 
 def hold(running, task="probe.hold"):
-    """Give a run that is being executed, and the gate that ends it."""
+    """Return a run that is executed, and the gate that ends it."""
     gate = running.gate("hold")
     running.mine.create(
         "held",
@@ -22,7 +22,7 @@ def hold(running, task="probe.hold"):
     return running.wait_for_run("held", "running"), gate
 
 
-def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
+def test_a_new_worker_of_the_same_name_starts_the_run_again_at_once(rabbitmq_site):
     rabbitmq_site.beat()
     killed = rabbitmq_site.worker()
     run, gate = hold(rabbitmq_site, "probe.hold_late")
@@ -38,7 +38,9 @@ def test_a_worker_of_the_same_name_begins_anew_at_once(rabbitmq_site):
     assert "deferred" not in heir.text
 
 
-def test_a_database_that_was_away_gets_the_outcome_afterwards(own_server, site_folder, redis_url):
+def test_the_outcome_is_stored_after_the_database_is_reachable_again(
+    own_server, site_folder, redis_url
+):
     server = own_server(PostgreSQLServer)
     with site(site_folder, database_url=server.url, broker_url=redis_url) as running:
         running.config["dynbeat_node_timeout"] = 600
@@ -58,7 +60,7 @@ def test_a_database_that_was_away_gets_the_outcome_afterwards(own_server, site_f
         assert (beat.exit_status, worker.exit_status) == (None, None)
 
 
-def test_a_worker_that_ends_in_good_order_says_so(redis_site):
+def test_a_worker_that_stops_deregisters(redis_site):
     redis_site.beat().wait_for_log("beat started")
     worker = redis_site.worker().wait_for_log("ready.")
     (node,) = wait_until(lambda: redis_site.nodes("worker"), within=5)

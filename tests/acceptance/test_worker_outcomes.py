@@ -1,4 +1,4 @@
-"""How the end of a task comes into the history, on every pool of the worker."""
+"""The outcome of a task is recorded, on each pool of the worker."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture(scope="module", params=POOLS)
 def pool(request):
-    """Give each pool in turn, and ``running`` with it."""
+    """Return each pool in turn, for ``running``."""
     return request.param
 
 
-def test_success(running):
+def test_a_task_that_returns_has_succeeded(running):
     running.create_once("record", args=[1], kwargs={"b": 2})
 
     run = running.wait_for_run("record", "succeeded")
@@ -20,7 +20,7 @@ def test_success(running):
     assert (run.attempt, run.error, run.traceback) == (1, None, None)
 
 
-def test_failure_with_a_bounded_error_and_traceback(running):
+def test_a_task_that_raises_has_failed_with_a_bounded_error_and_traceback(running):
     running.create_once("fail", kwargs={"length": 50_000})
 
     run = running.wait_for_run("fail", "failed")
@@ -30,7 +30,7 @@ def test_failure_with_a_bounded_error_and_traceback(running):
     assert len(run.traceback) <= 8_000
 
 
-def test_a_retry_is_seen_and_counts_as_a_second_attempt(running):
+def test_a_retry_is_recorded_and_starts_a_second_attempt(running):
     running.create_once("retry", kwargs={"countdown": 2})
 
     between = running.wait_for_run("retry", "retrying")
@@ -48,13 +48,13 @@ def test_ignore_ends_the_run(running):
     assert running.wait_for_run("ignore", "succeeded").error == "the task raised Ignore"
 
 
-def test_reject_is_a_failure(running):
+def test_a_rejected_message_has_failed(running):
     running.create_once("rejected", task="probe.reject", kwargs={"requeue": False})
 
     assert "not here" in running.wait_for_run("rejected", "failed").error
 
 
-def test_reject_with_requeue_starts_anew(running):
+def test_a_rejected_and_requeued_message_starts_again(running):
     running.create_once("requeued", task="probe.reject", kwargs={"requeue": True})
 
     run = running.wait_for_run("requeued", "succeeded")
@@ -63,7 +63,7 @@ def test_reject_with_requeue_starts_anew(running):
     assert len(running.event_log.starts(run.id)) == 2
 
 
-def test_expired_before_the_start(running):
+def test_a_run_that_expires_before_its_start_has_expired(running):
     running.create_once("expired", task="probe.record", expires_after=0.5, options={"countdown": 1})
 
     run = running.wait_for_run("expired", "expired")
@@ -72,7 +72,7 @@ def test_expired_before_the_start(running):
     assert not running.event_log.starts(run.id)
 
 
-def test_revoked_by_remote_control_before_the_start(running):
+def test_a_run_that_remote_control_revokes_before_its_start_is_revoked(running):
     running.create_once("revoked", task="probe.record", options={"countdown": 1.5})
     run = running.wait_for_run("revoked", "sent")
 
@@ -82,7 +82,7 @@ def test_revoked_by_remote_control_before_the_start(running):
     assert not running.event_log.starts(run.id)
 
 
-def test_a_task_that_no_worker_knows_has_failed(running):
+def test_an_unregistered_task_has_failed(running):
     running.create_once("unknown", task="probe.nobody_knows")
 
     assert "probe.nobody_knows" in running.wait_for_run("unknown", "failed").error
@@ -101,7 +101,7 @@ def test_a_second_message_of_the_same_run_is_ignored(running):
     assert running.wait_for_run("twice", "succeeded").attempt == 1
 
 
-def test_a_task_that_no_schedule_sent_leaves_no_trace(running):
+def test_a_task_that_no_schedule_sent_is_not_recorded(running):
     before = running.count_runs()
 
     plain = running.app.send_task("probe.record")

@@ -1,4 +1,4 @@
-"""What one call may cost, whatever it is given: CPU, memory, and the length of its error."""
+"""The bounds of one API call with any input: CPU, memory, and the length of its error."""
 
 import contextlib
 import gc
@@ -9,22 +9,22 @@ from celery_dynbeat import DynbeatError
 
 SECONDS = 0.5
 MEGABYTES = 50
-LONGEST_MESSAGE = 600
-LONGEST_FIELD = 300
+MAX_MESSAGE = 600
+MAX_FIELD = 300
 
 
 def attempt(call, *args, **kwargs):
-    """Return what the call returns, or the error of ours that it raises, within its bounds."""
+    """Return the result of the call, or its DynbeatError, and check the bounds."""
     found, seconds = _timed(call, *args, **kwargs)
     assert seconds < SECONDS
     if isinstance(found, DynbeatError):
-        assert 10 < len(str(found)) < LONGEST_MESSAGE
-        assert len(getattr(found, "field", None) or "") < LONGEST_FIELD
+        assert 10 < len(str(found)) < MAX_MESSAGE
+        assert len(getattr(found, "field", None) or "") < MAX_FIELD
     return found
 
 
 def _timed(call, *args, **kwargs):
-    # A collection looks through all that the process holds, of the tests before too.
+    # A garbage collection also scans the objects of earlier tests.
     gc.disable()
     found, started = None, time.thread_time()
     try:
@@ -38,9 +38,9 @@ def _timed(call, *args, **kwargs):
 
 
 def megabytes_of(call, *args, **kwargs):
-    """Return how much memory the call takes at most, beside what it is given."""
+    """Return the peak memory of the call, without its arguments."""
     tracemalloc.start()
-    # To trace its memory takes many times longer than to run it.
+    # tracemalloc makes the call many times slower.
     with contextlib.suppress(DynbeatError):
         call(*args, **kwargs)
     peak = tracemalloc.get_traced_memory()[1] / 1e6

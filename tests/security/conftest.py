@@ -1,4 +1,4 @@
-"""The applications of the contract tests, and the installations of the process tests."""
+"""The fixtures of the contract tests and of the acceptance tests."""
 
 from tests.acceptance.conftest import (  # noqa: F401 - fixtures
     broker_file_url,

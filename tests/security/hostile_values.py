@@ -1,4 +1,4 @@
-"""Values that nobody sends by mistake, for every argument that an application may pass on."""
+"""Hostile values for each argument that an application may pass on from a user."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from tests.support.applications import MINUTELY, START
 
 
 class Hostile:
-    """Raises whatever is asked of it, with a message that nobody wants to see in full."""
+    """Its repr and its str raise an error with a very long message."""
 
     def __repr__(self):
         raise RuntimeError("x" * 1_000_000)
@@ -37,7 +37,7 @@ def nested(levels, innermost=1):
 
 
 def doubled(levels):
-    """Build in no time what has 2**levels parts: YAML has a word for it."""
+    """Return a small structure with 2**levels parts when expanded (a billion laughs attack)."""
     value = ["lol"]
     for _ in range(levels):
         value = [value, value]
@@ -99,7 +99,7 @@ CURSORS = [
     cursor({"a": 1, "b": 2}), cursor(b"[" + b"1" * 5_000 + b",2]"), cursor(b"\xff"), "\ud800", "=",
 ]  # fmt: skip
 
-#: Calls about the schedule "n" of an owner, each with a list of what is put in.
+#: Calls for the schedule "n" of an owner, each with a list of arguments to replace.
 CALLS = {
     "get": (lambda mine, value: mine.get(value), [*ANY, "", "n\n", "n\x00", "\ud800", None]),
     "create": (lambda mine, value: mine.create(value, task="t", trigger=MINUTELY), [*ANY, ""]),
@@ -132,7 +132,7 @@ CALLS = {
 }
 
 EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]
-#: Ways to make a trigger.
+#: Constructors of triggers.
 TRIGGERS = {
     "text": (trigger_from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
              "2026-" + "1" * 300, "=,;" * 4_000, None]),
@@ -158,7 +158,7 @@ TRIGGERS = {
 
 
 def counted(number: int) -> RRule:
-    """Return four rules that are counted through a thousand occurrences from 1905."""
+    """Return four rules with COUNT=1000 from 1905: each search counts all occurrences."""
     rules = "\n".join(
         f"RRULE:FREQ=DAILY;COUNT=1000;BYMONTHDAY={1 + (number + n) % 28};BYHOUR={number % 24}"
         for n in range(4)
@@ -170,7 +170,7 @@ def counted(number: int) -> RRule:
 
 SECONDLY = Cron("* * * * * *")
 SELDOM = (Cron("0 0 2-31 * *"), Cron("0 0 1 2-12 *"))
-#: Combinations whose planning would take a second, by what is too much in them.
+#: Triggers whose plan would take a second, by their cause.
 COSTLY = {
     "counted": lambda: AnyOf(SECONDLY, *map(counted, range(19))),
     "excluded": lambda: SECONDLY.excluding(*map(counted, range(10))),

@@ -1,4 +1,4 @@
-"""Hostile input is stored as it is, or refused by an error of ours; nothing else changes."""
+"""Hostile input is stored unchanged or rejected with a DynbeatError; nothing else changes."""
 
 import json
 from datetime import timedelta
@@ -30,7 +30,7 @@ INJECTIONS = [
 ]
 
 
-def test_text_that_looks_like_sql_is_stored_as_it_is(dynbeat):
+def test_text_that_looks_like_sql_is_stored_unchanged(dynbeat):
     for text in INJECTIONS:
         delete_all_rows(dynbeat)
         store_and_read(dynbeat, text)
@@ -71,7 +71,7 @@ def store_and_read(dynbeat, text):
         "mariadb_url",
     ],
 )
-def test_a_tag_is_found_whatever_it_is_made_of(kind, request, clock):
+def test_a_list_finds_a_tag_of_any_characters(kind, request, clock):
     tags = ["plain", "é", "\U0001f600", "a'b", 'a"b', "a\\b", "%", "$[0]", "* OR 1=1"]
     with prepared_application(request.getfixturevalue(kind), clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
@@ -122,8 +122,8 @@ ZONES = ["UTC", "Asia/Seoul", "../../etc/passwd", "/etc/localtime", "europe/berl
 
 
 @st.composite
-def broken(draw, texts):
-    """Draw a text with a part cut out, and something put in its place."""
+def damaged(draw, texts):
+    """Draw a text in which one part is replaced."""
     text = draw(st.sampled_from(texts))
     start = draw(st.integers(0, len(text)))
     stop = draw(st.integers(start, min(len(text), start + 4)))
@@ -131,11 +131,11 @@ def broken(draw, texts):
 
 
 def rules(texts):
-    return st.sampled_from(texts) | broken(texts) | TEXTS
+    return st.sampled_from(texts) | damaged(texts) | TEXTS
 
 
 def check(url, *, examples):
-    """Put what is drawn through the API: it is stored and planned, or refused without a trace."""
+    """Pass drawn values to the API: they are stored and planned, or rejected without a change."""
     clock = FrozenClock(START)
     with prepared_application(url, clock=clock) as dynbeat:
         beat = ManualBeat(dynbeat)
@@ -162,7 +162,7 @@ def check(url, *, examples):
 def make(dynbeat, owner, name, form, kind, spec, zone):
     trigger = attempt(trigger_from_json, {"kind": kind, "spec": spec, "timezone": zone})
     if isinstance(trigger, InvalidTriggerError):
-        # The fields are to be tried all the same.
+        # The fields are still tested.
         trigger = MINUTELY
     given = {"task": "t", **form}
     return dynbeat.schedules.for_owner(owner).create(name, trigger=trigger, **given)
@@ -177,19 +177,19 @@ def compare(made, form):
         assert made.options["queue"] == form["queue"]
 
 
-def test_whatever_is_given_is_stored_or_refused_on_sqlite(sqlite_url):
+def test_any_input_is_stored_or_rejected_on_sqlite(sqlite_url):
     check(sqlite_url, examples=150)
 
 
-def test_whatever_is_given_is_stored_or_refused_on_postgresql(postgresql_url):
+def test_any_input_is_stored_or_rejected_on_postgresql(postgresql_url):
     check(postgresql_url, examples=60)
 
 
-def test_whatever_is_given_is_stored_or_refused_on_mariadb(mariadb_url):
+def test_any_input_is_stored_or_rejected_on_mariadb(mariadb_url):
     check(mariadb_url, examples=30)
 
 
-def test_any_cursor_is_followed_or_refused(postgresql_url):
+def test_any_cursor_is_accepted_or_rejected(postgresql_url):
     with prepared_application(postgresql_url, clock=FrozenClock(START)) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
@@ -206,7 +206,7 @@ def test_any_cursor_is_followed_or_refused(postgresql_url):
         any_cursor()
 
 
-#: What a hand may type. The API refuses it.
+#: Values that SQL can write and the API rejects.
 HAND = {
     "trigger_spec": [*INJECTIONS, "x" * 60_000, "[" * 6_000, "PT0S", "R5/2026/PT1M"],
     "trigger_kind": ["any_of", "excluding", "solar", "rrule"],
@@ -218,7 +218,9 @@ HAND = {
 
 
 @pytest.mark.parametrize("column", HAND)
-def test_hostile_text_typed_by_hand_is_set_aside_and_the_others_are_sent(dynbeat, beat, column):
+def test_a_row_with_hostile_text_from_sql_is_quarantined_and_the_others_are_sent(
+    dynbeat, beat, column
+):
     cron = Cron("0 10 * * *", timezone="UTC") if column == "timezone" else MINUTELY
     for number, text in enumerate(HAND[column]):
         for owner, trigger in (("hand", cron), ("crowd", MINUTELY)):
@@ -237,7 +239,7 @@ def test_hostile_text_typed_by_hand_is_set_aside_and_the_others_are_sent(dynbeat
 
 
 @pytest.mark.parametrize("column", ["catch_up_window", "expires_after", "jitter"])
-def test_a_duration_beyond_all_dates_hides_no_other_schedule(dynbeat, mine, beat, column):
+def test_a_list_with_a_duration_out_of_range_shows_the_other_schedules(dynbeat, mine, beat, column):
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=MINUTELY)
     execute(dynbeat, f"UPDATE dynbeat_schedule SET {column} = 1e300 WHERE name = 'bad'")
@@ -250,7 +252,7 @@ def test_a_duration_beyond_all_dates_hides_no_other_schedule(dynbeat, mine, beat
     assert getattr(mine.get("bad"), column) is None
 
 
-#: What PostgreSQL takes, and Python cannot read.
+#: Values that PostgreSQL accepts and Python cannot read.
 UNREADABLE = {
     "huge number": ("args", "[" + "1" * 5_000 + "]"),
     "deep list": ("args", "[" * 3_000 + "]" * 3_000),
@@ -260,7 +262,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_value_that_python_cannot_read_hurts_nobody_else(case, postgresql_url, clock):
+def test_a_value_that_python_cannot_read_affects_no_other_schedule(case, postgresql_url, clock):
     column, value = UNREADABLE[case]
     with prepared_application(postgresql_url, clock=clock) as dynbeat:
         for owner in ("hand", "crowd"):

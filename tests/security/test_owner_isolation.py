@@ -1,4 +1,4 @@
-"""An owner sees and touches nothing of another, by whatever call and under whatever name."""
+"""No call of an owner reads or changes the data of another owner, with any name."""
 
 import inspect
 import itertools
@@ -24,7 +24,7 @@ NAME = "dáily"
 NEW = {"name": NAME, "task": "t", "trigger": MINUTELY}
 SPAN = {"start": START, "end": START + timedelta(minutes=3)}
 
-#: Calls about a schedule that the caller does not have.
+#: Calls for a schedule that the caller does not own.
 MISSING = {
     "update": lambda mine, name, **how: mine.update(name, description="mine now", **how),
     "pause": lambda mine, name, **how: mine.pause(name, **how),
@@ -37,12 +37,12 @@ MISSING = {
     "backfills": lambda mine, name, **how: mine.backfills(name, **how),
     "cancel_backfill": lambda mine, name, **how: mine.cancel_backfill(name, **how),
 }
-#: Calls that bring a list.
+#: Calls that return a list.
 LISTS = {
     "list": lambda mine, theirs, **how: mine.list(after=theirs.cursor, **how),
     "runs": lambda mine, theirs, **how: mine.runs(theirs.name, **how),
 }
-#: Calls that make a schedule of the caller's own.
+#: Calls that create a schedule of the caller.
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
     "upsert": lambda mine, **how: mine.upsert(NAME, task="other", trigger=Every(9), **how),
@@ -54,11 +54,11 @@ def public(kind):
     return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
 
 
-def test_every_call_of_an_owner_is_tried_here():
+def test_each_call_of_an_owner_is_covered():
     assert public(OwnerSchedules) == {*MISSING, *LISTS, *CREATES}
 
 
-def test_every_call_that_spans_owners_is_tried_here():
+def test_each_call_that_spans_owners_is_covered():
     assert public(Schedules) == {"for_owner", "create_many", "delete_owner", "list"}
 
 
@@ -78,7 +78,7 @@ def furnish(dynbeat, beat, clock, *owners):
 
 @pytest.fixture
 def theirs(dynbeat, beat, clock):
-    """Give what another owner has: schedules, runs, a backfill, the cursor of a page."""
+    """Return the data of another owner: schedules, runs, a backfill, the cursor of a page."""
     other = furnish(dynbeat, beat, clock, VICTIM)
     return SimpleNamespace(
         name=NAME,
@@ -91,7 +91,7 @@ def theirs(dynbeat, beat, clock):
 
 @contextmanager
 def transaction(dynbeat, *, within):
-    """Yield the arguments of a call that stands alone, or within one of the caller's."""
+    """Yield the arguments of a call in its own transaction, or in one of the caller."""
     if not within:
         yield {}
         return
@@ -100,7 +100,7 @@ def transaction(dynbeat, *, within):
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["alone", "within a transaction"])
-def test_the_schedule_of_another_is_not_found_and_stays_as_it_is(dynbeat, theirs, within):
+def test_the_schedule_of_another_owner_is_not_found_and_does_not_change(dynbeat, theirs, within):
     before = everything(dynbeat)
     names = [NAME, NAME.upper(), "da%", "d_ily", "%", theirs.run_id, str(theirs.backfill_id)]
 
@@ -116,7 +116,7 @@ def test_the_schedule_of_another_is_not_found_and_stays_as_it_is(dynbeat, theirs
     assert everything(dynbeat) == before
 
 
-def test_a_name_that_cannot_be_stored_reaches_no_row(dynbeat, theirs):
+def test_an_invalid_name_matches_no_row(dynbeat, theirs):
     before = everything(dynbeat)
     mine = dynbeat.schedules.for_owner(ALIKE[0])
 
@@ -128,7 +128,7 @@ def test_a_name_that_cannot_be_stored_reaches_no_row(dynbeat, theirs):
     assert everything(dynbeat) == before
 
 
-def test_a_list_shows_nothing_of_another(dynbeat, theirs):
+def test_a_list_shows_no_schedule_of_another_owner(dynbeat, theirs):
     before = everything(dynbeat)
 
     for call, owner, within in itertools.product(LISTS.values(), ALIKE, (False, True)):
@@ -142,7 +142,7 @@ def test_a_list_shows_nothing_of_another(dynbeat, theirs):
 
 @pytest.mark.usefixtures("theirs")
 @pytest.mark.parametrize("call", CREATES)
-def test_a_schedule_of_the_same_name_is_another_one(dynbeat, call):
+def test_a_schedule_with_the_same_name_of_another_owner_is_separate(dynbeat, call):
     before = everything(dynbeat)
 
     for number, owner in enumerate(ALIKE):
@@ -158,7 +158,7 @@ def test_a_schedule_of_the_same_name_is_another_one(dynbeat, call):
 
 
 @pytest.mark.usefixtures("theirs")
-def test_one_of_many_cannot_take_the_place_of_anothers(dynbeat):
+def test_create_many_cannot_replace_the_schedule_of_another_owner(dynbeat):
     before = everything(dynbeat)
 
     dynbeat.schedules.create_many({**NEW, "owner": owner} for owner in ALIKE)
@@ -170,7 +170,7 @@ def test_one_of_many_cannot_take_the_place_of_anothers(dynbeat):
     assert len(after - before) == len(ALIKE)
 
 
-def test_the_backfill_of_another_is_not_found_from_a_schedule_of_the_same_name(dynbeat, theirs):
+def test_the_backfill_of_another_owner_is_not_found_through_the_same_name(dynbeat, theirs):
     for owner in ALIKE[:3]:
         mine = dynbeat.schedules.for_owner(owner)
         mine.create(NAME, task="t", trigger=MINUTELY)
@@ -183,7 +183,7 @@ def test_the_backfill_of_another_is_not_found_from_a_schedule_of_the_same_name(d
         assert everything(dynbeat) == before
 
 
-def test_the_cursor_of_another_leads_through_the_own_schedules_only(dynbeat, theirs):
+def test_the_cursor_of_another_owner_pages_only_through_own_schedules(dynbeat, theirs):
     mine = dynbeat.schedules.for_owner(ALIKE[0])
     for number in range(3):
         mine.create(f"{number}", task="t", trigger=MINUTELY)
@@ -194,13 +194,13 @@ def test_the_cursor_of_another_leads_through_the_own_schedules_only(dynbeat, the
 
 
 @pytest.mark.usefixtures("theirs")
-def test_what_is_no_owner_is_refused_before_any_question(dynbeat):
+def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
     before, schedules = everything(dynbeat), dynbeat.schedules
     calls = [
         schedules.for_owner,
         schedules.delete_owner,
         lambda owner: schedules.create_many([{**NEW, "owner": owner}]),
-        # None asks for the schedules of all: that is a call of the application's own.
+        # None means all owners, which only the application may request.
         lambda owner: schedules.list(owner=owner if owner is not None else 0),
     ]
 
@@ -212,7 +212,7 @@ def test_what_is_no_owner_is_refused_before_any_question(dynbeat):
 
 
 @pytest.mark.usefixtures("theirs")
-def test_a_deleted_owner_takes_nobody_along(dynbeat):
+def test_delete_owner_deletes_no_data_of_another_owner(dynbeat):
     before = everything(dynbeat)
 
     for owner, within in itertools.product(ALIKE, (False, True)):
@@ -223,11 +223,11 @@ def test_a_deleted_owner_takes_nobody_along(dynbeat):
 
 
 def owned(dynbeat):
-    # A backfill is its schedule's, and does not say whose.
+    # A backfill belongs to its schedule and has no owner column.
     return {line for line in everything(dynbeat) if not line.startswith("dynbeat_backfill:")}
 
 
-def test_whose_name_is_alike_outlives_a_deleted_owner(dynbeat, beat, clock):
+def test_an_owner_with_a_similar_name_is_not_deleted(dynbeat, beat, clock):
     furnish(dynbeat, beat, clock, VICTIM, *ALIKE)
     others = {line for line in owned(dynbeat) if f"{VICTIM!r}," not in line}
     assert len(others) < len(owned(dynbeat))
@@ -243,7 +243,7 @@ def test_whose_name_is_alike_outlives_a_deleted_owner(dynbeat, beat, clock):
 
 
 @pytest.mark.usefixtures("theirs")
-def test_the_application_asks_for_one_owner_and_gets_that_one(dynbeat):
+def test_the_owner_filter_returns_only_that_owner(dynbeat):
     for owner in ALIKE:
         assert list(dynbeat.schedules.list(owner=owner)) == []
 

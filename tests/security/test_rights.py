@@ -1,4 +1,4 @@
-"""The rights that the account in dynbeat_database_url needs, once the tables are there."""
+"""The rights that the account in dynbeat_database_url needs when the tables exist."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from tests.support.databases import administration, new_name
 
 @pytest.fixture
 def bounded_account(postgresql_url):
-    """Give an account with the rights that docs/explanation/security.md names, and no others."""
+    """Return an account with only the rights that docs/explanation/security.md names."""
     role = new_name()
     with application(postgresql_url) as owner:
         owner.context.prepare()
@@ -32,8 +32,8 @@ def bounded_account(postgresql_url):
         connection.execute(text(f"DROP ROLE {role}"))
 
 
-def test_rights_on_the_rows_alone_are_enough(bounded_account, clock):
-    # The tables are the administrator's: `schema upgrade` runs under an account of its own.
+def test_rights_on_rows_are_enough(bounded_account, clock):
+    # The administrator owns the tables: `schema upgrade` runs with another account.
     with application(bounded_account, clock=clock, max_schedules_per_owner=9) as dynbeat:
         dynbeat.app.conf.dynbeat_create_tables = False
         mine, beat = dynbeat.schedules.for_owner("user:1"), ManualBeat(dynbeat)

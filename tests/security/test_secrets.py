@@ -22,7 +22,7 @@ BROKEN = "dynbeat_database_url"
 
 @pytest.fixture
 def secret_url(postgresql_url):
-    """Give the URL of a database of an account whose password is the secret."""
+    """Return a database URL whose password is the secret."""
     role = new_name()
     with administration(postgresql_url) as connection:
         connection.execute(text(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{SECRET}'"))
@@ -34,7 +34,7 @@ def secret_url(postgresql_url):
 
 @pytest.fixture
 def redis_url_with_secret(redis_url):
-    # A server without a password takes any, by the name of its own user.
+    # A server without passwords accepts any password for its user.
     return f"redis://default:{SECRET}@{redis_url.partition('://')[2]}"
 
 
@@ -43,7 +43,7 @@ def shown(url):
 
 
 def malformed(url):
-    """Return URLs that lead nowhere, with the words that the error has."""
+    """Return unreachable URLs, each with a part of the expected error."""
     return {
         "wrong database": (shown(url.set(database="nowhere")), "nowhere"),
         "server away": (shown(url.set(port=1)), "port 1"),
@@ -63,7 +63,7 @@ CASES = list(malformed(make_url("postgresql+psycopg://u:p@127.0.0.1/d")))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(case, capsys, secret_url):
+def test_an_unreachable_database_is_reported_without_its_password(case, capsys, secret_url):
     from click.testing import CliRunner
 
     from celery_dynbeat.cli import dynbeat as command
@@ -96,7 +96,7 @@ def test_a_command_without_its_database_names_the_url_the_setting_and_the_fix(tm
         result = CliRunner().invoke(command, arguments, obj=_Named(app))
         assert result.exit_code == 1
         assert "/missing/app.sqlite3: (sqlite3.OperationalError)" in result.stderr
-        assert "check dynbeat_database_url, its server, and the rights" in result.stderr
+        assert "check dynbeat_database_url, its server and the account's rights" in result.stderr
 
 
 class _Named:
@@ -105,7 +105,7 @@ class _Named:
 
 
 @pytest.mark.parametrize("case", ["wrong database", "unknown parameter", "missing driver"])
-def test_a_beat_that_cannot_reach_its_database_keeps_the_password(
+def test_a_beat_that_cannot_reach_its_database_does_not_log_the_password(
     case, secret_url, site_folder, broker_file_url
 ):
     url, _ = malformed(secret_url)[case]
@@ -118,7 +118,7 @@ def test_a_beat_that_cannot_reach_its_database_keeps_the_password(
 
 
 def test_a_running_site_writes_no_password(site_folder, secret_url, redis_url_with_secret):
-    # Besides the password of the URL: one in the query, one for the driver, one for its options.
+    # Passwords: in the URL, in its query, for the driver, and in the engine options.
     url = shown(secret_url.update_query_dict({"application_name": f"{SECRET}-query"}))
     settings = {
         "dynbeat_engine_options": {"connect_args": {"password": SECRET, "sslpassword": SECRET}},
@@ -148,7 +148,7 @@ def test_a_running_site_writes_no_password(site_folder, secret_url, redis_url_wi
 
 
 def end_connections(url):
-    """End those of the database, as a restart of its server would."""
+    """Close the connections of the database, as a restart of the server does."""
     with administration(shown(url)) as connection:
         connection.execute(
             text(
@@ -159,7 +159,7 @@ def end_connections(url):
         )
 
 
-def test_the_settings_show_no_password_where_their_repr_is_shown():
+def test_the_repr_of_the_settings_contains_no_password():
     settings = Settings(
         database_url=f"postgresql://u:{SECRET}@h/d",
         engine_options={"connect_args": {"password": SECRET}},
@@ -169,7 +169,7 @@ def test_the_settings_show_no_password_where_their_repr_is_shown():
     assert SECRET not in f"{settings}"
 
 
-def test_an_error_of_the_driver_passes_no_password_on(secret_url):
+def test_an_error_of_the_driver_contains_no_password(secret_url):
     database = Database(shown(secret_url.set(port=1)))
 
     with pytest.raises(Exception, match="port 1") as caught:
@@ -180,7 +180,7 @@ def test_an_error_of_the_driver_passes_no_password_on(secret_url):
     assert SECRET not in database.shown_url
 
 
-def test_a_url_that_cannot_be_read_is_not_the_cause_of_its_error():
+def test_the_error_for_an_invalid_url_does_not_chain_the_original_error():
     with pytest.raises(ConfigurationError) as caught:
         _ = Database(f"u:{SECRET}").engine
 
@@ -197,7 +197,7 @@ def test_a_password_with_an_at_sign_is_not_shown_as_a_port():
     assert SECRET not in str(caught.value)
 
 
-def test_what_beat_tells_of_its_work_holds_no_arguments(dynbeat, mine, beat, clock, caplog):
+def test_beats_log_contains_no_task_arguments(dynbeat, mine, beat, clock, caplog):
     caplog.set_level(logging.DEBUG)
     for name in ("good", "bad"):
         mine.create(

@@ -1,4 +1,4 @@
-"""The public names as an application uses them; checked by mypy --strict, never run."""
+"""The public API as an application uses it. mypy --strict checks this file; it never runs."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -110,7 +110,7 @@ assert_type(FrozenClock(clock.now()).advance(61), datetime)
 with override(dynbeat, database="sqlite://", clock=clock) as overridden:
     assert_type(overridden, Dynbeat)
 
-# What is wrong is an error: each of these would be an unused ignore otherwise.
+# Each line must be a type error: otherwise mypy reports an unused ignore.
 mine.create("n", task="t", trigger=5)  # type: ignore[arg-type]
 mine.create("n", task=5, trigger=Every(5))  # type: ignore[arg-type]
 mine.update("n", enabled=False)  # type: ignore[call-arg]

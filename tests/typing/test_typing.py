@@ -1,4 +1,4 @@
-"""The types that users see are those that we promise."""
+"""The public API has the documented types."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from mypy import api
 
 
-def test_the_public_api_is_typed_as_an_application_uses_it(
+def test_the_public_api_type_checks_as_an_application_uses_it(
     pytestconfig: pytest.Config,
 ) -> None:
     config = Path(__file__).parents[2] / "pyproject.toml"

@@ -706,7 +706,7 @@ def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
     mine.create("n", task="t", trigger=HOURLY)
     first = mine.backfill("n", start=at(-3), end=at(-2))
 
-    with pytest.raises(InvalidScheduleError, match=f"backfill {first.id} going on"):
+    with pytest.raises(InvalidScheduleError, match=f"running backfill {first.id}"):
         mine.backfill("n", start=at(-1), end=at(0))
     beat.run_until_idle()
     second = mine.backfill("n", start=at(-1), end=at(0))
@@ -718,7 +718,7 @@ def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
 @pytest.mark.parametrize(
     ("server", "refusal", "reason"),
     [
-        ("mariadb", InvalidScheduleError, "going on"),
+        ("mariadb", InvalidScheduleError, "running backfill"),
         ("postgresql", DBAPIError, "could not serialize access"),
     ],
 )

@@ -417,7 +417,7 @@ def test_an_update_of_a_quarantined_schedule_records_its_missed_fire_times(
 
     mine.update("n", args=[])
 
-    assert kept(mine) == [(2, "skipped", 2, "missed: the schedule was broken")]
+    assert kept(mine) == [(2, "skipped", 2, "missed: the schedule was quarantined")]
 
 
 def test_the_setting_expires_runs_of_schedules_without_expires_after(database_url, clock):

@@ -1,4 +1,4 @@
-"""Making a schedule, and what is refused."""
+"""Create a schedule; invalid fields are rejected."""
 
 from datetime import datetime, timedelta
 
@@ -8,7 +8,7 @@ from celery_dynbeat import Cron, InvalidScheduleError, Once, ScheduleExistsError
 from tests.support.applications import MINUTELY, START
 
 
-def test_a_new_schedule_is_planned_and_reads_back_as_it_was_given(mine):
+def test_a_new_schedule_has_a_next_run_and_the_given_fields(mine):
     made = mine.create(
         "digest",
         task="mail.send",
@@ -41,7 +41,7 @@ def test_a_new_schedule_is_planned_and_reads_back_as_it_was_given(mine):
     assert read.created_at == START
 
 
-def test_a_name_is_taken_only_once_by_each_owner(dynbeat, mine):
+def test_a_name_is_unique_for_each_owner(dynbeat, mine):
     mine.create("digest", task="t", trigger=MINUTELY)
     dynbeat.schedules.for_owner("user:43").create("digest", task="t", trigger=MINUTELY)
 
@@ -52,7 +52,7 @@ def test_a_name_is_taken_only_once_by_each_owner(dynbeat, mine):
     assert mine.get("digest").task == "t"
 
 
-def test_a_time_in_the_past_is_refused(mine):
+def test_a_time_in_the_past_is_rejected(mine):
     with pytest.raises(InvalidScheduleError, match="never fire") as caught:
         mine.create("late", task="t", trigger=Once(START - timedelta(seconds=31)))
 
@@ -87,7 +87,7 @@ def test_a_time_in_the_past_is_refused(mine):
         ("colour", {"colour": "red"}),
     ],
 )
-def test_a_field_that_breaks_its_rule_is_named_and_nothing_is_made(mine, field, given):
+def test_an_invalid_field_is_named_and_nothing_is_created(mine, field, given):
     arguments = {"name": "n", "task": "t", "trigger": MINUTELY, **given}
 
     with pytest.raises(InvalidScheduleError) as caught:
@@ -97,14 +97,14 @@ def test_a_field_that_breaks_its_rule_is_named_and_nothing_is_made(mine, field, 
     assert not mine.list()
 
 
-def test_an_owner_that_cannot_be_stored_is_refused(dynbeat):
+def test_an_invalid_owner_is_rejected(dynbeat):
     with pytest.raises(InvalidScheduleError) as caught:
         dynbeat.schedules.for_owner("x" * 256)
 
     assert caught.value.field == "owner"
 
 
-def test_a_name_of_255_characters_beyond_the_basic_plane_is_kept(mine):
+def test_a_name_of_255_characters_outside_the_bmp_is_stored(mine):
     mine.create("🎉" * 255, task="t", trigger=MINUTELY)
 
     assert mine.get("🎉" * 255).name == "🎉" * 255

@@ -1,4 +1,4 @@
-"""What spans owners, and what shares a transaction with the application."""
+"""Calls that span owners, and calls that join the transaction of the application."""
 
 from datetime import timedelta
 
@@ -14,14 +14,14 @@ def new(number, **fields):
     return {"owner": f"u{number}", "name": "n", "task": "t", "trigger": MINUTELY, **fields}
 
 
-def test_five_thousand_are_made_in_one_go(dynbeat):
+def test_one_call_creates_five_thousand_schedules(dynbeat):
     assert dynbeat.schedules.create_many(new(number) for number in range(5_000)) == 5_000
 
     assert dynbeat.schedules.for_owner("u4999").get("n").task == "t"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\\u0000b", "요약", "\U0001f642"])
-def test_a_text_is_taken_as_one_schedule_alone_takes_it(dynbeat, text):
+def test_create_many_stores_text_as_create_does(dynbeat, text):
     given = {"args": [text], "kwargs": {"text": text}}
     dynbeat.schedules.create_many(new(number, **given) for number in range(3))
     theirs = dynbeat.schedules.for_owner("u2")
@@ -41,7 +41,7 @@ def test_a_text_is_taken_as_one_schedule_alone_takes_it(dynbeat, text):
     ],
     ids=["twins", "taken", "invalid", "incomplete"],
 )
-def test_all_are_made_or_none(dynbeat, last, error):
+def test_all_schedules_are_created_or_none(dynbeat, last, error):
     dynbeat.schedules.for_owner("u7").create("n", task="t", trigger=MINUTELY)
 
     with pytest.raises(error):
@@ -50,16 +50,14 @@ def test_all_are_made_or_none(dynbeat, last, error):
     assert [schedule.owner for schedule in dynbeat.schedules.list()] == ["u7"]
 
 
-def test_the_one_that_breaks_a_rule_is_named_by_its_number(dynbeat):
+def test_an_invalid_schedule_is_named_by_its_index(dynbeat):
     with pytest.raises(InvalidScheduleError, match="schedule 1 of create_many") as caught:
         dynbeat.schedules.create_many([new(0), new(1, catch_up="odd")])
 
     assert caught.value.field == "catch_up"
 
 
-def test_an_owner_who_leaves_takes_schedules_along_and_revokes_what_has_not_started(
-    dynbeat, mine, clock, beat
-):
+def test_delete_owner_deletes_the_schedules_and_revokes_unstarted_runs(dynbeat, mine, clock, beat):
     for name in ("a", "b"):
         mine.create(name, task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
@@ -109,7 +107,7 @@ def test_a_change_through_the_applications_own_engine_commits_with_it(database_u
     engine.dispose()
 
 
-def test_a_name_that_is_taken_leaves_the_callers_transaction_usable(dynbeat, mine):
+def test_an_existing_name_leaves_the_callers_transaction_usable(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
     with Session(dynbeat.context.database.engine) as session, session.begin():
@@ -120,7 +118,7 @@ def test_a_name_that_is_taken_leaves_the_callers_transaction_usable(dynbeat, min
     assert [schedule.name for schedule in mine.list()] == ["m", "n"]
 
 
-def test_a_question_sees_what_its_transaction_has_done(dynbeat, mine):
+def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
     with Session(dynbeat.context.database.engine) as session:
         mine.create("n", task="t", trigger=MINUTELY, session=session)
 
@@ -134,6 +132,6 @@ def test_a_question_sees_what_its_transaction_has_done(dynbeat, mine):
 
 
 @pytest.mark.parametrize("many", [[5], {"owner": "a"}])
-def test_what_is_no_schedule_is_refused_with_its_number(dynbeat, many):
+def test_a_value_that_is_not_a_schedule_is_rejected_with_its_index(dynbeat, many):
     with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many"):
         dynbeat.schedules.create_many(many)

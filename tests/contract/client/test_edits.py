@@ -1,4 +1,4 @@
-"""What an edit does to the times to come, and to the runs that have not started."""
+"""The effect of an edit on the next fire time and on the runs that have not started."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ def made(mine):
     return mine.create("n", task="t", trigger=MINUTELY, queue="q", args=[1])
 
 
-def test_a_new_trigger_plans_from_now(mine, clock, made):
+def test_a_new_trigger_sets_the_next_fire_time_from_now(mine, clock, made):
     clock.advance(timedelta(seconds=90))
 
     edited = mine.update("n", trigger=Every(300))
@@ -45,7 +45,7 @@ def test_a_new_trigger_plans_from_now(mine, clock, made):
         {"catch_up": "all"},
     ],
 )
-def test_any_other_edit_leaves_the_next_run_alone(mine, clock, made, change):
+def test_other_edits_do_not_move_the_next_run(mine, clock, made, change):
     clock.advance(timedelta(seconds=90))
 
     edited = mine.update("n", **change)
@@ -55,7 +55,7 @@ def test_any_other_edit_leaves_the_next_run_alone(mine, clock, made, change):
 
 
 @pytest.mark.parametrize("call", ["update", "upsert"])
-def test_a_payload_does_not_outgrow_its_limit_edit_by_edit(limited, call):
+def test_several_small_edits_cannot_exceed_the_payload_limit(limited, call):
     mine = limited(max_payload_bytes=1000).schedules.for_owner("user:42")
     mine.create("n", task="t", trigger=MINUTELY, args=["a" * 600])
     whole = {"task": "t", "trigger": MINUTELY} if call == "upsert" else {}
@@ -66,7 +66,7 @@ def test_a_payload_does_not_outgrow_its_limit_edit_by_edit(limited, call):
     assert getattr(mine, call)("n", args=[], kwargs={"a": "x" * 600}, **whole).args == []
 
 
-def test_an_edit_that_says_the_same_changes_nothing(mine, clock, made):
+def test_an_edit_with_the_same_values_changes_nothing(mine, clock, made):
     clock.advance(timedelta(seconds=30))
 
     edited = mine.update("n", trigger=MINUTELY, task="t", queue="q", args=(1,))
@@ -75,13 +75,13 @@ def test_an_edit_that_says_the_same_changes_nothing(mine, clock, made):
     assert mine.get("n") == made
 
 
-def test_a_queue_changes_its_entry_of_the_options_only(mine):
+def test_a_queue_changes_only_its_entry_of_the_options(mine):
     mine.create("n", task="t", trigger=MINUTELY, queue="a", options={"time_limit": 3})
 
     assert mine.update("n", queue="b").options == {"queue": "b", "time_limit": 3}
 
 
-def test_an_edit_of_an_older_version_is_refused(mine, made):
+def test_an_edit_of_an_older_version_is_rejected(mine, made):
     mine.update("n", task="u", expected_version=made.version)
 
     with pytest.raises(StaleScheduleError) as caught:
@@ -92,7 +92,7 @@ def test_an_edit_of_an_older_version_is_refused(mine, made):
 
 
 @pytest.mark.usefixtures("made")
-def test_an_edit_may_not_end_a_schedule_before_it_starts(mine):
+def test_an_edit_cannot_set_end_at_before_start_at(mine):
     mine.update("n", start_at=START + timedelta(days=2))
 
     with pytest.raises(InvalidScheduleError) as caught:
@@ -102,7 +102,7 @@ def test_an_edit_may_not_end_a_schedule_before_it_starts(mine):
 
 
 @pytest.mark.parametrize("call", ["update", "pause", "resume", "delete", "get", "run_now"])
-def test_what_does_not_exist_is_not_found(mine, call):
+def test_a_missing_schedule_raises_not_found(mine, call):
     with pytest.raises(ScheduleNotFoundError) as caught:
         getattr(mine, call)("nothing")
 
@@ -110,7 +110,7 @@ def test_what_does_not_exist_is_not_found(mine, call):
 
 
 @pytest.mark.parametrize("call", ["pause", "resume", "delete"])
-def test_each_change_can_ask_for_its_version(mine, made, call):
+def test_each_change_accepts_an_expected_version(mine, made, call):
     with pytest.raises(StaleScheduleError):
         getattr(mine, call)("n", expected_version=9)
 
@@ -131,7 +131,7 @@ def test_upsert_moves_a_one_off_and_revokes_its_run_that_has_not_started(mine, c
     assert statuses(mine) == ["revoked", "sent"]
 
 
-def test_upsert_keeps_the_fields_that_it_is_not_given(mine, made):
+def test_upsert_keeps_the_fields_that_are_not_given(mine, made):
     edited = mine.upsert("n", task="u", trigger=MINUTELY)
 
     assert (edited.task, edited.args, edited.options) == ("u", [1], {"queue": "q"})
@@ -139,7 +139,7 @@ def test_upsert_keeps_the_fields_that_it_is_not_given(mine, made):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_pause_revokes_what_has_not_started_except_manual_runs(mine, clock, beat, sent):
+def test_a_pause_revokes_unstarted_runs_except_manual_runs(mine, clock, beat, sent):
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
     manual = mine.run_now("n")
@@ -162,7 +162,7 @@ def test_a_pause_revokes_what_has_not_started_except_manual_runs(mine, clock, be
 
 
 @pytest.mark.usefixtures("made")
-def test_a_resume_plans_from_now_and_makes_up_for_nothing(mine, clock, beat, sent):
+def test_a_resume_sets_the_next_fire_time_from_now_and_sends_no_missed_run(mine, clock, beat, sent):
     mine.pause("n")
     clock.advance(timedelta(hours=1, seconds=5))
 
@@ -173,7 +173,7 @@ def test_a_resume_plans_from_now_and_makes_up_for_nothing(mine, clock, beat, sen
     assert (resumed.enabled, resumed.paused_reason, sent) == (True, None, [])
 
 
-def test_a_one_off_whose_time_passed_during_a_pause_is_finished(mine, clock):
+def test_a_one_off_whose_instant_passed_during_a_pause_is_finished(mine, clock):
     mine.create("once", task="t", trigger=Once(START + timedelta(minutes=1)))
     mine.pause("once")
     clock.advance(timedelta(minutes=2))
@@ -184,7 +184,7 @@ def test_a_one_off_whose_time_passed_during_a_pause_is_finished(mine, clock):
 
 
 @pytest.mark.usefixtures("made")
-def test_an_edit_of_a_paused_schedule_does_not_wake_it(mine):
+def test_an_edit_of_a_paused_schedule_does_not_resume_it(mine):
     mine.pause("n")
 
     assert mine.update("n", trigger=Every(5)).next_run_at is None
@@ -192,7 +192,7 @@ def test_an_edit_of_a_paused_schedule_does_not_wake_it(mine):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_delete_revokes_all_that_has_not_started_and_keeps_the_history(mine, clock, beat):
+def test_a_delete_revokes_unstarted_runs_and_keeps_the_history(mine, clock, beat):
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
     mine.run_now("n")
@@ -204,7 +204,7 @@ def test_a_delete_revokes_all_that_has_not_started_and_keeps_the_history(mine, c
     assert not mine.list()
 
 
-def test_run_now_leaves_the_schedule_as_it_is_and_two_calls_make_two_runs(mine, beat, sent, made):
+def test_run_now_does_not_change_the_schedule_and_two_calls_create_two_runs(mine, beat, sent, made):
     first, second = mine.run_now("n"), mine.run_now("n")
 
     beat.run_until_idle()
@@ -215,7 +215,7 @@ def test_run_now_leaves_the_schedule_as_it_is_and_two_calls_make_two_runs(mine, 
     assert mine.get("n") == made
 
 
-def test_none_takes_a_queue_back(mine):
+def test_none_removes_a_queue(mine):
     mine.create("n", task="t", trigger=MINUTELY, queue="mail", priority=3)
 
     changed = mine.update("n", queue=None)
@@ -224,7 +224,7 @@ def test_none_takes_a_queue_back(mine):
 
 
 @pytest.mark.parametrize("reason", [5, "x" * 5_000])
-def test_a_reason_that_is_no_text_is_refused_by_its_name(mine, reason):
+def test_an_invalid_reason_is_rejected_with_its_field(mine, reason):
     mine.create("n", task="t", trigger=MINUTELY)
 
     with pytest.raises(InvalidScheduleError) as caught:
@@ -234,7 +234,7 @@ def test_a_reason_that_is_no_text_is_refused_by_its_name(mine, reason):
     assert mine.get("n").enabled
 
 
-def test_a_time_that_is_past_by_the_time_of_the_edit_is_refused(mine, clock):
+def test_a_time_that_has_passed_when_it_is_edited_is_rejected(mine, clock):
     mine.create("digest", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))
 

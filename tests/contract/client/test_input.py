@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def send(dynbeat):
-    """Give a task of the application."""
+    """Return a task of the application."""
 
     @dynbeat.app.task(name="mail.send", shared=False)
     def send():
@@ -47,7 +47,7 @@ def send(dynbeat):
     ],
     ids=repr,
 )
-def test_each_call_takes_what_is_at_hand_for_a_trigger(dynbeat, mine, send, given, expected):
+def test_each_call_accepts_each_type_of_trigger(dynbeat, mine, send, given, expected):
     mine.create("a", task=send, trigger=given)
     mine.upsert("b", task=send, trigger=given)
     mine.create("c", task="t", trigger=Every(7))
@@ -59,7 +59,7 @@ def test_each_call_takes_what_is_at_hand_for_a_trigger(dynbeat, mine, send, give
     assert [(each.trigger, each.task) for each in mine.list()] == [(expected, "mail.send")] * 4
 
 
-def test_a_text_that_is_no_trigger_is_refused_with_its_field(dynbeat, mine):
+def test_an_invalid_trigger_string_is_rejected_with_its_field(dynbeat, mine):
     with pytest.raises(InvalidTriggerError) as refusal:
         mine.create("n", task="t", trigger="0 25 * * *")
     with pytest.raises(InvalidTriggerError, match="schedule 0 of create_many: hour") as numbered:
@@ -70,7 +70,7 @@ def test_a_text_that_is_no_trigger_is_refused_with_its_field(dynbeat, mine):
 
 
 @pytest.mark.parametrize("call", ["create", "create_many"])
-def test_a_schedule_can_be_made_paused(dynbeat, mine, clock, beat, sent, call):
+def test_a_schedule_can_be_created_paused(dynbeat, mine, clock, beat, sent, call):
     new = {"task": "t", "trigger": MINUTELY, "enabled": False, "paused_reason": "not yet paid"}
     if call == "create":
         mine.create("n", **new)
@@ -91,7 +91,7 @@ def test_a_schedule_can_be_made_paused(dynbeat, mine, clock, beat, sent, call):
     [
         ("create", {"enabled": 1}, "enabled", "True or False"),
         ("create", {"paused_reason": "why"}, "paused_reason", "needs enabled=False"),
-        ("create", {"enabled": False, "paused_reason": 5}, "paused_reason", "must be a text"),
+        ("create", {"enabled": False, "paused_reason": 5}, "paused_reason", "must be a string"),
         ("upsert", {"enabled": False}, "enabled", "pause\\(\\) and resume"),
         ("update", {"enabled": False}, "enabled", "call pause\\(\\) or resume"),
         ("update", {"name": "other"}, "name", "does not rename a schedule; create"),
@@ -99,7 +99,7 @@ def test_a_schedule_can_be_made_paused(dynbeat, mine, clock, beat, sent, call):
         ("update", {"session": "x"}, "session", "must be a sqlalchemy.orm.Session"),
         ("update", {"session": AsyncSession()}, "session", "await session.run_sync"),
         ("update", {"priority": 300}, "priority", "from 0 to 255 .*Redis 0 to 9"),
-        ("update", {"queue": 5}, "queue", "must be a text"),
+        ("update", {"queue": 5}, "queue", "must be a string"),
         ("update", {"options": {"priority": 300}}, "options['priority']", "from 0 to 255"),
         ("update", {"options": {"expires": 60}}, "options['expires']", "expires_after="),
         ("update", {"options": {"eta": START}}, "options", "JSON"),
@@ -112,7 +112,7 @@ def test_a_schedule_can_be_made_paused(dynbeat, mine, clock, beat, sent, call):
         ("create", {"end_at": START - MINUTE}, "end_at", "lies in the past"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(sqlite_url, clock, call, given, field, reason):
+def test_an_invalid_argument_is_named_with_the_fix(sqlite_url, clock, call, given, field, reason):
     with application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
         mine.create("n", task="t", trigger=MINUTELY)
@@ -125,13 +125,13 @@ def test_what_is_wrong_is_named_with_what_to_do(sqlite_url, clock, call, given, 
         assert [(each.name, each.version) for each in mine.list()] == [("n", 1)]
 
 
-def test_a_name_as_a_keyword_is_the_one_that_is_updated(mine):
+def test_update_accepts_the_name_as_a_keyword(mine):
     mine.create(name="n", task="t", trigger=MINUTELY)
 
     assert mine.update(name="n", task="u").task == "u"
 
 
-def test_a_scoped_session_is_the_session_of_its_scope(sqlite_url, clock):
+def test_a_scoped_session_is_accepted(sqlite_url, clock):
     engine = create_engine(sqlite_url)
     with application(sqlite_url, clock=clock, engine=engine) as dynbeat:
         dynbeat.context.prepare()
@@ -148,7 +148,7 @@ def test_a_scoped_session_is_the_session_of_its_scope(sqlite_url, clock):
     engine.dispose()
 
 
-def test_an_asynchronous_engine_is_refused_with_what_to_use(dynbeat):
+def test_an_asynchronous_engine_is_rejected_with_the_fix(dynbeat):
     engine = create_async_engine("postgresql+psycopg_async://host/name")
 
     for given in (engine, engine.sync_engine):
@@ -158,20 +158,20 @@ def test_an_asynchronous_engine_is_refused_with_what_to_use(dynbeat):
         Dynbeat(dynbeat.app, engine="sqlite://")
 
 
-def test_the_url_of_an_asynchronous_driver_is_refused_with_what_to_use():
+def test_the_url_of_an_asynchronous_driver_is_rejected_with_the_fix():
     with (
         application("postgresql+psycopg_async://user:secret@host/name") as dynbeat,
-        pytest.raises(ConfigurationError, match=r"postgresql\+psycopg_async of .*use") as told,
+        pytest.raises(ConfigurationError, match=r"postgresql\+psycopg_async of .*use") as refusal,
     ):
         dynbeat.context.prepare()
 
-    assert "use postgresql+psycopg://" in str(told.value)
-    assert "secret" not in str(told.value)
+    assert "use postgresql+psycopg://" in str(refusal.value)
+    assert "secret" not in str(refusal.value)
 
 
 @pytest.fixture
 def warnings(caplog):
-    """Give the warnings about tasks so far, each with its message."""
+    """Return a function that returns the messages of the warnings about unknown tasks."""
     caplog.set_level(logging.WARNING, "celery_dynbeat")
     return lambda: [
         record.getMessage()
@@ -181,7 +181,7 @@ def warnings(caplog):
 
 
 @pytest.mark.usefixtures("send")
-def test_a_task_that_this_process_does_not_know_is_warned_of_once_with_near_names(mine, warnings):
+def test_an_unknown_task_logs_one_warning_with_similar_names(mine, warnings):
     mine.create("a", task="mail.sned", trigger=MINUTELY)
     mine.upsert("b", task="mail.sned", trigger=MINUTELY)
     mine.create("c", task="mail.send", trigger=MINUTELY)
@@ -194,8 +194,8 @@ def test_a_task_that_this_process_does_not_know_is_warned_of_once_with_near_name
     assert "did you mean" not in second
 
 
-def test_a_process_that_imports_no_tasks_warns_of_none(dynbeat, mine, warnings):
-    # Shared tasks of other tests' applications are tasks of this one too.
+def test_a_process_without_tasks_logs_no_warning(dynbeat, mine, warnings):
+    # The shared tasks of other tests are registered in this application too.
     for name in [name for name in dynbeat.app.tasks if not name.startswith("celery.")]:
         dynbeat.app.tasks.unregister(name)
 
@@ -205,17 +205,17 @@ def test_a_process_that_imports_no_tasks_warns_of_none(dynbeat, mine, warnings):
 
 
 @pytest.mark.usefixtures("send")
-def test_the_names_that_one_process_warns_of_are_bounded(dynbeat, warnings):
+def test_the_number_of_warnings_for_each_process_is_bounded(dynbeat, warnings):
     for number in range(MAX_WARNED + 5):
         dynbeat.context.task_names.warn_if_unknown(f"t{number}")
 
     assert len(warnings()) == MAX_WARNED
 
 
-def test_a_registry_that_cannot_be_read_keeps_nothing_from_being_stored(dynbeat, mine, caplog):
+def test_an_unreadable_task_registry_does_not_prevent_a_create(dynbeat, mine, caplog):
     @dynbeat.app.task(name="broken", base="no.such.Base", shared=False)
     def broken():
-        """Cannot be made."""
+        """Fail when Celery creates it."""
 
     mine.create("a", task="t", trigger=MINUTELY)
 
@@ -223,7 +223,7 @@ def test_a_registry_that_cannot_be_read_keeps_nothing_from_being_stored(dynbeat,
     assert "cannot be read" in caplog.text
 
 
-def test_a_trigger_with_an_h_answers_what_its_schedule_fires(mine, clock, beat, sent):
+def test_the_h_of_a_returned_trigger_has_the_values_of_its_schedule(mine, clock, beat, sent):
     trigger = Cron("H H * * *", timezone="Asia/Seoul")
     made = mine.create("digest", task="t", trigger=trigger)
     clock.move_to(made.next_run_at)
@@ -238,8 +238,8 @@ def test_a_trigger_with_an_h_answers_what_its_schedule_fires(mine, clock, beat, 
 
 
 @pytest.fixture
-def broken(dynbeat, mine, clock, beat):
-    """Give a schedule that beat has quarantined."""
+def quarantined(dynbeat, mine, clock, beat):
+    """Return a schedule that beat quarantined."""
     mine.create("bad", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'odd' WHERE name = 'bad'")
     clock.advance(MINUTE)
@@ -257,11 +257,11 @@ def broken(dynbeat, mine, clock, beat):
     ],
     ids=["resume", "update", "upcoming", "backfill"],
 )
-def test_a_quarantined_schedule_is_named_in_the_error_of_each_call(mine, broken, call):
+def test_a_quarantined_schedule_is_named_in_the_error_of_each_call(mine, quarantined, call):
     with pytest.raises(InvalidTriggerError) as refusal:
         call(mine)
 
     message = str(refusal.value)
     assert "schedule 'bad' of owner 'user:42' cannot be planned: interval 'odd'" in message
     assert "another trigger with update()" in message
-    assert mine.get("bad") == broken
+    assert mine.get("bad") == quarantined

@@ -1,4 +1,4 @@
-"""The limits for owners: each refuses, says what it is, and leaves nothing half written."""
+"""The limits for owners. Each error names the limit, and a rejected call writes nothing."""
 
 from datetime import timedelta
 
@@ -45,7 +45,7 @@ WRITES = {
     ],
     ids=["every", "cron", "seconds"],
 )
-def test_what_fires_closer_than_the_limit_is_refused(limited, write, trigger, measured):
+def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigger, measured):
     dynbeat = limited(min_interval=300)
     before = owned(dynbeat).create("n", task="t", trigger=Every(300))
 
@@ -58,12 +58,12 @@ def test_what_fires_closer_than_the_limit_is_refused(limited, write, trigger, me
     assert list(dynbeat.schedules.list()) == [before]
 
 
-def test_the_limit_of_distance_holds_for_the_application_itself_too(limited):
+def test_the_minimum_interval_applies_to_the_application_itself_too(limited):
     with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 1 s"):
         limited().schedules.for_owner("").create("n", task="t", trigger=Every(0.5))
 
 
-def test_what_keeps_the_distance_is_made(limited):
+def test_triggers_at_the_minimum_interval_are_accepted(limited):
     mine = owned(limited(min_interval=300))
 
     mine.create("every", task="t", trigger=Every(300))
@@ -74,7 +74,7 @@ def test_what_keeps_the_distance_is_made(limited):
     assert len(mine.list()) == 4
 
 
-def test_without_a_limit_of_distance_anything_goes(limited):
+def test_without_a_minimum_interval_each_interval_is_accepted(limited):
     mine = owned(limited(min_interval=0))
 
     assert mine.create("n", task="t", trigger=Every(0.01)).next_run_at
@@ -88,7 +88,7 @@ def test_a_schedule_from_before_the_limit_keeps_its_trigger(limited):
     assert (changed.description, changed.trigger) == ("changed", Every(5))
 
 
-def test_an_entry_of_the_configuration_below_the_limit_is_refused_by_name(limited, caplog):
+def test_a_beat_schedule_entry_below_the_limit_is_rejected_by_name(limited, caplog):
     dynbeat = limited()
     dynbeat.app.conf.beat_schedule = {
         "quick": {"task": "t", "schedule": 0.5},
@@ -105,7 +105,7 @@ def test_an_entry_of_the_configuration_below_the_limit_is_refused_by_name(limite
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("task", ["os.remove", "Mail.send", "xmail.send"])
-def test_a_task_that_is_not_allowed_is_refused(limited, write, task):
+def test_a_task_that_is_not_allowed_is_rejected(limited, write, task):
     dynbeat = limited(allowed_tasks=["mail.*", "report"])
     before = owned(dynbeat).create("n", task="mail.send", trigger=MINUTELY)
 
@@ -126,7 +126,7 @@ def test_the_application_itself_may_run_any_task(limited):
     assert schedules.run_now("n").task == "os.remove"
 
 
-def test_a_task_that_was_allowed_earlier_is_neither_run_nor_edited(limited):
+def test_a_schedule_whose_task_is_no_longer_allowed_cannot_run_or_change(limited):
     owned(limited()).create("n", task="os.remove", trigger=MINUTELY)
     mine = owned(limited(allowed_tasks=["mail.*"]))
 
@@ -139,7 +139,7 @@ def test_a_task_that_was_allowed_earlier_is_neither_run_nor_edited(limited):
     assert mine.update("n", task="mail.send").task == "mail.send"
 
 
-def test_beat_sets_aside_what_an_owner_may_not_run(limited, clock):
+def test_beat_quarantines_a_schedule_whose_task_is_not_allowed(limited, clock):
     dynbeat = limited(allowed_tasks=["mail.*"])
     mine, beat = owned(dynbeat), ManualBeat(dynbeat)
     for name in ("good", "bad"):
@@ -154,7 +154,7 @@ def test_beat_sets_aside_what_an_owner_may_not_run(limited, clock):
     assert mine.get("bad").next_run_at is None
 
 
-def test_a_row_by_hand_with_a_task_that_is_not_allowed_is_never_planned(limited):
+def test_a_row_from_sql_with_a_task_that_is_not_allowed_is_never_planned(limited):
     dynbeat = limited(allowed_tasks=["mail.*"])
     execute(
         dynbeat,

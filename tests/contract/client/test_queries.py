@@ -1,4 +1,4 @@
-"""Lists, histories, the times to come, and that owners see nothing of each other."""
+"""Lists, histories, upcoming fire times, and the isolation of owners."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ def names(page):
         (MINUTELY, {"max_runs": 2}),
     ],
 )
-def test_what_is_upcoming_is_what_beat_sends(mine, clock, beat, trigger, fields):
+def test_upcoming_equals_what_beat_sends(mine, clock, beat, trigger, fields):
     mine.create("n", task="t", trigger=trigger, **fields)
     promised = mine.upcoming("n", count=4)
 
@@ -35,14 +35,14 @@ def test_what_is_upcoming_is_what_beat_sends(mine, clock, beat, trigger, fields)
     assert len(promised) > 1
 
 
-def test_nothing_is_upcoming_of_a_paused_schedule(mine):
+def test_a_paused_schedule_has_no_upcoming_fire_times(mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.pause("n")
 
     assert mine.upcoming("n") == []
 
 
-def test_a_list_keeps_to_its_filters(mine):
+def test_a_list_applies_its_filters(mine):
     mine.create("a", task="t", trigger=MINUTELY, tags=["red", 'quo"ted'])
     mine.create("b", task="u", trigger=MINUTELY, tags=["reddish"])
     mine.create("c", task="u", trigger=MINUTELY)
@@ -56,7 +56,7 @@ def test_a_list_keeps_to_its_filters(mine):
     assert names(mine.list(task="u", enabled=True)) == ["b"]
 
 
-def test_pages_follow_each_other_without_gap_or_repeat(dynbeat, mine):
+def test_pages_contain_each_schedule_once(dynbeat, mine):
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"{number:02}", "task": "t", "trigger": MINUTELY}
         for number in range(7)
@@ -70,14 +70,14 @@ def test_pages_follow_each_other_without_gap_or_repeat(dynbeat, mine):
 
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "e30=", "WzFd", "ü"])
-def test_a_forged_cursor_is_refused(mine, cursor):
+def test_a_forged_cursor_is_rejected(mine, cursor):
     with pytest.raises(InvalidScheduleError) as caught:
         mine.list(after=cursor)
 
     assert caught.value.field == "after"
 
 
-def test_the_cursor_of_another_owner_opens_nothing(dynbeat, mine):
+def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
     theirs = dynbeat.schedules.for_owner("user:41")
     cursor = cursor_of(theirs.create("a", task="t", trigger=MINUTELY))
     theirs.create("b", task="t", trigger=MINUTELY)
@@ -87,14 +87,14 @@ def test_the_cursor_of_another_owner_opens_nothing(dynbeat, mine):
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, "5"])
-def test_a_limit_has_its_bounds(mine, limit):
+def test_a_limit_outside_its_bounds_is_rejected(mine, limit):
     with pytest.raises(InvalidScheduleError) as caught:
         mine.list(limit=limit)
 
     assert caught.value.field == "limit"
 
 
-def test_a_history_is_newest_first_and_keeps_to_its_filters(mine, clock, beat):
+def test_a_history_is_newest_first_and_applies_its_filters(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.create("other", task="t", trigger=MINUTELY)
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_a_history_is_newest_first_and_keeps_to_its_filters(mine, clock, beat):
         mine.runs(status="odd")
 
 
-def test_a_new_schedule_of_an_old_name_has_a_history_of_its_own(mine, clock, beat):
+def test_a_new_schedule_with_an_old_name_has_its_own_history(mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
@@ -125,7 +125,7 @@ def test_a_new_schedule_of_an_old_name_has_a_history_of_its_own(mine, clock, bea
 
 
 @pytest.mark.parametrize("other", ["User:42", "usér:42", "user:4", "user:42 x", "user:\uff142"])
-def test_an_owner_sees_and_touches_nothing_of_one_with_a_similar_name(dynbeat, mine, other):
+def test_an_owner_cannot_read_or_change_the_schedules_of_a_similar_name(dynbeat, mine, other):
     theirs = dynbeat.schedules.for_owner(other)
     kept = theirs.create("n", task="t", trigger=MINUTELY)
     theirs.run_now("n")
@@ -142,7 +142,7 @@ def test_an_owner_sees_and_touches_nothing_of_one_with_a_similar_name(dynbeat, m
     assert [run.status for run in theirs.runs("n")] == ["pending"]
 
 
-def test_names_that_differ_by_case_or_accent_are_two(mine):
+def test_names_that_differ_by_case_or_accent_are_different(mine):
     for name in ("resume", "Resume", "résumé"):
         mine.create(name, task=name, trigger=MINUTELY)
 

@@ -1,4 +1,4 @@
-"""How many schedules an owner may have: also when many ask at once."""
+"""The quota of schedules for each owner, also with concurrent calls."""
 
 import threading
 from datetime import timedelta
@@ -30,7 +30,7 @@ def new(name, *, owner=OWNER, task="t", trigger=MINUTELY):
 
 
 @pytest.mark.parametrize("name", ["create", "upsert"])
-def test_an_owner_at_the_limit_gets_no_more(limited, name):
+def test_an_owner_at_the_limit_cannot_create_another_schedule(limited, name):
     dynbeat = limited(max_schedules_per_owner=2)
     mine = owned(dynbeat)
     for made in ("a", "b"):
@@ -46,7 +46,7 @@ def test_an_owner_at_the_limit_gets_no_more(limited, name):
     assert names(dynbeat) == ["a", "b"]
 
 
-def test_at_the_limit_an_upsert_still_moves_and_a_delete_makes_room(limited):
+def test_at_the_limit_an_upsert_updates_and_a_delete_frees_a_place(limited):
     mine = owned(limited(max_schedules_per_owner=1))
     mine.create("a", task="t", trigger=MINUTELY)
 
@@ -56,7 +56,7 @@ def test_at_the_limit_an_upsert_still_moves_and_a_delete_makes_room(limited):
     assert mine.create("b", task="t", trigger=MINUTELY).name == "b"
 
 
-def test_owners_are_counted_apart_and_the_application_itself_is_not(limited):
+def test_each_owner_has_its_own_count_and_the_application_has_no_limit(limited):
     dynbeat = limited(max_schedules_per_owner=1)
 
     for owner in (OWNER, "user:43"):
@@ -66,7 +66,7 @@ def test_owners_are_counted_apart_and_the_application_itself_is_not(limited):
     assert len(dynbeat.schedules.list()) == 5
 
 
-def test_of_many_none_is_made_when_one_owner_has_no_room(limited):
+def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
     dynbeat = limited(max_schedules_per_owner=2)
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
     many = [new("a", owner="user:43"), new("b"), new("c"), new("b", owner="user:41")]
@@ -74,12 +74,12 @@ def test_of_many_none_is_made_when_one_owner_has_no_room(limited):
     with pytest.raises(OwnerLimitError) as caught:
         dynbeat.schedules.create_many(many)
 
-    assert "'user:42' has 1 schedules and asks for 2 more" in str(caught.value)
+    assert "'user:42' has 1 schedules and would create 2 more" in str(caught.value)
     assert names(dynbeat) == ["a"]
     assert dynbeat.schedules.create_many([many[0], *many[2:]]) == 3
 
 
-def test_a_refusal_leaves_the_callers_transaction_usable_and_unchanged(limited):
+def test_a_rejection_leaves_the_callers_transaction_usable_and_unchanged(limited):
     dynbeat = limited(max_schedules_per_owner=1, allowed_tasks=["t"], min_interval=60)
     mine = owned(dynbeat)
     before = mine.create("a", task="t", trigger=MINUTELY)
@@ -95,7 +95,7 @@ def test_a_refusal_leaves_the_callers_transaction_usable_and_unchanged(limited):
 
 
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
-def test_a_create_waits_for_one_that_has_not_ended(limited, ending):
+def test_a_create_waits_for_the_uncommitted_create_of_the_same_owner(limited, ending):
     dynbeat = limited(max_schedules_per_owner=1)
     mine, results = owned(dynbeat), []
 
@@ -119,7 +119,7 @@ def test_a_create_waits_for_one_that_has_not_ended(limited, ending):
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_create_that_has_not_ended_does_not_hold_up_the_owners_schedules(request, clock, kind):
+def test_an_uncommitted_create_does_not_delay_the_owners_runs(request, clock, kind):
     url = request.getfixturevalue(f"{kind}_url")
     with application(url, clock=clock, max_schedules_per_owner=2) as dynbeat:
         mine, beat = owned(dynbeat), ManualBeat(dynbeat)
@@ -135,7 +135,7 @@ def test_a_create_that_has_not_ended_does_not_hold_up_the_owners_schedules(reque
 
 
 @pytest.mark.parametrize("name", ["create", "upsert", "create_many"])
-def test_many_at_once_make_no_more_than_the_limit(limited, name):
+def test_concurrent_creates_cannot_exceed_the_limit(limited, name):
     dynbeat, results = limited(max_schedules_per_owner=5), []
     start = threading.Barrier(20)
 
@@ -162,7 +162,7 @@ def test_many_at_once_make_no_more_than_the_limit(limited, name):
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_an_old_snapshot_does_not_hide_what_others_made(request, kind):
+def test_an_old_snapshot_does_not_hide_the_schedules_of_other_transactions(request, kind):
     url = request.getfixturevalue(f"{kind}_url")
     engine = create_engine(url, isolation_level="REPEATABLE READ")
     with application(url, engine=engine, max_schedules_per_owner=1) as dynbeat:
@@ -173,7 +173,7 @@ def test_an_old_snapshot_does_not_hide_what_others_made(request, kind):
             mine.list(session=session)
             mine.create("first", task="t", trigger=MINUTELY)
 
-            # PostgreSQL gives up a transaction that would have to look past its snapshot.
+            # PostgreSQL aborts a transaction that would have to read past its snapshot.
             with pytest.raises((OwnerLimitError, DBAPIError)):
                 mine.create("second", task="t", trigger=MINUTELY, session=session)
 
@@ -181,7 +181,7 @@ def test_an_old_snapshot_does_not_hide_what_others_made(request, kind):
     engine.dispose()
 
 
-def test_an_owner_who_leaves_leaves_no_row_behind(limited):
+def test_delete_owner_deletes_the_row_of_the_owner(limited):
     dynbeat = limited(max_schedules_per_owner=1)
     owned(dynbeat).create("a", task="t", trigger=MINUTELY)
 
@@ -192,7 +192,7 @@ def test_an_owner_who_leaves_leaves_no_row_behind(limited):
     assert owned(dynbeat).create("b", task="t", trigger=MINUTELY).name == "b"
 
 
-def test_without_a_limit_nobody_takes_turns(limited):
+def test_without_a_limit_owners_are_not_locked(limited):
     dynbeat = limited()
     owned(dynbeat).upsert("a", task="t", trigger=MINUTELY)
     dynbeat.schedules.create_many([new("b")])

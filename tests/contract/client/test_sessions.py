@@ -1,4 +1,4 @@
-"""Calls that join the caller's transaction leave it as it was, also when they are the first."""
+"""Calls that join the caller's transaction, also as the first call of the process."""
 
 from datetime import timedelta
 
@@ -26,7 +26,9 @@ def customers(session):
     return session.execute(text("SELECT count(*) FROM customer")).scalar_one()
 
 
-def test_the_first_call_of_a_process_may_come_behind_a_write_of_the_caller(engine, database_url):
+def test_the_first_call_of_a_process_may_follow_a_write_in_the_same_transaction(
+    engine, database_url
+):
     schema.upgrade(Database(engine=engine))
     with application(database_url, engine=engine) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
@@ -41,7 +43,7 @@ def test_the_first_call_of_a_process_may_come_behind_a_write_of_the_caller(engin
 
 
 @pytest.mark.empty_database
-def test_within_a_transaction_missing_tables_are_an_error_and_are_not_made(engine, database_url):
+def test_missing_tables_are_an_error_within_a_transaction_and_are_not_created(engine, database_url):
     with application(database_url, engine=engine) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
 
@@ -66,8 +68,9 @@ def test_an_engine_with_a_single_connection_keeps_the_callers_transaction():
     engine.dispose()
 
 
-def test_a_taken_name_is_told_from_an_old_snapshot_too(mariadb_url):
-    # MariaDB's default level: a plain read after the failed insert would not see the other's row.
+def test_an_existing_name_is_reported_from_an_old_snapshot_too(mariadb_url):
+    # At MariaDB's default isolation level, a plain read after the failed INSERT does not see the
+    # row of the other transaction.
     engine = create_engine(mariadb_url, isolation_level="REPEATABLE READ")
     with application(mariadb_url, engine=engine) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:42")
@@ -81,15 +84,13 @@ def test_a_taken_name_is_told_from_an_old_snapshot_too(mariadb_url):
     engine.dispose()
 
 
-def test_what_follows_the_question_mark_of_a_url_is_not_shown():
+def test_the_query_of_a_url_is_not_shown():
     database = Database("postgresql+psycopg:///db?host=127.0.0.1&user=u&password=s3cret")
 
     assert "s3cret" not in database.shown_url
 
 
-def test_an_edit_that_is_refused_leaves_nothing_behind_in_the_callers_transaction(
-    dynbeat, mine, clock
-):
+def test_a_rejected_edit_changes_nothing_in_the_callers_transaction(dynbeat, mine, clock):
     before = mine.create("n", task="t", trigger=Once(START + timedelta(hours=1)))
     clock.advance(timedelta(minutes=1))
 
@@ -102,10 +103,10 @@ def test_an_edit_that_is_refused_leaves_nothing_behind_in_the_callers_transactio
 
 
 @pytest.mark.parametrize("how", ["delete", "delete_owner"])
-def test_a_new_schedule_never_inherits_the_history_of_one_that_was_deleted(
+def test_a_new_schedule_does_not_inherit_the_history_of_a_deleted_one(
     engine, database_url, clock, how
 ):
-    # An engine of the application's own follows no foreign keys on SQLite, which uses ids again.
+    # The application's own engine does not enforce foreign keys on SQLite, and SQLite reuses ids.
     with application(database_url, engine=engine, clock=clock) as dynbeat:
         mine, theirs = (dynbeat.schedules.for_owner(owner) for owner in ("ann", "bob"))
         mine.create("n", task="t", trigger=MINUTELY)

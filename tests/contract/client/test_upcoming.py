@@ -1,4 +1,4 @@
-"""``upcoming`` promises what beat then does: the same fire times, one at a time, in their order."""
+"""``upcoming`` returns the fire times that beat then sends, in the same order."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,8 +13,8 @@ from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, 
 
 COUNT = 8
 
-#: Shortly before clocks change: forward and back, by an hour and by half of one, at midnight, at
-#: noon UTC, backwards for Ramadan.
+#: Shortly before clock changes: forward and back, by an hour and by half an hour, at midnight, at
+#: noon UTC, back for Ramadan.
 CHANGES = [
     ("Europe/Berlin", datetime(2026, 3, 28, 23, 20, tzinfo=UTC)),
     ("Europe/Berlin", datetime(2026, 10, 24, 23, 20, tzinfo=UTC)),
@@ -78,7 +78,7 @@ def upcoming_is_what_beat_sends(dynbeat, clock, case):
     try:
         made = mine.create("n", task="t", trigger=trigger, **fields)
     except InvalidScheduleError:
-        # It would never fire.
+        # The schedule would never fire.
         return
     promised = [*mine.upcoming("n", count=COUNT)]
     assert promised
@@ -86,7 +86,7 @@ def upcoming_is_what_beat_sends(dynbeat, clock, case):
 
     sent_at = []
     while made.next_run_at is not None and len(sent_at) < COUNT:
-        # A moment before it is due nothing happens.
+        # Just before the schedule is due, beat sends nothing.
         clock.move_to(made.next_run_at - timedelta(microseconds=1))
         beat.run_until_idle()
         assert len(beat.publisher.sent) == len(sent_at)
@@ -108,7 +108,7 @@ def upcoming_is_what_beat_sends(dynbeat, clock, case):
 
 def check(url, *, examples):
     clock = FrozenClock(START)
-    # No worker takes part: what is sent stays sent.
+    # There is no worker: sent runs stay sent.
     with prepared_application(url, clock=clock, resend_after=timedelta(days=36_500)) as dynbeat:
 
         @settings(max_examples=examples * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck))
@@ -121,17 +121,17 @@ def check(url, *, examples):
 
 
 @pytest.mark.timeout(120 * EXAMPLE_FACTOR)
-def test_upcoming_is_exactly_what_beat_sends_on_sqlite(sqlite_url):
+def test_upcoming_equals_what_beat_sends_on_sqlite(sqlite_url):
     check(sqlite_url, examples=150)
 
 
 @pytest.mark.timeout(120 * EXAMPLE_FACTOR)
-def test_upcoming_is_exactly_what_beat_sends_on_postgresql(postgresql_url):
+def test_upcoming_equals_what_beat_sends_on_postgresql(postgresql_url):
     check(postgresql_url, examples=10)
 
 
 @pytest.mark.parametrize("way", ["pause", "finish"])
-def test_what_fires_no_more_has_nothing_upcoming(mine, clock, beat, way):
+def test_a_schedule_that_no_longer_fires_has_no_upcoming_fire_times(mine, clock, beat, way):
     mine.create("n", task="t", trigger=Every(60), max_runs=1)
     if way == "pause":
         mine.pause("n")

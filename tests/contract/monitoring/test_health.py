@@ -1,4 +1,4 @@
-"""What counts as healthy."""
+"""Which states of an installation are healthy, a warning or a problem."""
 
 import json
 import os
@@ -25,12 +25,12 @@ from tests.support.worker_stub import WorkerStub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 TIMEOUT = MINUTE
-#: Of the default settings: twice dynbeat_poll_interval, and dynbeat_dispatch_timeout.
+#: With the default settings: 2 x dynbeat_poll_interval + dynbeat_dispatch_timeout.
 MAX_LAG = timedelta(seconds=40)
 
 
 def found(dynbeat, **options):
-    """Return what JSON says of the installation."""
+    """Return the output of ``status --json``."""
     result = collect_health(dynbeat.app, **options)
     return json.loads(json.dumps(as_dict(result, evaluate(result))))
 
@@ -40,7 +40,7 @@ def codes(report, kind="problems"):
 
 
 def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
-    """Let a node say that it is alive."""
+    """Register a node, with progress unless ``progressed`` is False."""
     now = dynbeat.context.clock.now()
     heartbeat = nodes.NodeHeartbeat(
         kind=kind,
@@ -55,7 +55,7 @@ def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None)
 
 
 def pulse(dynbeat, *, name, progressed_at=None):
-    """Let a beat that has begun say that it is alive, and no more."""
+    """Send a heartbeat of a registered beat."""
     now = dynbeat.context.clock.now()
     beat = {"kind": NodeKind.BEAT, "name": name, "pid": os.getpid()}
     heartbeat = nodes.NodeHeartbeat(**beat, seen_at=now, progressed_at=progressed_at)
@@ -64,14 +64,14 @@ def pulse(dynbeat, *, name, progressed_at=None):
 
 @pytest.fixture
 def crew(dynbeat):
-    """Give the function by which a beat and a worker say that they are alive and at work."""
+    """Register a working beat and worker; return the function that does it again."""
 
-    def say():
+    def refresh():
         live(dynbeat)
         live(dynbeat, NodeKind.WORKER, "w1@test")
 
-    say()
-    return say
+    refresh()
+    return refresh
 
 
 @pytest.mark.usefixtures("crew")
@@ -96,16 +96,16 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
 
 
 @pytest.mark.usefixtures("crew")
-def test_the_hosts_clock_is_compared_with_the_databases(dynbeat):
+def test_the_clock_offset_compares_the_host_with_the_database(dynbeat):
     offset = found(dynbeat)["database"]["clock_offset_seconds"]
 
-    # A file has no clock of its own.
+    # A file has no clock.
     assert (offset is None) == dynbeat.context.database.capabilities.embedded
     assert offset is None or abs(offset) < 5
 
 
 @pytest.mark.usefixtures("crew")
-def test_without_a_beat_nothing_is_well(dynbeat, clock):
+def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     clock.advance(TIMEOUT + SECOND)
 
     report = found(dynbeat)
@@ -117,13 +117,13 @@ def test_without_a_beat_nothing_is_well(dynbeat, clock):
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_beat_is_at_work_for_as_long_as_the_node_timeout(dynbeat, clock):
+def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
     clock.advance(TIMEOUT)
 
     assert found(dynbeat)["beats"][0]["state"] == "working"
 
 
-def test_a_beat_that_makes_no_progress_is_no_beat(dynbeat):
+def test_a_single_beat_without_progress_is_a_problem(dynbeat):
     live(dynbeat, progressed=False, error="OperationalError: no route to the broker")
 
     report = found(dynbeat)
@@ -150,7 +150,7 @@ def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
     assert {node["state"] for node in one_hangs["beats"]} == {"no_progress", "working"}
 
 
-def test_progress_ages_like_a_sign_of_life(dynbeat, clock):
+def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, clock):
     live(dynbeat)
     progressed_at = clock.now()
     clock.advance(TIMEOUT + SECOND)
@@ -160,7 +160,7 @@ def test_progress_ages_like_a_sign_of_life(dynbeat, clock):
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_node_that_has_gone_is_shown_for_an_hour(dynbeat, clock):
+def test_a_node_that_ended_is_shown_for_an_hour(dynbeat, clock):
     name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
     live(dynbeat, name="b2")
     dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **name))
@@ -173,7 +173,7 @@ def test_a_node_that_has_gone_is_shown_for_an_hour(dynbeat, clock):
     assert found(dynbeat)["beats"] == []
 
 
-def test_a_schedule_that_nobody_takes_up_is_late(dynbeat, mine, clock, crew):
+def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, crew):
     mine.create("n", task="t", trigger=MINUTELY)
 
     clock.advance(MINUTE + MAX_LAG)
@@ -190,7 +190,7 @@ def test_a_schedule_that_nobody_takes_up_is_late(dynbeat, mine, clock, crew):
     assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
 
 
-def test_how_late_a_schedule_may_be_can_be_said(dynbeat, mine, clock, crew):
+def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, crew):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE + 10 * SECOND)
     crew()
@@ -199,7 +199,7 @@ def test_how_late_a_schedule_may_be_can_be_said(dynbeat, mine, clock, crew):
     assert found(dynbeat, max_lag=10 * SECOND)["healthy"]
 
 
-def test_a_schedule_that_is_taken_up_is_not_late(dynbeat, mine, clock, beat, crew):
+def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, crew):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))
     crew()
@@ -212,9 +212,9 @@ def test_a_schedule_that_is_taken_up_is_not_late(dynbeat, mine, clock, beat, cre
     assert report["runs"]["sent"] == {"count": 1, "more": False}
 
 
-def test_a_run_that_nobody_publishes_again_is_a_problem(dynbeat, mine, clock, crew):
+def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, crew):
     mine.create("n", task="t", trigger=Every(timedelta(days=1)))
-    # Overdue from its birth.
+    # A manual run is overdue from its creation.
     mine.run_now("n")
 
     clock.advance(MINUTE)
@@ -230,7 +230,7 @@ def test_a_run_that_nobody_publishes_again_is_a_problem(dynbeat, mine, clock, cr
     assert overdue["runs"]["overdue_since"] == START.isoformat()
 
 
-def test_no_worker_is_a_problem_only_when_runs_wait_for_one(dynbeat, mine, beat):
+def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
     live(dynbeat)
     assert codes(found(dynbeat), "warnings") == ["no_worker"]
     mine.create("n", task="t", trigger=Every(timedelta(days=1)))
@@ -241,11 +241,11 @@ def test_no_worker_is_a_problem_only_when_runs_wait_for_one(dynbeat, mine, beat)
 
     assert codes(waiting) == ["no_worker"]
     assert codes(waiting, "warnings") == []
-    assert "waiting for one: 1" in waiting["problems"][0]["text"]
+    assert "; 1 runs wait" in waiting["problems"][0]["text"]
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_worker_that_is_started_again_is_not_missed(dynbeat, mine, clock, beat):
+def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     clock.advance(10 * MINUTE)
     worker = {"kind": NodeKind.WORKER, "name": "w1@test", "pid": os.getpid()}
     dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **worker))
@@ -255,15 +255,15 @@ def test_a_worker_that_is_started_again_is_not_missed(dynbeat, mine, clock, beat
 
     clock.advance(MAX_LAG)
     live(dynbeat)
-    at_once = found(dynbeat)
+    restarting = found(dynbeat)
     clock.advance(SECOND)
 
-    assert at_once["healthy"]
-    assert codes(at_once, "warnings") == ["no_worker"]
+    assert restarting["healthy"]
+    assert codes(restarting, "warnings") == ["no_worker"]
     assert codes(found(dynbeat)) == ["no_worker"]
 
 
-def test_a_worker_that_only_lives_has_its_runs_in_hand(dynbeat, mine, beat):
+def test_a_live_worker_without_progress_is_enough(dynbeat, mine, beat):
     live(dynbeat)
     live(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
     mine.create("n", task="t", trigger=MINUTELY)
@@ -277,7 +277,7 @@ def test_a_worker_that_only_lives_has_its_runs_in_hand(dynbeat, mine, beat):
 
 
 @pytest.mark.usefixtures("crew")
-def test_runs_that_have_not_ended_are_counted_by_their_state(dynbeat, mine, beat, sent):
+def test_unfinished_runs_are_counted_by_status(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     for _ in range(5):
         mine.run_now("n")
@@ -296,7 +296,7 @@ def test_runs_that_have_not_ended_are_counted_by_their_state(dynbeat, mine, beat
 
 
 @pytest.mark.usefixtures("crew")
-def test_more_than_the_most_is_counted_as_so_many_and_more(dynbeat, monkeypatch):
+def test_counting_stops_at_the_limit_and_sets_more(dynbeat, monkeypatch):
     monkeypatch.setattr(health, "MAX_COUNTED", 3)
     monkeypatch.setattr(health, "MAX_RUNS_READ", 3)
     mine = dynbeat.schedules.for_owner("user:42")
@@ -315,14 +315,16 @@ def test_more_than_the_most_is_counted_as_so_many_and_more(dynbeat, monkeypatch)
 
 
 @pytest.mark.usefixtures("crew")
-def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine):
+def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat, mine):
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"n{number:04}", "task": "t", "trigger": MINUTELY}
         for number in range(MAX_COUNTED + 2)
     )
-    mine.create("well", task="t", trigger=MINUTELY)
-    broken = "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no\nmore' WHERE name LIKE"
-    execute(dynbeat, f"{broken} 'n%'")
+    mine.create("planned", task="t", trigger=MINUTELY)
+    quarantine = (
+        "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no\nmore' WHERE name LIKE"
+    )
+    execute(dynbeat, f"{quarantine} 'n%'")
 
     report = found(dynbeat)
 
@@ -335,7 +337,7 @@ def test_broken_schedules_are_counted_and_the_first_of_them_named(dynbeat, mine)
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_broken_schedule_that_is_paused_stays_in_sight(dynbeat, mine):
+def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no more'")
     mine.pause("n", reason="until it is repaired")
@@ -347,7 +349,7 @@ def test_a_broken_schedule_that_is_paused_stays_in_sight(dynbeat, mine):
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_schedule_that_only_a_newer_version_can_plan_is_named_and_not_late(dynbeat, mine):
+def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("0 9 * * *"))
     newer = "UPDATE dynbeat_schedule SET trigger_kind = 'moon', next_run_at = '2026-11-20 09:00:00'"
     execute(dynbeat, newer)
@@ -361,7 +363,7 @@ def test_a_schedule_that_only_a_newer_version_can_plan_is_named_and_not_late(dyn
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_backfill_that_goes_on_is_counted(dynbeat, mine):
+def test_a_running_backfill_is_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
     mine.backfill("n", start=START - timedelta(hours=2), end=START - timedelta(hours=1))
 
@@ -369,7 +371,7 @@ def test_a_backfill_that_goes_on_is_counted(dynbeat, mine):
 
 
 @pytest.mark.empty_database
-def test_tables_that_are_not_there_are_not_made(database_url, clock):
+def test_missing_tables_are_reported_and_not_created(database_url, clock):
     with application(database_url, clock=clock) as dynbeat:
         if dynbeat.context.database.capabilities.embedded:
             dynbeat.context.database.engine.connect().close()
@@ -384,7 +386,7 @@ def test_tables_that_are_not_there_are_not_made(database_url, clock):
 
 
 @pytest.mark.usefixtures("crew")
-def test_tables_of_an_older_version_are_behind(dynbeat):
+def test_tables_of_an_older_version_are_outdated(dynbeat):
     execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0001'")
 
     report = found(dynbeat)
@@ -394,7 +396,7 @@ def test_tables_of_an_older_version_are_behind(dynbeat):
 
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
-def test_a_database_that_refuses_is_away(driver):
+def test_a_database_that_refuses_connections_is_unreachable(driver):
     with application(f"{driver}://u:s3cret@127.0.0.1:{free_port()}/d") as dynbeat:
         report = found(dynbeat)
 
@@ -404,7 +406,7 @@ def test_a_database_that_refuses_is_away(driver):
 
 
 @pytest.mark.parametrize("broker", ["redis://:s3c/ret@127.0.0.1/0", "odd://u:s3c/ret@h", "amqp://"])
-def test_a_broker_that_cannot_be_had_is_away_without_its_password(sqlite_url, broker):
+def test_an_unreachable_broker_is_reported_without_its_password(sqlite_url, broker):
     broker = broker.replace("amqp://", f"amqp://u:s3c@127.0.0.1:{free_port()}//")
     app = Celery("contract", broker=broker, set_as_current=False)
     app.conf.update(dynbeat_database_url=sqlite_url)
@@ -419,7 +421,7 @@ def test_a_broker_that_cannot_be_had_is_away_without_its_password(sqlite_url, br
 
 
 @pytest.mark.slow
-def test_a_server_that_takes_connections_and_says_nothing_is_away():
+def test_a_server_that_accepts_connections_and_never_replies_is_unreachable():
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         application(f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d") as dynbeat,
@@ -437,7 +439,7 @@ def test_a_server_that_takes_connections_and_says_nothing_is_away():
             thread.join(30)
 
 
-def test_a_notifier_that_is_not_to_be_had_is_a_wrong_configuration(sqlite_url):
+def test_a_notifier_that_the_database_does_not_support_is_a_configuration_problem(sqlite_url):
     app = Celery("contract", broker="memory://", set_as_current=False)
     app.conf.update(dynbeat_database_url=sqlite_url, dynbeat_notifier="postgresql")
 
@@ -448,7 +450,7 @@ def test_a_notifier_that_is_not_to_be_had_is_a_wrong_configuration(sqlite_url):
 
 
 @pytest.mark.usefixtures("crew")
-def test_a_clock_that_was_set_back_makes_nobody_dead_or_late(dynbeat, mine, clock):
+def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.move_to(START - timedelta(hours=3))
 

@@ -1,4 +1,4 @@
-"""What people have at hand becomes a trigger, or the name of a task."""
+"""Conversion of the accepted types to a trigger or the name of a task."""
 
 import functools
 from datetime import UTC, date, datetime, timedelta
@@ -47,11 +47,11 @@ def send(app):
     ],
     ids=repr,
 )
-def test_what_people_have_at_hand_is_a_trigger(app, given, expected):
+def test_each_accepted_type_converts_to_a_trigger(app, given, expected):
     assert trigger_of(given, app=app) == expected
 
 
-def test_a_crontab_keeps_the_zone_of_the_application_that_it_belongs_to(app):
+def test_a_crontab_keeps_the_time_zone_of_its_own_application(app):
     other = Celery("other", set_as_current=False)
     other.conf.timezone = "Europe/Berlin"
 
@@ -71,7 +71,7 @@ def test_a_crontab_keeps_the_zone_of_the_application_that_it_belongs_to(app):
     ],
     ids=repr,
 )
-def test_what_is_no_trigger_is_refused_with_what_to_give(app, given, reason):
+def test_a_value_of_another_type_is_rejected_with_the_accepted_types(app, given, reason):
     with pytest.raises(InvalidScheduleError, match=reason) as refusal:
         trigger_of(given, app=app)
 
@@ -83,14 +83,14 @@ def test_what_is_no_trigger_is_refused_with_what_to_give(app, given, reason):
     [("0 25 * * *", "hour"), (NINE.replace(tzinfo=None), "at"), (timedelta(0), "interval")],
     ids=repr,
 )
-def test_what_no_trigger_takes_is_refused_by_the_trigger(app, given, field):
+def test_an_invalid_value_is_rejected_with_the_field_of_the_trigger(app, given, field):
     with pytest.raises(InvalidTriggerError) as refusal:
         trigger_of(given, app=app)
 
     assert refusal.value.field == field
 
 
-def test_a_task_is_given_by_its_name_or_as_celerys_object(send):
+def test_a_task_is_accepted_as_a_name_or_as_a_celery_task(send):
     proxy = PromiseProxy(lambda: send)
 
     assert [task_name("task", each) for each in ("mail.send", send, proxy)] == ["mail.send"] * 3
@@ -107,14 +107,14 @@ def test_a_task_is_given_by_its_name_or_as_celerys_object(send):
         (lambda _: None, "task = None: must be the name of a task"),
     ],
 )
-def test_what_is_no_task_is_refused_with_what_to_do(send, make, reason):
+def test_a_value_that_is_not_a_task_is_rejected_with_the_fix(send, make, reason):
     with pytest.raises(InvalidScheduleError, match=reason) as refusal:
         task_name("task", make(send))
 
     assert refusal.value.field == "task"
 
 
-def test_the_arguments_in_a_signature_are_not_told(send):
+def test_the_error_for_a_signature_does_not_contain_its_arguments(send):
     with pytest.raises(InvalidScheduleError) as refusal:
         task_name("task", send.s("secret"))
 

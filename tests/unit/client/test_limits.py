@@ -1,4 +1,4 @@
-"""What the limit of distance may take for granted of a cron expression."""
+"""The lower bound of the interval of a cron expression, which dynbeat_min_interval relies on."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -29,7 +29,7 @@ def crons(draw):
     return cron, cron.hashed_by(draw(st.text(max_size=3)))
 
 
-# The hour that Havana repeats begins at midnight, and Troll's gap is the widest.
+# Havana repeats the hour from midnight on. Troll has the largest forward change.
 @example(
     (Cron("30 */24 * * *", timezone="America/Havana"),) * 2, datetime(2026, 10, 20, tzinfo=UTC)
 )
@@ -37,7 +37,7 @@ def crons(draw):
     (Cron("59 0,3 * * *", timezone="Antarctica/Troll"),) * 2, datetime(2026, 3, 20, tzinfo=UTC)
 )
 @given(crons(), st.datetimes(datetime(2026, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
-def test_a_cron_never_fires_closer_than_is_told_by_its_text(pair, after):
+def test_a_cron_never_fires_closer_than_its_minimum_gap(pair, after):
     cron, picked = pair
 
     assert minimum_gap(cron) <= picked.shortest_interval(after=after)
@@ -67,7 +67,7 @@ def _when(zone, start, stop):
     return stop
 
 
-def test_all_clocks_change_on_whole_minutes_and_by_two_hours_at_most():
+def test_all_clocks_change_by_whole_minutes_and_forward_by_at_most_two_hours():
     for name, before, after, at in _changes():
         assert before % timedelta(minutes=1) == after % timedelta(minutes=1) == timedelta(0), name
         assert (at - FROM) % timedelta(minutes=1) == timedelta(0), name

@@ -1,4 +1,4 @@
-"""What no broker would ever take is refused when the schedule is made, as an error of ours."""
+"""Options that no broker accepts are rejected when the schedule is created."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ import pytest
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.client import fields
 
-#: Together the whole head of a message, and more that a worker takes for its own.
+#: All headers of a Celery message, and the other request attributes of a worker.
 RESERVED = [
     *("lang", "task", "id", "shadow", "eta", "expires", "group", "group_index", "retries"),
     *("timelimit", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin", "ignore_result"),
@@ -52,7 +52,7 @@ def columns(**given):
     ],
     ids=str,
 )
-def test_an_option_that_can_never_be_sent_is_refused(options):
+def test_an_option_that_no_broker_accepts_is_rejected(options):
     (key,) = options
 
     with pytest.raises(InvalidScheduleError) as caught:
@@ -62,14 +62,14 @@ def test_an_option_that_can_never_be_sent_is_refused(options):
 
 
 @pytest.mark.parametrize("key", RESERVED)
-def test_a_header_that_says_what_is_run_is_refused_with_its_name(key):
+def test_a_reserved_header_is_rejected_with_its_name(key):
     with pytest.raises(InvalidScheduleError, match=f"'{key}': .* choose another name") as caught:
         columns(options={"headers": {"tenant": "blue", key: "x"}})
 
     assert caught.value.field == "options['headers']"
 
 
-def test_options_that_celery_takes_are_kept():
+def test_valid_options_are_stored_unchanged():
     options = {
         "queue": "mail",
         "priority": 9,
@@ -96,7 +96,7 @@ def test_options_that_celery_takes_are_kept():
     ],
     ids=["huge in JSON", "huge", "deep", "circular", "the first day", "the last day"],
 )
-def test_monstrous_input_is_an_error_of_ours_and_nothing_else(field, value):
+def test_extreme_input_raises_invalid_schedule_error(field, value):
     with pytest.raises(InvalidScheduleError) as caught:
         columns(**{field: value})
 
@@ -104,5 +104,5 @@ def test_monstrous_input_is_an_error_of_ours_and_nothing_else(field, value):
 
 
 @pytest.mark.parametrize("name", ["gzip", "application/x-gzip"])
-def test_a_compression_is_named_as_celery_names_it(name):
+def test_a_compression_is_accepted_by_its_name_and_its_content_type(name):
     assert columns(options={"compression": name})["options"] == {"compression": name}

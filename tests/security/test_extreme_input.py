@@ -1,4 +1,4 @@
-"""Monstrous input: an error of ours, at once, in little memory, and no row is touched."""
+"""Extreme input raises a DynbeatError within the bounds, and changes no row."""
 
 import itertools
 
@@ -16,16 +16,16 @@ from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY
 from tests.support.property_application import prepared_application
 
-# The tests bound CPU time, and coverage's tracer multiplies it.
+# The tests bound CPU time, which the tracer of coverage multiplies.
 pytestmark = pytest.mark.no_cover
 
-#: A text may be a trigger, and says itself what is wrong with it.
+#: A string may be a trigger; its error names the field of the trigger.
 REFUSED = (InvalidScheduleError, InvalidTriggerError)
 
 
 @pytest.fixture
 def furnished(database_url, clock):
-    """Give an owner who has one schedule, and the application."""
+    """Return an owner with one schedule, and the application."""
     with prepared_application(database_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
@@ -36,13 +36,13 @@ def of_fields():
     return [(field, value) for field, values in hostile_values.FIELDS.items() for value in values]
 
 
-def test_no_field_takes_a_monster(furnished):
+def test_no_field_accepts_an_extreme_value(furnished):
     dynbeat, mine = furnished
     before = everything(dynbeat)
     known = {"name": "new", "task": "t", "trigger": MINUTELY}
 
     for field, value in of_fields():
-        # An owner's fields come from a form: each key of it is tried, known or not.
+        # The fields may come from a form: unknown keys are tried too.
         changed = attempt(mine.update, "n", **{field: value})
         assert isinstance(changed, REFUSED), (field[:20], type(value))
         made = attempt(mine.create, **{**known, field: value})
@@ -54,7 +54,7 @@ def test_no_field_takes_a_monster(furnished):
     assert everything(dynbeat) == before
 
 
-def test_no_argument_takes_a_monster(furnished):
+def test_no_argument_accepts_an_extreme_value(furnished):
     dynbeat, mine = furnished
     before = everything(dynbeat)
 
@@ -66,14 +66,14 @@ def test_no_argument_takes_a_monster(furnished):
     assert everything(dynbeat) == before
 
 
-def test_no_trigger_is_made_of_a_monster():
+def test_no_trigger_accepts_an_extreme_value():
     for name, (make, values) in hostile_values.TRIGGERS.items():
         for value in values:
             refused = attempt(make, value)
             assert isinstance(refused, InvalidTriggerError), (name, type(value))
 
 
-def test_what_is_no_list_of_schedules_is_refused(furnished):
+def test_create_many_rejects_values_that_are_not_lists_of_schedules(furnished):
     create_many = furnished[0].schedules.create_many
 
     for many in (
@@ -88,7 +88,7 @@ def test_what_is_no_list_of_schedules_is_refused(furnished):
 
 
 @pytest.mark.parametrize("field", ["args", "kwargs", "options", "description", "tags", "task"])
-def test_a_monster_takes_little_memory(field, sqlite_url, clock):
+def test_an_extreme_value_takes_little_memory(field, sqlite_url, clock):
     large = [
         hostile_values.LONG,
         hostile_values.WIDE,
@@ -105,7 +105,7 @@ def test_a_monster_takes_little_memory(field, sqlite_url, clock):
             assert megabytes_of(mine.update, "n", **{field: value}) < MEGABYTES
 
 
-def test_a_monstrous_question_takes_little_memory(sqlite_url, clock):
+def test_an_extreme_query_takes_little_memory(sqlite_url, clock):
     with prepared_application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
 
@@ -120,7 +120,7 @@ def test_a_monstrous_question_takes_little_memory(sqlite_url, clock):
             assert megabytes_of(mine.list, after=value) < MEGABYTES
 
 
-def test_a_name_of_a_field_is_matched_by_its_beginning(furnished):
+def test_a_suggestion_compares_only_the_start_of_a_long_field_name(furnished):
     _, mine = furnished
 
     refused = attempt(mine.update, "n", descripton="x")
@@ -128,7 +128,7 @@ def test_a_name_of_a_field_is_matched_by_its_beginning(furnished):
     assert "did you mean description" in str(refused)
 
 
-def test_what_is_far_too_large_and_what_is_a_little_are_refused_by_the_same_rule(furnished):
+def test_slightly_and_far_too_large_payloads_have_the_same_error(furnished):
     _, mine = furnished
 
     for length, told in ((70_000, "are 70014 bytes"), (1_000_000, "are more than 65536 bytes")):
@@ -138,7 +138,7 @@ def test_what_is_far_too_large_and_what_is_a_little_are_refused_by_the_same_rule
         assert f"{told} as JSON, dynbeat_max_payload_bytes allows 65536" in str(refused)
 
 
-def test_pairs_of_arguments_are_refused_as_each_alone(furnished):
+def test_invalid_arguments_are_rejected_in_pairs_too(furnished):
     dynbeat, mine = furnished
     before = everything(dynbeat)
     pairs = itertools.combinations(["task", "args", "tags", "description", "jitter"], 2)
@@ -151,7 +151,7 @@ def test_pairs_of_arguments_are_refused_as_each_alone(furnished):
 
 
 @pytest.mark.parametrize("kind", hostile_values.COSTLY)
-def test_a_trigger_that_is_costly_to_plan_is_refused_with_its_cost_the_rule_and_the_fix(
+def test_a_trigger_that_is_costly_to_plan_is_rejected_with_its_cost_the_rule_and_the_fix(
     furnished, kind
 ):
     _, mine = furnished
