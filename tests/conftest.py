@@ -1,4 +1,4 @@
-"""What holds for every test; the fixtures are in ``tests.support.fixtures``."""
+"""Configuration of all tests. The fixtures are in ``tests.support.fixtures``."""
 
 import functools
 import gc
@@ -17,7 +17,7 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.fault_summary"]
 
-# Two workers on two cores: an example that took long says nothing about the code.
+# No deadline: tests run in parallel, so a slow example says nothing about the code.
 settings.register_profile(
     "dynbeat",
     settings.get_profile("ci" if os.environ.get("CI") else "default"),
@@ -30,7 +30,7 @@ settings.load_profile("dynbeat")
 def docker_is_missing() -> str | None:
     """Return why there is no Docker engine, or None when there is one."""
     with warnings.catch_warnings():
-        # The client leaves its socket to the garbage collector when nobody answers.
+        # Without an engine, the client leaves its socket to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             docker.from_env(timeout=5).close()
@@ -52,14 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked ``docker`` where there is no engine, also under CI: no promise needs it."""
+    """Skip tests marked ``docker`` without an engine, also under CI: no guarantee depends on it."""
     if item.get_closest_marker("docker") and (reason := docker_is_missing()):
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def docker_client() -> Iterator[docker.DockerClient]:
-    """Give every container fixture of pytest-celery its engine, or a skip with its reason."""
+    """Yield a Docker client for the container fixtures of pytest-celery, or skip the test."""
     if reason := docker_is_missing():
         pytest.skip(reason)
     client = docker.from_env()

@@ -1,4 +1,4 @@
-"""A database of each kind, empty, through the package's own engine."""
+"""An empty database of each kind, with the package's own engine."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An application's own ``alembic revision --autogenerate`` beside our tables."""
+"""An application's own ``alembic revision --autogenerate`` ignores the package's tables."""
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.empty_database
 
 
 def proposed(url, **options):
-    """Return what Alembic would change for an application that has one table, still missing."""
+    """Return the changes that Alembic proposes for an application with one missing table."""
     metadata = MetaData()
     Table("author", metadata, Column("id", Integer, primary_key=True))
     database = Database(url)
@@ -28,7 +28,7 @@ def proposed(url, **options):
     return {(change[0], change[1].name) for change in changes}
 
 
-def test_without_the_filter_our_tables_would_be_dropped(sqlite_url):
+def test_without_the_filter_alembic_drops_the_packages_tables(sqlite_url):
     assert ("remove_table", "dynbeat_schedule") in proposed(sqlite_url)
 
 
@@ -36,7 +36,7 @@ def test_with_the_filter_only_the_applications_own_tables_are_compared(database_
     assert proposed(database_url, include_name=include_name) == {("add_table", "author")}
 
 
-def test_the_filter_leaves_the_names_of_others_alone():
+def test_the_filter_includes_all_other_names():
     assert include_name("author", "table", {})
     assert include_name(None, "schema", {})
     assert include_name("dynbeat_schema", "schema", {})

@@ -1,4 +1,4 @@
-"""The migrations give the schema of the models, whoever runs them and however often."""
+"""The migrations create the schema of the models. They can run repeatedly and concurrently."""
 
 import threading
 
@@ -23,7 +23,7 @@ def database(database_url):
 
 
 def reflected(database):
-    """Return all that can be said of the tables: columns, keys, checks, indexes, with names."""
+    """Return the columns, keys, checks and indexes of the tables, with their names."""
     inspector = inspect(database.engine)
     return {table: described(inspector, table) for table in sorted(METADATA.tables)}
 
@@ -33,7 +33,7 @@ def described(inspector, table):
         return sorted((plain(item) for item in items), key=lambda item: str(item["name"]))
 
     return {
-        # A column that came later stands at the end of a table that was there before.
+        # Sorted by name: a migration adds a column at the end of a table.
         "columns": by_name(inspector.get_columns(table)),
         "primary key": plain(inspector.get_pk_constraint(table)),
         "foreign keys": by_name(inspector.get_foreign_keys(table)),
@@ -45,13 +45,13 @@ def described(inspector, table):
 
 
 def plain(described):
-    # Types and predicates compare by what they say, not by which object they are.
+    # Compare types and predicates by their text, not by identity.
     if isinstance(described, dict):
         return {key: plain(value) for key, value in described.items()}
     return str(described) if isinstance(described, ClauseElement) else repr(described)
 
 
-def test_models_and_migrations_give_the_same_schema(database):
+def test_models_and_migrations_create_the_same_schema(database):
     schema.upgrade(database)
     migrated = reflected(database)
     with database.engine.begin() as connection:
@@ -62,7 +62,7 @@ def test_models_and_migrations_give_the_same_schema(database):
     assert migrated["dynbeat_schedule"]["unique"]
 
 
-def test_an_upgrade_of_what_is_up_to_date_changes_nothing(database):
+def test_an_upgrade_of_current_tables_changes_nothing(database):
     schema.upgrade(database)
     before = reflected(database)
 
@@ -72,7 +72,7 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(database):
     assert schema.check(database) == schema.head()
 
 
-def test_processes_that_upgrade_at_once_take_turns(database_url):
+def test_concurrent_upgrades_run_one_after_the_other(database_url):
     databases, failures = [Database(database_url) for _ in range(2)], []
     together = threading.Barrier(2)
 
@@ -95,13 +95,13 @@ def test_processes_that_upgrade_at_once_take_turns(database_url):
         made.dispose()
 
 
-def test_missing_tables_are_told_with_the_cure(database):
+def test_the_error_for_missing_tables_names_the_fix(database):
     with pytest.raises(SchemaError, match="dynbeat schema upgrade"):
         schema.check(database)
 
 
 @pytest.mark.parametrize("revision", ["0000", "9999"])
-def test_tables_behind_are_refused_and_tables_ahead_accepted(database, revision):
+def test_older_tables_raise_an_error_and_newer_tables_are_accepted(database, revision):
     schema.upgrade(database)
     with database.engine.begin() as connection:
         connection.exec_driver_sql(
@@ -116,7 +116,7 @@ def test_tables_behind_are_refused_and_tables_ahead_accepted(database, revision)
         assert schema.check(database) == revision
 
 
-def test_the_revision_that_is_needed_is_the_newest_of_the_migrations():
+def test_the_needed_revision_is_that_of_the_newest_migration():
     script = ScriptDirectory.from_config(alembic_upgrade.configuration())
 
     assert schema.head() == script.get_current_head()
@@ -146,25 +146,25 @@ def test_rows_of_the_first_schema_keep_their_runs_through_the_migrations(databas
     schema.upgrade(database)
 
     with database.engine.connect() as connection:
-        question = "SELECT r.schedule_id, s.overlap FROM dynbeat_run r, dynbeat_schedule s"
-        assert connection.exec_driver_sql(question).all() == [(7, None)]
+        query = "SELECT r.schedule_id, s.overlap FROM dynbeat_run r, dynbeat_schedule s"
+        assert connection.exec_driver_sql(query).all() == [(7, None)]
 
 
 def test_the_index_of_the_history_is_built_before_the_schedules_are_locked(database):
     migrate(database, "0001")
     statements = []
-    event.listen(database.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    event.listen(database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
 
     migrate(database, "0002")
 
-    alters = [at for at, said in enumerate(statements) if "ALTER TABLE dynbeat_" in said]
-    (built,) = (at for at, said in enumerate(statements) if "ix_dynbeat_run_unfinished" in said)
+    alters = [at for at, sql in enumerate(statements) if "ALTER TABLE dynbeat_" in sql]
+    (built,) = (at for at, sql in enumerate(statements) if "ix_dynbeat_run_unfinished" in sql)
     assert built < alters[0]
     if not database.capabilities.embedded:
         assert len(alters) == 2, "one for the schedules, one for the runs"
 
 
-def test_a_downgrade_of_one_step_gives_the_schema_before(database):
+def test_a_downgrade_restores_the_earlier_schema(database):
     migrate(database, "0001")
     tables = sorted(inspect(database.engine).get_table_names())
     altered = ("dynbeat_schedule", "dynbeat_run")
@@ -177,7 +177,7 @@ def test_a_downgrade_of_one_step_gives_the_schema_before(database):
     assert [described(inspect(database.engine), table) for table in altered] == before
 
 
-def test_a_downgrade_to_the_base_leaves_no_table_of_ours(database):
+def test_a_downgrade_to_the_base_drops_all_tables_of_the_package(database):
     schema.upgrade(database)
 
     migrate(database, "base", move=command.downgrade)
@@ -187,7 +187,7 @@ def test_a_downgrade_to_the_base_leaves_no_table_of_ours(database):
         schema.check(database)
 
 
-def test_a_database_with_tables_of_others_keeps_them(database):
+def test_an_upgrade_keeps_the_tables_of_the_application(database):
     with database.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE theirs (id INTEGER)")
 

@@ -1,4 +1,4 @@
-"""Applications without a broker, whose beat is made by hand under a frozen clock."""
+"""Applications without a broker, for tests that run beat under a frozen clock."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.testing import FrozenClock
 
-#: A Saturday morning, when the clock of each test begins.
+#: A Saturday morning: the start of each test's clock.
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 MINUTELY = Every(60)
 
@@ -26,7 +26,7 @@ def application(
     engine: Engine | None = None,
     **settings: Any,
 ) -> Iterator[Dynbeat]:
-    """Yield the Dynbeat of a new Celery application; its connections are closed at the end."""
+    """Yield the Dynbeat of a new Celery application, and close its connections at the end."""
     app = Celery(main, broker="memory://", set_as_current=False)
     app.conf.update(
         dynbeat_database_url=url,
@@ -40,6 +40,6 @@ def application(
 
 
 def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:
-    """Run a statement as a person at the database's own prompt would; return its row count."""
+    """Execute a statement without the API, as in a database shell; return its row count."""
     with dynbeat.context.database.engine.begin() as connection:
         return connection.execute(text(statement), parameters).rowcount

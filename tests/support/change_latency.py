@@ -1,4 +1,4 @@
-"""How soon beat acts upon a change that it would find too late by polling."""
+"""Measure how fast beat acts on a change that polling would find too late."""
 
 from datetime import timedelta
 
@@ -7,20 +7,20 @@ from tests.support.sites import Site
 
 
 def create_one_off(site: Site, name: str) -> None:
-    """Create a one-off that beat finds in time only if it is told."""
+    """Create a one-off that beat finds in time only if it is notified."""
     site.mine.upsert(name, task="probe.record", trigger=Once.after(timedelta(seconds=1)))
 
 
 def lag_of(site: Site, name: str) -> float:
-    """Return how late that one-off was sent, in seconds."""
-    ends = ("sent", "running", "succeeded")
-    # A worker may be faster than beat, which says when it sent the run.
-    found = site.wait_for_run(name, *ends, where=lambda run: run.sent_at is not None).lag
-    assert found is not None
-    return found.total_seconds()
+    """Return the lag of that one-off in seconds."""
+    statuses = ("sent", "running", "succeeded")
+    # A worker may be faster than beat, which writes sent_at.
+    lag = site.wait_for_run(name, *statuses, where=lambda run: run.sent_at is not None).lag
+    assert lag is not None
+    return lag.total_seconds()
 
 
 def change_latency(site: Site, name: str) -> float:
-    """Make a change and return by how many seconds beat was late."""
+    """Create a one-off and return its lag in seconds."""
     create_one_off(site, name)
     return lag_of(site, name)

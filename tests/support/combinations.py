@@ -1,11 +1,11 @@
-"""The combinations of database and broker that the fault suite runs on."""
+"""The combinations of database and broker for the fault suite."""
 
 import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: "all": each fault test runs on every combination that it is about, else on the first of them.
+#: "all" runs each fault test on all its combinations; otherwise it runs on the first of them.
 FAULTS_VARIABLE = "DYNBEAT_FAULTS"
 DATABASES = ("postgresql", "mariadb")
 BROKERS = ("redis", "rabbitmq")
@@ -28,12 +28,12 @@ COMBINATIONS = tuple(itertools.starmap(Combination, itertools.product(DATABASES,
 def select_combinations(
     *, database: str | None = None, broker: str | None = None
 ) -> Sequence[Combination]:
-    """Return the combinations of this run for a test that asks for a database, a broker, or both.
+    """Return the combinations with this database and broker that this test run covers.
 
-    Raises ValueError for a kind that does not exist.
+    None means any. Raises ValueError for an unknown database or broker.
     """
     if database not in {None, *DATABASES} or broker not in {None, *BROKERS}:
-        message = f"no such combination: database={database!r}, broker={broker!r}"
+        message = f"unknown combination: database={database!r}, broker={broker!r}"
         raise ValueError(message)
     matching = [
         combination

@@ -1,4 +1,4 @@
-"""What an administrator, or an accident, does to the database of one test."""
+"""Faults of a test's database, as an administrator or an accident causes them."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -12,12 +12,12 @@ from tests.support.databases import administration
 from tests.support.fault_servers import Services
 from tests.support.waiting import holds_for, wait_until
 
-LOGIN_TAKES = 0.2
-PLACE_IS_FREE_WITHIN = 2.0
+LOGIN_SECONDS = 0.2
+FREE_CONNECTION_WITHIN = 2.0
 
 
 class DatabaseFaults(ABC):
-    """The faults of one kind of database; they concern the account of one test."""
+    """The faults of one kind of database. They affect only the account of one test."""
 
     def __init__(self, services: Services) -> None:
         self._url = services.database_server.url
@@ -25,19 +25,19 @@ class DatabaseFaults(ABC):
         self._name = services.database
 
     def terminate_sessions(self) -> int:
-        """End all sessions in the database, in the middle of whatever they do; return how many."""
+        """Terminate all sessions in the database and return their number."""
         return self._execute(*self._terminate())
 
     @abstractmethod
     def exhausted(self) -> AbstractContextManager[None]:
-        """Within it there is no connection left; those that were open are ended first."""
+        """Terminate all sessions, and make the server reject new connections in the block."""
 
     @abstractmethod
     def read_only(self) -> AbstractContextManager[None]:
-        """Fail over to a server that takes no writes, and back.
+        """Fail over to a read-only server, and back at the end of the block.
 
-        All sessions end at the beginning. Those that begin within it stay read-only afterwards, as
-        those to a server do that was replaced.
+        All sessions end at the start. Sessions that start in the block stay read-only after it,
+        like sessions to a server that was replaced.
         """
 
     @abstractmethod
@@ -47,7 +47,7 @@ class DatabaseFaults(ABC):
     def _execute(self, *statements: str) -> int:
         with administration(self._url) as connection:
             for statement in statements:
-                # A session may have ended by itself: MariaDB's "Unknown thread id".
+                # The session may have ended: MariaDB's "Unknown thread id".
                 with contextlib.suppress(DBAPIError):
                     connection.execute(text(statement))
         return len(statements)
@@ -57,7 +57,7 @@ class DatabaseFaults(ABC):
             return [str(value) for value in connection.execute(text(statement)).scalars()]
 
     def is_refused(self) -> bool:
-        """Tell whether the application's account cannot log in."""
+        """Return whether the application's account cannot log in."""
         engine = create_engine(self._application_url, poolclass=NullPool)
         try:
             engine.connect().close()
@@ -78,7 +78,7 @@ class PostgreSqlFaults(DatabaseFaults):
 
     @contextmanager
     def exhausted(self) -> Iterator[None]:
-        """Leave the account no connection; the error is that of a server that is full (53300)."""
+        """Set the connection limit of the account to 0 (error 53300, as on a full server)."""
         self._execute(f"ALTER ROLE {self._name} CONNECTION LIMIT 0")
         self.terminate_sessions()
         try:
@@ -97,15 +97,15 @@ class PostgreSqlFaults(DatabaseFaults):
             self._execute(f"ALTER DATABASE {self._name} RESET default_transaction_read_only")
 
 
-class Occupant:
-    """Takes up one connection after the other, until ``stack`` ends."""
+class ConnectionHolder:
+    """Opens connections and keeps them until ``stack`` ends."""
 
     def __init__(self, url: str, stack: contextlib.ExitStack) -> None:
         self._engine = create_engine(url, poolclass=NullPool)
         self._stack = stack
 
-    def takes_a_place(self) -> bool:
-        """Take up one more connection; False when there is none."""
+    def opens_connection(self) -> bool:
+        """Open one more connection; return False if the server rejects it."""
         with contextlib.suppress(DBAPIError):
             self._stack.callback(self._engine.connect().close)
             return True
@@ -126,28 +126,28 @@ class MariaDbFaults(DatabaseFaults):
     def exhausted(self) -> Iterator[None]:
         """Fill the server with idle sessions of root up to its limit (error 1040)."""
         with contextlib.ExitStack() as stack:
-            # Opened first, for afterwards there may be no room for it.
+            # Connect first: later the server may reject the connection.
             administrator = stack.enter_context(administration(self._url))
             stack.callback(self._execute, "SET GLOBAL max_connections = 500")
-            # The least that MariaDB allows.
+            # The minimum of MariaDB.
             administrator.execute(text("SET GLOBAL max_connections = 10"))
-            occupant = Occupant(self._url, stack)
-            while occupant.takes_a_place():
+            holder = ConnectionHolder(self._url, stack)
+            while holder.opens_connection():
                 pass
 
-            def filled() -> bool:
+            def is_filled() -> bool:
                 for (statement,) in administrator.execute(text(self._kills())).all():
-                    # It may have ended by itself: "Unknown thread id".
+                    # The session may have ended: "Unknown thread id".
                     with contextlib.suppress(DBAPIError):
                         administrator.execute(text(statement))
-                    wait_until(occupant.takes_a_place, within=PLACE_IS_FREE_WITHIN)
-                # Who is logging in is not in the list yet.
-                return holds_for(nobody_is_in, seconds=LOGIN_TAKES) and self.is_refused()
+                    wait_until(holder.opens_connection, within=FREE_CONNECTION_WITHIN)
+                # A session that is logging in is not in the list yet.
+                return holds_for(has_no_sessions, seconds=LOGIN_SECONDS) and self.is_refused()
 
-            def nobody_is_in() -> bool:
+            def has_no_sessions() -> bool:
                 return not administrator.execute(text(self._kills())).all()
 
-            wait_until(filled, within=20)
+            wait_until(is_filled, within=20)
             yield
 
     @contextmanager
@@ -162,6 +162,6 @@ class MariaDbFaults(DatabaseFaults):
 
 
 def faults_of(services: Services) -> DatabaseFaults:
-    """Return the faults of the kind of database that a test has."""
+    """Return the faults for the kind of database of the test."""
     kinds = {"postgresql": PostgreSqlFaults, "mariadb": MariaDbFaults}
     return kinds[services.combination.database](services)

@@ -1,7 +1,7 @@
 """A new database for one test, empty or a copy of a template, removed afterwards.
 
-Each of them looks, when the test is over, for a transaction that nobody ended: a connection that a
-test or the code under test took out of its pool and did not give back.
+At the end of the test each checks for an open transaction: a connection that the test or the code
+under test did not return to its pool.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, te
 
 from tests.support.waiting import wait_until
 
-# The server needs a moment to notice that a process which held a transaction was killed.
+# The server needs some time to notice that a process with an open transaction was killed.
 TRANSACTIONS_END_WITHIN = 3.0
 
 POSTGRESQL_TRANSACTIONS = """
@@ -42,7 +42,7 @@ def new_postgresql_database(server_url: str, options: str = "") -> Iterator[str]
         connection.execute(text(f"CREATE DATABASE {name} {options}"))
         try:
             yield database_url(server_url, name)
-            no_transaction_is_left(connection, POSTGRESQL_TRANSACTIONS, name=name)
+            assert_no_open_transaction(connection, POSTGRESQL_TRANSACTIONS, name=name)
         finally:
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
@@ -62,7 +62,7 @@ def new_mariadb_database(
             if fill:
                 fill(connection, name)
             yield f"{database_url(server_url, name)}?charset=utf8mb4"
-            no_transaction_is_left(connection, MARIADB_TRANSACTIONS, name=name)
+            assert_no_open_transaction(connection, MARIADB_TRANSACTIONS, name=name)
         finally:
             end_mariadb_sessions(connection, name=name)
             connection.execute(text(f"DROP DATABASE {name}"))
@@ -80,7 +80,7 @@ def new_sqlite_database(folder: Path, template: Path | None = None) -> Iterator[
     yield f"sqlite:///{file}"
     if file.exists():
         wait_until(
-            lambda: nobody_writes(file),
+            lambda: is_write_lock_free(file),
             within=TRANSACTIONS_END_WITHIN,
             message=f"a transaction is left open in {file}",
         )
@@ -88,7 +88,7 @@ def new_sqlite_database(folder: Path, template: Path | None = None) -> Iterator[
 
 @contextlib.contextmanager
 def administration(server_url: str) -> Iterator[Connection]:
-    """Yield a connection that commits each statement, as CREATE DATABASE wants it."""
+    """Yield a connection in autocommit mode, as CREATE DATABASE requires."""
     with administration_engine(server_url).connect() as connection:
         yield connection
 
@@ -109,8 +109,8 @@ def database_url(server_url: str, name: str) -> str:
     return make_url(server_url).set(database=name, query={}).render_as_string(hide_password=False)
 
 
-def no_transaction_is_left(connection: Connection, question: str, *, name: str) -> None:
-    """Raise AssertionError, with what they run, if clients of the database hold transactions."""
+def assert_no_open_transaction(connection: Connection, question: str, *, name: str) -> None:
+    """Raise AssertionError with the queries if clients of the database have open transactions."""
     left: list[object] = []
 
     def all_ended() -> bool:
@@ -125,16 +125,16 @@ def no_transaction_is_left(connection: Connection, question: str, *, name: str) 
 
 
 def end_mariadb_sessions(connection: Connection, *, name: str) -> None:
-    """End the sessions in the database, which could hold a metadata lock against its DROP."""
+    """End the sessions in the database: their metadata locks could block its DROP."""
     sessions = "SELECT id FROM information_schema.processlist WHERE db = :name"
     for session in connection.execute(text(sessions), {"name": name}).scalars().all():
-        # Gone by itself in the meantime: "Unknown thread id".
+        # The session may have ended: "Unknown thread id".
         with contextlib.suppress(Exception):
             connection.execute(text(f"KILL {int(session)}"))
 
 
-def nobody_writes(file: Path) -> bool:
-    """Tell whether the write lock of the SQLite database is free."""
+def is_write_lock_free(file: Path) -> bool:
+    """Return whether the write lock of the SQLite database is free."""
     with contextlib.closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,6 +1,6 @@
-"""What of the fault suite is run each time: one test of each kind of fault.
+"""The essential fault tests: one for each kind of fault.
 
-The whole of it takes an hour on two cores. ``make faults FAULTS=essential`` runs these.
+The whole suite takes an hour on two cores. ``make faults FAULTS=essential`` runs only these.
 """
 
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.combinations import FAULTS_VARIABLE
 
-#: Parts of names of tests: one for each kind of fault.
+#: Parts of test names, one for each kind of fault.
 ESSENTIAL = (
     "killed_in_a_pass_loses_and_duplicates_no_run[postgresql-redis-committed-one-beat]",
     "killed_in_a_pass_loses_and_duplicates_no_run[postgresql-redis-published-one-beat]",
@@ -39,25 +39,26 @@ ESSENTIAL = (
     "row_of_beat_shows_an_unreachable_broker",
     "random_edits_and_faults",
 )
-#: These are cheap: no process takes part in most of them.
+#: Fast files: most of their tests start no process.
 QUICK_FILES = ("test_clocks.py", "test_rolling_upgrade.py")
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """Return whether a fault test takes processes, and so its time."""
+    """Return whether the item is a fault test that starts processes, which is slow."""
     return item.path.parent.name == "faults" and item.path.name not in QUICK_FILES
 
 
 def nonessential(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the long ones of ``items`` to leave out, when only the essential ones are asked for.
+    """Return the slow fault tests of ``items`` that are not essential, to deselect them.
 
-    Raises pytest.UsageError for a name in ESSENTIAL that no test bears.
+    The list is empty unless the environment requests only essential tests. Raises pytest.UsageError
+    for a part in ESSENTIAL that matches no test.
     """
     if os.environ.get(FAULTS_VARIABLE) != "essential":
         return []
-    ours = [item for item in items if is_slow(item)]
-    stale = [part for part in ESSENTIAL if not any(part in item.name for item in ours)]
-    if ours and stale:
-        message = f"no fault test is called so: {', '.join(stale)}"
+    slow = [item for item in items if is_slow(item)]
+    stale = [part for part in ESSENTIAL if not any(part in item.name for item in slow)]
+    if slow and stale:
+        message = f"no fault test has a name with: {', '.join(stale)}"
         raise pytest.UsageError(message)
-    return [item for item in ours if not any(part in item.name for part in ESSENTIAL)]
+    return [item for item in slow if not any(part in item.name for part in ESSENTIAL)]

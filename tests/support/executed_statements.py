@@ -1,8 +1,8 @@
-"""How many rows the database itself looks at for each statement, while the code under test runs.
+"""Record how many rows the database reads for each statement of the code under test.
 
-PostgreSQL tells the plan of each statement as it was executed (its extension auto_explain, "F.3");
-MariaDB counts the rows that it asks its storage engine for (Handler_read_*, "Server Status
-Variables"). Nothing is executed a second time, so a plan that is kept is seen as it is.
+PostgreSQL reports the plan of each executed statement (its extension auto_explain, "F.3"). MariaDB
+counts the rows that it reads from its storage engine (Handler_read_*, "Server Status Variables").
+No statement is executed twice, so a cached plan is measured as it is.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-_TELL_PLANS = """
+_LOG_PLANS = """
     LOAD 'auto_explain';
     SET auto_explain.log_min_duration = 0;
     SET auto_explain.log_analyze = on;
@@ -26,7 +26,7 @@ _HANDLERS = "SHOW SESSION STATUS WHERE Variable_name LIKE 'Handler_read%'"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One that was executed: how many rows of tables it met; and the plan, if told."""
+    """An executed statement, the rows of tables that it read, and its plan on PostgreSQL."""
 
     sql: str
     rows: int
@@ -35,38 +35,38 @@ class Statement:
 
 @contextmanager
 def record_statements(engine: Engine) -> Iterator[list[Statement]]:
-    """Yield a list that grows with the statements of the engine's new connections."""
-    found: list[Statement] = []
+    """Yield a list to which each statement on a new connection of the engine is appended."""
+    statements: list[Statement] = []
     engine.dispose()
     watch = _watch_postgresql if engine.dialect.name == "postgresql" else _watch_mysql
-    listeners = watch(found)
+    listeners = watch(statements)
     for name, listener in listeners.items():
         event.listen(engine, name, listener)
-    yield found
+    yield statements
     for name, listener in listeners.items():
         event.remove(engine, name, listener)
     engine.dispose()
 
 
-def _watch_postgresql(found: list[Statement]) -> dict[str, Any]:
-    def note(diagnostic: Any) -> None:
+def _watch_postgresql(statements: list[Statement]) -> dict[str, Any]:
+    def record(diagnostic: Any) -> None:
         _, is_plan, text = diagnostic.message_primary.partition("plan:\n")
         if is_plan:
             plan = json.loads(text)
-            rows = sum(_looked_at(node) for node in _nodes(plan["Plan"]))
-            found.append(Statement(plan["Query Text"], rows, plan["Plan"]))
+            rows = sum(_rows_read(node) for node in _nodes(plan["Plan"]))
+            statements.append(Statement(plan["Query Text"], rows, plan["Plan"]))
 
     def connected(connection: Any, _record: Any) -> None:
-        connection.add_notice_handler(note)
+        connection.add_notice_handler(record)
         with connection.cursor() as cursor:
-            cursor.execute(_TELL_PLANS)
+            cursor.execute(_LOG_PLANS)
         connection.commit()
 
     return {"connect": connected}
 
 
-def _looked_at(node: dict[str, Any]) -> int:
-    # A function and a subquery are scanned, too.
+def _rows_read(node: dict[str, Any]) -> int:
+    # Scans of functions and subqueries read no table.
     if "Scan" not in node["Node Type"] or not {"Relation Name", "Index Name"} & node.keys():
         return 0
     removed = sum(node.get(f"Rows Removed by {by}", 0) for by in ("Filter", "Index Recheck"))
@@ -79,7 +79,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
-def _watch_mysql(found: list[Statement]) -> dict[str, Any]:
+def _watch_mysql(statements: list[Statement]) -> dict[str, Any]:
     def before(
         connection: Any, _cursor: Any, _sql: str, _values: Any, context: Any, _many: Any
     ) -> None:
@@ -88,10 +88,10 @@ def _watch_mysql(found: list[Statement]) -> dict[str, Any]:
     def after(
         connection: Any, _cursor: Any, sql: str, _values: Any, context: Any, _many: Any
     ) -> None:
-        # The count itself is counted, too.
-        alone = _handlers(connection)
-        rows = alone - context.rows_before - (_handlers(connection) - alone)
-        found.append(Statement(sql, rows))
+        # SHOW STATUS reads rows itself: subtract them.
+        total = _handlers(connection)
+        rows = total - context.rows_before - (_handlers(connection) - total)
+        statements.append(Statement(sql, rows))
 
     return {"before_cursor_execute": before, "after_cursor_execute": after}
 

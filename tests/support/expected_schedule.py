@@ -1,4 +1,4 @@
-"""What a schedule owes, told from its rule by plain enumeration: what beat is measured against."""
+"""The expected runs of a schedule, by plain enumeration of its fire times: an oracle for beat."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,14 +7,14 @@ from typing import Any
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND
 from celery_dynbeat.triggers import Trigger
 
-#: The settings' defaults for what a schedule leaves open.
+#: The defaults of the settings for fields that a schedule does not set.
 GRACE = timedelta(seconds=30)
 MAX_RUN_TIME = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which fire times become runs, and which of them wait; ``settled`` are dealt with for good."""
+    """Fire times that become sent or buffered runs; ``settled`` ones are not planned again."""
 
     sent: tuple[datetime, ...]
     buffered: tuple[datetime, ...]
@@ -22,18 +22,19 @@ class Decision:
 
     @property
     def count(self) -> int:
-        """The number that the history gives for the fire times that were settled."""
+        """The number of settled fire times in the history."""
         runs = len(self.sent) + len(self.buffered)
         return runs + min(len(self.settled) - runs, COUNT_LIMIT)
 
 
 @dataclass(slots=True)
 class ExpectedSchedule:
-    """One schedule. ``fields`` are those it was given, with instants and timedeltas.
+    """One schedule. ``fields`` are the given fields, with datetimes and timedeltas.
 
-    ``after``: its fire times after this instant are neither sent nor recorded as skipped.
-    ``accounted`` counts the others since it was made, ``made`` those that became runs. ``exempt``:
-    it was planned while the clock stood before one that it had dealt with; no count is kept then.
+    Fire times later than ``after`` are neither sent nor recorded as skipped yet. ``accounted``
+    counts the earlier ones since the schedule's creation, ``made`` those that became runs.
+    ``exempt`` means that the schedule was planned while the clock was before one of its settled
+    fire times: its counts are then not checked.
     """
 
     id: int
@@ -47,23 +48,23 @@ class ExpectedSchedule:
     exempt: bool = False
 
     def get(self, field: str, default: Any = None) -> Any:
-        """Return a field, or ``default`` where it is left open."""
+        """Return a field, or ``default`` if it is not set."""
         value = self.fields.get(field)
         return default if value is None else value
 
     @property
     def remaining_runs(self) -> int:
-        """How many more runs there may be."""
+        """The number of runs that ``max_runs`` still allows."""
         return int(self.get("max_runs", 10**9)) - self.made
 
     def due(self, now: datetime) -> tuple[datetime, ...]:
-        """Enumerate the fire times that are owed at ``now``, were it not for jitter."""
-        found: list[datetime] = []
+        """Return the fire times that are due at ``now`` without jitter."""
+        fire_times: list[datetime] = []
         at = self.next_fire_time()
         while at is not None and at <= min(now, self.get("end_at", now)):
-            found.append(at)
+            fire_times.append(at)
             at = self._rule().next_after(at)
-        return tuple(found)
+        return tuple(fire_times)
 
     def next_fire_time(self) -> datetime | None:
         """Return the next fire time, None when the schedule has finished."""
@@ -71,7 +72,7 @@ class ExpectedSchedule:
         return None if at is None or at > self.get("end_at", at) else at
 
     def plan_from(self, now: datetime, newest: datetime | None = None) -> None:
-        """Forget what passed: fire times count from ``now``, a ``start_at`` to come included.
+        """Plan from ``now``, or from a later ``start_at``, as after an edit of the trigger.
 
         ``newest`` is the newest fire time in the schedule's history.
         """
@@ -81,7 +82,10 @@ class ExpectedSchedule:
     def decide(
         self, due: tuple[datetime, ...], *, now: datetime, busy: int, waiting: int
     ) -> Decision:
-        """Say what becomes of what is due, with ``busy`` runs unfinished, ``waiting`` of them."""
+        """Return the decision on the ``due`` fire times.
+
+        ``busy`` runs of the schedule are unfinished, and ``waiting`` of these are buffered.
+        """
         fresh = tuple(at for at in due if at >= self._oldest(now, default=at))
         overlap, free = self.get("overlap", "allow"), 0 if busy else 1
         every = self.get("catch_up") == "all" and overlap != "cancel_previous"
@@ -103,7 +107,7 @@ class ExpectedSchedule:
         return Decision(sent, buffered, tuple(at for at in due if at <= runs[-1]) if spent else due)
 
     def settle(self, decision: Decision) -> None:
-        """Take a decision as made."""
+        """Apply a decision."""
         self.accounted += decision.count
         self.made += len(decision.sent) + len(decision.buffered)
         if decision.settled:

@@ -1,4 +1,7 @@
-"""Beats that are killed, held or counted, as the environment says; killed and held only once."""
+"""Schedulers that crash, wait or count at a point that the environment names.
+
+A crash and a wait happen only once.
+"""
 
 import os
 import signal
@@ -17,14 +20,14 @@ COUNT_VARIABLE = "DYNBEAT_TEST_COUNT"
 CRASHING = "tests.support.failpoints:CrashingScheduler"
 HOLDING = "tests.support.failpoints:HoldingScheduler"
 COUNTING = "tests.support.failpoints:CountingScheduler"
-HELD_AT_MOST = 60.0
+MAX_WAIT = 60.0
 
 
 class CrashingScheduler(DatabaseScheduler):
-    """As ours, up to the crash."""
+    """The scheduler of the package, with a crash at one point."""
 
     def failpoint(self, point: str) -> None:
-        """Die by SIGKILL at the point of the environment, unless that happened before."""
+        """Kill the process at the point of the environment, unless that happened before."""
         marker = Path(os.environ[MARKER_VARIABLE])
         if point == os.environ[POINT_VARIABLE] and not marker.exists():
             marker.touch()
@@ -32,9 +35,9 @@ class CrashingScheduler(DatabaseScheduler):
 
 
 class HoldingScheduler(DatabaseScheduler):
-    """As ours, but it waits at a point until the file of the gate is there.
+    """The scheduler of the package, which waits at one point until the gate file exists.
 
-    ``held_marker(gate)`` is there from the moment at which it waits.
+    ``held_marker(gate)`` exists as soon as it waits.
     """
 
     def failpoint(self, point: str) -> None:
@@ -42,19 +45,19 @@ class HoldingScheduler(DatabaseScheduler):
         gate = Path(os.environ[GATE_VARIABLE])
         if point == os.environ[HOLD_VARIABLE] and not held_marker(gate).exists():
             held_marker(gate).touch()
-            wait_until(gate.exists, within=HELD_AT_MOST, message=f"nobody opened {gate}")
+            wait_until(gate.exists, within=MAX_WAIT, message=f"no test created {gate}")
 
 
 class CountingScheduler(DatabaseScheduler):
-    """As ours; each pass makes the file of the environment one byte longer."""
+    """The scheduler of the package; each pass appends one byte to the file of the environment."""
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Count, and make the pass."""
+        """Count and make a pass."""
         with Path(os.environ[COUNT_VARIABLE]).open("ab") as count:
             count.write(b".")
         return super().tick(*args, **kwargs)
 
 
 def held_marker(gate: Path) -> Path:
-    """Return the file by which a HoldingScheduler says that it waits for ``gate``."""
+    """Return the file that a HoldingScheduler creates when it waits for ``gate``."""
     return gate.with_suffix(".held")

@@ -1,7 +1,7 @@
-"""Servers that fault tests kill, freeze and restart; each test finds them running, and empty.
+"""Servers that fault tests kill, freeze and restart. Each test gets them running and empty.
 
 They are not the shared servers of ``tests.support.fixtures``. Beats and workers log in with an
-account without privileges, as in production: what holds for root only proves nothing.
+account without privileges, as in production. Results with root's privileges would prove nothing.
 """
 
 from collections.abc import Iterator
@@ -32,14 +32,14 @@ DATABASE_SERVERS: dict[str, type[PostgreSQLServer | MariaDBServer]] = {
 
 
 class FaultServers:
-    """The servers of this process, each started when a test first asks for it."""
+    """The servers of this process. Each starts when a test first needs it."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._servers: dict[type[Server], Server] = {}
 
     def ready(self, kind: type[S]) -> S:
-        """Return the server of a kind, running, whatever the test before did to it."""
+        """Return the server of a kind, started and thawed after the previous test."""
         if kind not in self._servers:
             self._servers[kind] = started(self._stack, kind)
         server = cast("S", self._servers[kind])
@@ -50,7 +50,7 @@ class FaultServers:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What one test has to itself: a new database and an empty broker, and their servers.
+    """The new database and the empty broker of one test, and their servers.
 
     ``database`` is also the name of the account that owns it.
     """

@@ -1,6 +1,6 @@
-"""One line of figures for each fault test, shown together at the end of the run.
+"""Print a summary line of each fault test at the end of the test run.
 
-A line travels with the report of its test, which pytest-xdist brings to the process that prints.
+A line is a property of the test's report, which pytest-xdist sends to the main process.
 """
 
 import pytest
@@ -10,7 +10,7 @@ SUMMARY_PROPERTY = "fault_summary"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the lines in the order of the alphabet."""
+    """Print the lines in alphabetical order."""
     lines = {
         line
         for reports in terminalreporter.stats.values()

@@ -11,7 +11,7 @@ SETTLES_WITHIN = 40.0
 
 
 def count_by_status(workload: Workload) -> Mapping[str, int]:
-    """Return how many runs are in each status."""
+    """Return the number of runs in each status."""
     return dict(Counter(str(run.status) for run in workload.site.all_runs()))
 
 
@@ -35,7 +35,7 @@ def verify_statuses(
         wait_until(lambda: site.event_log.starts(last.id), within=SETTLES_WITHIN)
         assert count_by_status(workload) == expected
         planned: Counter[Any] = Counter((run.name, run.scheduled_for) for run in site.all_runs())
-        assert planned == Counter(workload.expected), "the runs are not those that were expected"
+        assert planned == Counter(workload.expected), "the runs are not the expected ones"
         assert workload.starts().total() == starts, f"{workload.starts()}"
     except AssertionError as error:
         error.add_note(f"the runs are {count_by_status(workload)}")

@@ -1,8 +1,8 @@
-"""The fixtures of servers, and of databases and brokers that belong to one test.
+"""Fixtures of servers, and of the database and broker of one test.
 
-A server is started when the first test asks for it, once for each process of pytest-xdist. When its
-variable is set, the server that it names is used instead. Shared servers are never killed; a fault
-test takes its own from ``own_server``.
+A server starts when the first test needs it, once per process of pytest-xdist. If its environment
+variable is set, that server is used instead. Shared servers are never killed: a fault test gets its
+own from ``own_server``.
 
 A new database has the tables of this version, unless its test is marked ``empty_database``.
 """
@@ -40,20 +40,20 @@ S = TypeVar("S", bound=Server)
 
 @dataclass(frozen=True, slots=True)
 class GivenServer:
-    """A server that the environment names, and that is not ours to start or end."""
+    """A server of the environment, which the tests neither start nor stop."""
 
     url: str
 
 
 def service_is_missing(reason: str) -> NoReturn:
-    """Skip the test on a desk; fail it under ``CI``, where a skip would hide that nothing ran."""
+    """Skip the test on a developer's machine; fail it with ``CI`` set, where a skip hides a gap."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
 def started(stack: ExitStack, kind: type[S]) -> S:
-    """Start a server that ends with ``stack``, or skip or fail the test when there is none."""
+    """Start a server that ends with ``stack``. If it is not installed, skip or fail the test."""
     try:
         server = kind()
     except ServerMissingError as error:
@@ -63,7 +63,7 @@ def started(stack: ExitStack, kind: type[S]) -> S:
 
 
 def given_or_started(variable: str, kind: type[S]) -> Iterator[GivenServer | S]:
-    """Yield the server that the variable names, or else one of our own."""
+    """Yield the server of the environment variable, or start one."""
     if url := os.environ.get(variable):
         yield GivenServer(url)
         return
@@ -73,13 +73,13 @@ def given_or_started(variable: str, kind: type[S]) -> Iterator[GivenServer | S]:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[GivenServer | PostgreSQLServer]:
-    """Yield the shared PostgreSQL server; the account of its URL may create databases."""
+    """Yield the shared PostgreSQL server. The account of its URL can create databases."""
     yield from given_or_started("DYNBEAT_TEST_POSTGRESQL_URL", PostgreSQLServer)
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[GivenServer | MariaDBServer]:
-    """Yield the shared MariaDB server; the one that the environment names may be MySQL."""
+    """Yield the shared MariaDB server. The server of the environment may be MySQL."""
     yield from given_or_started("DYNBEAT_TEST_MYSQL_URL", MariaDBServer)
 
 
@@ -97,7 +97,7 @@ def rabbitmq_server() -> Iterator[GivenServer | RabbitMQServer]:
 
 @pytest.fixture
 def own_server() -> Iterator[Callable[[type[S]], S]]:
-    """Start servers for this test alone: ``own_server(PostgreSQLServer).kill()`` hurts nobody."""
+    """Start servers for this test only, as in ``own_server(PostgreSQLServer).kill()``."""
     with ExitStack() as stack:
         yield lambda kind: started(stack, kind)
 
@@ -161,13 +161,13 @@ def template_for(request: pytest.FixtureRequest, kind: str) -> Any:
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Give the SQLAlchemy URL of a new database, on each kind of database in turn."""
+    """Return the SQLAlchemy URL of a new database, for each kind of database."""
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.fixture
 def redis_url(redis_server: GivenServer | RedisServer) -> str:
-    """Give the kombu URL of an empty Redis database; one that the environment names is emptied."""
+    """Return the kombu URL of an empty Redis database. A database of the environment is flushed."""
     client = redis.Redis.from_url(redis_server.url)
     client.flushdb()
     client.close()
@@ -178,8 +178,8 @@ def redis_url(redis_server: GivenServer | RedisServer) -> str:
 def amqp_url(rabbitmq_server: GivenServer | RabbitMQServer) -> Iterator[str]:
     """Yield the kombu URL of a new virtual host.
 
-    A broker that the environment names gives us the one virtual host of its URL; there only the
-    default queue is removed, and a test has to choose unused names for others.
+    A broker of the environment offers only the virtual host of its URL. There the fixture deletes
+    the default queue only, so a test must choose unused names for other queues.
     """
     if isinstance(rabbitmq_server, RabbitMQServer):
         vhost = new_name()

@@ -1,4 +1,4 @@
-"""Beats that kill themselves with runs in their hands, and signals to whole processes."""
+"""Beats that kill themselves with outgoing runs in memory, and suspended processes."""
 
 import contextlib
 import os
@@ -18,15 +18,18 @@ from tests.support.processes import CeleryProcess
 from tests.support.sites import Site
 from tests.support.waiting import wait_until
 
-#: The points at which a beat dies, separated by commas; "message 20" is the 20th of a batch.
+#: Points at which a beat dies, separated by commas; "message 20" is the 20th of a batch.
 POINTS_VARIABLE = "DYNBEAT_TEST_KILL_AT"
-#: The folder that remembers at which of them one died already.
+#: The folder with a file for each point at which a beat has died.
 DEATHS_VARIABLE = "DYNBEAT_TEST_KILL_DEATHS"
 KILLING = "tests.support.killed_beats:KillingScheduler"
 
 
 class KillingScheduler(DatabaseScheduler):
-    """As ours, up to the kill. Of several beats one alone dies at a point, and never idle."""
+    """The scheduler of the package, with a kill.
+
+    Only one of several beats dies at a point, and only with outgoing runs.
+    """
 
     def __init__(self, app: Celery, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         self._in_hand = self._messages = 0
@@ -51,17 +54,17 @@ class KillingScheduler(DatabaseScheduler):
         self.failpoint(f"message {self._messages}")
 
     def failpoint(self, point: str) -> None:
-        """Die by SIGKILL at a point of the environment, unless another beat did so before."""
+        """Kill the process at a point of the environment, unless another beat died there before."""
         if not self._in_hand or point not in os.environ[POINTS_VARIABLE].split(","):
             return
         with contextlib.suppress(FileExistsError):
-            # Two beats may come to the point at the same instant.
+            # Two beats may reach the point at the same time.
             (Path(os.environ[DEATHS_VARIABLE]) / point).touch(exist_ok=False)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KilledBeats:
-    """Beats of one installation, of which one dies at each of some points."""
+    """Beats of one installation. At each of the points one of them dies."""
 
     def __init__(self, site: Site, *points: str) -> None:
         self._site = site
@@ -71,7 +74,7 @@ class KilledBeats:
         self.beats: list[CeleryProcess] = []
 
     def start(self, number: int) -> Sequence[CeleryProcess]:
-        """Start more of them, and return them when they are at work."""
+        """Start more beats and return them when they have started."""
         environment = {POINTS_VARIABLE: self._points, DEATHS_VARIABLE: str(self._folder)}
         started = [self._site.beat(scheduler=KILLING, **environment) for _ in range(number)]
         self.beats += started
@@ -81,11 +84,11 @@ class KilledBeats:
 
     @property
     def dead(self) -> Sequence[CeleryProcess]:
-        """Those that have ended, however that came."""
+        """The beats that have exited for any reason."""
         return [beat for beat in self.beats if beat.exit_status is not None]
 
     def wait_for_kills(self, number: int, *, within: float = 30.0) -> None:
-        """Return when so many have died."""
+        """Return when ``number`` beats have died."""
         wait_until(
             lambda: len(self.dead) >= number,
             within=within,
@@ -95,7 +98,7 @@ class KilledBeats:
 
     @property
     def killed_at(self) -> set[str]:
-        """The points at which one died."""
+        """The points at which a beat died."""
         return {mark.name for mark in self._folder.iterdir()}
 
 
@@ -106,7 +109,7 @@ def _family(process: CeleryProcess) -> Sequence[psutil.Process]:
 
 @contextmanager
 def suspended(process: CeleryProcess, *, children: bool = True) -> Iterator[None]:
-    """Keep a process, by default with its children, from running, as a stalled machine does."""
+    """Suspend a process, by default with its children, like a machine that stalls."""
     family = _family(process) if children else [psutil.Process(process.pid)]
     for member in family:
         member.suspend()

@@ -1,4 +1,4 @@
-"""Real Celery processes for the tests: started with a command line, watched by their log."""
+"""Real Celery processes for tests. A test starts a command line and watches its log."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ ENDS_WITHIN = 15.0
 
 
 class CeleryProcess:
-    """A running ``celery`` command. As a context manager it is ended in good order, else killed."""
+    """A running ``celery`` command. The context manager terminates it, and kills it if needed."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class CeleryProcess:
             environment={
                 "PYTHONPATH": str(REPOSITORY),
                 "PYTHONUNBUFFERED": "1",
-                # The machines of a CI are root, and the worker asks whether that is meant.
+                # CI runs as root, and a worker refuses to run as root without this.
                 "C_FORCE_ROOT": "1",
                 **environment,
             },
@@ -68,11 +68,14 @@ class CeleryProcess:
 
     @property
     def text(self) -> str:
-        """All that the process has written so far."""
+        """The log of the process so far."""
         return self.log.read_text(errors="replace")
 
     def wait_for_log(self, text: str, *, within: float = STARTS_WITHIN, times: int = 1) -> Self:
-        """Return when ``text`` stands in the log; AssertionError with its tail if it does not."""
+        """Return when ``text`` is in the log ``times`` times.
+
+        Raises AssertionError with the end of the log.
+        """
 
         def seen() -> bool:
             if self.text.count(text) >= times:
@@ -88,25 +91,25 @@ class CeleryProcess:
         return self
 
     def wait(self, *, within: float = ENDS_WITHIN) -> int:
-        """Return the exit status of a process that ends by itself."""
+        """Wait until the process exits by itself, and return its exit status."""
         wait_until(lambda: self.exit_status is not None, within=within, message=self.report())
         return self._process.wait(within=within)
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to the main process, and to no other: its pool must outlive its order."""
+        """Send SIGTERM to the main process only; it then ends its pool itself."""
         if self.exit_status is None:
             os.kill(self.pid, 15)
 
     def terminate(self, *, within: float = ENDS_WITHIN) -> int | None:
-        """Ask the process to end, kill what is left, and return the exit status."""
+        """Terminate the process, kill what remains, and return the exit status."""
         self._process.terminate(within=within)
         return self.exit_status
 
     def kill(self) -> None:
-        """End the process and its children by SIGKILL."""
+        """Kill the process and its children by SIGKILL."""
         self._process.kill()
 
     def report(self) -> str:
-        """Return the end of the log, for a message."""
+        """Return the end of the log, for an error message."""
         tail = "\n".join(self.text.splitlines()[-LOG_TAIL_LINES:])
         return f"--- celery {' '.join(self.arguments)} (status {self.exit_status}) ---\n{tail}"

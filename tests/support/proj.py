@@ -1,7 +1,7 @@
-"""The Celery application of the process tests; all that differs comes from the environment.
+"""The Celery application of the process tests, configured by environment variables.
 
-``DYNBEAT_TEST_CONFIG`` is its configuration as JSON. Each start of a task is written to the file
-``DYNBEAT_TEST_EVENT_LOG``, beside and independent of our own tables.
+``DYNBEAT_TEST_CONFIG`` is its configuration as JSON. Each task writes its start to the file
+``DYNBEAT_TEST_EVENT_LOG``, which is independent of the package's tables.
 """
 
 import json
@@ -27,11 +27,11 @@ from tests.support.event_log import (
 )
 from tests.support.waiting import wait_until
 
-HELD_AT_MOST = 60.0
+MAX_WAIT = 60.0
 
 
 def _schedule_of(written: Any) -> Any:
-    # Numbers are seconds; JSON has no word for Celery's own classes.
+    # Numbers are seconds. JSON cannot express Celery's schedule classes.
     if not isinstance(written, str):
         return written
     return solar("sunrise", 52.5, 13.4) if written == "solar" else crontab(*written.split())
@@ -54,8 +54,8 @@ for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():
     _set_constant(*constant)
 
 if config["broker_url"].startswith("sqla+"):
-    # Once a second otherwise, also for a worker that is asked to end. There is no setting:
-    # the transport passes its options to create_engine().
+    # The default is one second, which also delays the stop of a worker. There is no setting: the
+    # transport passes its options to create_engine().
     _set_constant("kombu.transport.virtual.base.Transport.polling_interval", 0.1)
 
 app = Celery(os.environ.get(NAME_VARIABLE, "proj"))
@@ -66,20 +66,20 @@ if BARE_VARIABLE not in os.environ:
 
 
 def _started(task: Task) -> None:
-    """Write down that the body of ``task`` started."""
+    """Log the start of the body of ``task``."""
     request = task.request
     event_log.write("started", run_id=request.id, retries=request.retries, headers=request.headers)
 
 
 def _starts(task: Task) -> int:
-    """Do so, and return for which time; that reads the whole event_log."""
+    """Log the start, and return the number of starts of this run."""
     _started(task)
     return len(event_log.starts(task.request.id))
 
 
 @app.task(bind=True, name="probe.record")
 def record(self: Task, *args: Any, **kwargs: Any) -> str:
-    """Start, and end well."""
+    """Succeed."""
     del args, kwargs
     _started(self)
     return "recorded"
@@ -94,7 +94,7 @@ def fail(self: Task, length: int = 10) -> None:
 
 @app.task(bind=True, name="probe.retry")
 def retry(self: Task, countdown: float = 0) -> None:
-    """Ask for another try at the first."""
+    """Retry at the first attempt."""
     _started(self)
     if not self.request.retries:
         raise self.retry(exc=ValueError("not yet"), countdown=countdown)
@@ -102,12 +102,12 @@ def retry(self: Task, countdown: float = 0) -> None:
 
 @app.task(bind=True, name="probe.ignore")
 def ignore(self: Task) -> None:
-    """Ask that no result is kept."""
+    """Raise Ignore."""
     _started(self)
     raise Ignore
 
 
-# A message that was acknowledged before cannot be rejected.
+# acks_late: a message that is acknowledged before the start cannot be rejected.
 @app.task(bind=True, name="probe.reject", acks_late=True)
 def reject(self: Task, *, requeue: bool) -> None:
     """Reject the message at the first start."""
@@ -118,19 +118,19 @@ def reject(self: Task, *, requeue: bool) -> None:
 
 def _hold(task: Task, gate: str) -> None:
     _started(task)
-    wait_until(Path(gate).exists, within=HELD_AT_MOST, message=f"nobody opened {gate}")
+    wait_until(Path(gate).exists, within=MAX_WAIT, message=f"no test created {gate}")
     event_log.write("ended", run_id=task.request.id)
 
 
 @app.task(bind=True, name="probe.hold")
 def hold(self: Task, gate: str) -> None:
-    """Run until the file ``gate`` is there."""
+    """Run until the file ``gate`` exists."""
     _hold(self, gate)
 
 
 @app.task(bind=True, name="probe.hold_late", acks_late=True)
 def hold_late(self: Task, gate: str) -> None:
-    """Run until the file ``gate`` is there; the message is acknowledged at the end."""
+    """Run until the file ``gate`` exists; acknowledge the message at the end."""
     _hold(self, gate)
 
 
@@ -141,13 +141,13 @@ def _crash_once(task: Task) -> None:
 
 @app.task(bind=True, name="probe.crash")
 def crash(self: Task) -> None:
-    """Kill the own process at the first start."""
+    """Kill the process of the task at the first start."""
     _crash_once(self)
 
 
 @app.task(bind=True, name="probe.leave")
 def leave(self: Task) -> None:
-    """Leave the own process without a word."""
+    """Exit the process of the task without an exception."""
     _started(self)
     os._exit(3)
 
@@ -159,7 +159,7 @@ def leave(self: Task) -> None:
     reject_on_worker_lost=True,
 )
 def crash_late(self: Task) -> None:
-    """Kill the own process at the first start; the broker delivers the message again."""
+    """Kill the process of the task at the first start; the broker redelivers the message."""
     _crash_once(self)
 
 

@@ -1,4 +1,4 @@
-"""One application for the many examples of a property: its database is emptied, not made anew."""
+"""One application for all examples of a property test; its tables are emptied between examples."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.db.models import Base
 from tests.support.applications import application
 
-#: ``DYNBEAT_EXAMPLES=n`` makes n times as many examples.
+#: ``DYNBEAT_EXAMPLES=n`` runs n times as many examples.
 EXAMPLE_FACTOR = int(os.environ.get("DYNBEAT_EXAMPLES", "1"))
 
 
 @contextlib.contextmanager
 def prepared_application(url: str, *, clock: Clock, **settings: Any) -> Iterator[Dynbeat]:
-    """Yield an application whose tables are made; on SQLite it does not wait for the disk."""
+    """Yield an application with tables. On SQLite, commits do not wait for the disk."""
     with application(url, clock=clock, **settings) as dynbeat:
         database = dynbeat.context.database
         if database.capabilities.embedded:

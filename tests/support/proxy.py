@@ -1,11 +1,11 @@
-"""A TCP proxy in front of one server, which can behave like a network on a bad day.
+"""A TCP proxy in front of one server that simulates network faults.
 
-    pass_on --> bytes go both ways                                   (how it starts)
-    drop_silently --> both sides stay connected, their bytes vanish; who connects finds silence
-    refuse --> who is connected is reset, who connects is refused
+    pass_on         forward bytes in both directions (the initial mode)
+    drop_silently   keep connections open and drop all bytes; new connections get no answer
+    refuse          reset all connections and refuse new ones
 
-What vanished while it was silent never arrives: ``pass_on`` resets those connections, as a network
-that comes back does with streams that have holes.
+Dropped bytes never arrive. ``pass_on`` resets the connections that lost bytes, as TCP does after a
+network failure.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 CHUNK = 65_536
 CALLS_WITHIN = 10.0
-# Linger for no time: close() sends RST instead of FIN.
+# SO_LINGER with timeout 0: close() sends RST instead of FIN.
 RESET = struct.pack("ii", 1, 0)
 
 
 class Mode(Enum):
-    """What becomes of bytes and of new connections."""
+    """The handling of bytes and of new connections."""
 
     PASS = auto()
     SILENT = auto()
@@ -38,10 +38,10 @@ class Mode(Enum):
 
 
 class Proxy:
-    """A listener on a free port of 127.0.0.1 that forwards to ``port``. A context manager.
+    """A context manager that listens on a free port of 127.0.0.1 and forwards to ``port``.
 
-    ``connections`` counts those that it accepted, ``received`` the bytes that clients sent and
-    ``forwarded`` those that reached the server.
+    ``connections`` counts the accepted connections, ``received`` the bytes from clients, and
+    ``forwarded`` the bytes that reached the server.
     """
 
     def __init__(self, port: int) -> None:
@@ -54,9 +54,9 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._tainted: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
-        #: Clear while the proxy is silent.
-        self._heard_again = asyncio.Event()
-        self._heard_again.set()
+        #: Not set while the proxy is silent.
+        self._is_forwarding = asyncio.Event()
+        self._is_forwarding.set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -82,11 +82,11 @@ class Proxy:
         return make_url(url).set(port=self.port).render_as_string(hide_password=False)
 
     def pass_on(self) -> None:
-        """Forward again. Connections that lost bytes are reset."""
+        """Forward again, and reset the connections that lost bytes."""
         self._call(self._pass_on)
 
     def drop_silently(self) -> None:
-        """Swallow every byte from now on; nobody is told."""
+        """Drop every byte from now on, without an error for either side."""
         self._call(self._drop_silently)
 
     def refuse(self) -> None:
@@ -94,7 +94,7 @@ class Proxy:
         self._call(self._refuse)
 
     def reset_all(self) -> None:
-        """Reset all connections; new ones are treated as before."""
+        """Reset all connections. The mode for new ones does not change."""
         self._call(self._reset_all)
 
     def _call(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -105,7 +105,7 @@ class Proxy:
 
     async def _pass_on(self) -> None:
         self._mode = Mode.PASS
-        self._heard_again.set()
+        self._is_forwarding.set()
         for writer in [*self._tainted]:
             self._reset(writer)
         self._tainted.clear()
@@ -114,13 +114,13 @@ class Proxy:
 
     async def _drop_silently(self) -> None:
         self._mode = Mode.SILENT
-        self._heard_again.clear()
+        self._is_forwarding.clear()
         if self._server is None:
             await self._listen()
 
     async def _refuse(self) -> None:
         self._mode = Mode.REFUSE
-        self._heard_again.set()
+        self._is_forwarding.set()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -134,7 +134,7 @@ class Proxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
     async def _wait_for_pumps(self) -> None:
-        # Not cancelled: the streams of Python 3.11 log that as an error.
+        # Do not cancel the tasks: asyncio streams of Python 3.11 log that as an error.
         tasks = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -143,13 +143,13 @@ class Proxy:
         self._open.add(writer)
         try:
             if self._mode is Mode.SILENT:
-                # Nobody was asked for, so nobody will ever answer.
+                # There is no connection to the server, so no answer will come.
                 self._tainted.add(writer)
                 await self._pump(reader, None, writer)
             else:
                 await self._join(reader, writer)
         except OSError:
-            # The server is down, or somebody was reset.
+            # The server is down, or a connection was reset.
             self._reset(writer)
         finally:
             self._end(writer)
@@ -175,7 +175,7 @@ class Proxy:
         target: asyncio.StreamWriter | None,
         source: asyncio.StreamWriter,
     ) -> None:
-        """Carry what ``source`` sends to ``target``, or away when the proxy is silent."""
+        """Forward bytes from ``source`` to ``target``; drop them while the proxy is silent."""
         inbound = source.get_extra_info("sockname")[1] == self.port
         while chunk := await reader.read(CHUNK):
             self.received += len(chunk) * inbound
@@ -185,12 +185,12 @@ class Proxy:
             target.write(chunk)
             await target.drain()
             self.forwarded += len(chunk) * inbound
-        # The end of a connection vanishes like its bytes.
+        # The end of a connection is dropped like its bytes.
         self._tainted.add(source)
-        await self._heard_again.wait()
+        await self._is_forwarding.wait()
 
     def _end(self, writer: asyncio.StreamWriter) -> None:
-        """Close in good order: what was sent last, such as the reason for the end, arrives."""
+        """Close with FIN, so that the last bytes arrive, such as an error message."""
         self._open.discard(writer)
         self._tainted.discard(writer)
         writer.close()

@@ -1,4 +1,4 @@
-"""What long-living processes take, measured again and again, to see that it does not grow."""
+"""Measure resources of processes repeatedly, and check that they do not grow."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +18,12 @@ class Tolerance:
     absolute: float
 
     def allows(self, before: float, after: float) -> bool:
-        """Tell whether ``after`` counts as no more than ``before``."""
+        """Return whether ``after`` is within the limit for ``before``."""
         return after <= before * (1 + self.relative) + self.absolute
 
 
 class ResourceSeries:
-    """One quantity; ``read`` may raise for a process that is gone, which is the caller's fault."""
+    """The measurements of one resource. ``read`` may raise if the process has exited."""
 
     def __init__(self, name: str, read: Callable[[], float], tolerance: Tolerance) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class ResourceSeries:
         return statistics.median(second), statistics.median(last)
 
     def assert_flat(self) -> None:
-        """Raise AssertionError when it has grown."""
+        """Raise AssertionError if the resource has grown."""
         before, after = self.quarter_medians()
         assert self._tolerance.allows(before, after), f"{self} grew; all: {self.values}"
 
@@ -51,20 +51,20 @@ class ResourceSeries:
         return f"{self.name} {before:.0f}->{after:.0f}"
 
 
-#: Python's allocator keeps what it once had, and the first minute fills caches that are bounded.
+#: Python's allocator does not return all memory, and the first minute fills bounded caches.
 MEMORY = Tolerance(relative=0.05, absolute=8)
-#: Connections to servers that come and go with each pass, and those that faults have just cut.
+#: Passes open and close connections, and faults close them.
 HANDLES = Tolerance(relative=0, absolute=4)
 CONNECTIONS = Tolerance(relative=0.1, absolute=6)
 
 
 def process_series(pids: Mapping[str, int]) -> Sequence[ResourceSeries]:
-    """Return resource_usage of memory (MiB) and file descriptors for each named process."""
-    found: list[ResourceSeries] = []
+    """Return series of memory (MiB) and of file descriptors for each named process."""
+    series: list[ResourceSeries] = []
     for name, pid in pids.items():
         process = psutil.Process(pid)
-        found += [
+        series += [
             ResourceSeries(f"{name} RSS", lambda of=process: of.memory_info().rss / 2**20, MEMORY),  # type: ignore[misc]
             ResourceSeries(f"{name} fds", lambda of=process: of.num_fds(), HANDLES),  # type: ignore[misc]
         ]
-    return found
+    return series

@@ -1,4 +1,4 @@
-"""A broker and workers in memory, for a clock that stands still; guard and recorder are real."""
+"""A broker and workers in memory, for a frozen clock, with the real guard and recorder."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A run's message as the broker holds it."""
+    """A run's message in the broker."""
 
     run_id: str
     after: int
@@ -34,10 +34,10 @@ class Message:
 
 
 class SimulatedCluster:
-    """Messages in ``queue``; in ``workers``, by name, what each living worker has in progress.
+    """A queue of messages, and workers with the messages that they run.
 
-    ``starts`` counts how often the body of each run was begun. A living worker is heard of as often
-    as ``heartbeat`` is called; one that died is not.
+    ``workers`` maps the name of each running worker to its messages by run id. ``starts`` counts
+    the starts of each run's body. Only a call of ``heartbeat`` writes heartbeats.
     """
 
     def __init__(self, dynbeat: Dynbeat) -> None:
@@ -53,11 +53,11 @@ class SimulatedCluster:
         self._attempts: dict[tuple[str, str], int | None] = {}
 
     def enqueue(self, runs: Iterable[OutgoingRun]) -> None:
-        """Queue what beat has published."""
+        """Add the runs that beat has published to the queue."""
         self.queue += map(Message.of, runs)
 
     def start_worker(self, worker: str) -> None:
-        """Let a worker begin, in place of one of the same name that has died."""
+        """Start a worker; it replaces a dead worker of the same name."""
         self.workers[worker] = {}
         heartbeat = self._node_heartbeat(worker)
         self._context.database.run(
@@ -69,20 +69,20 @@ class SimulatedCluster:
         return nodes.NodeHeartbeat(kind=NodeKind.WORKER, name=worker, pid=pid, seen_at=now)
 
     def heartbeat(self) -> None:
-        """Let the living workers say that they are."""
+        """Write a heartbeat of each running worker."""
         for worker in self.workers:
             self._context.database.run(
                 partial(nodes.refresh, heartbeat=self._node_heartbeat(worker))
             )
 
     def kill_worker(self, worker: str, *, redelivered: bool) -> None:
-        """Kill a worker; with ``redelivered`` the broker gives its messages to others."""
+        """Kill a worker; with ``redelivered`` the broker delivers its messages again."""
         held = self.workers.pop(worker).values()
         if redelivered:
             self.queue += [replace(message, redelivered=True) for message in held]
 
     def deliver(self, message: Message, worker: str) -> StartAction | None:
-        """Give a message of the queue to a worker; None when it came after its expiry."""
+        """Deliver a message of the queue to a worker. Return None if the message has expired."""
         self.queue.remove(message)
         now = self._context.clock.now()
         if message.expires_at is not None and message.expires_at <= now:
@@ -111,16 +111,16 @@ class SimulatedCluster:
         return action
 
     def redeliver(self, worker: str) -> None:
-        """Let the broker lose patience with a worker, and offer what it has in progress again."""
+        """Deliver the messages of a running worker again, as after a visibility timeout."""
         held = self.workers[worker].values()
         self.queue += [replace(message, redelivered=True) for message in held]
 
     def workers_running(self, run_id: str) -> list[str]:
-        """Return the living workers that have the run in progress."""
+        """Return the names of the workers that run this run."""
         return [worker for worker, held in self.workers.items() if run_id in held]
 
     def finish(self, worker: str, run_id: str, status: Status) -> None:
-        """End what a worker has in progress; ``revoked`` is what a termination makes of it."""
+        """End a run on a worker. ``revoked`` is the status after a termination."""
         self._record(self.workers[worker].pop(run_id), worker, status)
 
     def _record(

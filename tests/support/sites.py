@@ -30,7 +30,7 @@ POOLS = {"prefork": 2, "threads": 4, "solo": 1, "gevent": 4}
 
 
 class Site:
-    """Starts the processes of an installation, and looks at what they leave behind."""
+    """Starts the processes of an installation, and reads their tables and event log."""
 
     def __init__(
         self,
@@ -52,32 +52,32 @@ class Site:
             "dynbeat_database_url": database_url,
             "dynbeat_create_tables": True,
             "worker_hijack_root_logger": True,
-            # Or celery.backend_cleanup runs at four, among whatever is counted at that hour.
+            # Otherwise celery.backend_cleanup runs at four o'clock, and tests would count it.
             "result_expires": None,
             **settings,
         }
         #: Constants of the package by their dotted names, for processes started from now on.
         self.constants: dict[str, Any] = {}
-        # Of the name that its processes have (proj.py): it is the same application.
+        # The same application name as in the processes (proj.py).
         self.app = Celery("proj", set_as_current=False)
         self.app.conf.update(self.config)
         self.dynbeat = Dynbeat(self.app)
         self.mine = self.dynbeat.schedules.for_owner(OWNER)
 
     def end_processes(self) -> None:
-        """Ask all processes to end, at once, and wait for it."""
+        """Terminate all processes in parallel and wait for them."""
         for process in self._processes:
             process.ask_to_end()
         for process in self._processes:
             process.terminate()
 
     def close(self) -> None:
-        """Let go of the database and the broker."""
+        """Close the connections to the database and the broker."""
         self.app.close()
         self.dynbeat.context.database.dispose()
 
     def run(self, *arguments: str, name: str = "celery", **environment: str) -> CeleryProcess:
-        """Start a ``celery`` command on this installation; it ends with the test."""
+        """Start a ``celery`` command on this installation; the test ends it."""
         process = CeleryProcess(
             arguments,
             folder=self.folder / f"{name}-{next(self._numbers)}",
@@ -107,17 +107,17 @@ class Site:
     ) -> CeleryProcess:
         """Start a worker with a small pool."""
         size = str(POOLS[pool])
-        # Neighbours are asked after at the start, which takes a second.
+        # Without the search for other workers at the start, which takes a second.
         quick = ("--without-gossip", "--without-mingle")
         options = ("-P", pool, "-c", size, "-n", name, "-l", "INFO", *quick, *arguments)
         return self.run("worker", *options, name="worker", **environment)
 
     def gate(self, name: str) -> Path:
-        """Return a file that is not there yet, for the tasks that wait for one."""
+        """Return the path of a gate file, which does not exist yet."""
         return self.folder / f"gate-{name}"
 
     def create_once(self, name: str, *, task: str | None = None, **fields: Any) -> None:
-        """Create a schedule of the owner that is due in a moment, of task ``probe.<name>``."""
+        """Create a one-off of the owner that is due in half a second, of task ``probe.<name>``."""
         soon = Once.after(timedelta(seconds=0.5))
         self.mine.create(name, task=task or f"probe.{name}", trigger=soon, **fields)
 
@@ -147,7 +147,7 @@ class Site:
             raise
 
     def report(self) -> str:
-        """Return the ends of the logs of all processes, for a message."""
+        """Return the ends of the logs of all processes, for an error message."""
         return "\n".join(process.report() for process in self._processes)
 
     def nodes(self, kind: str) -> Sequence[Node]:
@@ -172,7 +172,7 @@ class Site:
 
 @contextmanager
 def site(folder: Path, *, database_url: str, broker_url: str, **settings: Any) -> Iterator[Site]:
-    """Yield an installation whose processes end in good order, the last one first."""
+    """Yield an installation; its processes are terminated at the end."""
     with ExitStack() as stack:
         made = Site(folder, stack, database_url=database_url, broker_url=broker_url, **settings)
         stack.callback(made.close)

@@ -1,7 +1,7 @@
-"""The driver of a soak test: at random, but by a seed, people edit and things break.
+"""The driver of a soak test: seeded random edits and faults.
 
-Beat 1 and the main process of worker 1 live to the end, so that what they take can be measured;
-they are frozen, cut off from the database, and lose pool processes, but are never killed.
+The first beat and the main process of the first worker run to the end, so that their resources can
+be measured. They are frozen, lose database connections and pool processes, but are never killed.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.processes import CeleryProcess
 
 BEATS, WORKERS = 3, 2
-#: Marks the connections of beats and workers, which may be ended; the driver's may not.
+#: The application name of the connections of beats and workers. Only these are terminated.
 APPLICATION = "dynbeat_soak"
 END_BACKEND = """
     SELECT pg_terminate_backend(pid) FROM (
@@ -36,13 +36,13 @@ END_BACKEND = """
         ORDER BY random() LIMIT 1
     ) AS victim
 """
-#: A beat that is not behind has nothing due that is older.
+#: A beat that keeps up leaves no schedule due for longer than this.
 KEEPS_UP = timedelta(seconds=1)
 STARTED = {"beat": "beat started", "worker": "ready."}
 
 
 class Soak:
-    """One installation under load; ``counts`` says what was done to it."""
+    """One installation under load; ``counts`` counts the edits and faults."""
 
     def __init__(self, site: Site, server: Connection, *, seed: int, schedules: int) -> None:
         self.site = site
@@ -72,7 +72,7 @@ class Soak:
         )
 
     def start(self) -> dict[str, int]:
-        """Start all processes and schedules; return the ids of those that live to the end."""
+        """Start all processes, create all schedules, and return the pids that run to the end."""
         self._beats = [self.site.beat() for _ in range(BEATS)]
         self._workers = [self.site.worker(name=f"w{n}@soak") for n in range(WORKERS)]
         for beat in self._beats:
@@ -84,27 +84,27 @@ class Soak:
         return {"beat": self._beats[0].pid, "worker": self._workers[0].pid}
 
     def edit(self) -> None:
-        """Make one edit, as some user would."""
+        """Make one edit through the API."""
         edits, weights = zip(*self._edits, strict=True)
         self._random.choices(edits, weights)[0](self._random.choice(self.expectations.existing()))
         self.counts["edits"] += 1
 
     def break_something(self) -> None:
-        """Let one thing fail; what was killed is started again."""
+        """Cause one fault; a killed process is started again."""
         faults, weights = zip(*self._faults, strict=True)
         self._random.choices(faults, weights)[0]()
 
     def calm(self) -> None:
-        """Let everything run again that was frozen."""
+        """Wait until all frozen processes run again."""
         for timer in self._timers:
             timer.join()
 
     def finish(self, *, within: float) -> None:
-        """End the load, and wait until beats and workers have caught up with all there was."""
+        """Stop the load, and wait until beats and workers have caught up."""
         self.calm()
         wait_until(self._caught_up, within=within, message="beat does not catch up")
         for entry in self.expectations.existing():
-            entry.row = self.site.mine.pause(entry.name, reason="the soak test is over")
+            entry.row = self.site.mine.pause(entry.name, reason="end of the soak test")
         wait_until(
             lambda: not self.site.count_runs(Run.finished_at.is_(None)),
             within=within,
@@ -171,11 +171,11 @@ class Soak:
 
     def _kill_pool_process(self) -> None:
         victim = self._random.choice(self._workers)
-        # A worker whose pool dies before it is complete gives up, as Celery's do.
+        # A worker exits if a pool process dies during its start, as in Celery itself.
         if STARTED["worker"] not in victim.text:
             return
         worker = psutil.Process(victim.pid)
-        # It may have none at the moment.
+        # The worker may have no pool process at the moment.
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
             self._random.choice(worker.children()).kill()
             self.counts["pool processes killed"] += 1
@@ -183,7 +183,7 @@ class Soak:
     def _freeze_beat(self) -> None:
         beat, seconds = self._random.choice(self._beats), self._random.uniform(0.5, 4)
         os.kill(beat.pid, signal.SIGSTOP)
-        # Not here: an edit may have to wait for what the frozen beat has locked.
+        # In a timer: an edit may wait for a row that the frozen beat has locked.
         timer = threading.Timer(seconds, _thaw, [beat.pid])
         timer.start()
         self._timers.append(timer)
@@ -195,13 +195,13 @@ class Soak:
 
 
 def _thaw(pid: int) -> None:
-    # Killed and reaped meanwhile.
+    # The process may have been killed since.
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 
 
 class PeriodicAction:
-    """Calls an action again and again, at intervals of ``every`` seconds."""
+    """Calls an action at intervals of ``every`` seconds."""
 
     def __init__(self, action: Callable[[], None], *, every: float) -> None:
         self._action = action
@@ -209,14 +209,14 @@ class PeriodicAction:
         self._next = time.monotonic() + every
 
     def run_if_due(self) -> None:
-        """Do it if its time has come."""
+        """Call the action if its interval has passed."""
         if time.monotonic() >= self._next:
             self._action()
             self._next = time.monotonic() + self._every
 
 
 def run_periodically(actions: Sequence[PeriodicAction], *, seconds: float) -> None:
-    """Do all that is to be done for so many seconds."""
+    """Run the actions for ``seconds``."""
     deadline = time.monotonic() + seconds
 
     def over() -> bool:

@@ -1,8 +1,8 @@
-"""What a soak test owes: the fire times of schedules that somebody edits all the time.
+"""The expected fire times of a soak test, whose schedules are edited all the time.
 
-All intervals count from one ``start_at``, so the fire times of a schedule between two edits are
-whole multiples of its interval in the span between them. At the end the history must account for
-each of them, as a run or within a skipped row, and for nothing else.
+All intervals count from one ``start_at``. So between two edits the fire times of a schedule are
+whole multiples of its interval. At the end the history must contain each of them, as a run or in a
+skipped row, and no others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from celery_dynbeat.client import ScheduleInfo
 from celery_dynbeat.db.models import Origin, Run
 
-#: The clocks of two processes may differ by this: near a change of interval either may hold.
+#: The clocks of two processes may differ by this, so near a change either interval may apply.
 TOLERANCE = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalPeriod:
-    """From ``since`` on the schedule fires every ``interval`` seconds."""
+    """A period from ``since`` on, in which the schedule fires every ``interval`` seconds."""
 
     since: datetime
     interval: int
@@ -26,7 +26,7 @@ class IntervalPeriod:
 
 @dataclass(slots=True)
 class Entry:
-    """One schedule as the driver left it; ``row`` is None once it is deleted."""
+    """One schedule after the driver's edits; ``row`` is None if it is deleted."""
 
     name: str
     periods: list[IntervalPeriod]
@@ -35,13 +35,13 @@ class Entry:
 
     @property
     def interval(self) -> int:
-        """The present interval."""
+        """The current interval."""
         return self.periods[-1].interval
 
 
 @dataclass(slots=True)
 class ExpectedFireTimes:
-    """Fire times that the history must account for, and those that it may."""
+    """Fire times that the history must contain, and those that it may contain."""
 
     required: set[datetime] = field(default_factory=set)
     possible: set[datetime] = field(default_factory=set)
@@ -53,17 +53,17 @@ class SoakExpectations:
     def __init__(self, start_at: datetime) -> None:
         self.start_at = start_at
         self.entries: dict[str, Entry] = {}
-        #: That column of each living row at the end, which the API does not show.
+        #: The column ``next_fire_at`` of each existing row at the end; the API does not return it.
         self.next_fire_at: dict[str, datetime] = {}
 
     def created(self, made: ScheduleInfo, interval: int) -> None:
-        """Note a new schedule."""
+        """Record a new schedule."""
         self.entries[made.name] = Entry(
             made.name, [IntervalPeriod(made.created_at, interval)], made
         )
 
     def changed(self, name: str, row: ScheduleInfo, interval: int | None = None) -> None:
-        """Note that the schedule is planned anew from its last edit on."""
+        """Record that the schedule is planned again from its last edit on."""
         entry = self.entries[name]
         entry.periods.append(IntervalPeriod(row.updated_at, interval or entry.interval))
         entry.row = row
@@ -86,7 +86,7 @@ class SoakExpectations:
     def _tolerate(
         self, expected: ExpectedFireTimes, before: IntervalPeriod, after: IntervalPeriod
     ) -> None:
-        """Make what only one of two intervals fires near their change a mere possibility."""
+        """Make fire times of only one of the two intervals near their change optional."""
         near = after.since - TOLERANCE, after.since + TOLERANCE
         one, other = (set(self._fire_times(period, *near)) for period in (before, after))
         expected.required -= one ^ other
@@ -103,10 +103,10 @@ class SoakExpectations:
             number += 1
 
     def verify(self, runs: Iterable[Run]) -> int:
-        """Assert that the history holds what is expected, no more, and return how many that is.
+        """Assert that the history contains the expected fire times only; return their number.
 
-        ``row`` of each living entry must be the row as it stands, paused, and ``next_fire_at`` be
-        known.
+        ``row`` of each existing entry must be its final, paused row, and ``next_fire_at`` must be
+        set.
         """
         by_name: dict[str, list[Run]] = {name: [] for name in self.entries}
         for run in runs:
@@ -121,19 +121,19 @@ class SoakExpectations:
         count = sum(run.fire_count for run in own)
         least, most = len(expected.required), len(expected.required | expected.possible)
         case = f"{entry.name}: {least} to {most} fire times before {end}, {count} in the history"
-        assert len(recorded) == len(own), f"{case}; a fire time stands there twice"
+        assert len(recorded) == len(own), f"{case}; a fire time occurs twice"
         unexpected = sorted(recorded - expected.required - expected.possible)
-        assert not unexpected, f"{case}; nobody owes {unexpected[:5]}; periods {entry.periods}"
+        assert not unexpected, f"{case}; not expected: {unexpected[:5]}; periods {entry.periods}"
         assert least <= count <= most, f"{case}; periods {entry.periods}"
         manual = sum(run.origin == Origin.MANUAL for run in runs)
         assert manual == entry.manual, f"{entry.name}: {manual} manual runs, not {entry.manual}"
         return count
 
     def _end(self, entry: Entry, own: Sequence[Run]) -> datetime:
-        """Return the instant from which on nothing is expected yet."""
+        """Return the instant from which on no fire time is expected."""
         if entry.row is not None:
             assert entry.row.next_run_at is None, f"{entry.name} is not paused"
             return self.next_fire_at[entry.name]
-        # A deletion leaves no word of what it cut off; what there is must have no gaps.
+        # A deletion does not record the fire times that it cut off. The history must have no gaps.
         newest = max((run.scheduled_for for run in own), default=entry.periods[0].since)
         return newest + timedelta(microseconds=1)

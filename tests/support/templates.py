@@ -1,4 +1,4 @@
-"""Databases whose tables the migrations have made, once in each pytest process, to be copied.
+"""Migrated databases that tests copy. The migrations run once per pytest process.
 
 The migrations of one test take 0.1 s on SQLite, 0.2 s on PostgreSQL and 0.4 s on MariaDB.
 """
@@ -24,17 +24,17 @@ CREATE = "CREATE TABLE "
 
 @dataclass(frozen=True, slots=True)
 class MariaDBTemplate:
-    """A database of the server by its name, and the statements that made its tables."""
+    """The name of a migrated database, and the statements that create its tables."""
 
     name: str
     statements: tuple[str, ...]
 
     def fill(self, connection: Connection, name: str) -> None:
-        """Make the tables in the database ``name``, with the revision of the schema."""
-        # The tables come in the order of their names, and refer to each other.
+        """Create the tables in the database ``name``, with the revision of the schema."""
+        # The tables are ordered by name, not by their foreign keys.
         connection.exec_driver_sql("SET foreign_key_checks = 0")
         for statement in self.statements:
-            # Not USE: the sessions in the database are ended with the test.
+            # Not USE: the end of the test terminates the sessions in the database.
             connection.exec_driver_sql(f"{CREATE}{name}.{statement.removeprefix(CREATE)}")
         version = schema.VERSION_TABLE
         connection.exec_driver_sql(
@@ -52,7 +52,7 @@ def postgresql_template(server_url: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def mariadb_template(server_url: str) -> Iterator[MariaDBTemplate]:
-    """Yield a database whose tables can be made in another one."""
+    """Yield a template whose tables can be created in another database."""
     tables = text("SELECT table_name FROM information_schema.tables WHERE table_schema = :name")
     with new_mariadb_database(server_url) as url, administration(server_url) as connection:
         make_tables(url)
@@ -66,19 +66,19 @@ def mariadb_template(server_url: str) -> Iterator[MariaDBTemplate]:
 
 @contextlib.contextmanager
 def sqlite_template(folder: Path) -> Iterator[Path]:
-    """Yield a database file that nothing has open."""
+    """Yield a database file without open connections."""
     with new_sqlite_database(folder) as url:
         make_tables(url)
         yield Path(make_url(url).database or "")
 
 
 def make_tables(url: str) -> None:
-    """Run the migrations, and close all connections."""
+    """Run the migrations and close all connections."""
     database = Database(url)
     schema.upgrade(database)
     database.dispose()
 
 
 def name_of(url: str) -> str:
-    """Return the name of the database that the URL leads to."""
+    """Return the name of the database in the URL."""
     return make_url(url).database or ""

@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread will do; the only place in the suite that sleeps."""
+"""Wait for a condition that another process or thread causes. Only this module sleeps in tests."""
 
 import time
 from collections.abc import Callable
@@ -15,11 +15,11 @@ def wait_until(
     within: float,
     message: str = "the condition did not become true",
 ) -> T:
-    """Return the first truthy value of ``condition``, asked again and again for ``within`` seconds.
+    """Call ``condition`` for up to ``within`` seconds, and return its first truthy value.
 
-    It is asked once more after the deadline, so a machine that stalls for long does not fail a
-    condition that holds. An exception of the condition is the caller's own. Raises AssertionError
-    with ``message`` and the last value.
+    It is called once more after the deadline, so that a stalled machine does not fail a condition
+    that is true. Exceptions of the condition propagate. Raises AssertionError with ``message`` and
+    the last value.
     """
     deadline = time.monotonic() + within
     while True:
@@ -34,7 +34,7 @@ def wait_until(
 
 
 def holds_for(condition: Callable[[], bool], *, seconds: float) -> bool:
-    """Return whether ``condition`` holds for so long; False as soon as it does not."""
+    """Return whether ``condition`` stays true for ``seconds``; False as soon as it is not."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not condition():

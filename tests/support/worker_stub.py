@@ -1,4 +1,4 @@
-"""A worker made by hand: its guard and its recorder are the real ones, its tasks take no time."""
+"""A worker without a process: it has the real guard and recorder, and its tasks take no time."""
 
 import os
 from datetime import datetime
@@ -16,7 +16,7 @@ from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_s
 
 
 class WorkerStub:
-    """One worker node that starts and ends runs when it is told to."""
+    """A worker node that starts and ends runs when the test calls it."""
 
     def __init__(self, dynbeat: Dynbeat, name: str = "w1") -> None:
         self.name = name
@@ -31,7 +31,7 @@ class WorkerStub:
         self.heartbeat()
 
     def heartbeat(self) -> None:
-        """Give a sign of life."""
+        """Write a heartbeat."""
         self._context.database.run(self._write_heartbeat)
 
     def _write_heartbeat(self, session: Session) -> None:
@@ -43,7 +43,7 @@ class WorkerStub:
             nodes.register(session, heartbeat=heartbeat, started_at=now)
 
     def start(self, run: OutgoingRun, *, redelivered: bool = False) -> bool:
-        """Ask the guard for the run's message; return whether it may start."""
+        """Pass the run's message to the guard; return whether the guard starts it."""
         message = Delivery(
             run_id=run.run_id,
             retries=run.retries,

@@ -1,13 +1,14 @@
-"""The count at the end of a fault test: nothing lost, nothing doubled.
+"""The workload of a fault test, and the check that no fire time was lost or started twice.
 
-A workload of known fire times is laid out before the fault. Afterwards four numbers must be equal:
+A test creates schedules with known fire times before the fault. At the end four numbers must be
+equal:
 
 - expected: the fire times, computed from the triggers alone;
-- runs: what our tables say was planned (a skipped row counts for its ``fire_count``);
-- starts: what the tasks wrote into the event_log, of which our tables know nothing;
-- outcomes: the runs that ended well.
+- runs: the planned fire times in the tables (a skipped row counts for its ``fire_count``);
+- starts: the starts in the event log of the tasks, which is independent of the tables;
+- outcomes: the runs that succeeded.
 
-Not only the sums: each expected fire time must have its run, and must have started exactly once.
+The check also compares the single fire times: each has its run and has started exactly once.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ from celery_dynbeat.triggers import Trigger
 from tests.support.sites import OWNER, Site
 from tests.support.waiting import wait_until
 
-#: A schedule's name and an instant at which it fires.
+#: A schedule's name and a fire time.
 FireTime = tuple[str, datetime]
 
 SETTLES_WITHIN = 60.0
@@ -51,7 +52,7 @@ class RunCounts:
 
 
 class Workload:
-    """The workload of one test on one installation; ``publish`` takes its line of figures."""
+    """The workload of one test on one installation; ``publish`` receives its summary line."""
 
     def __init__(self, site: Site, *, label: str, publish: Callable[[str], None]) -> None:
         self.site = site
@@ -69,7 +70,7 @@ class Workload:
         first_in: float = 1.5,
         **fields: Any,
     ) -> None:
-        """Create schedules that fire each second for so many ``seconds``; all are caught up."""
+        """Create schedules that fire each second for ``seconds``, with ``catch_up="all"``."""
         trigger = Every(timedelta(seconds=1))
         start_at = datetime.now(UTC) + timedelta(seconds=first_in)
         end_at = start_at + timedelta(seconds=seconds - 1)
@@ -84,10 +85,10 @@ class Workload:
     def create_one_offs(
         self, schedules: int, *, first_in: float = 1.5, over: float = 0, **fields: Any
     ) -> None:
-        """Create one-offs, spread evenly over so many seconds.
+        """Create one-offs, spread evenly over ``over`` seconds.
 
-        On a machine that stalls the first of them may pass before they are written: none is then,
-        and all are laid out anew.
+        If the machine stalls, the first instant may pass before the INSERT. The API then rejects
+        all of them, and this method tries again with later instants.
         """
         first = len(self.expected)
         while True:
@@ -113,16 +114,16 @@ class Workload:
 
     @contextmanager
     def fault(self) -> Iterator[None]:
-        """Mark a fault: what comes after its end is the recovery."""
+        """Mark a fault. The recovery time counts from the end of the block."""
         yield
         self._fault_ended_at = datetime.now(UTC)
 
     def starts(self) -> Counter[FireTime]:
-        """Return how often each fire time started, by the event_log."""
+        """Return the number of starts of each fire time, from the event log."""
         return Counter(_fire_time(start) for start in self._own_starts())
 
     def wait_for_starts(self, number: int, *, within: float = STARTS_WITHIN) -> None:
-        """Return when so many of the runs have started: the workload is under way."""
+        """Return when ``number`` runs have started."""
 
         def reached() -> bool:
             return self.starts().total() >= number
@@ -141,9 +142,9 @@ class Workload:
         extra_starts: int = 0,
         drain_queue: bool = True,
     ) -> RunCounts:
-        """Wait until all has ended, assert that the four are equal, and publish the line.
+        """Wait until all runs have ended, check the four numbers, and publish the summary line.
 
-        ``extra_starts`` is how many starts beyond the first the fault permits, exactly. With
+        ``extra_starts`` is the exact number of additional starts that the fault causes. With
         ``drain_queue`` it sends a plain task after all messages and waits for it: a duplicate
         among those messages has then started, too.
         """
@@ -165,7 +166,7 @@ class Workload:
             unfinished = self.site.count_runs(Run.finished_at.is_(None))
             ended = self.site.count_runs(Run.status == Status.SUCCEEDED)
         except DBAPIError:
-            # The database may not be back yet.
+            # The database may still be down.
             return False
         return not unfinished and ended >= len(self.expected) - self._skipped()
 
@@ -178,8 +179,8 @@ class Workload:
             starts=starts.total(),
             outcomes=sum(run.status == Status.SUCCEEDED for run in runs),
         )
-        assert planned == Counter(self.expected), "the runs are not those that were expected"
-        assert set(starts) == self.expected, "not exactly the expected fire times were started"
+        assert planned == Counter(self.expected), "the runs are not the expected ones"
+        assert set(starts) == self.expected, "the started fire times are not the expected ones"
         allowed = len(self.expected) + extra_starts
         assert (count.runs, count.starts, count.outcomes) == (
             len(self.expected),
@@ -203,7 +204,7 @@ class Workload:
         try:
             statuses = Counter(run.status for run in self.site.all_runs())
         except DBAPIError as error:
-            return f"the database does not answer: {error}"
+            return f"the database is unreachable: {error}"
         doubled = {key: number for key, number in starts.items() if number > 1}
         return (
             f"expected {len(self.expected)}; runs {dict(statuses)}; starts {starts.total()}\n"
@@ -219,7 +220,7 @@ class Workload:
         return text if seconds is None else f"{text}; recovered in {seconds:.1f} s"
 
     def recovered_in(self) -> float | None:
-        """Return the seconds from the end of the fault to the start of a run sent after it."""
+        """Return the seconds from the end of the fault to the first start of a later run."""
         over = self._fault_ended_at
         if over is None:
             return None

@@ -1,4 +1,4 @@
-"""A database that cannot store every text loses no outcome, and changes no name."""
+"""With a database that cannot store every text, no outcome is lost and no name is changed."""
 
 import logging
 from datetime import timedelta
@@ -26,7 +26,7 @@ ESCAPED = KOREAN.encode("ascii", "backslashreplace").decode()
 
 @pytest.fixture
 def in_encoding(postgresql_server, clock):
-    """Give a function that returns an application on a new database of an encoding."""
+    """Return a function that yields an application on a new database with an encoding."""
 
     def made(encoding):
         options = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
@@ -45,7 +45,7 @@ def dynbeat(in_encoding, request):
 
 
 def failed_run(dynbeat, error):
-    """Let a task fail, and return what the history says of its run."""
+    """Let a task fail with ``error``, and return its run from the history."""
     beat, mine = ManualBeat(dynbeat), dynbeat.schedules.for_owner("user:42")
     mine.create("n", task="t", trigger=MINUTELY)
     dynbeat.context.clock.advance(timedelta(minutes=1))
@@ -77,7 +77,7 @@ def failed_run(dynbeat, error):
     [("LATIN1", ESCAPED), ("SQL_ASCII", KOREAN), ("EUC_KR", KOREAN)],
     indirect=["dynbeat"],
 )
-def test_an_outcome_is_stored_in_whatever_encoding(dynbeat, stored):
+def test_an_outcome_is_stored_in_any_encoding(dynbeat, stored):
     run = failed_run(dynbeat, KOREAN)
 
     assert (run.status, run.error, run.traceback) == (Status.FAILED, stored, stored)
@@ -106,8 +106,8 @@ def test_the_error_of_a_schedule_is_stored_escaped(dynbeat):
     mine = dynbeat.schedules.for_owner("user:42")
     row = mine.create("n", task="t", trigger=MINUTELY)
     database = dynbeat.context.database
-    broken = {"id": row.id, "next_run_at": None, "error": KOREAN}
-    database.run(lambda session: due.advance(session, [broken]))
+    quarantined = {"id": row.id, "next_run_at": None, "error": KOREAN}
+    database.run(lambda session: due.advance(session, [quarantined]))
     assert mine.get("n").error == ESCAPED
 
     mine.update("n", trigger=MINUTELY)
@@ -119,7 +119,7 @@ def test_the_error_of_a_schedule_is_stored_escaped(dynbeat):
 
 
 @pytest.mark.parametrize("dynbeat", ["LATIN1"], indirect=True)
-def test_a_name_that_the_database_cannot_store_is_refused(dynbeat):
+def test_a_name_that_the_database_cannot_store_is_rejected(dynbeat):
     mine = dynbeat.schedules.for_owner("user:42")
 
     with pytest.raises(InvalidScheduleError, match="encoding does not have"):
@@ -135,16 +135,16 @@ def test_a_name_that_the_database_cannot_store_is_refused(dynbeat):
 @pytest.mark.parametrize(
     ("dynbeat", "warned"), [("LATIN1", True), ("UTF8", False)], indirect=["dynbeat"]
 )
-def test_a_process_warns_of_the_encoding_once_and_status_each_time(dynbeat, warned, caplog):
+def test_a_process_warns_about_the_encoding_once_and_status_each_time(dynbeat, warned, caplog):
     with caplog.at_level(logging.WARNING, logger="celery_dynbeat.db.encoding"):
         dynbeat.context.prepare()
         schema.check(dynbeat.context.database)
 
-    said = [record for record in caplog.records if record.event == "encoding_limited"]
-    assert len(said) == warned
+    warnings = [record for record in caplog.records if record.event == "encoding_limited"]
+    assert len(warnings) == warned
     if warned:
-        assert "LATIN1" in said[0].message
-        assert "UTF8" in said[0].message
+        assert "LATIN1" in warnings[0].message
+        assert "UTF8" in warnings[0].message
     found = collect_health(dynbeat.context.app).database
     codes = [problem.code for problem in evaluate(HealthReport(database=found)).warnings]
     assert codes == (["encoding_limited"] if warned else [])

@@ -1,4 +1,4 @@
-"""Transactions of ours are READ COMMITTED, whatever the server has for a default."""
+"""Transactions of the package are READ COMMITTED with any default of the server."""
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -23,7 +23,7 @@ def level(session):
 
 @pytest.fixture
 def serializable_url(postgresql_server, postgresql_url):
-    """Give the URL of a database whose transactions are serializable by default."""
+    """Return the URL of a database whose transactions are serializable by default."""
     with administration(postgresql_server.url) as connection:
         connection.execute(text(DEFAULT.format(make_url(postgresql_url).database, "serializable")))
     return postgresql_url
@@ -31,7 +31,7 @@ def serializable_url(postgresql_server, postgresql_url):
 
 @pytest.mark.parametrize("whose", ["ours", "shared"])
 @pytest.mark.parametrize("how", ["run", "run_autocommit", "read", "read_in_transaction"])
-def test_postgresql_at_serializable(serializable_url, whose, how):
+def test_transactions_are_read_committed_at_a_serializable_default(serializable_url, whose, how):
     shared = create_engine(serializable_url) if whose == "shared" else None
     database = Database(serializable_url, engine=shared)
 
@@ -54,7 +54,7 @@ def connection_session(connection):
 
 @pytest.mark.parametrize("how", ["run", "run_autocommit", "read", "read_in_transaction"])
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_at_the_default_of_the_server(request, kind, how):
+def test_transactions_are_read_committed_at_the_servers_default(request, kind, how):
     database = Database(request.getfixturevalue(f"{kind}_url"))
 
     assert getattr(database, how)(level) == "read committed"

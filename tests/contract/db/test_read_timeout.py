@@ -1,4 +1,4 @@
-"""A connection of ours that hears nothing is given up; one that a migration needs is not."""
+"""A connection of the package times out when its server is silent; that of a migration does not."""
 
 import contextlib
 import time
@@ -15,7 +15,7 @@ SLEEP = {"postgresql": "SELECT pg_sleep({0})", "mariadb": "SELECT sleep({0})"}
 
 @pytest.fixture(params=SLEEP)
 def server(request):
-    """Give the URL of a new database of each kind of server, and a statement that takes a while."""
+    """Return the URL of a new database, and a statement that takes some seconds."""
     return request.getfixturevalue(f"{request.param}_url"), SLEEP[request.param]
 
 
@@ -28,13 +28,13 @@ def database(url, **options):
         made.dispose()
 
 
-def impatient(url, **more):
+def with_read_timeout(url, **more):
     return database(url, connect_args={"read_timeout": 1, **more})
 
 
-def test_an_answer_that_does_not_come_in_time_is_given_up(server):
+def test_a_statement_without_an_answer_in_time_raises_an_error(server):
     url, sleep = server
-    with impatient(url) as made, made.engine.connect() as connection:
+    with with_read_timeout(url) as made, made.engine.connect() as connection:
         began = time.monotonic()
 
         with pytest.raises(DBAPIError) as info:
@@ -44,9 +44,9 @@ def test_an_answer_that_does_not_come_in_time_is_given_up(server):
         assert info.value.connection_invalidated
 
 
-def test_the_connection_that_follows_works(server):
+def test_the_next_connection_works(server):
     url, sleep = server
-    with impatient(url) as made:
+    with with_read_timeout(url) as made:
         with made.engine.connect() as connection, contextlib.suppress(DBAPIError):
             connection.execute(text(sleep.format(3)))
 
@@ -54,7 +54,7 @@ def test_the_connection_that_follows_works(server):
             assert connection.execute(text("SELECT 1")).scalar_one() == 1
 
 
-def test_a_limit_in_the_url_counts_too(server):
+def test_a_read_timeout_in_the_url_applies(server):
     url, sleep = server
     limited = make_url(url).update_query_dict({"read_timeout": "1"})
     with (
@@ -65,14 +65,14 @@ def test_a_limit_in_the_url_counts_too(server):
         connection.execute(text(sleep.format(3)))
 
 
-def test_a_migration_is_waited_for(server):
+def test_the_connection_of_a_migration_has_no_read_timeout(server):
     url, sleep = server
-    with impatient(url) as made, made.connection_without_timeouts() as connection:
+    with with_read_timeout(url) as made, made.connection_without_timeouts() as connection:
         connection.execute(text(sleep.format(2)))
 
 
 @pytest.mark.parametrize("driver", timeouts._DEFAULTS)
-def test_every_driver_that_is_known_has_a_limit_for_connecting_and_for_silence(driver):
+def test_every_known_driver_has_a_connect_timeout_and_a_read_timeout(driver):
     url = make_url("mysql://h/d").set(drivername=f"any+{driver}")
 
     arguments = timeouts.connect_args(url, {})
@@ -81,7 +81,7 @@ def test_every_driver_that_is_known_has_a_limit_for_connecting_and_for_silence(d
     assert {"read_timeout", "tcp_user_timeout"} & arguments.keys()
 
 
-def test_what_is_given_goes_before_the_defaults():
+def test_given_arguments_take_precedence_over_defaults():
     url = make_url("postgresql+psycopg://h/d?connect_timeout=3")
 
     arguments = timeouts.connect_args(url, {"read_timeout": None})

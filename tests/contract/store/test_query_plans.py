@@ -1,4 +1,4 @@
-"""What beat asks in each pass is served by an index, however many schedules there are."""
+"""Each query of a pass uses an index, for any number of schedules."""
 
 import json
 
@@ -55,7 +55,7 @@ def explained(dynbeat, kind, statement):
 
 
 def nodes(plan):
-    """Return every dict in a plan, however deep."""
+    """Return every dict in a plan, at any depth."""
     if isinstance(plan, dict):
         yield plan
     for part in plan.values() if isinstance(plan, dict) else plan:
@@ -64,7 +64,7 @@ def nodes(plan):
 
 
 def reads_all(plan):
-    """Return the parts of the plan that read every row of a table, or sort them."""
+    """Return the nodes of the plan that read every row of a table or sort rows."""
     return [
         node
         for node in nodes(plan)
@@ -74,25 +74,25 @@ def reads_all(plan):
     ]
 
 
-def test_the_claim_reads_the_front_of_an_index(crowded, kind):
+def test_the_claim_reads_the_start_of_an_index(crowded, kind):
     plan = explained(crowded, kind, due.due_statement(now=START, limit=1_000))
 
     assert reads_all(plan) == []
-    # The instrument itself: a question that no index serves is noticed.
+    # The check itself: it detects a query without an index.
     assert reads_all(explained(crowded, kind, select(Schedule.id).where(Schedule.task == "x")))
 
 
-def test_the_agenda_reads_the_fronts_of_indexes(crowded, kind):
-    front = pending_work.Watermark(no_due_before=START, no_overdue_before=START)
+def test_the_query_of_pending_work_reads_the_starts_of_indexes(crowded, kind):
+    reached = pending_work.Watermark(no_due_before=START, no_overdue_before=START)
 
-    for where in (pending_work.NO_WATERMARK, front):
-        plan = explained(crowded, kind, pending_work.statement(until=START, watermark=where))
+    for watermark in (pending_work.NO_WATERMARK, reached):
+        plan = explained(crowded, kind, pending_work.statement(until=START, watermark=watermark))
 
-        assert [node for node in reads_all(plan) if not small(node)] == []
+        assert [node for node in reads_all(plan) if not is_empty_table(node)] == []
 
 
-def small(node):
-    # History and backfills are empty here: to read or sort all of nothing costs nothing.
+def is_empty_table(node):
+    # There are no runs and no backfills here: reading and sorting these tables costs nothing.
     of = " ".join(node.get("Sort Key", []))
     table = str(node.get("Relation Name", node.get("table_name", of)))
     return "run" in table or "backfill" in table

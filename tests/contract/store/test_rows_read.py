@@ -1,4 +1,4 @@
-"""What a statement looks at, counted by the database itself: as much as is asked for, no table."""
+"""The rows that each statement reads, counted by the database: only as many as it needs."""
 
 import json
 from contextlib import contextmanager
@@ -16,17 +16,17 @@ from tests.support.applications import START, application, execute
 
 ROWS = 50_000
 DUE = 20
-#: A statement may look at some rows more than it asks for, and never at all of them.
+#: A statement may read some rows more than it needs, but never the whole table.
 FEW = 5 * DUE
 DAY = timedelta(days=1)
 SEQUENCES = {
     "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
     "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
 }
-# Of a time that is far: retention walks past the rest.
+# Ids of a distant time, so that the pruner does not read these rows.
 ID = "CONCAT('ffffffff-0000-7000-8000-', LPAD(CAST(n AS CHAR(12)), 12, '0'))"
 IDS = {"postgresql": f"CAST({ID} AS uuid)", "mariadb": ID}
-# One in two is a one-off that is over, the others are for later.
+# Half of the schedules are finished one-offs, the others are due later.
 SCHEDULES = """
     INSERT INTO dynbeat_schedule
         (owner, name, task, trigger_kind, trigger_spec, next_fire_at, next_run_at, finished_at)
@@ -70,7 +70,7 @@ def fill(dynbeat, kind, *, owner="'crowd'"):
 
 @contextmanager
 def executed(dynbeat):
-    """Yield the statements that are sent, with their values."""
+    """Yield the list of executed statements with their parameters."""
     engine, found = dynbeat.context.database.engine, []
 
     def note(_connection, _cursor, statement, values, _context, _many):
@@ -82,17 +82,17 @@ def executed(dynbeat):
 
 
 def rows_read(dynbeat, kind, sql, values):
-    """Execute a query and return how many rows the database looked at, shown or not."""
+    """Execute a query and return the number of rows that the database read."""
     form = "EXPLAIN (ANALYZE, FORMAT JSON) " if kind == "postgresql" else "ANALYZE FORMAT=JSON "
     with dynbeat.context.database.engine.connect() as connection:
         found = connection.exec_driver_sql(form + sql, values).scalar_one()
     plan = json.loads(found) if isinstance(found, str) else found
-    return sum(looked_at(node) for node in nodes(plan))
+    return sum(rows_of(node) for node in nodes(plan))
 
 
-def looked_at(node):
+def rows_of(node):
     if "r_loops" in node:
-        # None: it was never begun.
+        # None: this node was never executed.
         return node["r_loops"] * (node.get("r_rows") or 0) if "table_name" in node else 0
     if "Scan" not in node.get("Node Type", ""):
         return 0
@@ -100,7 +100,7 @@ def looked_at(node):
 
 
 def nodes(plan):
-    """Return every dict in a plan, however deep."""
+    """Return every dict in a plan, at any depth."""
     if isinstance(plan, dict):
         yield plan
     for part in plan.values() if isinstance(plan, dict) else plan:
@@ -108,7 +108,7 @@ def nodes(plan):
             yield from nodes(part)
 
 
-def test_passes_and_rounds_read_what_is_due(request, kind):
+def test_passes_and_maintenance_read_only_due_rows(request, kind):
     clock = FrozenClock(START)
     with application(request.getfixturevalue(f"{kind}_url"), clock=clock) as dynbeat:
         dynbeat.context.prepare()
@@ -118,7 +118,7 @@ def test_passes_and_rounds_read_what_is_due(request, kind):
         beat = ManualBeat(dynbeat)
         with executed(dynbeat) as statements:
             beat.run_until_idle()
-            # A round, and a sweep of what was sent and not begun.
+            # Maintenance, and a sweep of the runs that were sent and not started.
             clock.advance(timedelta(hours=2))
             beat.run_until_idle()
         asked = [each for each in statements if each[0].startswith("SELECT")]
@@ -127,14 +127,14 @@ def test_passes_and_rounds_read_what_is_due(request, kind):
         assert len(beat.publisher.sent) == 2 * DUE
         assert len(read) > 8
         assert {sql: count for sql, count in read.items() if count > FEW} == {}
-        # The instrument itself: a question that no index serves is noticed.
+        # The check itself: it detects a query without an index.
         unserved = "SELECT id FROM dynbeat_schedule WHERE task = 'x'"
         assert rows_read(dynbeat, kind, unserved, ()) >= ROWS
 
 
 @pytest.mark.parametrize("far", [0.01, 0.5, 0.99])
 @pytest.mark.parametrize("owner", ["'crowd'", "CONCAT('user:', n % 1000)"])
-def test_a_page_reads_what_it_shows_wherever_it_lies(request, kind, owner, far):
+def test_a_page_reads_only_its_rows_at_any_position(request, kind, owner, far):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
         fill(dynbeat, kind, owner=owner)
@@ -155,14 +155,15 @@ def behind(dynbeat, position):
     return cursor_of(dynbeat.schedules.for_owner(owner).get(name)), owner
 
 
-def test_a_confirm_that_was_planned_without_history_reads_none_later(postgresql_url):
+def test_a_confirm_with_a_plan_for_an_empty_history_reads_no_history_later(postgresql_url):
     unended = {"status": "sent", "finished_at": "NULL"}
     given = {"sequence": SEQUENCES["postgresql"], **instants("postgresql"), **unended}
     with application(postgresql_url) as dynbeat:
         dynbeat.context.prepare()
         with dynbeat.context.database.engine.connect() as connection:
             session = Session(connection)
-            # From the sixth time on the driver prepares it; five later the server may keep a plan.
+            # The driver prepares the statement at its sixth execution. After five more the server
+            # may keep a generic plan.
             for _ in range(20):
                 confirm(session)
             assert kept_plans(session) == 1
@@ -170,7 +171,7 @@ def test_a_confirm_that_was_planned_without_history_reads_none_later(postgresql_
             session.execute(text(of_none))
             confirm(session)
             read = read_in_sequence(session, "dynbeat_run")
-            # The instrument itself.
+            # The check itself: it detects a sequential scan.
             session.execute(text("SELECT count(*) FROM dynbeat_run WHERE task = 'x'"))
             at_last = read_in_sequence(session, "dynbeat_run")
             session.close()
@@ -184,7 +185,7 @@ def confirm(session):
 
 
 def kept_plans(session):
-    """Return how many prepared UPDATEs of runs were last executed by a plan that was kept."""
+    """Return how many prepared UPDATEs of runs were executed with a generic plan."""
     kept = (
         "SELECT count(*) FROM pg_prepared_statements"
         " WHERE statement LIKE 'UPDATE dynbeat_run%' AND generic_plans > 0"
@@ -193,16 +194,16 @@ def kept_plans(session):
 
 
 def read_in_sequence(session, table):
-    """Return how many rows of the table this transaction has met in scans of all of it."""
+    """Return how many rows this transaction has read in sequential scans of the table."""
     scans = "SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = :table"
     return session.scalar(text(scans), {"table": table})
 
 
-def test_a_worker_reads_its_own_runs_alone(request, kind):
+def test_a_worker_reads_only_its_own_runs(request, kind):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         dynbeat.context.prepare()
         fill(dynbeat, kind)
-        # Another worker's, and what no worker has begun; both without an end.
+        # Unfinished runs of another worker, and unstarted runs.
         execute(dynbeat, "UPDATE dynbeat_run SET finished_at = NULL, status = 'sent'")
         others = "UPDATE dynbeat_run SET status = 'running', worker = '{}' WHERE name IN ({})"
         for worker, first in (("mine", 1), ("another", DUE + 1)):

@@ -1,4 +1,4 @@
-"""Each server of our own keeps its word; the fault tests rely on it."""
+"""The properties of the test servers on which the fault tests depend."""
 
 import queue
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ def execute(url, *statements):
 
 @pytest.mark.parametrize("kind", [PostgreSQLServer, MariaDBServer], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_database_server_comes_back_with_what_was_committed(own_server, kind, end):
+def test_a_database_server_restarts_with_all_committed_rows(own_server, kind, end):
     server = own_server(kind)
     execute(server.url, "CREATE TABLE kept (id INTEGER)", "INSERT INTO kept VALUES (7)")
     before = server.pid
@@ -35,7 +35,7 @@ def test_a_database_server_comes_back_with_what_was_committed(own_server, kind, 
     assert server.pid != before
 
 
-def test_redis_comes_back_empty(own_server):
+def test_redis_restarts_empty(own_server):
     server = own_server(RedisServer)
     with redis.Redis.from_url(server.url) as client:
         client.set("lost", "1")
@@ -48,7 +48,7 @@ def test_redis_comes_back_empty(own_server):
 
 
 @pytest.mark.slow
-def test_rabbitmq_comes_back_with_its_durable_messages(own_server):
+def test_rabbitmq_restarts_with_its_durable_messages(own_server):
     server = own_server(RabbitMQServer)
     with kombu.Connection(server.url, transport_options={"confirm_publish": True}) as connection:
         connection.SimpleQueue("kept").put("here")
@@ -60,7 +60,7 @@ def test_rabbitmq_comes_back_with_its_durable_messages(own_server):
         assert connection.SimpleQueue("kept").get(timeout=10).payload == "here"
 
 
-def test_a_database_url_is_an_empty_database_for_every_script(database_url):
+def test_a_database_url_is_a_new_database_that_stores_every_script(database_url):
     execute(database_url, "CREATE TABLE fresh (word VARCHAR(20))")
     execute(database_url, "INSERT INTO fresh VALUES ('schön 🎉')")
 
@@ -89,7 +89,7 @@ def test_a_transaction_left_open_fails_the_test_that_left_it(request, monkeypatc
         with new_database(server.url) as url:
             execute(url, "CREATE TABLE word (id INTEGER)")
             connection = leak.enter_context(create_engine(url, poolclass=NullPool).connect())
-            # The server ends the session; there is nothing to say to it any more.
+            # The server ends the session, so the client only drops the connection.
             leak.callback(connection.invalidate)
             connection.execute(text("INSERT INTO word VALUES (1)"))
 

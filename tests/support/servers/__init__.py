@@ -1,7 +1,7 @@
-"""Servers of our own: each on a free port, in a temporary folder, to be killed at will.
+"""Servers for tests, each on a free port and in a temporary folder. Tests may kill them.
 
-They leave the services of the machine alone, and they end with the process that started them,
-however that process ends.
+They do not affect the services of the machine. They end with the process that started them, even
+if that process is killed.
 """
 
 from tests.support.servers.base import Server, ServerFailedError, ServerMissingError

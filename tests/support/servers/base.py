@@ -1,4 +1,4 @@
-"""The life of a test server, the same for every kind."""
+"""Start, stop, kill, freeze and restart a test server of any kind."""
 
 import contextlib
 import os
@@ -23,32 +23,32 @@ from tests.support.waiting import wait_until
 __all__ = ["Server", "ServerFailedError", "ServerMissingError"]
 
 LOG_TAIL_LINES = 25
-#: Starts of a new server on one port after the other, while other processes take each of them.
+#: How many ports a new server tries while other processes take them.
 PORTS_TRIED = 5
-#: What the log of a server says when another process listens on its port.
+#: Log messages of servers whose port is in use by another process.
 PORT_TAKEN = ("address already in use", "eaddrinuse", "in use by another erlang node")
 
 
 class ServerFailedError(Exception):
-    """A server did not come up. The message ends with the last lines of its log."""
+    """A server did not start. The message ends with the last lines of its log."""
 
 
 class Server(ABC):
-    """A server of our own on one port of 127.0.0.1, with its data in a temporary folder.
+    """A server on one port of 127.0.0.1, with its data in a temporary folder.
 
-    ``start``, ``stop``, ``kill``, ``restart``, ``freeze`` and ``thaw`` may follow each other in any
-    order: the port and the data stay until ``close``. As a context manager it is started, and
-    closed at the end. Only the first start may choose another port: no client knows it yet.
+    ``start``, ``stop``, ``kill``, ``restart``, ``freeze`` and ``thaw`` may be called in any order:
+    the port and the data stay until ``close``. The context manager starts and closes the server.
+    Only the first start may choose another port, because no client uses it yet.
     """
 
     name: ClassVar[str]
     starts_within: ClassVar[float] = 30
     stops_within: ClassVar[float] = 15
-    #: What asks the server for an orderly end that does not wait for its clients.
+    #: The signal for a shutdown that does not wait for clients.
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self) -> None:
-        """Find the programs and make the folder. Raises ServerMissingError."""
+        """Find the programs and create the folder. Raises ServerMissingError."""
         self.find_programs()
         self.user = self.choose_user()
         self.choose_ports()
@@ -78,14 +78,14 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients reach the server, for SQLAlchemy or for kombu."""
+        """The URL of the server for SQLAlchemy or kombu."""
 
     @abstractmethod
     def find_programs(self) -> None:
-        """Find what the server consists of, or raise ServerMissingError."""
+        """Find the programs of the server, or raise ServerMissingError."""
 
     def choose_user(self) -> str | None:
-        """Return the account to run as; None means our own."""
+        """Return the user to run as; None means the current user."""
         return None
 
     def choose_ports(self) -> None:
@@ -93,7 +93,7 @@ class Server(ABC):
         self.port = free_port()
 
     def prepare(self) -> None:  # noqa: B027 - many need nothing
-        """Make the data folder, once, before the first start."""
+        """Create the data folder, once, before the first start."""
 
     def configure(self) -> None:  # noqa: B027 - most get their port on the command line
         """Write the files that name the ports, before each start."""
@@ -103,12 +103,12 @@ class Server(ABC):
         """Return the command that runs the server in the foreground."""
 
     def environment(self) -> Mapping[str, str]:
-        """Return what the server needs in its environment besides ours."""
+        """Return additional environment variables of the server."""
         return {}
 
     @abstractmethod
     def answers(self) -> bool:
-        """Tell whether a client gets an answer now; any error of the client means no."""
+        """Return whether a client gets an answer now; an error of the client means no."""
 
     @property
     def pid(self) -> int:
@@ -138,37 +138,37 @@ class Server(ABC):
                 return
 
     def stop(self) -> None:
-        """End the server in good order; the data stay."""
+        """Shut the server down; the data stay."""
         if self._process:
             self._process.terminate(within=self.stops_within, by=self.stop_signal)
 
     def kill(self) -> None:
-        """End every process of the server by SIGKILL and return when they are gone."""
+        """Kill every process of the server by SIGKILL, and wait until they have ended."""
         if self._process:
             self._process.kill()
 
     def freeze(self) -> None:
-        """Stop every process of the server by SIGSTOP: its connections stay, nobody answers."""
+        """Suspend every process of the server by SIGSTOP: connections stay open without answers."""
         if self._process:
             self._process.send_to_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the processes of the server go on."""
+        """Resume the processes of the server."""
         if self._process:
             self._process.send_to_all(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop the server, unless it is down already, and start it on the same port and data."""
+        """Stop the server if it runs, and start it with the same port and data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """End the server and remove its folder: nothing in it is worth an orderly end."""
+        """Kill the server and delete its folder. The data are not needed any more."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, command: Sequence[str | Path]) -> None:
-        """Run a program of this server to its end. Raises ServerFailedError with its output."""
+        """Run a program of this server until it exits. Raises ServerFailedError with its output."""
         status = self.launch(command, environment={}).wait(within=self.starts_within)
         if status:
             message = f"{command[0]} ended with status {status}:\n{self.log_tail()}"
@@ -177,7 +177,7 @@ class Server(ABC):
     def launch(
         self, command: Sequence[str | Path], *, environment: Mapping[str, str]
     ) -> OwnedProcess:
-        """Start a process of this server, which ends when we do."""
+        """Start a process of this server, which ends with the current process."""
         return OwnedProcess(
             command,
             folder=self.folder,
@@ -187,14 +187,14 @@ class Server(ABC):
         )
 
     def log_tail(self) -> str:
-        """Return the last lines that the server has written."""
+        """Return the last lines of the server's log."""
         with contextlib.suppress(FileNotFoundError):
             lines = self.log.read_text(errors="replace").splitlines()
             return "\n".join(lines[-LOG_TAIL_LINES:])
         return "(no log)"
 
     def listens(self) -> bool:
-        """Tell whether a process of this server listens on its port."""
+        """Return whether a process of this server listens on its port."""
         main = psutil.Process(self._running().pid)
         return self._accepts() and any(
             connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port
@@ -203,13 +203,13 @@ class Server(ABC):
         )
 
     def _start(self) -> None:
-        # One that ended by itself may have left children, and its watchdog.
+        # A server that exited by itself may have left children and its watchdog.
         self.kill()
         if not self._prepared:
             self.prepare()
             self._prepared = True
         self.configure()
-        # So that the log tells about this start alone.
+        # So that the log contains only this start.
         self.log.unlink(missing_ok=True)
         self._process = self.launch(self.command(), environment=self.environment())
         self._wait_for_answer()
@@ -219,7 +219,7 @@ class Server(ABC):
         return any(sign in log for sign in PORT_TAKEN)
 
     def _is_up(self) -> bool:
-        # In this order: another process on the port may answer, or never answer.
+        # Check listens() first: another process on the port may answer, or hang.
         with contextlib.suppress(psutil.Error, RuntimeError):
             return self.listens() and self.answers()
         return False
@@ -251,8 +251,10 @@ class Server(ABC):
         process = self._process
         status = process.exit_status if process else None
         self.kill()
-        fate = "did not answer" if status is None else f"ended with status {status}"
-        message = f"{self.name} on port {self.port} {fate} after {after:.1f} s:\n{self.log_tail()}"
+        reason = "did not answer" if status is None else f"ended with status {status}"
+        message = (
+            f"{self.name} on port {self.port} {reason} after {after:.1f} s:\n{self.log_tail()}"
+        )
         raise ServerFailedError(message)
 
     def _hand_over_folder(self) -> None:

@@ -1,4 +1,4 @@
-"""What a server needs of the machine: its programs, a free port, a user to run as."""
+"""Find programs, free ports and a user for test servers."""
 
 import os
 import pwd
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 # Below the ephemeral ports of Linux (from 32768) and macOS (from 49152). A client that reconnects
-# while its server is down may be given the server's own port as its local one, and then the server
-# cannot come back; it may even connect to itself.
+# while its server is down may get the server's port as its local port. The server then cannot start
+# again, or the client connects to itself.
 PORTS = range(20_000, 30_000)
 
 
 class ServerMissingError(Exception):
-    """A server is not installed: ``program`` was looked for, the Debian ``package`` brings it."""
+    """A server is not installed: ``program`` is missing. The Debian ``package`` contains it."""
 
     def __init__(self, *, program: str, package: str) -> None:
         super().__init__(
@@ -29,16 +29,16 @@ class ServerMissingError(Exception):
 def find_program(*names: str, package: str, folders: Iterable[Path] = ()) -> Path:
     """Return the first of ``names`` found in ``folders`` or else in PATH.
 
-    The folders go first: some packages put a wrapper into PATH that is meant for the machine's own
-    service. Raises ServerMissingError, which tells the Debian ``package`` to install.
+    The folders come first: some packages have a wrapper for the machine's service in PATH. Raises
+    ServerMissingError with the Debian ``package`` to install.
     """
-    places = [
+    search_path = [
         *map(str, folders),
         os.environ.get("PATH", os.defpath),
         "/usr/sbin",
         "/usr/local/sbin",
     ]
-    path = os.pathsep.join(places)
+    path = os.pathsep.join(search_path)
     for name in names:
         if found := shutil.which(name, path=path):
             return Path(found)
@@ -46,8 +46,8 @@ def find_program(*names: str, package: str, folders: Iterable[Path] = ()) -> Pat
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on."""
-    # Not the seeded generator of the test: two workers with one seed would try the same ports.
+    """Return a TCP port of 127.0.0.1 on which no process listens."""
+    # Not the test's seeded generator: two pytest workers with one seed would try the same ports.
     candidates = random.SystemRandom().sample(PORTS, 100)
     for port in candidates:
         with socket.socket() as probe:
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 def unprivileged_user(*preferred: str) -> str | None:
-    """Return who shall run a server that refuses root: None when we are not root anyway."""
+    """Return the user for a server that refuses to run as root; None if not running as root."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

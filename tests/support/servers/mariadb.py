@@ -1,4 +1,4 @@
-"""A MariaDB server of our own."""
+"""A MariaDB server for tests."""
 
 import os
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ class MariaDBServer(Server):
 
     @property
     def url(self) -> str:
-        """The SQLAlchemy URL of the server's own schema."""
+        """The SQLAlchemy URL of the server's system schema."""
         return f"mysql+pymysql://root@127.0.0.1:{self.port}/mysql"
 
     def find_programs(self) -> None:
-        """Find mariadbd and the script that makes its data folder."""
+        """Find mariadbd and the script that creates its data folder."""
         package = "mariadb-server"
         self._install = find_program("mariadb-install-db", "mysql_install_db", package=package)
         self._mariadbd = find_program("mariadbd", "mysqld", package=package)
 
     def prepare(self) -> None:
-        """Make the system tables."""
+        """Create the system tables."""
         self.run(
             [
                 self._install,
@@ -41,7 +41,7 @@ class MariaDBServer(Server):
         )
 
     def command(self) -> Sequence[str | Path]:
-        """Return mariadbd in the foreground, with its socket in our folder."""
+        """Return mariadbd in the foreground, with its socket in the folder."""
         return [
             self._mariadbd,
             # Must be the first argument.
@@ -56,17 +56,17 @@ class MariaDBServer(Server):
             "--character-set-server=utf8mb4",
             "--max-connections=500",
             "--innodb-buffer-pool-size=64M",
-            # 2 leaves the log to the operating system, which a kill spares; 0 would lose a second.
+            # 2 writes the log to the operating system and survives a kill; 0 would lose a second.
             "--innodb-flush-log-at-trx-commit=2",
             "--innodb-doublewrite=OFF",
             # A file for each table makes CREATE TABLE and DROP TABLE twice as slow.
             "--loose-innodb-file-per-table=OFF",
-            # No fsync: a kill spares what the operating system has. MySQL lacks the option.
+            # No fsync: the operating system's cache survives a kill. MySQL has no such option.
             "--loose-debug-no-sync",
         ]
 
     def answers(self) -> bool:
-        """Tell whether a client can log in."""
+        """Return whether a client can log in."""
         try:
             pymysql.connect(
                 host="127.0.0.1", port=self.port, user="root", connect_timeout=2

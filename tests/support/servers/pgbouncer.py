@@ -1,4 +1,4 @@
-"""PgBouncer in front of a PostgreSQL server of ours."""
+"""PgBouncer in front of a PostgreSQL test server."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 class PgBouncerServer(Server):
-    """A pooler that keeps no prepared statements, before the PostgreSQL server on ``port``."""
+    """A pooler without prepared statements, in front of the server on ``server_port``."""
 
     name: ClassVar[str] = "pgbouncer"
     server_port: int
@@ -60,7 +60,7 @@ class PgBouncerServer(Server):
         return [self._pgbouncer, self.folder / "pgbouncer.ini"]
 
     def answers(self) -> bool:
-        """Tell whether a client gets an answer from the server behind."""
+        """Return whether a client gets an answer from the server behind PgBouncer."""
         address = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         try:
             psycopg.connect(address, connect_timeout=2).close()

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own."""
+"""A PostgreSQL server for tests."""
 
 import signal
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from tests.support.servers.machine import find_program, unprivileged_user
 class PostgreSQLServer(Server):
     """A cluster with the superuser ``postgres`` and no passwords.
 
-    fsync is off: what was committed survives ``kill``, which the operating system outlives, but
-    not a power cut.
+    fsync is off: commits survive ``kill``, because the operating system has them, but not a power
+    cut.
     """
 
     name: ClassVar[str] = "postgresql"
-    # A "fast" shutdown, as the services of distributions ask for; SIGTERM waits for all clients.
+    # A "fast" shutdown, as in the services of distributions. SIGTERM waits for all clients.
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     @property
@@ -42,7 +42,7 @@ class PostgreSQLServer(Server):
         return unprivileged_user("postgres")
 
     def prepare(self) -> None:
-        """Make the cluster."""
+        """Create the cluster."""
         self.run(
             [
                 self._initdb,
@@ -56,7 +56,7 @@ class PostgreSQLServer(Server):
         )
 
     def command(self) -> Sequence[str | Path]:
-        """Return postgres in the foreground, with its socket in our folder."""
+        """Return postgres in the foreground, with its socket in the folder."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.folder),
@@ -70,7 +70,7 @@ class PostgreSQLServer(Server):
         return [self._postgres, "-D", self._data, *options]
 
     def answers(self) -> bool:
-        """Tell whether a client can log in."""
+        """Return whether a client can log in."""
         address = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         try:
             psycopg.connect(address, connect_timeout=2).close()

@@ -1,4 +1,4 @@
-"""Starting a process that cannot outlive us, and ending it with all of its children."""
+"""Start a process that ends with the current process, and end it with all its children."""
 
 import contextlib
 import os
@@ -12,15 +12,15 @@ import psutil
 
 from tests.support.waiting import wait_until
 
-# Reads until its pipe closes. A line means that the process was ended properly; the bare end of the
-# pipe means that its owner is gone, by whatever signal, and that nobody else will clean up.
+# Reads until its pipe closes. A line means that the owner has ended the process. An end of the pipe
+# without a line means that the owner has died, so the watchdog kills the process and cleans up.
 WATCHDOG = 'read -r line || { kill -9 "-$1"; sleep 1; rm -rf -- "$2"; }'
 
 
 class OwnedProcess:
-    """A process in a session of its own, which a watchdog ends when we die.
+    """A process in its own session. A watchdog kills it when the current process dies.
 
-    Not PR_SET_PDEATHSIG: that one fires when the *thread* that started the process ends.
+    Not PR_SET_PDEATHSIG: that signal comes when the *thread* that started the process ends.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OwnedProcess:
                 group=account.pw_gid if account else None,
                 extra_groups=[] if account else None,
             )
-        # Remembers when the process began, so that a later process of the same id is left alone.
+        # psutil remembers the start time, so a later process with the same id is never signalled.
         self._handle = psutil.Process(self.pid)
         self._watchdog = subprocess.Popen(
             ["/bin/sh", "-c", WATCHDOG, "watchdog", str(self.pid), str(folder)],
@@ -57,7 +57,7 @@ class OwnedProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process that was started, which may be a shell around the server."""
+        """The id of the started process, which may be a shell around the server."""
         return self._popen.pid
 
     @property
@@ -66,14 +66,14 @@ class OwnedProcess:
         return self._popen.poll()
 
     def wait(self, *, within: float) -> int:
-        """Return the exit status of a process that ends by itself; kill it when it does not."""
+        """Wait for the process to exit, kill it after ``within`` seconds; return its status."""
         try:
             return self._popen.wait(within)
         finally:
             self.kill()
 
     def terminate(self, *, within: float, by: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the process to end; kill it when it has not done so ``within`` seconds."""
+        """Send the process a signal to end; kill it after ``within`` seconds."""
         family = self._family()
         self._popen.send_signal(by)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -81,7 +81,7 @@ class OwnedProcess:
         self._kill_all(family)
 
     def kill(self) -> None:
-        """End the process and its descendants by SIGKILL; return when all of them are gone."""
+        """Kill the process and its descendants by SIGKILL, and wait until they have ended."""
         self._kill_all(self._family())
 
     def send_to_all(self, number: int) -> None:
@@ -97,7 +97,7 @@ class OwnedProcess:
             return []
 
     def _kill_all(self, family: Sequence[psutil.Process]) -> None:
-        # Parents first, so that none of them starts a child anew.
+        # Parents first, so that none of them starts another child.
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -110,13 +110,13 @@ class OwnedProcess:
         self._dismiss_watchdog()
 
     def _dismiss_watchdog(self) -> None:
-        # Gone already when terminate() or kill() is called a second time.
+        # The watchdog has ended if terminate() or kill() is called a second time.
         with contextlib.suppress(BrokenPipeError, ValueError):
             self._watchdog.communicate(b"ended properly\n")
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether the process still runs; a zombie that nobody reaps (in a container) does not."""
+    """Return whether the process runs. A zombie, as in a container without init, does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,9 +1,9 @@
-"""A RabbitMQ broker of our own, beside the one that the machine may run.
+"""A RabbitMQ broker for tests, independent of a broker of the machine.
 
-Two things of an Erlang node are shared by the whole machine unless one takes care: epmd, where the
-nodes find each other, and the cookie in the home folder. Ours has its own of both, so it needs
-neither a resolvable host name nor the rights of the service. epmd outlives ``kill`` and ``stop`` of
-the broker, as it does on a real machine.
+By default all Erlang nodes of a machine share epmd, the daemon that maps node names to ports, and
+the cookie in the home folder. This broker has its own of both. So it needs neither a resolvable
+host name nor the permissions of the service. epmd continues after ``kill`` and ``stop`` of the
+broker, as on a real machine.
 """
 
 import base64
@@ -40,20 +40,20 @@ GOOD = {200, 201, 204}
 class RabbitMQServer(Server):
     """A single node with the account ``guest`` and the management API.
 
-    The API is there because it makes a virtual host in 30 ms; rabbitmqctl, which starts an Erlang
-    machine each time, needs a second.
+    The API creates a virtual host in 30 ms. rabbitmqctl needs a second, because it starts an Erlang
+    VM each time.
     """
 
     name: ClassVar[str] = "rabbitmq"
     starts_within: ClassVar[float] = 90
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Create the server without starting it."""
         self._epmd_process: OwnedProcess | None = None
         super().__init__()
 
     def choose_ports(self) -> None:
-        """Choose the further ports that an Erlang node needs, too."""
+        """Choose the other ports of an Erlang node, too."""
         super().choose_ports()
         self.management_port = free_port()
         self._distribution_port = free_port()
@@ -71,36 +71,36 @@ class RabbitMQServer(Server):
 
     @property
     def pid(self) -> int:
-        """The id of the Erlang machine; the process that we started is a shell around it."""
+        """The id of the Erlang VM; the started process is a shell around it."""
         children = psutil.Process(super().pid).children()
         return next(child.pid for child in children if child.name().startswith("beam"))
 
     def create_vhost(self, vhost: str) -> None:
-        """Make an empty virtual host, open to ``guest``."""
+        """Create an empty virtual host with all permissions for ``guest``."""
         self._ask("PUT", f"/api/vhosts/{vhost}")
 
     def create_user(self, name: str, vhost: str, *, write: str, configure: str = ".*") -> str:
-        """Make an account with rights where these expressions match; return its URL."""
+        """Create an account with permissions for names that match; return its URL."""
         self._ask("PUT", f"/api/users/{name}", {"password": name, "tags": ""})
         rights = {"configure": configure, "write": write, "read": ".*"}
         self._ask("PUT", f"/api/permissions/{vhost}/{name}", rights)
         return f"amqp://{name}:{name}@127.0.0.1:{self.port}/{vhost}"
 
     def delete_user(self, name: str) -> None:
-        """Remove an account."""
+        """Delete an account."""
         self._ask("DELETE", f"/api/users/{name}")
 
     def delete_vhost(self, vhost: str) -> None:
-        """Remove a virtual host with all of its queues; its clients are disconnected."""
+        """Delete a virtual host and its queues; the broker disconnects its clients."""
         self._ask("DELETE", f"/api/vhosts/{vhost}")
 
     def grant(self, vhost: str, *, configure: str = ".*", write: str = ".*") -> None:
-        """Give ``guest`` these rights, as patterns of names; "^$" is none. It may read all."""
+        """Set the permissions of ``guest`` as patterns of names ("^$" for none); it can read all."""
         rights = {"configure": configure, "write": write, "read": ".*"}
         self._ask("PUT", f"/api/permissions/{vhost}/guest", rights)
 
     def unacknowledged(self, vhost: str) -> int:
-        """Return how many messages of a virtual host are out and not acknowledged."""
+        """Return the number of unacknowledged messages of a virtual host."""
         totals = "disable_stats=true&enable_queue_totals=true"
         queues = json.loads(self._ask("GET", f"/api/queues/{vhost}?{totals}"))
         return sum(queue["messages_unacknowledged"] for queue in queues)
@@ -114,7 +114,7 @@ class RabbitMQServer(Server):
         self._epmd = find_program("epmd", package=package, folders=erlang)
 
     def prepare(self) -> None:
-        """Write the cookie, and an empty file in place of the machine's configuration."""
+        """Write the cookie, and an empty file that replaces the machine's configuration."""
         home = self.folder / "home"
         home.mkdir()
         cookie = home / ".erlang.cookie"
@@ -124,14 +124,14 @@ class RabbitMQServer(Server):
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
 
     def configure(self) -> None:
-        """Write the configuration, and start epmd unless it runs."""
+        """Write the configuration, and start epmd if it does not run."""
         (self.folder / "rabbitmq.conf").write_text(
             CONFIGURATION.format(port=self.port, management_port=self.management_port),
         )
         self._start_epmd()
 
     def close(self) -> None:
-        """End the broker and its epmd, and remove the folder."""
+        """Kill the broker and its epmd, and delete the folder."""
         self.kill()
         self._end_epmd()
         super().close()
@@ -141,7 +141,7 @@ class RabbitMQServer(Server):
         return [self._server]
 
     def environment(self) -> Mapping[str, str]:
-        """Return a node name, ports and folders that are all ours."""
+        """Return the broker's own node name, ports and folders."""
         folders = {
             "RABBITMQ_CONF_ENV_FILE": "rabbitmq-env.conf",
             "RABBITMQ_CONFIG_FILE": "rabbitmq.conf",
@@ -164,7 +164,7 @@ class RabbitMQServer(Server):
         }
 
     def answers(self) -> bool:
-        """Tell whether a client can log in: the listener is the last thing that a node starts."""
+        """Return whether a client can log in. A node starts its listener last."""
         connection = amqp.Connection(f"127.0.0.1:{self.port}", connect_timeout=2, read_timeout=5)
         try:
             connection.connect()

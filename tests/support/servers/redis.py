@@ -1,4 +1,4 @@
-"""A Redis server of our own."""
+"""A Redis server for tests."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.servers.machine import find_program
 
 
 class RedisServer(Server):
-    """A server that keeps nothing on disk: after ``kill`` and ``stop`` alike it is empty."""
+    """A server without persistence: it is empty after ``kill`` and after ``stop``."""
 
     name: ClassVar[str] = "redis"
 
@@ -21,7 +21,7 @@ class RedisServer(Server):
         return f"redis://127.0.0.1:{self.port}/0"
 
     def find_programs(self) -> None:
-        """Find redis-server, or valkey-server that speaks the same."""
+        """Find redis-server, or valkey-server, which has the same protocol."""
         self._redis = find_program("redis-server", "valkey-server", package="redis-server")
 
     def command(self) -> Sequence[str | Path]:
@@ -30,7 +30,7 @@ class RedisServer(Server):
         return [self._redis, *options.split(" ")]
 
     def answers(self) -> bool:
-        """Tell whether the server answers a PING."""
+        """Return whether the server answers a PING."""
         client = redis.Redis.from_url(self.url, socket_timeout=2, retry=None)
         try:
             return bool(client.ping())

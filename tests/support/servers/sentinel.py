@@ -11,7 +11,7 @@ from tests.support.servers.machine import find_program
 from tests.support.servers.redis import RedisServer
 
 MASTER_NAME = "dynbeat"
-#: The quorum is 1: one sentinel decides. A master that is silent for a second is down.
+#: The quorum is 1: one sentinel decides. A master without an answer for one second is down.
 CONFIGURATION = """\
 port {port}
 bind 127.0.0.1
@@ -23,17 +23,17 @@ sentinel failover-timeout {name} 5000
 
 
 class ReplicaServer(RedisServer):
-    """A copy of the Redis server on ``master_port``, until a sentinel promotes it."""
+    """A replica of the Redis server on ``master_port``, until a sentinel promotes it."""
 
     master_port: int
 
     def command(self) -> Sequence[str | Path]:
-        """Return redis-server in the foreground, as a replica that has nothing to wait for."""
+        """Return redis-server in the foreground, as a replica that synchronises without delay."""
         replica = f"--replicaof 127.0.0.1 {self.master_port} --repl-diskless-sync-delay 0"
         return [*super().command(), *replica.split(" ")]
 
     def answers(self) -> bool:
-        """Tell whether the copy is complete and follows its master."""
+        """Return whether the replica is synchronised with its master."""
         return super().answers() and self._is_linked()
 
     def _is_linked(self) -> bool:
@@ -49,12 +49,12 @@ class SentinelServer(Server):
 
     @property
     def url(self) -> str:
-        """The URL for kombu, whose ``transport_options`` have to name the master besides."""
+        """The URL for kombu. Its ``transport_options`` must also name the master."""
         return f"sentinel://127.0.0.1:{self.port}/0"
 
     @property
     def transport_options(self) -> dict[str, str]:
-        """What kombu needs in ``broker_transport_options``."""
+        """The ``broker_transport_options`` for kombu."""
         return {"master_name": MASTER_NAME}
 
     def find_programs(self) -> None:
@@ -62,7 +62,7 @@ class SentinelServer(Server):
         self._sentinel = find_program("redis-sentinel", package="redis-sentinel")
 
     def configure(self) -> None:
-        """Write what to watch, once: the sentinel keeps what it learns in the same file."""
+        """Write the configuration once: the sentinel stores its state in the same file."""
         path = self.folder / "sentinel.conf"
         if self._has_answered:
             return
@@ -80,11 +80,11 @@ class SentinelServer(Server):
         return [self._sentinel, self.folder / "sentinel.conf"]
 
     def answers(self) -> bool:
-        """Tell whether the sentinel knows a replica to promote."""
+        """Return whether the sentinel knows a replica to promote."""
         return bool(self._ask("SENTINEL REPLICAS"))
 
     def master_port_now(self) -> int | None:
-        """Return the port of the present master, None while the sentinel does not answer."""
+        """Return the port of the current master, None while the sentinel does not answer."""
         address = self._ask("SENTINEL GET-MASTER-ADDR-BY-NAME")
         return int(address[1]) if address else None
 

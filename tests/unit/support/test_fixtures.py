@@ -3,7 +3,7 @@ import sqlite3
 import pytest
 
 from tests.support import fixtures
-from tests.support.databases import new_sqlite_database, nobody_writes
+from tests.support.databases import is_write_lock_free, new_sqlite_database
 from tests.support.servers import RedisServer, ServerMissingError
 
 
@@ -16,7 +16,7 @@ def start_missing():
     return next(fixtures.given_or_started("DYNBEAT_TEST_NO_SUCH_URL", MissingServer))
 
 
-def test_a_missing_server_skips_the_test_on_a_desk(monkeypatch):
+def test_a_missing_server_skips_the_test_on_a_developers_machine(monkeypatch):
     monkeypatch.delenv("CI", raising=False)
 
     with pytest.raises(pytest.skip.Exception, match="apt-get install redis-server"):
@@ -30,19 +30,19 @@ def test_a_missing_server_fails_the_test_in_continuous_integration(monkeypatch):
         start_missing()
 
 
-def test_a_server_named_by_the_environment_is_used_as_it_is(monkeypatch):
+def test_a_server_of_the_environment_is_used(monkeypatch):
     monkeypatch.setenv("DYNBEAT_TEST_NO_SUCH_URL", "redis://elsewhere/3")
 
     assert start_missing().url == "redis://elsewhere/3"
 
 
-def test_a_sqlite_file_tells_whether_its_write_lock_is_free(tmp_path):
+def test_is_write_lock_free_detects_an_open_transaction(tmp_path):
     with new_sqlite_database(tmp_path) as url:
         file = tmp_path / url.rpartition("/")[2]
         writer = sqlite3.connect(file, isolation_level=None)
         writer.execute("BEGIN IMMEDIATE")
 
-        assert not nobody_writes(file)
+        assert not is_write_lock_free(file)
 
         writer.close()
-        assert nobody_writes(file)
+        assert is_write_lock_free(file)

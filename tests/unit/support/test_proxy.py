@@ -1,4 +1,4 @@
-"""The proxy that plays a network on a bad day, in front of a server that repeats what it hears."""
+"""The proxy that simulates network faults, in front of an echo server."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ SILENCE = 0.2
 
 @pytest.fixture
 def echo():
-    """Give the port of a server that sends back what it gets."""
+    """Yield the port of an echo server."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
         yield listener.getsockname()[1]
@@ -58,12 +58,12 @@ def connect(proxy):
         client.close()
 
 
-def say(client, word):
+def send(client, word):
     client.sendall(word)
     return client.recv(100)
 
 
-def hears_nothing(client, word):
+def assert_no_answer(client, word):
     client.sendall(word)
     client.settimeout(SILENCE)
     with pytest.raises(TimeoutError):
@@ -74,25 +74,25 @@ def hears_nothing(client, word):
 def test_bytes_go_both_ways_and_are_counted(proxy, connect):
     client = connect()
 
-    assert say(client, b"word") == b"word"
+    assert send(client, b"word") == b"word"
 
     assert (proxy.connections, proxy.received, proxy.forwarded) == (1, 4, 4)
 
 
-def test_a_silent_proxy_keeps_the_connection_and_swallows_its_bytes(proxy, connect):
+def test_a_silent_proxy_keeps_the_connection_and_drops_its_bytes(proxy, connect):
     client = connect()
-    say(client, b"word")
+    send(client, b"word")
 
     proxy.drop_silently()
 
-    hears_nothing(client, b"lost")
+    assert_no_answer(client, b"lost")
     assert (proxy.received, proxy.forwarded) == (8, 4)
 
 
-def test_who_connects_to_a_silent_proxy_finds_silence(proxy, connect):
+def test_a_new_connection_to_a_silent_proxy_gets_no_answer(proxy, connect):
     proxy.drop_silently()
 
-    hears_nothing(connect(), b"word")
+    assert_no_answer(connect(), b"word")
 
     assert (proxy.connections, proxy.forwarded) == (1, 0)
 
@@ -100,28 +100,28 @@ def test_who_connects_to_a_silent_proxy_finds_silence(proxy, connect):
 def test_a_connection_that_lost_bytes_is_reset_when_the_network_is_back(proxy, connect):
     client = connect()
     proxy.drop_silently()
-    hears_nothing(client, b"lost")
+    assert_no_answer(client, b"lost")
 
     proxy.pass_on()
 
     with pytest.raises(ConnectionResetError):
         client.recv(100)
-    assert say(connect(), b"word") == b"word"
+    assert send(connect(), b"word") == b"word"
 
 
-def test_a_connection_that_was_idle_meanwhile_goes_on(proxy, connect):
+def test_a_connection_that_was_idle_during_the_fault_still_works(proxy, connect):
     client = connect()
-    say(client, b"word")
+    send(client, b"word")
 
     proxy.drop_silently()
     proxy.pass_on()
 
-    assert say(client, b"again") == b"again"
+    assert send(client, b"again") == b"again"
 
 
-def test_a_refusing_proxy_resets_who_is_connected_and_refuses_who_comes(proxy, connect):
+def test_a_refusing_proxy_resets_connections_and_refuses_new_ones(proxy, connect):
     client = connect()
-    say(client, b"word")
+    send(client, b"word")
 
     proxy.refuse()
 
@@ -130,30 +130,30 @@ def test_a_refusing_proxy_resets_who_is_connected_and_refuses_who_comes(proxy, c
     with pytest.raises(ConnectionRefusedError):
         connect()
     proxy.pass_on()
-    assert say(connect(), b"word") == b"word"
+    assert send(connect(), b"word") == b"word"
 
 
-def test_a_reset_of_all_leaves_the_door_open(proxy, connect):
+def test_new_connections_work_after_a_reset_of_all(proxy, connect):
     client = connect()
-    say(client, b"word")
+    send(client, b"word")
 
     proxy.reset_all()
 
     with pytest.raises(ConnectionResetError):
         client.recv(100)
-    assert say(connect(), b"word") == b"word"
+    assert send(connect(), b"word") == b"word"
 
 
 def test_the_end_of_the_server_reaches_the_client(connect):
     client = connect()
-    say(client, b"word")
+    send(client, b"word")
 
     client.shutdown(socket.SHUT_WR)
 
     assert client.recv(100) == b""
 
 
-def test_a_url_leads_through_the_proxy(proxy):
+def test_through_returns_a_url_with_the_port_of_the_proxy(proxy):
     url = "postgresql+psycopg://me:secret@127.0.0.1:5432/mine?a=b"
 
     expected = f"postgresql+psycopg://me:secret@127.0.0.1:{proxy.port}/mine?a=b"

@@ -1,4 +1,4 @@
-"""The life of a server, on a shell script in place of one."""
+"""Start, stop and failures of a test server, with a shell script as the server."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 
 
 class ScriptServer(Server):
-    """A shell with one child, "up" once it has made a file."""
+    """A shell with one child. It answers as soon as it has created a file."""
 
     name = "script"
     starts_within = 5
@@ -77,31 +77,31 @@ def test_a_missing_program_is_named_together_with_its_package():
     assert (info.value.program, info.value.package) == ("no-such-db", "no-such")
 
 
-def test_a_program_of_the_given_folder_goes_before_one_in_the_path(tmp_path):
+def test_a_program_in_the_given_folder_takes_precedence_over_path(tmp_path):
     program = tmp_path / "sh"
     program.touch(mode=0o755)
 
     assert find_program("sh", package="dash", folders=[tmp_path]) == program
 
 
-def test_ports_are_free_and_no_client_is_given_one():
+def test_ports_are_free_and_outside_the_range_of_clients():
     port = free_port()
 
     assert port in PORTS
     assert port != free_port()
 
 
-def test_a_server_that_ends_at_once_shows_its_log():
+def test_the_error_of_a_server_that_exits_at_once_contains_its_log():
     with pytest.raises(ServerFailedError, match=r"(?s)status 3 after .*the disk is full"):
         BrokenServer().__enter__()
 
 
-def test_a_server_whose_data_cannot_be_made_shows_why():
+def test_the_error_of_a_server_without_data_contains_the_reason():
     with pytest.raises(ServerFailedError, match=r"(?s)status 4:.*no such locale"):
         UnpreparedServer().__enter__()
 
 
-def test_a_server_that_does_not_answer_in_time_is_ended_and_shows_its_log():
+def test_a_server_that_does_not_answer_in_time_is_killed_and_the_error_contains_its_log():
     server = SilentServer()
 
     with pytest.raises(ServerFailedError, match=r"(?s)did not answer after .*thinking"):
@@ -111,7 +111,7 @@ def test_a_server_that_does_not_answer_in_time_is_ended_and_shows_its_log():
     server.close()
 
 
-def test_a_new_server_whose_port_is_taken_starts_on_another_one():
+def test_a_new_server_whose_port_is_taken_starts_on_another_port():
     server = PortTakenOnceServer()
     first = server.port
 
@@ -120,12 +120,12 @@ def test_a_new_server_whose_port_is_taken_starts_on_another_one():
         assert server.port != first
 
 
-def test_a_server_that_finds_no_port_gives_up_and_shows_its_log():
+def test_the_error_of_a_server_without_a_free_port_contains_its_log():
     with pytest.raises(ServerFailedError, match=r"(?s)status 1 .*Address already in use"):
         PortTakenServer().__enter__()
 
 
-def test_a_server_that_clients_know_keeps_its_port_even_when_it_is_taken():
+def test_a_server_that_was_started_keeps_its_port_even_when_it_is_taken():
     with ScriptServer() as server:
         port = server.port
         server.kill()
@@ -138,7 +138,7 @@ def test_a_server_that_clients_know_keeps_its_port_even_when_it_is_taken():
         assert server.port == port
 
 
-def test_another_server_that_answers_on_the_port_is_not_taken_for_ours(own_server):
+def test_another_server_that_answers_on_the_port_does_not_count_as_this_server(own_server):
     other, ours = own_server(RedisServer), RedisServer()
     ours.port = other.port
 
@@ -168,7 +168,7 @@ def test_a_restarted_server_is_another_process_on_the_same_port():
         assert server.pid != before[0]
 
 
-def test_a_server_that_somebody_else_killed_can_be_started_again():
+def test_a_server_that_another_process_killed_can_be_started_again():
     with ScriptServer() as server:
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: not server.running, within=5)
@@ -179,7 +179,7 @@ def test_a_server_that_somebody_else_killed_can_be_started_again():
         assert server.running
 
 
-def test_a_closed_server_leaves_nothing():
+def test_a_closed_server_deletes_its_folder():
     with ScriptServer() as server:
         folder = server.folder
 

@@ -11,19 +11,19 @@ def test_returns_the_first_truthy_value():
     assert wait_until(lambda: next(values), within=5) == "here"
 
 
-def test_says_what_was_awaited_and_what_came_instead():
+def test_the_error_contains_the_message_and_the_last_value():
     with pytest.raises(
         AssertionError, match=r"no run was sent \(within 0.05 s; last value: \[\]\)"
     ):
         wait_until(list, within=0.05, message="no run was sent")
 
 
-def test_asks_once_more_after_the_deadline_has_passed():
+def test_calls_the_condition_once_more_after_the_deadline():
     answers = iter([False, True])
 
     assert wait_until(lambda: time.sleep(0.05) or next(answers), within=0.01)
 
 
-def test_leaves_the_error_of_the_condition_to_the_caller():
+def test_exceptions_of_the_condition_propagate():
     with pytest.raises(ZeroDivisionError):
         wait_until(lambda: 1 / 0, within=5)
