@@ -1,4 +1,4 @@
-"""Many rows in one statement: each lands whole in its own place, whatever is in it."""
+"""Many rows in one statement: each row gets its own values, with any text in them."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.models import Run, Schedule
 from tests.support.applications import MINUTELY, START
 
-#: What a document, a statement or a driver might take for something else.
+#: Texts that JSON, SQL or a driver might misinterpret.
 TEXTS = (
     "",
     "NULL",
@@ -35,7 +35,7 @@ def connection(dynbeat):
 
 @pytest.fixture
 def rows(mine):
-    """Give the ids of as many schedules as there are texts."""
+    """Create one schedule for each text, and return their ids."""
     for number in range(len(TEXTS)):
         mine.create(f"{number}", task="t", trigger=MINUTELY)
     page = mine.list(limit=100)
@@ -79,7 +79,7 @@ def record(schedule_id, text, **columns):
     }
 
 
-def test_new_rows_are_added_and_others_passed_over(connection, rows):
+def test_new_rows_are_inserted_and_existing_ones_skipped(connection, rows):
     there = [record(row_id, text) for row_id, text in zip(rows, TEXTS, strict=True)]
     assert batches.insert_new(connection, Run.__table__, there[:4]) in {4, -1}
 
@@ -94,7 +94,7 @@ def test_new_rows_are_added_and_others_passed_over(connection, rows):
         assert (found[row["id"]].owner, found[row["id"]].error) == (row["owner"], row["error"])
 
 
-def test_rows_among_many_are_found(connection, rows):
+def test_is_among_finds_the_rows_with_the_given_ids(connection, rows):
     key, capabilities = Schedule.__table__.c.id, capabilities_of(connection.dialect)
     wanted = batches.among_parameter(capabilities, [*rows[:3], 10**9])
 

@@ -1,4 +1,4 @@
-"""Times, transactions that repeat, forks, passwords, and outcomes that outlast an outage."""
+"""The database: instants, repeated transactions, forks, passwords, and outages."""
 
 import os
 import sqlite3
@@ -21,11 +21,11 @@ from tests.support.servers import MariaDBServer, PostgreSQLServer
 from tests.support.waiting import wait_until
 
 
-def keeper_on(database):
+def recorder_on(database):
     return Recorder(database, settings=Settings(), notify=lambda _session: None)
 
 
-def test_an_instant_keeps_its_microseconds_and_comes_back_in_utc(mine):
+def test_an_instant_is_stored_with_microseconds_and_returned_in_utc(mine):
     given = datetime(2027, 3, 4, 5, 6, 7, 123457, timezone(timedelta(hours=9)))
 
     mine.create("n", task="t", trigger=MINUTELY, start_at=given)
@@ -35,12 +35,12 @@ def test_an_instant_keeps_its_microseconds_and_comes_back_in_utc(mine):
     assert mine.get("n").next_run_at == given
 
 
-def test_a_naive_instant_is_refused(dynbeat):
+def test_a_naive_instant_is_rejected(dynbeat):
     naive = datetime(2026, 1, 1)  # noqa: DTZ001 - naive on purpose
-    question = select(Schedule.id).where(Schedule.next_run_at == naive)
+    query = select(Schedule.id).where(Schedule.next_run_at == naive)
 
     with pytest.raises(StatementError, match="naive datetime"):
-        dynbeat.context.database.read(lambda session: session.execute(question))
+        dynbeat.context.database.read(lambda session: session.execute(query))
 
 
 def test_the_clock_of_the_database_is_aware(dynbeat):
@@ -48,7 +48,7 @@ def test_the_clock_of_the_database_is_aware(dynbeat):
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_transaction_that_falls_to_a_deadlock_is_repeated(request, kind):
+def test_a_transaction_is_repeated_after_a_deadlock(request, kind):
     with application(request.getfixturevalue(f"{kind}_url")) as dynbeat:
         mine = dynbeat.schedules.for_owner("o")
         for name in "ab":
@@ -60,7 +60,7 @@ def test_a_transaction_that_falls_to_a_deadlock_is_repeated(request, kind):
                 attempts.append(first)
                 change = text("UPDATE dynbeat_schedule SET task = :task WHERE name = :name")
                 session.execute(change, {"task": f"{first}{second}", "name": first})
-                # Only the first two hold one row each and want the other's.
+                # Only the first two attempts lock one row each and then wait for the other.
                 if len(attempts) <= 2:
                     crossing.wait(10)
                 session.execute(change, {"task": f"{first}{second}", "name": second})
@@ -77,7 +77,7 @@ def test_a_transaction_that_falls_to_a_deadlock_is_repeated(request, kind):
         assert mine.get("a").task == mine.get("b").task
 
 
-def test_a_forked_child_and_its_parent_use_connections_of_their_own(mine):
+def test_a_forked_child_and_its_parent_use_separate_connections(mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
     child = os.fork()
@@ -94,7 +94,7 @@ def test_a_forked_child_and_its_parent_use_connections_of_their_own(mine):
     assert mine.get("n").trigger == Every(7)
 
 
-def test_a_password_is_neither_shown_nor_part_of_an_error():
+def test_a_password_is_in_no_shown_url_and_in_no_error():
     assert "secret" not in Database("postgresql+psycopg://u:secret@host/db").shown_url
 
     for url in ("nonsense:secret", "odd+odd://u:secret@host/db", "oracle://u:secret@host/db"):
@@ -105,11 +105,11 @@ def test_a_password_is_neither_shown_nor_part_of_an_error():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [PostgreSQLServer, MariaDBServer], ids=lambda kind: kind.name)
-def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
+def test_an_outcome_is_buffered_while_the_database_is_down_and_written_later(
     own_server, monkeypatch, kind
 ):
     monkeypatch.setattr(outcome_recorder, "FIRST_DELAY", 0.05)
-    # A server that is slow to start would let the pause grow to as long as the test waits.
+    # With a server that starts slowly, the back-off could grow beyond the timeout of the test.
     monkeypatch.setattr(outcome_recorder, "MAX_DELAY", 1.0)
     server = own_server(kind)
     with application(server.url) as dynbeat:
@@ -121,35 +121,35 @@ def test_an_outcome_is_kept_while_the_database_is_away_and_written_after(
             "UPDATE dynbeat_run SET status = 'running', attempt = 1, overdue_at = NULL",
         )
         ended = Outcome(run_id=run.id, attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
-        keeper = keeper_on(dynbeat.context.database)
+        recorder = recorder_on(dynbeat.context.database)
 
         server.kill()
-        keeper.record(ended)
-        assert len(keeper._buffered) == 1
+        recorder.record(ended)
+        assert len(recorder._buffered) == 1
         server.start()
 
-        wait_until(lambda: not keeper._buffered, within=30)
+        wait_until(lambda: not recorder._buffered, within=30)
         assert [run.status for run in mine.runs()] == ["succeeded"]
-        keeper.close()
+        recorder.close()
 
 
-def test_the_outcomes_that_are_kept_are_bounded_and_the_oldest_go(monkeypatch, caplog):
+def test_the_buffer_of_outcomes_is_bounded_and_drops_the_oldest(monkeypatch, caplog):
     monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED", 2)
-    # A folder that does not exist: SQLite answers like a server that is away.
-    keeper = keeper_on(Database("sqlite:////nowhere/at/all.sqlite3"))
+    # The folder does not exist, so SQLite fails like an unreachable server.
+    recorder = recorder_on(Database("sqlite:////nowhere/at/all.sqlite3"))
 
     for number in range(4):
-        keeper.record(
+        recorder.record(
             Outcome(run_id=str(number), attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
         )
 
-    assert [outcome.run_id for outcome in keeper._buffered] == ["2", "3"]
-    keeper.close()
+    assert [outcome.run_id for outcome in recorder._buffered] == ["2", "3"]
+    recorder.close()
     dropped = [record for record in caplog.records if record.event == "outcome_dropped"]
     assert len(dropped) == 3
 
 
-def test_an_error_that_no_repeat_would_mend_is_raised_at_once(dynbeat):
+def test_a_permanent_error_is_raised_without_a_repeat(dynbeat):
     attempts = []
 
     def work(session):
@@ -162,9 +162,9 @@ def test_an_error_that_no_repeat_would_mend_is_raised_at_once(dynbeat):
     assert attempts == [1]
 
 
-def test_a_new_file_that_another_process_is_writing_is_waited_for(tmp_path):
+def test_the_first_connection_waits_for_another_process_that_writes_the_file(tmp_path):
     database, failures = Database(f"sqlite:///{tmp_path}/new.sqlite3"), []
-    # In the journal mode of a file that nobody has opened for us yet.
+    # The file is not in WAL mode yet, because the package has not opened it.
     writer = sqlite3.connect(tmp_path / "new.sqlite3", isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("CREATE TABLE theirs (id INTEGER)")

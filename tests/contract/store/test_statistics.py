@@ -1,7 +1,7 @@
-"""Queries read what they need whatever the database's statistics say.
+"""Queries read only the rows that they need, independent of the database's statistics.
 
-There are none, or those of a table that was empty, of one where everything was due, of one where
-nothing was.
+The tests run without statistics, and with those of a table that was empty, of a table in which
+everything was due, and of a table in which nothing was due.
 """
 
 from datetime import timedelta
@@ -21,7 +21,7 @@ from tests.support.executed_statements import record_statements
 from tests.support.worker_stub import WorkerStub
 
 ROWS, DUE = 10_000, 20
-#: A statement may look at some rows for each that it is about, and never at all of them.
+#: A statement may read some rows for each row that it needs, but never the whole table.
 FEW = 10 * DUE
 DAY = timedelta(days=1)
 TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_backfill", "dynbeat_node")
@@ -33,7 +33,7 @@ SCHEDULES = """
     FROM (SELECT n, {owner} AS owner, {at} AS at, {ended} AS ended, {enabled} AS enabled
         FROM {sequence}) AS t
 """
-# One in four is of one schedule with a long history, one in four of none any more.
+# A quarter of the runs belong to one schedule, and a quarter to deleted schedules.
 RUNS = """
     INSERT INTO dynbeat_run (id, schedule_id, owner, name, task, scheduled_for, status, origin,
         finished_at, overdue_at, started_at, retry_at, worker)
@@ -43,14 +43,14 @@ RUNS = """
     FROM {sequence}, (SELECT MIN(id) AS first FROM dynbeat_schedule) AS f
 """
 OWNER = "CASE WHEN n % 2 = 0 THEN 'crowd' ELSE CONCAT('user:', n % 997) END"
-# Of a time that is far: retention walks past them.
+# Ids of a distant time, so that the pruner does not read these rows.
 ID = "CONCAT('01990000-0000-7000-8000-', LPAD(CAST(n AS CHAR(12)), 12, '0'))"
-#: Of the rounds: they pass over all that has not ended, as docs/explanation/cost-and-scale.md says.
+#: Queries of the maintenance. They read all unfinished runs (docs/explanation/cost-and-scale.md).
 OVER_THE_QUEUE = ("LEFT OUTER JOIN dynbeat_node", "cancelled_at <=", "max(dynbeat_run.started_at)")
 
 
 class Dialect:
-    """How tables are filled and their statistics taken."""
+    """The SQL that fills tables and computes statistics on one kind of database."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -93,7 +93,7 @@ class Dialect:
         )
 
     def few_due(self):
-        """Return a day like any other: some are due, overdue, running in vain, waiting to retry."""
+        """Return the rows of an ordinary day: some due, overdue, lost, and waiting for a retry."""
         at = f"WHEN n % 4 >= 2 THEN {self.at('86400 + n')} END"
         first, second, third = (f"n > {k * DUE} AND n <= {(k + 1) * DUE}" for k in range(3))
         status = f"WHEN {second} THEN 'running' WHEN {third} THEN 'retrying' ELSE 'failed' END"
@@ -130,7 +130,7 @@ def dynbeat(request, dialect):
 
 
 def take_statistics(dynbeat, dialect, of):
-    """Leave statistics of other rows behind, and no rows."""
+    """Compute statistics of other rows, and delete these rows."""
     if of == "nothing":
         return
     for statement in {"all due": dialect.all_due, "none due": dialect.none_due}.get(of, tuple)():
@@ -138,7 +138,7 @@ def take_statistics(dynbeat, dialect, of):
     for table in TABLES:
         execute(dynbeat, f"{dialect.analyze} {table}")
     for table in ("dynbeat_run", "dynbeat_schedule"):
-        # PostgreSQL keeps the statistics of a table that is emptied.
+        # PostgreSQL keeps the statistics of a truncated table.
         cascade = "CASCADE" if dialect.kind == "postgresql" else ""
         statement = f"TRUNCATE {table} {cascade}" if cascade else f"DELETE FROM {table}"
         execute(dynbeat, statement)
@@ -155,17 +155,17 @@ def excess(statements, *, besides=()):
 
 def allowed(sql):
     if "dynbeat_run.id <" in sql:
-        # Retention: a batch, and the schedule of each.
+        # The pruner: a batch of runs and their schedules.
         return 2 * BATCH_SIZE
     if "anon_1.origin" in sql:
-        # The last failures in a row; MariaDB makes a table of what is looked at.
+        # The consecutive failures. MariaDB copies the rows into a temporary table.
         return 2 * stuck_runs.UNTRIED_MARGIN + FEW
-    # Those at the front that this version may not know.
+    # The search for unsupported triggers.
     return 2 * due.UNSUPPORTED_SEARCH_LIMIT + FEW if "anon_1.trigger_kind" in sql else FEW
 
 
 @pytest.mark.parametrize("of", ["nothing", "an empty table", "all due", "none due"])
-def test_each_query_reads_what_it_needs_whatever_the_statistics(dynbeat, dialect, of):
+def test_each_query_reads_only_the_rows_it_needs_with_any_statistics(dynbeat, dialect, of):
     take_statistics(dynbeat, dialect, of)
     for statement in dialect.few_due():
         execute(dynbeat, statement)
@@ -174,14 +174,14 @@ def test_each_query_reads_what_it_needs_whatever_the_statistics(dynbeat, dialect
         calls_of_the_api(dynbeat)
         execute(dynbeat, "SELECT id FROM dynbeat_schedule WHERE task = 'x'")
 
-    # The instrument itself: a query that no index serves is noticed.
+    # The check itself: it detects a query without an index.
     assert statements.pop().rows >= ROWS
     assert len(statements) > 60
     assert excess(statements) == {}
 
 
 @pytest.mark.parametrize("of", ["nothing", "none due"])
-def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, dialect, of):
+def test_a_backlog_is_read_batch_by_batch_with_any_statistics(dynbeat, dialect, of):
     take_statistics(dynbeat, dialect, of)
     for statement in dialect.all_due():
         execute(dynbeat, statement)
@@ -198,12 +198,14 @@ def test_a_backlog_is_read_batch_by_batch_whatever_the_statistics(dynbeat, diale
 
     assert len(beat.publisher.sent) > 6 * DUE
     assert excess(statements[:before], besides=OVER_THE_QUEUE) == {}
-    # The runs that have not ended are counted, in a table of its own on MariaDB.
+    # The count of unfinished runs. MariaDB copies the rows into a temporary table.
     most = max(each.rows for each in statements[before:] if "GROUP BY" in each.sql)
     assert most <= 4 * MAX_RUNS_READ
-    # No index of PostgreSQL leads to what was set aside.
-    told = ("GROUP BY", "error IS NOT")
-    others = [each for each in statements[before:] if not any(word in each.sql for word in told)]
+    # PostgreSQL has no index of quarantined schedules.
+    excluded = ("GROUP BY", "error IS NOT")
+    others = [
+        each for each in statements[before:] if not any(part in each.sql for part in excluded)
+    ]
     assert max(each.rows for each in others) <= 2 * MAX_COUNTED
 
 
@@ -224,7 +226,7 @@ def passes_and_runs(dynbeat):
 
 
 def held_by(dynbeat, worker):
-    """Do what the pool check of a worker does with its running runs."""
+    """Run the queries of a worker's pool check, and return its running runs."""
     database = dynbeat.context.database
     rows = database.read(
         lambda session: stuck_runs.running_on_worker(session, worker=worker.name, limit=2 * DUE)
@@ -258,7 +260,7 @@ def calls_of_the_api(dynbeat):
     every.create_many({"owner": f"user:{n}", "name": "many", **new} for n in range(DUE))
 
 
-def test_overlap_looks_at_the_newest_of_very_many_runs_and_at_all_of_the_others(dynbeat, dialect):
+def test_overlap_reads_the_newest_of_very_many_runs_and_all_of_the_others(dynbeat, dialect):
     for statement in dialect.all_due():
         execute(dynbeat, statement)
     with Session(dynbeat.context.database.engine) as session:
@@ -273,13 +275,13 @@ def test_overlap_looks_at_the_newest_of_very_many_runs_and_at_all_of_the_others(
     newest = sorted(run.id for run in found if run.schedule_id == first)
     assert len(newest) == overlaps.MAX_UNFINISHED
     assert newest[-1].endswith(f"{ROWS:012}")
-    # One run each, where RUNS gives them any.
+    # One run for each schedule that has runs in RUNS.
     others = [run.schedule_id - first for run in found if run.schedule_id != first]
     assert sorted(others) == [at for at in range(4 * DUE) if at % 4 in (1, 2)]
     assert sum(each.rows for each in statements) <= ROWS / 2
 
 
-def test_failures_in_a_row_are_looked_for_in_the_newest_part_of_a_history(dynbeat, dialect):
+def test_consecutive_failures_are_searched_in_the_newest_part_of_a_history(dynbeat, dialect):
     for statement in dialect.all_due():
         execute(dynbeat, statement)
     first = "(SELECT MIN(id) FROM dynbeat_schedule)"
@@ -291,11 +293,11 @@ def test_failures_in_a_row_are_looked_for_in_the_newest_part_of_a_history(dynbea
         schedule_id = session.scalar(text(f"SELECT {first}"))
         assert stuck_runs.latest_outcomes(session, schedule_id=schedule_id, limit=3) == []
 
-    # Twice where a part of it is a table of its own.
+    # Twice the rows where MariaDB copies them into a temporary table.
     assert max(each.rows for each in statements) <= 2 * (stuck_runs.UNTRIED_MARGIN + FEW)
 
 
-def test_the_queries_of_a_caller_are_planned_as_before(postgresql_url):
+def test_the_callers_own_queries_keep_their_plans(postgresql_url):
     with application(postgresql_url) as dynbeat:
         dynbeat.context.prepare()
         with Session(dynbeat.context.database.engine) as session:

@@ -95,7 +95,7 @@ class RabbitMQServer(Server):
         self._ask("DELETE", f"/api/vhosts/{vhost}")
 
     def grant(self, vhost: str, *, configure: str = ".*", write: str = ".*") -> None:
-        """Set the permissions of ``guest`` as patterns of names ("^$" for none); it can read all."""
+        """Set the permissions of ``guest`` as patterns of names, "^$" for none; it can read all."""
         rights = {"configure": configure, "write": write, "read": ".*"}
         self._ask("PUT", f"/api/permissions/{vhost}/guest", rights)
 
