@@ -13,7 +13,7 @@ the plots. Measuring one part replaces only the figures of that part.
 - *Compared*: the ratio to the floor. If the bound is a time or a rate, it is the figure itself.
 - *Must* and *aim*: the bounds of *compared*.
 - *Others took*: the share of processor time that the host of the virtual machine gave to its other
-  guests meanwhile.
+  guests during the measurement.
 
 For the meaning of the figures see [cost and scale](../explanation/cost-and-scale.md).
 """

@@ -114,7 +114,7 @@ def _prune(bench: Bench) -> None:
         compared=ours / floor,
         must=at_most(2.0),
         aim=at_most(1.1),
-        note=f"{len(pruned.busy):,} fires meanwhile, {len(pruned.quiet):,} before and after",
+        note=f"{len(pruned.busy):,} fires during it, {len(pruned.quiet):,} before and after",
     )
     bench.report(
         "growth",
