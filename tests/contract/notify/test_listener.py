@@ -1,4 +1,4 @@
-"""LISTEN reaches the server that the engine reaches, whatever the engine needs for that."""
+"""LISTEN connects to the server of the engine, with the parameters of the engine."""
 
 import threading
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.empty_database
 
 
 class Wakes:
-    """Counts the wakes of a listener on ``database``."""
+    """Count the calls of ``wake`` by a listener on ``database``."""
 
     def __init__(self, database):
         self.count = 0
@@ -38,9 +38,9 @@ class Wakes:
         self.listener.stop()
 
 
-def hears_a_change(database):
+def receives_a_change(database):
     with Wakes(database) as wakes:
-        # The first wake is for what changed before the LISTEN.
+        # The first call is for changes before the LISTEN.
         wait_until(lambda: wakes.count == 1, within=15)
         database.run(lambda session: session.execute(select(notify())))
         wait_until(lambda: wakes.count == 2, within=5)
@@ -50,7 +50,7 @@ def hears_a_change(database):
 
 
 def multi_host(url):
-    """Return the URL with another host before it, which is down, as SQLAlchemy writes them."""
+    """Return the URL with an unreachable host before its own host."""
     at = make_url(url)
     hosts = (f"127.0.0.1:{free_port()}", f"{at.host}:{at.port}")
     query = {"host": hosts, "target_session_attrs": "read-write"}
@@ -58,31 +58,31 @@ def multi_host(url):
 
 
 def test_with_one_host(postgresql_url):
-    assert hears_a_change(Database(postgresql_url))
+    assert receives_a_change(Database(postgresql_url))
 
 
-def test_with_several_hosts_of_which_the_first_is_down(postgresql_url):
-    assert hears_a_change(Database(multi_host(postgresql_url)))
+def test_with_several_hosts_and_the_first_unreachable(postgresql_url):
+    assert receives_a_change(Database(multi_host(postgresql_url)))
 
 
-def test_with_an_engine_that_keeps_the_host_in_connect_args(postgresql_url):
+def test_with_the_host_in_connect_args(postgresql_url):
     at = make_url(postgresql_url)
     where = {"host": at.host, "port": at.port}
     engine = create_engine(at.set(host="nowhere.invalid", port=1), connect_args=where)
-    assert hears_a_change(Database(engine=engine))
+    assert receives_a_change(Database(engine=engine))
 
 
-def test_with_an_engine_that_has_a_creator(postgresql_url):
+def test_with_a_creator(postgresql_url):
     at = make_url(postgresql_url)
 
     def connect():
         return psycopg.connect(host=at.host, port=at.port, user=at.username, dbname=at.database)
 
     engine = create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
-    assert hears_a_change(Database(engine=engine))
+    assert receives_a_change(Database(engine=engine))
 
 
-def test_with_an_engine_that_takes_its_password_from_do_connect(postgresql_url):
+def test_with_a_password_from_do_connect(postgresql_url):
     at = make_url(postgresql_url)
     engine = create_engine(at.set(username="nobody"))
 
@@ -90,10 +90,10 @@ def test_with_an_engine_that_takes_its_password_from_do_connect(postgresql_url):
     def _add_account(_dialect, _record, _positional, named):
         named["user"] = at.username
 
-    assert hears_a_change(Database(engine=engine))
+    assert receives_a_change(Database(engine=engine))
 
 
-def test_the_listener_takes_no_connection_of_the_pool(postgresql_url):
+def test_the_listener_uses_no_connection_of_the_pool(postgresql_url):
     engine = create_engine(postgresql_url, pool_size=1, max_overflow=0, pool_timeout=5)
     database = Database(engine=engine)
     with Wakes(database) as wakes:
@@ -103,7 +103,7 @@ def test_the_listener_takes_no_connection_of_the_pool(postgresql_url):
     engine.dispose()
 
 
-def test_the_proof_of_another_listener_does_not_wake(postgresql_url):
+def test_the_check_of_another_listener_does_not_wake(postgresql_url):
     database = Database(postgresql_url)
     with Wakes(database) as first:
         wait_until(lambda: first.count == 1, within=15)
@@ -114,6 +114,6 @@ def test_the_proof_of_another_listener_does_not_wake(postgresql_url):
     database.dispose()
 
 
-def test_an_engine_on_another_driver_is_reached_by_its_url(postgresql_url):
+def test_with_an_engine_on_another_driver(postgresql_url):
     url = make_url(multi_host(postgresql_url)).set(drivername="postgresql+psycopg2")
-    assert hears_a_change(Database(engine=create_engine(url)))
+    assert receives_a_change(Database(engine=create_engine(url)))

@@ -1,4 +1,4 @@
-"""What the headers of a message may do to the guard, and what they may not."""
+"""Message headers cannot bypass the guard."""
 
 import pytest
 from celery.app.task import Context
@@ -9,14 +9,14 @@ NAMES = sorted(value for name, value in vars(headers).items() if name.startswith
 
 
 @pytest.mark.parametrize("header", [*NAMES, "dynbeat_admitted"])
-def test_no_header_of_a_message_passes_for_its_admission(header):
-    # Celery makes an attribute of the request of each of them.
+def test_no_message_header_counts_as_the_guards_attempt(header):
+    # Celery sets each header as an attribute of the request.
     request = Context({header: 0, "headers": {header: 0}})
 
     assert headers.admitted_attempt(request) is None
 
 
-def test_an_admission_is_what_a_retry_follows():
+def test_a_retry_names_the_attempt_that_the_guard_set():
     request = Context({"headers": {headers.HEADER_ATTEMPT: 0}})
 
     headers.admit(request, 1)
@@ -25,5 +25,5 @@ def test_an_admission_is_what_a_retry_follows():
 
 
 @pytest.mark.parametrize("header", [*NAMES, "dynbeat_admitted", "retries", "id", "task"])
-def test_what_the_guard_looks_at_is_nobody_elses_to_write(header):
+def test_the_headers_that_the_guard_reads_are_reserved(header):
     assert headers.is_reserved(header)

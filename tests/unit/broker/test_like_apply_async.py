@@ -15,7 +15,7 @@ from celery_dynbeat.broker.headers import run_id_of
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
-# A priority or a queue of a task is deprecated, not gone.
+# Celery deprecates the priority and queue attributes of a task, and still reads them.
 pytestmark = pytest.mark.filterwarnings("ignore:(?s).*task attribute is deprecated")
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -26,14 +26,14 @@ QUEUES = ("celery", "other", "bound")
 OWN_HEADERS = {
     "dynbeat_run_id": "the guard finds the run by it",
     "dynbeat_schedule": "the task and its logs see which schedule",
-    "dynbeat_owner": "the task and its logs see whose",
+    "dynbeat_owner": "the task and its logs see the owner",
     "dynbeat_scheduled_for": "the task sees its fire time",
     "dynbeat_attempt": "the guard lets one message start the next attempt",
-    "celery_beat_task": "other tools know a scheduled task by it, as from Celery's own beat",
+    "celery_beat_task": "other tools recognise a scheduled task by it, as from Celery's own beat",
     "periodic_task_name": "other tools name the schedule by it",
 }
 #: Why a run with ``expires_after`` leaves Celery's header out.
-EXPIRY = "the guard judges by the database's clock, Celery by the clock of the worker's host"
+EXPIRY = "the guard uses the database's clock, Celery the clock of the worker's host"
 
 #: name: configuration, options of the task, options of the schedule.
 CASES = {

@@ -1,4 +1,4 @@
-"""An application's own way to send a task is used, and each run of it has a way out."""
+"""Beat calls overridden methods, and each run that they handle gets a result."""
 
 import functools
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ class Stamping(Task):
 
 
 class Forgetful(Task):
-    """Passes on neither the headers nor the producer."""
+    """Drops the headers and the producer."""
 
     def apply_async(self, args=None, kwargs=None, task_id=None, **_options):
         return super().apply_async(args, kwargs, task_id=task_id)
@@ -47,7 +47,7 @@ class Raising(Task):
 
 
 class Stumbling(Task):
-    """Publishes the run, and fails at what it does then."""
+    """Publishes the run and then raises."""
 
     def apply_async(self, args=None, kwargs=None, **options):
         super().apply_async(args, kwargs, **options)
@@ -88,12 +88,12 @@ def app():
     return new_app()
 
 
-def test_a_task_of_celerys_own_way_is_not_overridden(app):
+def test_a_task_with_celerys_methods_is_not_overridden(app):
     assert not is_overridden(app, task(app))
     assert not is_overridden(app, None)
 
 
-def test_a_method_that_a_library_put_in_place_of_celerys_is_an_override(app, monkeypatch):
+def test_a_method_that_a_library_replaced_is_an_override(app, monkeypatch):
     original = Task.apply_async
 
     @functools.wraps(original)
@@ -105,7 +105,7 @@ def test_a_method_that_a_library_put_in_place_of_celerys_is_an_override(app, mon
     assert is_overridden(app, task(app))
 
 
-def test_a_tasks_own_apply_async_is_used(app):
+def test_beat_calls_the_tasks_own_apply_async(app):
     task(app, base=Stamping)
 
     published = publish(app, run(FIRST))
@@ -116,7 +116,7 @@ def test_a_tasks_own_apply_async_is_used(app):
     assert message.headers["dynbeat_run_id"] == message.headers["id"] == FIRST
 
 
-def test_a_retry_of_a_run_names_its_count(app):
+def test_an_overridden_method_receives_the_count_of_retries(app):
     task(app, base=Stamping)
 
     publish(app, run(FIRST, retries=2, attempt=3))
@@ -125,7 +125,7 @@ def test_a_retry_of_a_run_names_its_count(app):
     assert (message.headers["retries"], message.headers["dynbeat_attempt"]) == (2, 3)
 
 
-def test_expires_after_stays_with_the_guard(app):
+def test_expires_after_sets_no_celery_expires(app):
     task(app, base=Stamping, expires=5)
 
     publish(app, run(FIRST, expires_at=NOW.replace(hour=10)))
@@ -135,7 +135,7 @@ def test_expires_after_stays_with_the_guard(app):
     assert message.properties["expiration"] == "3600000"
 
 
-def test_a_tasks_own_shadow_name_is_used(app):
+def test_beat_calls_the_tasks_own_shadow_name(app):
     task(app, shadow_name=lambda _task, args, _kwargs, _options: f"for {args[0]}")
 
     publish(app, run(FIRST, args=[7]))
@@ -145,7 +145,7 @@ def test_a_tasks_own_shadow_name_is_used(app):
 
 
 @pytest.mark.parametrize("name", ["probe", "elsewhere"])
-def test_an_applications_own_send_task_is_used(name):
+def test_beat_calls_the_send_task_of_an_application_class(name):
     app = new_app(SendingApp)
     task(app)
 
@@ -153,7 +153,7 @@ def test_an_applications_own_send_task_is_used(name):
     assert messages(app)[0].properties["priority"] == 6
 
 
-def test_a_send_task_on_the_application_itself_is_used(app):
+def test_beat_calls_the_send_task_of_an_application_instance(app):
     task(app)
     sends, names = app.send_task, []
 
@@ -167,7 +167,7 @@ def test_a_send_task_on_the_application_itself_is_used(app):
     assert names == ["probe"]
 
 
-def test_headers_that_an_override_drops_are_put_back(app):
+def test_headers_that_an_override_drops_are_restored(app):
     task(app, base=Forgetful)
 
     published = publish(app, run(FIRST, options={"headers": {"tenant": "red"}}))
@@ -178,7 +178,7 @@ def test_headers_that_an_override_drops_are_put_back(app):
     assert "tenant" not in message.headers
 
 
-def test_headers_are_put_back_in_protocol_1_too(app):
+def test_headers_are_restored_in_protocol_1(app):
     app.conf.task_protocol = 1
     task(app, base=Forgetful)
 
@@ -197,7 +197,7 @@ def test_an_override_that_publishes_nothing_declines_the_run(app):
     }
 
 
-def test_an_override_that_changes_the_id_declines_the_run_and_says_how_to_keep_it(app):
+def test_an_override_that_changes_the_id_declines_the_run_and_names_the_fix(app):
     task(app, base=Renaming)
 
     published = publish(app, run(FIRST))
@@ -207,7 +207,7 @@ def test_an_override_that_changes_the_id_declines_the_run_and_says_how_to_keep_i
     assert "pass task_id and **options on" in published.declined[FIRST]
 
 
-def test_an_override_that_raises_leaves_the_run_pending_and_the_others_go_out(app):
+def test_an_override_that_raises_delays_its_run_only(app):
     task(app, base=Raising)
 
     published = publish(app, run(FIRST), run(SECOND, task="elsewhere"))
@@ -217,7 +217,7 @@ def test_an_override_that_raises_leaves_the_run_pending_and_the_others_go_out(ap
     assert published.refused == {}
 
 
-def test_a_method_that_publishes_the_run_and_raises_then_leaves_it_unknown(app):
+def test_a_run_is_unknown_when_its_method_publishes_and_then_raises(app):
     task(app, base=Stumbling)
 
     published = publish(app, run(FIRST))
@@ -227,7 +227,7 @@ def test_a_method_that_publishes_the_run_and_raises_then_leaves_it_unknown(app):
     assert len(messages(app)) == 1
 
 
-def test_a_method_that_raises_for_a_run_that_was_sent_before_leaves_it_sent(app):
+def test_a_run_that_was_sent_before_stays_sent_when_its_method_raises(app):
     task(app, base=Raising)
     publisher = Publisher(app, now=lambda: NOW)
     publisher.connect()
@@ -239,7 +239,7 @@ def test_a_method_that_raises_for_a_run_that_was_sent_before_leaves_it_sent(app)
     publisher.close()
 
 
-def test_a_broker_of_an_override_that_is_away_is_asked_once_and_the_others_go_out(app):
+def test_an_unreachable_broker_of_an_override_is_tried_once_in_a_batch(app):
     task(app, base=Unreachable)
 
     published = publish(app, run(FIRST), run(SECOND, task="elsewhere"), run(THIRD))
@@ -247,11 +247,11 @@ def test_a_broker_of_an_override_that_is_away_is_asked_once_and_the_others_go_ou
     assert published.sent == [SECOND]
     assert set(published.delayed) == {FIRST, THIRD}
     assert Unreachable.calls == 1
-    # What was not tried comes first then: one run of many may have a broker of its own.
+    # The next batch tries the other runs first: each may use another broker.
     assert published.delayed[THIRD] < published.delayed[FIRST]
 
 
-def test_arguments_that_do_not_fit_are_the_rows_own_fault(app):
+def test_arguments_that_the_task_rejects_are_the_fault_of_the_row(app):
     takes_one(app, base=Stamping)
 
     published = publish(app, run(FIRST, args=[1, 2]), run(SECOND, args=[1]))
@@ -260,7 +260,7 @@ def test_arguments_that_do_not_fit_are_the_rows_own_fault(app):
     assert "TypeError" in str(published.refused[FIRST])
 
 
-def test_a_serializer_that_fails_for_what_a_method_adds_is_not_the_rows_own_fault(app):
+def test_a_serializer_error_for_values_of_an_override_is_not_the_fault_of_the_row(app):
     task(app, base=Adding)
 
     published = publish(app, run(FIRST), run(SECOND, task="elsewhere", args=[object()]))
@@ -269,13 +269,13 @@ def test_a_serializer_that_fails_for_what_a_method_adds_is_not_the_rows_own_faul
     assert list(published.refused) == [SECOND]
 
 
-def test_a_method_may_route_where_the_router_raises_for_the_row(app):
+def test_an_override_may_route_a_run_whose_router_raises(app):
     app.conf.task_routes = [by_region]
     task(app, base=Regional)
     publisher = Publisher(app, now=lambda: NOW)
     publisher.connect()
 
-    # While there is an outage, beat itself asks the router where runs go.
+    # During an outage, beat calls the router for each run.
     first = publisher.publish([run(SECOND, task="elsewhere")])
     second = publisher.publish([run(FIRST)])
 
@@ -284,7 +284,7 @@ def test_a_method_may_route_where_the_router_raises_for_the_row(app):
     publisher.close()
 
 
-def test_nothing_of_a_call_is_left_behind(app):
+def test_a_call_leaves_no_signal_receivers(app):
     task(app, base=Raising)
     before = list(after_task_publish.receivers)
 

@@ -1,4 +1,4 @@
-"""What a publisher refuses before it speaks to any broker, and what it never sends."""
+"""A publisher rejects some requests before it connects, and filters reserved headers."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
 
-def test_a_broker_without_broadcasts_cannot_end_runs_and_says_so():
+def test_terminate_raises_on_a_broker_without_broadcasts():
     app = Celery(broker="sqla+sqlite:///:memory:", set_as_current=False)
 
     with pytest.raises(DispatchError, match="cancel_previous"):
@@ -33,7 +33,7 @@ def outgoing(**options):
     )
 
 
-def test_headers_that_a_hand_typed_name_no_other_task_and_no_other_run():
+def test_reserved_headers_of_a_row_written_in_sql_are_dropped():
     typed = {"task": "admin.drop_tables", "is_eager": True, "dynbeat_run_id": "x", "tenant": "blue"}
 
     headers = run_headers(outgoing(headers=typed))
@@ -43,7 +43,7 @@ def test_headers_that_a_hand_typed_name_no_other_task_and_no_other_run():
     assert not {"task", "is_eager"} & headers.keys()
 
 
-def test_every_header_of_celerys_own_message_is_reserved():
+def test_every_header_of_a_celery_message_is_reserved():
     app = Celery(set_as_current=False)
 
     message = app.amqp.as_task_v2("id", "t")

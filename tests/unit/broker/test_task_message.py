@@ -1,4 +1,4 @@
-"""What a message says of its payload is what Celery would have said."""
+"""The argsrepr and kwargsrepr of a message equal those of Celery."""
 
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.task_message import fast_repr
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 
-LONGEST = 1024
+MAX_LENGTH = 1024
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 payloads = st.recursive(
     st.dictionaries(st.text(), scalars) | st.lists(scalars),
@@ -28,22 +28,22 @@ payloads = st.recursive(
 @example(["back\\slash"])
 @example(["line\nbreak"])
 @example(["\x7f"])
-@example({"long": "a" * LONGEST})
+@example({"long": "a" * MAX_LENGTH})
 @example({"nested": {"deep": [1]}})
 @example([["[", "{"]])
-def test_a_payload_is_shown_as_celery_shows_it(payload):
-    assert fast_repr(payload, LONGEST) in {None, saferepr(payload, LONGEST)}
+def test_the_repr_of_a_payload_equals_that_of_celery(payload):
+    assert fast_repr(payload, MAX_LENGTH) in {None, saferepr(payload, MAX_LENGTH)}
 
 
-def test_no_arguments_are_shown_as_celery_shows_them():
+def test_the_repr_of_empty_arguments_equals_that_of_celery():
     assert [sent(args=[]), sent(args=[1])] == [as_celery_would(args=[]), as_celery_would(args=[1])]
 
 
-def test_a_receiver_is_told_the_queue_of_each_message():
-    told = []
+def test_before_task_publish_receives_the_queue_of_each_message():
+    received = []
 
     def receive(declare, **_):
-        told.append([queue.name for queue in declare])
+        received.append([queue.name for queue in declare])
 
     before_task_publish.connect(receive)
     try:
@@ -52,7 +52,7 @@ def test_a_receiver_is_told_the_queue_of_each_message():
     finally:
         before_task_publish.disconnect(receive)
 
-    assert told == [["celery"]] * 3
+    assert received == [["celery"]] * 3
 
 
 def app():
@@ -83,7 +83,7 @@ def run(*, args):
 
 
 def sent(*, args):
-    """Return what the headers of a message say of its arguments, and of who sent it."""
+    """Return the headers of a sent message that show its arguments and its origin."""
     application = app()
     with publisher_of(application) as publisher:
         publisher.publish([run(args=args)])
@@ -98,7 +98,7 @@ def as_celery_would(*, args):
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z_]{1,9}\Z"), st.integers() | st.booleans()))
-def test_plain_arguments_need_no_more(payload):
-    assert fast_repr(payload, LONGEST) in (
-        {repr(payload)} if len(repr(payload)) <= LONGEST else {None}
+def test_plain_arguments_use_the_fast_repr(payload):
+    assert fast_repr(payload, MAX_LENGTH) in (
+        {repr(payload)} if len(repr(payload)) <= MAX_LENGTH else {None}
     )
