@@ -17,7 +17,7 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.fault_summary"]
 
-# No deadline: tests run in parallel, so a slow example says nothing about the code.
+# No deadline: tests run in parallel, so the time of one example depends on the others.
 settings.register_profile(
     "dynbeat",
     settings.get_profile("ci" if os.environ.get("CI") else "default"),

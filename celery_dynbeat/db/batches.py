@@ -103,8 +103,10 @@ def _update_each(connection: Connection, table: Table, rows: Rows) -> None:
         connection.execute(_update_from(table, names, shared), values)
         return
     names = tuple(name for name in rows[0] if name != "id")
-    given = [{"row_id": row["id"], **{f"new_{name}": row[name] for name in names}} for row in rows]
-    connection.execute(_update_by_id(table, names), given)
+    parameters = [
+        {"row_id": row["id"], **{f"new_{name}": row[name] for name in names}} for row in rows
+    ]
+    connection.execute(_update_by_id(table, names), parameters)
 
 
 # Statements are cached: building one takes as long as executing it.
@@ -219,10 +221,10 @@ def lateral_for_each(
     ``values`` have the type of ``key``. Each query uses its own index. PostgreSQL may turn a list
     in a condition into a filter on another index.
     """
-    given = select(func.unnest(_array_of(key, values), type_=key.type).label("value"))
-    one = given.subquery("given")
-    found = query(one.c.value).lateral("found")
-    return select(found).select_from(one.join(found, true()))
+    array = select(func.unnest(_array_of(key, values), type_=key.type).label("value"))
+    one = array.subquery("given")
+    rows = query(one.c.value).lateral("found")
+    return select(rows).select_from(one.join(rows, true()))
 
 
 def _array_of(key: Any, values: Sequence[Any]) -> ColumnElement[Any]:

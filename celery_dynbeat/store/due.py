@@ -168,7 +168,7 @@ def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence
         (due, (Schedule.next_run_at, Schedule.id)),
         (_is_unplanned_of_any_kind(), _UNPLANNED),
     )
-    found: list[Any] = []
+    unsupported: list[Any] = []
     for conditions, order in searches:
         first = (
             select(*columns)
@@ -178,8 +178,8 @@ def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence
             .subquery()
         )
         statement = select(first).where(first.c.trigger_kind.not_in(KINDS)).limit(limit)
-        found += session.execute(statement).all()
-    return found[:limit]
+        unsupported += session.execute(statement).all()
+    return unsupported[:limit]
 
 
 def _unplanned() -> tuple[Any, ...]:

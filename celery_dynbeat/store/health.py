@@ -104,9 +104,9 @@ def _counted(rows: Sequence[Any]) -> Count:
 
 
 def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
-    found = {row.status: row.number for row in rows}
-    more = sum(found.values()) > MAX_RUNS_READ
-    return {str(status): Count(found.get(status, 0), more) for status in UNFINISHED}
+    numbers = {row.status: row.number for row in rows}
+    more = sum(numbers.values()) > MAX_RUNS_READ
+    return {str(status): Count(numbers.get(status, 0), more) for status in UNFINISHED}
 
 
 def due_statement(*, now: datetime) -> Select[Any]:

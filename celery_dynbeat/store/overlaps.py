@@ -51,18 +51,18 @@ def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[R
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
         each = (newest_unfinished(_OVERLAP_COLUMNS, part, limit=MAX_UNFINISHED) for part in parts)
         return [row for query in each for row in read(session, query, key=_key(query)).rows]
-    found: list[Row] = []
+    runs: list[Row] = []
     while parts:
         part = parts.pop()
         limit = MAX_UNFINISHED + (2 * len(part) if len(part) > 1 else 0)
         some = read(session, _unfinished(part, limit=limit), key=Run.id)
         if len(part) == 1 or len(some.rows) + len(some.unreadable) < limit:
-            found += some.rows
+            runs += some.rows
         else:
             # Some schedules have very many runs. Bisect until these schedules are alone.
             middle = len(part) // 2
             parts += [part[:middle], part[middle:]]
-    return found
+    return runs
 
 
 def _key(query: Select[Any]) -> Any:

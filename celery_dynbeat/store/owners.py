@@ -32,14 +32,14 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     names = sorted(owners)
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for start in range(0, len(names), _BATCH):
         # One subquery per owner: GROUP BY would read the whole index.
         of_owner = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
         counted = latest(of_owner.where(Schedule.owner == Owner.owner)).scalar_subquery()
         batch = select(Owner.owner, counted).where(Owner.owner.in_(names[start : start + _BATCH]))
-        found.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
-    return found
+        counts.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
+    return counts
 
 
 def delete_row(session: Session, *, owner: str) -> None:

@@ -188,9 +188,9 @@ def _set_null(
 
 
 def _unreadable_columns(session: Session, schedule_id: int) -> dict[str, UnreadableRow]:
-    found: dict[str, UnreadableRow] = {}
+    unreadable: dict[str, UnreadableRow] = {}
     for column in Schedule.__table__.columns:
         error = _error_of_reading(session, select(column).where(Schedule.id == schedule_id))
         if error is not None:
-            found[column.name] = UnreadableRow(schedule_id, str(column), error)
-    return found
+            unreadable[column.name] = UnreadableRow(schedule_id, str(column), error)
+    return unreadable

@@ -72,17 +72,17 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
 
 def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> bool:
     """Return whether the schedule has a run or a skipped row for that fire time."""
-    found = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
-    return session.scalar(found.limit(1)) is not None
+    run = select(Run.id).where(Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for)
+    return session.scalar(run.limit(1)) is not None
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:
     wanted = sorted(ids)
-    found: set[str] = set()
+    present: set[str] = set()
     for start in range(0, len(wanted), MAX_IN_LIST):
         statement = select(Run.id).where(Run.id.in_(wanted[start : start + MAX_IN_LIST]))
-        found.update(session.scalars(statement))
-    return found
+        present.update(session.scalars(statement))
+    return present
 
 
 def mark_sent(

@@ -80,15 +80,15 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the (owner, name) ``keys`` that exist in the table."""
     wanted = list(keys)
-    found: set[tuple[str, str]] = set()
+    existing: set[tuple[str, str]] = set()
     latest = capabilities_of(session.get_bind().dialect).reading_latest
     for start in range(0, len(wanted), 500):
         statement = select(Schedule.owner, Schedule.name).where(
             tuple_(Schedule.owner, Schedule.name).in_(wanted[start : start + 500]),
         )
         # The caller's snapshot may be older than the existing row.
-        found.update((owner, name) for owner, name in session.execute(latest(statement)))
-    return found
+        existing.update((owner, name) for owner, name in session.execute(latest(statement)))
+    return existing
 
 
 def get(session: Session, *, owner: str, name: str) -> Schedule | None:

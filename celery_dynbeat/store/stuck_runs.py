@@ -14,7 +14,7 @@ from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
 from celery_dynbeat.store.rows import LockedRows, read
 from celery_dynbeat.store.runs import UNFINISHED_ORDER, execute_dml
 
-#: Rows that may lie between the last outcomes: skipped, revoked, manual and unfinished runs.
+#: Additional rows between the last outcomes: skipped, revoked, manual and unfinished runs.
 UNTRIED_MARGIN = 500
 
 

@@ -32,22 +32,22 @@ class KillingScheduler(DatabaseScheduler):
     """
 
     def __init__(self, app: Celery, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
-        self._in_hand = self._messages = 0
+        self._outgoing_count = self._messages = 0
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             return
         for name in ("claim", "run_due_backfill", "take_overdue"):
-            setattr(dispatcher, name, self._noting(getattr(dispatcher, name)))
+            setattr(dispatcher, name, self._counting_outgoing(getattr(dispatcher, name)))
         signals.after_task_publish.connect(self._count, weak=False)
 
-    def _noting(self, work: Callable[..., Any]) -> Callable[..., Any]:
+    def _counting_outgoing(self, work: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(work)
-        def noted(*args: Any, **kwargs: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
             result = work(*args, **kwargs)
-            self._in_hand, self._messages = len(result.outgoing), 0
+            self._outgoing_count, self._messages = len(result.outgoing), 0
             return result
 
-        return noted
+        return counted
 
     def _count(self, **_: Any) -> None:
         self._messages += 1
@@ -55,7 +55,7 @@ class KillingScheduler(DatabaseScheduler):
 
     def failpoint(self, point: str) -> None:
         """Kill the process at a point of the environment, unless another beat died there before."""
-        if not self._in_hand or point not in os.environ[POINTS_VARIABLE].split(","):
+        if not self._outgoing_count or point not in os.environ[POINTS_VARIABLE].split(","):
             return
         with contextlib.suppress(FileExistsError):
             # Two beats may reach the point at the same time.

@@ -28,7 +28,7 @@ class Capabilities(ABC):
     configures_isolation: ClassVar[bool] = False
     #: Whether the database itself can notify beat of a committed change.
     notifies: ClassVar[bool] = False
-    #: Whether the database is a local file, so that tables are created without being asked.
+    #: Whether the database is a local file, so that the tables are created by default.
     embedded: ClassVar[bool] = False
     #: Whether the database converts a JSON parameter into rows (json_to_recordset).
     has_json_recordset: ClassVar[bool] = False

@@ -121,8 +121,8 @@ def test_passes_and_maintenance_read_only_due_rows(request, kind):
             # Maintenance, and a sweep of the runs that were sent and not started.
             clock.advance(timedelta(hours=2))
             beat.run_until_idle()
-        asked = [each for each in statements if each[0].startswith("SELECT")]
-        read = {sql: rows_read(dynbeat, kind, sql, values) for sql, values in asked}
+        selects = [each for each in statements if each[0].startswith("SELECT")]
+        read = {sql: rows_read(dynbeat, kind, sql, values) for sql, values in selects}
 
         assert len(beat.publisher.sent) == 2 * DUE
         assert len(read) > 8
@@ -142,10 +142,10 @@ def test_a_page_reads_only_its_rows_at_any_position(request, kind, owner, far):
         whose = last if last == "crowd" else None
         with executed(dynbeat) as statements:
             page = dynbeat.schedules.list(owner=whose, limit=DUE, after=cursor)
-        [asked] = [each for each in statements if "dynbeat_schedule" in each[0]]
+        [select] = [each for each in statements if "dynbeat_schedule" in each[0]]
 
         assert len(page) == DUE
-        assert rows_read(dynbeat, kind, *asked) < FEW
+        assert rows_read(dynbeat, kind, *select) < FEW
 
 
 def behind(dynbeat, position):
@@ -213,7 +213,7 @@ def test_a_worker_reads_only_its_own_runs(request, kind):
             found = dynbeat.context.database.read(
                 lambda session: stuck_runs.running_on_worker(session, worker="mine", limit=ROWS)
             )
-        asked = [each for each in statements if each[0].startswith("SELECT")]
+        selects = [each for each in statements if each[0].startswith("SELECT")]
 
         assert len(found) == DUE
-        assert [rows_read(dynbeat, kind, *each) for each in asked] == [DUE]
+        assert [rows_read(dynbeat, kind, *each) for each in selects] == [DUE]

@@ -80,5 +80,5 @@ class MariaDBServer(Server):
         return self.folder / "data"
 
     def _as_root(self) -> Sequence[str]:
-        # MariaDB runs as root only when told to.
+        # MariaDB runs as root only with this option.
         return ["--user=root"] if os.geteuid() == 0 else []
