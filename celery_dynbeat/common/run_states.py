@@ -58,7 +58,7 @@ GIVE_UP = _transition(UNSTARTED, Status.FAILED)
 EXPIRE = _transition(UNSTARTED, Status.EXPIRED)
 #: A pause, a delete, a moved one-off or a newer run cancels the run before an attempt starts.
 REVOKE = _transition(UNOWNED, Status.REVOKED)
-#: A worker starts the attempt that a message stands for.
+#: A worker starts the attempt that a message asks for.
 START = _transition(UNSTARTED, Status.RUNNING)
 #: A worker starts the attempt that Celery's retry asks for. The previous attempt has ended, even if
 #: its end is not recorded yet or its run is ``lost``.

@@ -63,7 +63,7 @@ class Context:
 
     @cached_property
     def clock(self) -> Clock:
-        """The database's clock."""
+        """``given_clock``, else the database's clock."""
         return self.given_clock or DatabaseClock(self.database.read_clock)
 
     @cached_property
@@ -152,7 +152,10 @@ class Context:
         return self.database.read(work) if session is None else work(session)
 
     def read_many(self, session: Session | None, work: Callable[[Session], T]) -> T:
-        """Do the same in a transaction, which hints need that make a query follow its index."""
+        """Do the same for queries of many rows, in a transaction.
+
+        The settings that make such a query follow its index last for one transaction.
+        """
         session = session_to_join(session)
         self.prepare(session)
         return self.database.read_in_transaction(work) if session is None else work(session)
@@ -183,7 +186,7 @@ def naming_schedule(row: Schedule) -> Iterator[None]:
 def _unstorable(error: Exception) -> InvalidScheduleError:
     reason = str(getattr(error, "orig", error)).partition("\n")[0]
     msg = (
-        "a name or another text holds a letter that the database's encoding does not have"
-        f" ({reason}): use others, or a database whose encoding is UTF8"
+        "a name or another text contains a character that the database's encoding does not have"
+        f" ({reason}): use other characters, or a database whose encoding is UTF8"
     )
     return InvalidScheduleError(msg)

@@ -1,6 +1,6 @@
 """Which run each pool process executes, in memory that it shares with the main process.
 
-Celery's main process does not always know. When it loses the broker connection, it drops the
+The main process does not always know this run. When it loses the broker connection, it drops the
 requests that a pool process has received and not accepted yet, although the process may have
 started them. So each process writes its run to its slot: 44 bytes of memory, no system call.
 """
