@@ -2,7 +2,7 @@
 
 - A new trigger, span or max_runs, and a resume, set the next fire time from now. No edit fires
   retroactively.
-- A new jitter delays the next run again. Other edits do not change the next run.
+- A new jitter changes the delay of the next run. Other edits do not move the next run.
 - A pause, a delete and the move of a one-off revoke the runs that have not started. The guard in
   the worker refuses their messages.
 """

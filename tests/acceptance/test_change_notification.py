@@ -37,11 +37,11 @@ def notified(request, site_folder, postgresql_url):
     ) as made:
         # Beat still returns from a tick every 20 s, which would hide a missing notification.
         made.beat("-l", "DEBUG").wait_for_log("beat started")
-        hears(made)
+        wait_until_connected(made)
         yield made
 
 
-def hears(made):
+def wait_until_connected(made):
     """Return when the listener is connected: beat sent a first schedule."""
     made.mine.create("hello", task="probe.record", trigger=Once.after(timedelta(seconds=0.3)))
     made.wait_for_run("hello", "sent")
@@ -94,7 +94,7 @@ def test_a_transaction_that_rolls_back_leaves_no_schedule(notified):
     assert not notified.runs("undone")
 
 
-class Heard:
+class NotificationCounter:
     """Counts the notifications of a listener in this process."""
 
     def __init__(self, made):
@@ -110,33 +110,33 @@ class Heard:
 
 
 @pytest.fixture(params=["postgresql", "redis", "amqp"])
-def heard(request, site_folder, postgresql_url):
+def counted(request, site_folder, postgresql_url):
     notifier, broker = WAYS[request.param]
     broker_url = request.getfixturevalue(broker)
     settings = {"dynbeat_notifier": notifier, "dynbeat_poll_interval": NEVER}
     with site(site_folder, database_url=postgresql_url, broker_url=broker_url, **settings) as made:
         made.dynbeat.context.prepare()
-        ear = Heard(made)
-        yield made, ear
-        ear.listener.stop()
+        counter = NotificationCounter(made)
+        yield made, counter
+        counter.listener.stop()
 
 
-def test_a_released_savepoint_sends_no_notification_before_the_commit(heard):
-    made, ear = heard
+def test_a_released_savepoint_sends_no_notification_before_the_commit(counted):
+    made, counter = counted
     with Session(made.dynbeat.context.database.engine) as session:
         with session.begin_nested():
             made.mine.create("inner", task="probe.record", trigger=soon(), session=session)
         # A notification of the savepoint would arrive before that of this commit.
         made.mine.create("witness", task="probe.record", trigger=soon())
-        wait_until(lambda: ear.count, within=5)
-        assert ear.count == 1
+        wait_until(lambda: counter.count, within=5)
+        assert counter.count == 1
         session.commit()
 
-    wait_until(lambda: ear.count == 2, within=5)
+    wait_until(lambda: counter.count == 2, within=5)
 
 
-def test_a_rollback_sends_no_notification(heard):
-    made, ear = heard
+def test_a_rollback_sends_no_notification(counted):
+    made, counter = counted
     with Session(made.dynbeat.context.database.engine) as session:
         made.mine.create("undone", task="probe.record", trigger=soon(), session=session)
         session.rollback()
@@ -145,8 +145,8 @@ def test_a_rollback_sends_no_notification(heard):
 
     made.mine.create("witness", task="probe.record", trigger=soon())
 
-    wait_until(lambda: ear.count, within=5)
-    assert ear.count == 1
+    wait_until(lambda: counter.count, within=5)
+    assert counter.count == 1
 
 
 def terminate_listeners(made):
@@ -171,7 +171,7 @@ def test_the_postgresql_listener_reconnects_after_a_lost_connection(
         dynbeat_poll_interval=NEVER,
     ) as made:
         beat = made.beat().wait_for_log("beat started")
-        hears(made)
+        wait_until_connected(made)
         wait_until(lambda: terminate_listeners(made), within=10)
         beat.wait_for_log("listener lost its connection", within=15)
 
@@ -193,12 +193,12 @@ def test_the_postgresql_listener_connects_with_the_engines_parameters(
     given = {"application_name": "the listener", "prepare_threshold": None}
     with site(site_folder, database_url=postgresql_url, broker_url=broker_file_url) as made:
         made.app.conf.dynbeat_engine_options = {"connect_args": given}
-        ear = Heard(made)
+        counter = NotificationCounter(made)
         made.dynbeat.context.database.dispose()
 
         # One is the connection of this query.
         wait_until(lambda: listeners_called(made, "the listener") == 2, within=10)
-        ear.listener.stop()
+        counter.listener.stop()
 
 
 def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_url, broker_file_url):
@@ -217,16 +217,18 @@ def test_polling_alone_finds_a_change_within_the_interval(site_folder, sqlite_ur
 
 
 @pytest.fixture
-def mute_url():
+def hanging_url():
     """Return the URL of a Redis that accepts connections and never replies."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
 
 
-def test_a_broker_that_hangs_delays_no_call(site_folder, sqlite_url, mute_url, monkeypatch, caplog):
+def test_a_broker_that_hangs_delays_no_call(
+    site_folder, sqlite_url, hanging_url, monkeypatch, caplog
+):
     monkeypatch.setattr(broker, "PUBLISH_TIMEOUT", 0.2)
     with site(
-        site_folder, database_url=sqlite_url, broker_url=mute_url, dynbeat_notifier="broker"
+        site_folder, database_url=sqlite_url, broker_url=hanging_url, dynbeat_notifier="broker"
     ) as made:
         made.mine.create("new", task="probe.record", trigger=soon())
 
@@ -235,21 +237,21 @@ def test_a_broker_that_hangs_delays_no_call(site_folder, sqlite_url, mute_url, m
 
 
 @pytest.fixture
-def deaf_url(redis_url):
+def no_subscribe_url(redis_url):
     """Return the URL of a Redis account without the right to subscribe."""
     with redis.Redis.from_url(redis_url) as client:
         client.execute_command(
-            *("ACL", "SETUSER", "deaf", "on", ">deaf", "~*", "resetchannels", "+@all")
+            *("ACL", "SETUSER", "limited", "on", ">limited", "~*", "resetchannels", "+@all")
         )
-        yield redis_url.replace("//", "//deaf:deaf@")
-        client.acl_deluser("deaf")
+        yield redis_url.replace("//", "//limited:limited@")
+        client.acl_deluser("limited")
 
 
 def test_a_listener_without_the_right_to_subscribe_retries_less_and_less_often(
-    site_folder, sqlite_url, deaf_url, caplog
+    site_folder, sqlite_url, no_subscribe_url, caplog
 ):
     with site(
-        site_folder, database_url=sqlite_url, broker_url=deaf_url, dynbeat_notifier="broker"
+        site_folder, database_url=sqlite_url, broker_url=no_subscribe_url, dynbeat_notifier="broker"
     ) as made:
         listener = made.dynbeat.context.notifier.listener(lambda: None)
         listener._back_off = reconnect_back_off(first=0.01)

@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 WAYS = ("plain", "faithful", "elsewhere", "silent", "renaming", "raising", "plain")
 HOUR = 3600
-#: The highest bit of the delay names the first delay queue in which RabbitMQ holds the message.
+#: RabbitMQ first holds a message in the queue of the highest bit of its delay: 3600 s has bit 11.
 HOLDING = "celery_delayed_11"
 
 

@@ -25,7 +25,7 @@ def create_good_around(site, options):
     execute(site.dynbeat, poison, options=json.dumps(options))
 
 
-def poison_is_set_aside_and_good_is_sent(site):
+def poison_is_quarantined_and_good_is_sent(site):
     for name in ("a-good", "z-good"):
         site.wait_for_run(name, "succeeded")
     failed = site.wait_for_run("m-poison", "failed")
@@ -42,7 +42,7 @@ def test_a_poison_message_on_rabbitmq_affects_no_other_run(rabbitmq_site, kind):
     beat = rabbitmq_site.beat()
     rabbitmq_site.worker()
 
-    poison_is_set_aside_and_good_is_sent(rabbitmq_site)
+    poison_is_quarantined_and_good_is_sent(rabbitmq_site)
     assert "pass failed" not in beat.text
 
 
@@ -52,7 +52,7 @@ def test_a_poison_message_on_redis_affects_no_other_run(redis_site):
     redis_site.beat()
     redis_site.worker()
 
-    poison_is_set_aside_and_good_is_sent(redis_site)
+    poison_is_quarantined_and_good_is_sent(redis_site)
 
 
 @pytest.fixture(params=["redis_site", "rabbitmq_site"])
@@ -68,7 +68,7 @@ def test_the_signals_and_events_of_publishing_are_sent(telling_site):
     telling_site.dynbeat.schedules.create_many(
         {
             "owner": "user:1",
-            "name": f"told-{n}",
+            "name": f"noted-{n}",
             "task": "probe.record",
             "trigger": Once.after(timedelta(seconds=4)),
         }
@@ -80,7 +80,7 @@ def test_the_signals_and_events_of_publishing_are_sent(telling_site):
             telling_site.beat()
             wait_until(lambda: collected(consuming, events, count), within=20)
 
-    runs = [telling_site.wait_for_run(f"told-{n}", "sent") for n in range(count)]
+    runs = [telling_site.wait_for_run(f"noted-{n}", "sent") for n in range(count)]
     ids = {run.id for run in runs}
     assert {event["uuid"] for event in events} == ids
     for signal in ("before_publish", "after_publish"):

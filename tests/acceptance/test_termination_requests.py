@@ -1,6 +1,6 @@
-"""The request to end runs, on real brokers: what workers hear, what is refused, how long it takes.
+"""Requests to terminate runs, on real brokers: the command, missing rights and timeouts.
 
-The workers here are their mailboxes; whole ones are in tests/faults/test_terminations.py.
+The workers are only mailboxes. tests/faults/test_terminations.py has real workers.
 """
 
 import contextlib

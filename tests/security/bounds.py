@@ -15,26 +15,26 @@ MAX_FIELD = 300
 
 def attempt(call, *args, **kwargs):
     """Return the result of the call, or its DynbeatError, and check the bounds."""
-    found, seconds = _timed(call, *args, **kwargs)
+    result, seconds = _timed(call, *args, **kwargs)
     assert seconds < SECONDS
-    if isinstance(found, DynbeatError):
-        assert 10 < len(str(found)) < MAX_MESSAGE
-        assert len(getattr(found, "field", None) or "") < MAX_FIELD
-    return found
+    if isinstance(result, DynbeatError):
+        assert 10 < len(str(result)) < MAX_MESSAGE
+        assert len(getattr(result, "field", None) or "") < MAX_FIELD
+    return result
 
 
 def _timed(call, *args, **kwargs):
     # A garbage collection also scans the objects of earlier tests.
     gc.disable()
-    found, started = None, time.thread_time()
+    result, started = None, time.thread_time()
     try:
-        found = call(*args, **kwargs)
+        result = call(*args, **kwargs)
     except DynbeatError as error:
-        found = error
+        result = error
     finally:
         seconds = time.thread_time() - started
         gc.enable()
-    return found, seconds
+    return result, seconds
 
 
 def megabytes_of(call, *args, **kwargs):

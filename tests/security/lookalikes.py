@@ -15,7 +15,7 @@ ALIKE = [
     *("usér:1' OR '1'='1", "usér:1'; DROP TABLE dynbeat_run; --", 'usér:1"'),
 ]
 #: Values that are not valid owners.
-REFUSED = [
+INVALID_OWNERS = [
     *("usér:1 ", " usér:1", "usér:1\n", "usér:1\t", "usér:1\x00", "usér:1\u00a0", "usér:1\x7f"),
     *("usér:1\ud800", "usér:1\x1b[0m", "x" * 256, None, 1, b"us\xc3\xa9r:1", ["usér:1"]),
 ]

@@ -131,11 +131,11 @@ def test_a_suggestion_compares_only_the_start_of_a_long_field_name(furnished):
 def test_slightly_and_far_too_large_payloads_have_the_same_error(furnished):
     _, mine = furnished
 
-    for length, told in ((70_000, "are 70014 bytes"), (1_000_000, "are more than 65536 bytes")):
+    for length, expected in ((70_000, "are 70014 bytes"), (1_000_000, "are more than 65536 bytes")):
         refused = attempt(mine.update, "n", args=["x" * length])
 
         assert refused.field == "args"
-        assert f"{told} as JSON, dynbeat_max_payload_bytes allows 65536" in str(refused)
+        assert f"{expected} as JSON, dynbeat_max_payload_bytes allows 65536" in str(refused)
 
 
 def test_invalid_arguments_are_rejected_in_pairs_too(furnished):

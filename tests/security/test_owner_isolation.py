@@ -17,7 +17,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
 )
 from celery_dynbeat.client import OwnerSchedules, Schedules
-from tests.security.lookalikes import ALIKE, REFUSED, VICTIM, everything
+from tests.security.lookalikes import ALIKE, INVALID_OWNERS, VICTIM, everything
 from tests.support.applications import MINUTELY, START
 
 NAME = "dáily"
@@ -204,7 +204,7 @@ def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
         lambda owner: schedules.list(owner=owner if owner is not None else 0),
     ]
 
-    for call, owner in itertools.product(calls, REFUSED):
+    for call, owner in itertools.product(calls, INVALID_OWNERS):
         with pytest.raises(InvalidScheduleError):
             call(owner)
 

@@ -1,6 +1,6 @@
-"""No password of the database or the broker stands in what any process of ours writes.
+"""No output of any process contains a password of the database or the broker.
 
-The processes are real. What they wrote is searched to the last byte, also at DEBUG.
+The processes are real. The tests search all of their output, also at level DEBUG.
 """
 
 import logging
@@ -68,7 +68,7 @@ def test_an_unreachable_database_is_reported_without_its_password(case, capsys, 
 
     from celery_dynbeat.cli import dynbeat as command
 
-    url, told = malformed(secret_url)[case]
+    url, expected = malformed(secret_url)[case]
     app = Celery("proj", broker="memory://", set_as_current=False)
     app.conf.dynbeat_database_url = url
     Dynbeat(app)
@@ -78,7 +78,7 @@ def test_an_unreachable_database_is_reported_without_its_password(case, capsys, 
         written = result.output + result.stderr + repr(result.exception)
         assert result.exit_code == 1
         assert isinstance(result.exception, SystemExit)
-        assert told in written
+        assert expected in written
         assert SECRET not in written
     assert SECRET not in "".join(capsys.readouterr())
 

@@ -1,4 +1,4 @@
-"""What callers give: what is at hand is taken, and what is wrong is named with what to do."""
+"""The arguments of each call: accepted types, and errors that name the fix."""
 
 import logging
 from datetime import timedelta

@@ -29,7 +29,7 @@ TIMEOUT = MINUTE
 MAX_LAG = timedelta(seconds=40)
 
 
-def found(dynbeat, **options):
+def status_json(dynbeat, **options):
     """Return the output of ``status --json``."""
     result = collect_health(dynbeat.app, **options)
     return json.loads(json.dumps(as_dict(result, evaluate(result))))
@@ -39,7 +39,7 @@ def codes(report, kind="problems"):
     return [problem["code"] for problem in report[kind]]
 
 
-def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
+def register(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
     """Register a node, with progress unless ``progressed`` is False."""
     now = dynbeat.context.clock.now()
     heartbeat = nodes.NodeHeartbeat(
@@ -54,7 +54,7 @@ def live(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None)
     dynbeat.context.database.run(work)
 
 
-def pulse(dynbeat, *, name, progressed_at=None):
+def send_heartbeat(dynbeat, *, name, progressed_at=None):
     """Send a heartbeat of a registered beat."""
     now = dynbeat.context.clock.now()
     beat = {"kind": NodeKind.BEAT, "name": name, "pid": os.getpid()}
@@ -63,20 +63,20 @@ def pulse(dynbeat, *, name, progressed_at=None):
 
 
 @pytest.fixture
-def crew(dynbeat):
+def working_nodes(dynbeat):
     """Register a working beat and worker; return the function that does it again."""
 
     def refresh():
-        live(dynbeat)
-        live(dynbeat, NodeKind.WORKER, "w1@test")
+        register(dynbeat)
+        register(dynbeat, NodeKind.WORKER, "w1@test")
 
     refresh()
     return refresh
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert (report["healthy"], report["problems"], report["warnings"]) == (True, [], [])
     assert report["checked_at"] == START.isoformat()
@@ -95,20 +95,20 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
     }
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_the_clock_offset_compares_the_host_with_the_database(dynbeat):
-    offset = found(dynbeat)["database"]["clock_offset_seconds"]
+    offset = status_json(dynbeat)["database"]["clock_offset_seconds"]
 
     # A file has no clock.
     assert (offset is None) == dynbeat.context.database.capabilities.embedded
     assert offset is None or abs(offset) < 5
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     clock.advance(TIMEOUT + SECOND)
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert codes(report) == ["no_beat"]
     assert report["beats"][0]["state"] == "gone"
@@ -116,17 +116,17 @@ def test_an_installation_without_a_live_beat_is_unhealthy(dynbeat, clock):
     assert codes(report, "warnings") == ["no_worker"]
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_a_beat_is_working_until_the_node_timeout(dynbeat, clock):
     clock.advance(TIMEOUT)
 
-    assert found(dynbeat)["beats"][0]["state"] == "working"
+    assert status_json(dynbeat)["beats"][0]["state"] == "working"
 
 
 def test_a_single_beat_without_progress_is_a_problem(dynbeat):
-    live(dynbeat, progressed=False, error="OperationalError: no route to the broker")
+    register(dynbeat, progressed=False, error="OperationalError: no route to the broker")
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert codes(report) == ["beat_failing"]
     assert "no route to the broker" in report["problems"][0]["text"]
@@ -134,14 +134,14 @@ def test_a_single_beat_without_progress_is_a_problem(dynbeat):
 
 
 def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
-    live(dynbeat, name="b1", progressed=False)
-    live(dynbeat, name="b2")
-    one_starts = found(dynbeat)
+    register(dynbeat, name="b1", progressed=False)
+    register(dynbeat, name="b2")
+    one_starts = status_json(dynbeat)
     clock.advance(TIMEOUT + SECOND)
-    pulse(dynbeat, name="b1")
-    live(dynbeat, name="b2")
+    send_heartbeat(dynbeat, name="b1")
+    register(dynbeat, name="b2")
 
-    one_hangs = found(dynbeat)
+    one_hangs = status_json(dynbeat)
 
     assert one_starts["healthy"]
     assert one_hangs["healthy"]
@@ -151,37 +151,37 @@ def test_one_beat_that_makes_progress_is_enough(dynbeat, clock):
 
 
 def test_progress_expires_after_the_node_timeout_as_a_heartbeat_does(dynbeat, clock):
-    live(dynbeat)
+    register(dynbeat)
     progressed_at = clock.now()
     clock.advance(TIMEOUT + SECOND)
-    pulse(dynbeat, name="b1", progressed_at=progressed_at)
+    send_heartbeat(dynbeat, name="b1", progressed_at=progressed_at)
 
-    assert codes(found(dynbeat)) == ["beat_failing"]
+    assert codes(status_json(dynbeat)) == ["beat_failing"]
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_a_node_that_ended_is_shown_for_an_hour(dynbeat, clock):
     name = {"kind": NodeKind.BEAT, "name": "b2", "pid": os.getpid()}
-    live(dynbeat, name="b2")
+    register(dynbeat, name="b2")
     dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **name))
 
     clock.advance(timedelta(hours=1))
-    shown = {node["name"]: node["state"] for node in found(dynbeat)["beats"]}
+    shown = {node["name"]: node["state"] for node in status_json(dynbeat)["beats"]}
     clock.advance(SECOND)
 
     assert shown == {"b1": "gone", "b2": "stopped"}
-    assert found(dynbeat)["beats"] == []
+    assert status_json(dynbeat)["beats"] == []
 
 
-def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, crew):
+def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
 
     clock.advance(MINUTE + MAX_LAG)
-    crew()
-    in_time = found(dynbeat)
+    working_nodes()
+    in_time = status_json(dynbeat)
     clock.advance(SECOND)
-    crew()
-    late = found(dynbeat)
+    working_nodes()
+    late = status_json(dynbeat)
 
     assert in_time["healthy"]
     assert in_time["schedules"]["due"] == {"count": 1, "more": False}
@@ -190,39 +190,39 @@ def test_a_due_schedule_that_no_beat_claims_is_late(dynbeat, mine, clock, crew):
     assert late["schedules"]["oldest_due_at"] == (START + MINUTE).isoformat()
 
 
-def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, crew):
+def test_max_lag_sets_how_late_a_schedule_may_be(dynbeat, mine, clock, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(MINUTE + 10 * SECOND)
-    crew()
+    working_nodes()
 
-    assert codes(found(dynbeat, max_lag=9 * SECOND)) == ["schedules_late"]
-    assert found(dynbeat, max_lag=10 * SECOND)["healthy"]
+    assert codes(status_json(dynbeat, max_lag=9 * SECOND)) == ["schedules_late"]
+    assert status_json(dynbeat, max_lag=10 * SECOND)["healthy"]
 
 
-def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, crew):
+def test_a_schedule_that_beat_sent_is_not_late(dynbeat, mine, clock, beat, working_nodes):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.advance(timedelta(hours=1))
-    crew()
-    assert not found(dynbeat)["healthy"]
+    working_nodes()
+    assert not status_json(dynbeat)["healthy"]
 
     beat.run_until_idle()
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
     assert report["healthy"]
     assert report["runs"]["sent"] == {"count": 1, "more": False}
 
 
-def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, crew):
+def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, working_nodes):
     mine.create("n", task="t", trigger=Every(timedelta(days=1)))
     # A manual run is overdue from its creation.
     mine.run_now("n")
 
     clock.advance(MINUTE)
-    crew()
-    in_time = found(dynbeat)
+    working_nodes()
+    in_time = status_json(dynbeat)
     clock.advance(SECOND)
-    crew()
-    overdue = found(dynbeat)
+    working_nodes()
+    overdue = status_json(dynbeat)
 
     assert in_time["healthy"]
     assert in_time["runs"]["overdue"] == {"count": 1, "more": False}
@@ -231,20 +231,20 @@ def test_an_overdue_run_that_no_beat_resends_is_a_problem(dynbeat, mine, clock, 
 
 
 def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
-    live(dynbeat)
-    assert codes(found(dynbeat), "warnings") == ["no_worker"]
+    register(dynbeat)
+    assert codes(status_json(dynbeat), "warnings") == ["no_worker"]
     mine.create("n", task="t", trigger=Every(timedelta(days=1)))
     mine.run_now("n")
     beat.run_until_idle()
 
-    waiting = found(dynbeat)
+    waiting = status_json(dynbeat)
 
     assert codes(waiting) == ["no_worker"]
     assert codes(waiting, "warnings") == []
     assert "; 1 runs wait" in waiting["problems"][0]["text"]
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     clock.advance(10 * MINUTE)
     worker = {"kind": NodeKind.WORKER, "name": "w1@test", "pid": os.getpid()}
@@ -254,29 +254,29 @@ def test_the_restart_of_a_worker_is_not_a_problem(dynbeat, mine, clock, beat):
     beat.run_until_idle()
 
     clock.advance(MAX_LAG)
-    live(dynbeat)
-    restarting = found(dynbeat)
+    register(dynbeat)
+    restarting = status_json(dynbeat)
     clock.advance(SECOND)
 
     assert restarting["healthy"]
     assert codes(restarting, "warnings") == ["no_worker"]
-    assert codes(found(dynbeat)) == ["no_worker"]
+    assert codes(status_json(dynbeat)) == ["no_worker"]
 
 
 def test_a_live_worker_without_progress_is_enough(dynbeat, mine, beat):
-    live(dynbeat)
-    live(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
+    register(dynbeat)
+    register(dynbeat, NodeKind.WORKER, "w1@test", progressed=False)
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")
     beat.run_until_idle()
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert report["healthy"]
     assert report["workers"][0]["state"] == "starting"
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_unfinished_runs_are_counted_by_status(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY)
     for _ in range(5):
@@ -289,13 +289,13 @@ def test_unfinished_runs_are_counted_by_status(dynbeat, mine, beat, sent):
     worker.finish(sent[1], Status.RETRYING)
     mine.run_now("n")
 
-    runs = found(dynbeat)["runs"]
+    runs = status_json(dynbeat)["runs"]
 
     numbers = {state: runs[state]["count"] for state in ("pending", "sent", "running", "retrying")}
     assert numbers == {"pending": 1, "sent": 1, "running": 2, "retrying": 1}
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_counting_stops_at_the_limit_and_sets_more(dynbeat, monkeypatch):
     monkeypatch.setattr(health, "MAX_COUNTED", 3)
     monkeypatch.setattr(health, "MAX_RUNS_READ", 3)
@@ -305,7 +305,7 @@ def test_counting_stops_at_the_limit_and_sets_more(dynbeat, monkeypatch):
         mine.run_now(f"n{number}")
     execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = '2026-11-21 08:59:00'")
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     three = {"count": 3, "more": True}
     assert report["schedules"]["due"] == three
@@ -314,7 +314,7 @@ def test_counting_stops_at_the_limit_and_sets_more(dynbeat, monkeypatch):
     assert (str(Count(3, more=True)), str(Count(3))) == ("3+", "3")
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat, mine):
     dynbeat.schedules.create_many(
         {"owner": "user:42", "name": f"n{number:04}", "task": "t", "trigger": MINUTELY}
@@ -326,7 +326,7 @@ def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat,
     )
     execute(dynbeat, f"{quarantine} 'n%'")
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert report["healthy"]
     assert codes(report, "warnings") == ["schedules_quarantined"]
@@ -336,25 +336,25 @@ def test_quarantined_schedules_are_counted_and_the_first_ones_are_named(dynbeat,
     assert first[0] == {**first[0], "owner": "user:42", "error": "E: no\nmore"}
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_a_paused_schedule_in_quarantine_is_still_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, error = 'E: no more'")
     mine.pause("n", reason="until it is repaired")
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert codes(report, "warnings") == ["schedules_quarantined"]
     assert [each["name"] for each in report["schedules"]["quarantined_first"]] == ["n"]
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("0 9 * * *"))
     newer = "UPDATE dynbeat_schedule SET trigger_kind = 'moon', next_run_at = '2026-11-20 09:00:00'"
     execute(dynbeat, newer)
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert report["healthy"]
     assert codes(report, "warnings") == ["unsupported_triggers"]
@@ -362,12 +362,12 @@ def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, m
     assert report["schedules"]["unsupported_trigger"] == named
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_a_running_backfill_is_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
     mine.backfill("n", start=START - timedelta(hours=2), end=START - timedelta(hours=1))
 
-    assert found(dynbeat)["backfills"] == {"count": 1, "more": False}
+    assert status_json(dynbeat)["backfills"] == {"count": 1, "more": False}
 
 
 @pytest.mark.empty_database
@@ -376,20 +376,20 @@ def test_missing_tables_are_reported_and_not_created(database_url, clock):
         if dynbeat.context.database.capabilities.embedded:
             dynbeat.context.database.engine.connect().close()
 
-        report = found(dynbeat)
+        report = status_json(dynbeat)
 
         assert codes(report) == ["schema_outdated"]
         assert "dynbeat schema upgrade" in report["problems"][0]["hint"]
         assert not report["database"]["schema_ok"]
         assert report["schedules"] is None
-        assert codes(found(dynbeat)) == ["schema_outdated"]
+        assert codes(status_json(dynbeat)) == ["schema_outdated"]
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_tables_of_an_older_version_are_outdated(dynbeat):
     execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0001'")
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert codes(report) == ["schema_outdated"]
     assert "at revision 0001, but this version needs" in report["problems"][0]["text"]
@@ -398,7 +398,7 @@ def test_tables_of_an_older_version_are_outdated(dynbeat):
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
 def test_a_database_that_refuses_connections_is_unreachable(driver):
     with application(f"{driver}://u:s3cret@127.0.0.1:{free_port()}/d") as dynbeat:
-        report = found(dynbeat)
+        report = status_json(dynbeat)
 
     assert codes(report) == ["database_unreachable"]
     assert "OperationalError" in report["database"]["error"]
@@ -412,7 +412,7 @@ def test_an_unreachable_broker_is_reported_without_its_password(sqlite_url, brok
     app.conf.update(dynbeat_database_url=sqlite_url)
     dynbeat = Dynbeat(app)
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert "broker_unreachable" in codes(report)
     assert not report["broker"]["reachable"]
@@ -427,7 +427,7 @@ def test_a_server_that_accepts_connections_and_never_replies_is_unreachable():
         application(f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d") as dynbeat,
     ):
         began = time.monotonic()
-        report = found(dynbeat)
+        report = status_json(dynbeat)
         took = time.monotonic() - began
 
     assert codes(report) == ["database_unreachable"]
@@ -443,18 +443,18 @@ def test_a_notifier_that_the_database_does_not_support_is_a_configuration_proble
     app = Celery("contract", broker="memory://", set_as_current=False)
     app.conf.update(dynbeat_database_url=sqlite_url, dynbeat_notifier="postgresql")
 
-    report = found(Dynbeat(app))
+    report = status_json(Dynbeat(app))
 
     assert codes(report) == ["configuration"]
     assert "needs a PostgreSQL database" in report["problems"][0]["text"]
 
 
-@pytest.mark.usefixtures("crew")
+@pytest.mark.usefixtures("working_nodes")
 def test_a_clock_that_was_set_back_makes_no_node_gone_and_no_schedule_late(dynbeat, mine, clock):
     mine.create("n", task="t", trigger=MINUTELY)
     clock.move_to(START - timedelta(hours=3))
 
-    report = found(dynbeat)
+    report = status_json(dynbeat)
 
     assert report["healthy"]
     assert report["schedules"]["lag_seconds"] is None
