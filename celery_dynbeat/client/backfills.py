@@ -23,7 +23,7 @@ MAX_FIRE_TIMES = 10_000
 #: Unfinished runs of a schedule's backfills at any time.
 MAX_BATCH_SIZE = 1_000
 MAX_LISTED = 1_000
-#: An ``end`` in the future by less than this is "now" on a caller's clock that is fast.
+#: An ``end`` in the future by at most this means now: the caller's clock may be ahead.
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
 

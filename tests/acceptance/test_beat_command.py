@@ -36,8 +36,8 @@ def test_both_names_of_the_scheduler_work(file_site, name):
     assert "alembic" not in beat.text
 
 
-class Deaf(DatabaseScheduler):
-    """Receives SIGTERM during a pass, in code that swallows the SystemExit of the handler."""
+class SwallowingScheduler(DatabaseScheduler):
+    """Calls close() during a pass, as the SIGTERM handler does; the SystemExit is lost."""
 
     def failpoint(self, point):
         del point
@@ -51,7 +51,7 @@ def tick_often(scheduler):
 
 def test_a_beat_that_receives_sigterm_in_a_finalizer_stops(file_site):
     file_site.mine.create("now", task="probe.record", trigger=Once.after(timedelta(seconds=0.1)))
-    scheduler = Deaf(file_site.app)
+    scheduler = SwallowingScheduler(file_site.app)
 
     with pytest.raises(SystemExit):
         tick_often(scheduler)

@@ -66,7 +66,7 @@ def test_without_events_nothing_is_sent(redis_site):
 def test_a_deferred_run_is_shown_as_a_retry_and_then_succeeds(redis_site, postgresql_url):
     redis_site.constants["celery_dynbeat.worker.task_guard.DEFER_SECONDS"] = 2
     with Proxy(make_url(postgresql_url).port) as proxy, monitor(redis_site) as state_of:
-        run = queued_run(redis_site, "put-off")
+        run = queued_run(redis_site, "deferred")
         redis_site.config["dynbeat_database_url"] = proxy.through(postgresql_url)
         proxy.refuse()
 

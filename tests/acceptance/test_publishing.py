@@ -56,16 +56,16 @@ def test_a_poison_message_on_redis_affects_no_other_run(redis_site):
 
 
 @pytest.fixture(params=["redis_site", "rabbitmq_site"])
-def telling_site(request):
+def eventful_site(request):
     made = request.getfixturevalue(request.param)
     made.config["task_send_sent_event"] = True
     return made
 
 
-def test_the_signals_and_events_of_publishing_are_sent(telling_site):
+def test_the_signals_and_events_of_publishing_are_sent(eventful_site):
     events = []
     count = 20
-    telling_site.dynbeat.schedules.create_many(
+    eventful_site.dynbeat.schedules.create_many(
         {
             "owner": "user:1",
             "name": f"noted-{n}",
@@ -74,17 +74,17 @@ def test_the_signals_and_events_of_publishing_are_sent(telling_site):
         }
         for n in range(count)
     )
-    with telling_site.app.connection() as connection:
-        receiver = telling_site.app.events.Receiver(connection, {"task-sent": events.append})
+    with eventful_site.app.connection() as connection:
+        receiver = eventful_site.app.events.Receiver(connection, {"task-sent": events.append})
         with receiver.consumer_context() as (consuming, _channel, _consumers):
-            telling_site.beat()
+            eventful_site.beat()
             wait_until(lambda: collected(consuming, events, count), within=20)
 
-    runs = [telling_site.wait_for_run(f"noted-{n}", "sent") for n in range(count)]
+    runs = [eventful_site.wait_for_run(f"noted-{n}", "sent") for n in range(count)]
     ids = {run.id for run in runs}
     assert {event["uuid"] for event in events} == ids
     for signal in ("before_publish", "after_publish"):
-        assert {entry["run_id"] for entry in telling_site.event_log.read(signal)} == ids
+        assert {entry["run_id"] for entry in eventful_site.event_log.read(signal)} == ids
 
 
 def collected(connection, events, count):

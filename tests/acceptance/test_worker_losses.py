@@ -28,14 +28,14 @@ def test_a_new_worker_of_the_same_name_starts_the_run_again_at_once(rabbitmq_sit
     run, gate = hold(rabbitmq_site, "probe.hold_late")
 
     killed.kill()
-    heir = rabbitmq_site.worker()
+    successor = rabbitmq_site.worker()
 
     rabbitmq_site.wait_for_run("held", "running", where=lambda found: found.attempt == 2)
     gate.touch()
     after = rabbitmq_site.wait_for_run("held", "succeeded")
     assert (after.id, after.attempt, after.worker) == (run.id, 2, run.worker)
     assert len(rabbitmq_site.event_log.starts(run.id)) == 2
-    assert "deferred" not in heir.text
+    assert "deferred" not in successor.text
 
 
 def test_the_outcome_is_stored_after_the_database_is_reachable_again(

@@ -20,11 +20,11 @@ from tests.support.property_application import prepared_application
 pytestmark = pytest.mark.no_cover
 
 #: A string may be a trigger; its error names the field of the trigger.
-REFUSED = (InvalidScheduleError, InvalidTriggerError)
+REJECTIONS = (InvalidScheduleError, InvalidTriggerError)
 
 
 @pytest.fixture
-def furnished(database_url, clock):
+def populated(database_url, clock):
     """Return an owner with one schedule, and the application."""
     with prepared_application(database_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
@@ -36,32 +36,32 @@ def of_fields():
     return [(field, value) for field, values in hostile_values.FIELDS.items() for value in values]
 
 
-def test_no_field_accepts_an_extreme_value(furnished):
-    dynbeat, mine = furnished
+def test_no_field_accepts_an_extreme_value(populated):
+    dynbeat, mine = populated
     before = everything(dynbeat)
     known = {"name": "new", "task": "t", "trigger": MINUTELY}
 
     for field, value in of_fields():
         # The fields may come from a form: unknown keys are tried too.
         changed = attempt(mine.update, "n", **{field: value})
-        assert isinstance(changed, REFUSED), (field[:20], type(value))
+        assert isinstance(changed, REJECTIONS), (field[:20], type(value))
         made = attempt(mine.create, **{**known, field: value})
-        assert isinstance(made, REFUSED), (field[:20], type(value))
+        assert isinstance(made, REJECTIONS), (field[:20], type(value))
         if field != "owner":
             many = attempt(dynbeat.schedules.create_many, [{**known, field: value}])
-            assert isinstance(many, REFUSED), (field[:20], type(value))
+            assert isinstance(many, REJECTIONS), (field[:20], type(value))
 
     assert everything(dynbeat) == before
 
 
-def test_no_argument_accepts_an_extreme_value(furnished):
-    dynbeat, mine = furnished
+def test_no_argument_accepts_an_extreme_value(populated):
+    dynbeat, mine = populated
     before = everything(dynbeat)
 
     for name, (call, values) in hostile_values.CALLS.items():
         for value in values:
-            refused = attempt(call, mine, value)
-            assert isinstance(refused, DynbeatError), (name, type(value))
+            rejection = attempt(call, mine, value)
+            assert isinstance(rejection, DynbeatError), (name, type(value))
 
     assert everything(dynbeat) == before
 
@@ -69,12 +69,12 @@ def test_no_argument_accepts_an_extreme_value(furnished):
 def test_no_trigger_accepts_an_extreme_value():
     for name, (make, values) in hostile_values.TRIGGERS.items():
         for value in values:
-            refused = attempt(make, value)
-            assert isinstance(refused, InvalidTriggerError), (name, type(value))
+            rejection = attempt(make, value)
+            assert isinstance(rejection, InvalidTriggerError), (name, type(value))
 
 
-def test_create_many_rejects_values_that_are_not_lists_of_schedules(furnished):
-    create_many = furnished[0].schedules.create_many
+def test_create_many_rejects_values_that_are_not_lists_of_schedules(populated):
+    create_many = populated[0].schedules.create_many
 
     for many in (
         None,
@@ -120,26 +120,26 @@ def test_an_extreme_query_takes_little_memory(sqlite_url, clock):
             assert megabytes_of(mine.list, after=value) < MEGABYTES
 
 
-def test_a_suggestion_compares_only_the_start_of_a_long_field_name(furnished):
-    _, mine = furnished
+def test_a_suggestion_compares_only_the_start_of_a_long_field_name(populated):
+    _, mine = populated
 
-    refused = attempt(mine.update, "n", descripton="x")
+    rejection = attempt(mine.update, "n", descripton="x")
 
-    assert "did you mean description" in str(refused)
+    assert "did you mean description" in str(rejection)
 
 
-def test_slightly_and_far_too_large_payloads_have_the_same_error(furnished):
-    _, mine = furnished
+def test_slightly_and_far_too_large_payloads_have_the_same_error(populated):
+    _, mine = populated
 
     for length, expected in ((70_000, "are 70014 bytes"), (1_000_000, "are more than 65536 bytes")):
-        refused = attempt(mine.update, "n", args=["x" * length])
+        rejection = attempt(mine.update, "n", args=["x" * length])
 
-        assert refused.field == "args"
-        assert f"{expected} as JSON, dynbeat_max_payload_bytes allows 65536" in str(refused)
+        assert rejection.field == "args"
+        assert f"{expected} as JSON, dynbeat_max_payload_bytes allows 65536" in str(rejection)
 
 
-def test_invalid_arguments_are_rejected_in_pairs_too(furnished):
-    dynbeat, mine = furnished
+def test_invalid_arguments_are_rejected_in_pairs_too(populated):
+    dynbeat, mine = populated
     before = everything(dynbeat)
     pairs = itertools.combinations(["task", "args", "tags", "description", "jitter"], 2)
 
@@ -152,17 +152,17 @@ def test_invalid_arguments_are_rejected_in_pairs_too(furnished):
 
 @pytest.mark.parametrize("kind", hostile_values.COSTLY)
 def test_a_trigger_that_is_costly_to_plan_is_rejected_with_its_cost_the_rule_and_the_fix(
-    furnished, kind
+    populated, kind
 ):
-    _, mine = furnished
+    _, mine = populated
 
     def create():
         return mine.create("new", task="t", trigger=hostile_values.COSTLY[kind]())
 
-    refused = attempt(create)
+    rejection = attempt(create)
 
-    assert isinstance(refused, InvalidTriggerError | InvalidScheduleError)
-    assert "too costly" in str(refused)
-    assert " steps" in str(refused)
-    assert "or make several schedules" in str(refused)
+    assert isinstance(rejection, InvalidTriggerError | InvalidScheduleError)
+    assert "too costly" in str(rejection)
+    assert " steps" in str(rejection)
+    assert "or make several schedules" in str(rejection)
     assert [each.name for each in mine.list()] == ["n"]

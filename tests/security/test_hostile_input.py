@@ -146,7 +146,7 @@ def check(url, *, examples):
             database=None,
         )
         @given(TEXTS, TEXTS, FORMS, st.sampled_from(KINDS), rules(SPECS), rules(ZONES))
-        def whatever_is_given(owner, name, form, kind, spec, zone):
+        def check_input(owner, name, form, kind, spec, zone):
             made = attempt(make, dynbeat, owner, name, form, kind, spec, zone)
             assert isinstance(made, DynbeatError) == (not everything(dynbeat))
             if not isinstance(made, DynbeatError):
@@ -156,7 +156,7 @@ def check(url, *, examples):
                 assert made.error is None
             delete_all_rows(dynbeat)
 
-        whatever_is_given()
+        check_input()
 
 
 def make(dynbeat, owner, name, form, kind, spec, zone):
@@ -197,17 +197,17 @@ def test_any_cursor_is_accepted_or_rejected(postgresql_url):
 
         @settings(max_examples=50 * EXAMPLE_FACTOR, database=None)
         @given(cursors | TEXTS)
-        def any_cursor(after):
+        def check_cursor(after):
             found = attempt(mine.list, after=after)
             assert isinstance(found, InvalidScheduleError) or {each.owner for each in found} <= {
                 mine.owner
             }
 
-        any_cursor()
+        check_cursor()
 
 
 #: Values that SQL can write and the API rejects.
-HAND = {
+SQL_VALUES = {
     "trigger_spec": [*INJECTIONS, "x" * 60_000, "[" * 6_000, "PT0S", "R5/2026/PT1M"],
     "trigger_kind": ["any_of", "excluding", "solar", "rrule"],
     "timezone": ["../../etc/passwd", "/etc/passwd", "UTC\n", "Mars/Olympus", ""],
@@ -217,12 +217,12 @@ HAND = {
 }
 
 
-@pytest.mark.parametrize("column", HAND)
+@pytest.mark.parametrize("column", SQL_VALUES)
 def test_a_row_with_hostile_text_from_sql_is_quarantined_and_the_others_are_sent(
     dynbeat, beat, column
 ):
     cron = Cron("0 10 * * *", timezone="UTC") if column == "timezone" else MINUTELY
-    for number, text in enumerate(HAND[column]):
+    for number, text in enumerate(SQL_VALUES[column]):
         for owner, trigger in (("hand", cron), ("crowd", MINUTELY)):
             dynbeat.schedules.for_owner(owner).create(f"{number}", task="t", trigger=trigger)
         statement = f"UPDATE dynbeat_schedule SET {column} = :text WHERE name = :name"
@@ -231,7 +231,7 @@ def test_a_row_with_hostile_text_from_sql_is_quarantined_and_the_others_are_sent
 
     attempt(beat.run_until_idle)
 
-    assert [run.owner for run in beat.publisher.sent] == ["crowd"] * len(HAND[column])
+    assert [run.owner for run in beat.publisher.sent] == ["crowd"] * len(SQL_VALUES[column])
     for schedule in dynbeat.schedules.list(owner="hand"):
         assert schedule.error
         assert len(schedule.error) < 1_000

@@ -62,7 +62,7 @@ def test_each_call_that_spans_owners_is_covered():
     assert public(Schedules) == {"for_owner", "create_many", "delete_owner", "list"}
 
 
-def furnish(dynbeat, beat, clock, *owners):
+def populate(dynbeat, beat, clock, *owners):
     for owner in owners:
         theirs = dynbeat.schedules.for_owner(owner)
         for name in (NAME, "other"):
@@ -79,7 +79,7 @@ def furnish(dynbeat, beat, clock, *owners):
 @pytest.fixture
 def theirs(dynbeat, beat, clock):
     """Return the data of another owner: schedules, runs, a backfill, the cursor of a page."""
-    other = furnish(dynbeat, beat, clock, VICTIM)
+    other = populate(dynbeat, beat, clock, VICTIM)
     return SimpleNamespace(
         name=NAME,
         cursor=other.list(limit=1).cursor,
@@ -228,7 +228,7 @@ def owned(dynbeat):
 
 
 def test_an_owner_with_a_similar_name_is_not_deleted(dynbeat, beat, clock):
-    furnish(dynbeat, beat, clock, VICTIM, *ALIKE)
+    populate(dynbeat, beat, clock, VICTIM, *ALIKE)
     others = {line for line in owned(dynbeat) if f"{VICTIM!r}," not in line}
     assert len(others) < len(owned(dynbeat))
 
