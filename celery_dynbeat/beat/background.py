@@ -112,7 +112,7 @@ class BackgroundExecutor:
 def _run(future: Future[None], call: Call) -> None:
     try:
         call()
-    # The thread that waits for the call raises the error, of whatever type.
+    # Any error: the caller of ``result`` raises it.
     except BaseException as error:  # noqa: BLE001
         future.set_exception(error)
     else:

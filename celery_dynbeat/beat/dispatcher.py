@@ -237,7 +237,7 @@ class Dispatcher:
     def _last_confirm_error(self) -> Exception | None:
         try:
             self._executor.result()
-        # Of whatever type: _send raises it.
+        # Any error: _send raises it.
         except Exception as error:  # noqa: BLE001
             return error
         return None
