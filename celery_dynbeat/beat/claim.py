@@ -2,8 +2,8 @@
 
     due rows, locked -> one Decision each -> insert the runs -> cancel replaced runs -> advance rows
 
-- After the commit, each due fire time has a ``pending`` run or is covered by a ``skipped`` row, and
-  the schedules have their next fire times. After a rollback nothing has changed.
+- After the commit, each due fire time has a ``pending`` run or is covered by a ``skipped`` row. The
+  schedules have their next fire times. After a rollback nothing has changed.
 - A schedule that cannot be planned is quarantined. The other schedules are not affected.
 - A schedule with a trigger that this version does not support stays unchanged, for a newer beat.
   ``warn_unsupported`` logs it.
@@ -162,30 +162,48 @@ def _decide_batch(
         _decide_due, now=now, settings=settings, overlap=overlap, outage_delay=outage_delay
     )
     planning_time = PlanningTime(batch_size=batch_size, costly_owners=costly_owners)
+    decisions, is_out_of_time = _decide_rows(
+        rows, decide, batch_size=batch_size, planning_time=planning_time
+    )
+    sending = sum(len(decision.outgoing) for decision in decisions)
+    fills_batch = max(len(rows) + len(unreadable), sending) >= batch_size
+    return _DecidedBatch(
+        decisions=decisions,
+        unreadable=len(unreadable),
+        is_full=is_out_of_time or fills_batch,
+        deprioritised_owners=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
+        costly_owners=planning_time.costly_owners(),
+    )
+
+
+def _decide_rows(
+    rows: Sequence[Row],
+    decide: Callable[..., _Decision],
+    *,
+    batch_size: int,
+    planning_time: PlanningTime,
+) -> tuple[Sequence[_Decision], bool]:
+    """Decide about the rows that fit into the batch and its planning time.
+
+    The second result is true if the time did not suffice for a row of an owner that is not costly.
+    """
     decisions: list[_Decision] = []
     sending = 0
-    is_full = False
+    is_out_of_time = False
     for row in rows:
         if sending >= batch_size:
             # A backlog: the other rows stay due for the next pass.
             break
         if not planning_time.has_time_for(row.owner):
             # Rows of costly owners alone must not delay backfills and pruning.
-            is_full = is_full or row.owner not in costly_owners
+            is_out_of_time = is_out_of_time or not planning_time.is_costly(row.owner)
             continue
         limit = min(batch_size - sending, CATCH_UP_BATCH)
         decision = _decide_or_quarantine(partial(decide, limit=limit), row)
         decisions.append(decision)
         sending += len(decision.outgoing)
         planning_time.add_row(row.owner)
-    fills_batch = max(len(rows) + len(unreadable), sending) >= batch_size
-    return _DecidedBatch(
-        decisions=decisions,
-        unreadable=len(unreadable),
-        is_full=is_full or fills_batch,
-        deprioritised_owners=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
-        costly_owners=planning_time.costly_owners(),
-    )
+    return decisions, is_out_of_time
 
 
 def _decide_or_quarantine(decide: Callable[[Row], _Decision], row: Row) -> _Decision:

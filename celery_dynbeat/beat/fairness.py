@@ -53,6 +53,10 @@ class PlanningTime:
         # The time of the rows since the CPU clock was read.
         self._since_cpu_read = 0
 
+    def is_costly(self, owner: str) -> bool:
+        """Return whether an earlier claim found ``owner`` costly."""
+        return owner in self._costly_owners
+
     def has_time_for(self, owner: str) -> bool:
         """Return whether another row of ``owner`` may be planned.
 
