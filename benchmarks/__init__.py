@@ -1,1 +1,1 @@
-"""Benchmarks of this project and of its floors: ``python -m benchmarks``."""
+"""Measure this project and its baselines: ``python -m benchmarks``."""

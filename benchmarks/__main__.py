@@ -1,9 +1,9 @@
-"""Run the benchmarks. Each run also measures the floor: the same work without this project.
+"""Measure this project and, in the same run, its baselines.
 
-python -m benchmarks                      all parts but the half hour, on PostgreSQL and Redis
-python -m benchmarks burst lag            these parts
-python -m benchmarks --on mariadb-redis   on other services; "all": on each combination
-python -m benchmarks --scale 0.01         a hundredth of the size: does it still run?
+python -m benchmarks                      all parts except long_run, on PostgreSQL and Redis
+python -m benchmarks burst lag            only these parts
+python -m benchmarks --on mariadb-redis   on other services; "all": on every combination
+python -m benchmarks --scale 0.01         a hundredth of the size, to test that it runs
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.bench import Bench, Part
-from benchmarks.figures import Figure, Results, table
-from benchmarks.page import page
-from benchmarks.parts import EVERYWHERE, NAMES, chosen
+from benchmarks.figures import Figure, Results, results_table
+from benchmarks.parts import NAMES, ON_ALL_SERVICES, select_parts
+from benchmarks.results_page import render_page
 from benchmarks.services import COMBINATIONS, Services
 
 RESULTS = Path("docs/benchmarks")
@@ -24,51 +24,54 @@ TABLE_WIDTH = 180
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the given parts, print their table, and write the page, the JSON file and the plots."""
+    """Run the selected parts and print their figures; with ``--out`` write page, JSON and plots."""
     options = _arguments(arguments)
     console = Console()
     if not console.is_terminal:
-        # Do not wrap the table in a file.
+        # Rich wraps the table at 80 columns when the output is a file.
         console.width = TABLE_WIDTH
     figures: list[Figure] = []
     failed: list[str] = []
     for database, broker in _combinations(options.on):
         with closing(Services(database, broker)) as services:
-            for name, part in chosen(tuple(options.parts)).items():
+            for name, part in select_parts(tuple(options.parts)).items():
                 results = Results()
                 bench = Bench(services, scale=options.scale, results=results, console=console)
-                if not bench.is_reference and name not in EVERYWHERE:
+                if not bench.is_reference and name not in ON_ALL_SERVICES:
                     continue
                 console.rule(f"{name} on {services}")
-                if _measure(part, bench, console):
-                    _store(results, options.out)
+                if _run_part(part, bench, console):
+                    _write_results(results, options.out)
                 else:
                     failed.append(f"{name} on {services}")
                 figures += results.figures
-    console.print(table(figures, title="figures of one run, on one machine"))
+    console.print(results_table(figures, title="figures of one run, on one machine"))
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def _measure(part: Part, bench: Bench, console: Console) -> bool:
-    """Return whether the part succeeded. The parts that follow run in any case."""
+def _run_part(part: Part, bench: Bench, console: Console) -> bool:
+    """Run ``part`` and return whether it succeeded.
+
+    An error is printed and not raised, so that the other parts still run.
+    """
     try:
         part(bench)
-    except Exception:  # noqa: BLE001 - of any type
+    except Exception:  # noqa: BLE001 - a part may raise any error
         console.print_exception()
         return False
     return True
 
 
-def _store(measured: Results, out: Path | None) -> None:
-    """Replace the stored results of the measured parts. Other parts keep their results."""
+def _write_results(measured: Results, out: Path | None) -> None:
+    """Merge the results into those in ``out`` and write them; None: write nothing."""
     if out is None:
         return
     file = out / "results.json"
-    results = measured.over(Results.read(file), parts=NAMES)
+    results = measured.merged_into(Results.read(file), parts=NAMES)
     results.write(file)
-    (out / "README.md").write_text(page(results.figures))
-    # Matplotlib takes a second to import, and a run without plots does not need it.
+    (out / "README.md").write_text(render_page(results.figures))
+    # Matplotlib takes a second to import, and only this extra needs it.
     from benchmarks.plots import draw  # noqa: PLC0415
 
     draw(results, out)
@@ -83,7 +86,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", choices=[[], *NAMES], metavar="part")
     parser.add_argument("--on", default="postgresql-redis")
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, help=f"for page, JSON and plots, such as {RESULTS}")
+    parser.add_argument(
+        "--out", type=Path, help=f"folder for page, JSON and plots, such as {RESULTS}"
+    )
     return parser.parse_args(arguments)
 
 

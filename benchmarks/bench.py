@@ -1,4 +1,4 @@
-"""The interface of a benchmark part: services, sizes, a progress bar, and reporting."""
+"""Give a part of the benchmarks its services, sizes, progress bar and results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.figures import Figure, Results, Stolen, machine
+from benchmarks.figures import Figure, Results, StealTime, describe_machine
 from benchmarks.services import Services, Site
 
 T = TypeVar("T")
 
 
 class Bench:
-    """The run as one part sees it. The bounds apply to ``scale`` 1."""
+    """The context of one part. The bounds apply at ``scale`` 1."""
 
     def __init__(
         self, services: Services, *, scale: float, results: Results, console: Console
@@ -24,16 +24,16 @@ class Bench:
         self.scale = scale
         self.console = console
         self._results = results
-        self._stolen = Stolen()
+        self._steal_time = StealTime()
 
     @property
     def is_reference(self) -> bool:
         """Whether the bounds apply to these services."""
         return str(self.services) == "postgresql-redis"
 
-    def size(self, full: int, *, least: int = 1) -> int:
-        """Return a size or a number of seconds at the scale of this run."""
-        return max(least, round(full * self.scale))
+    def size(self, full: int, *, minimum: int = 1) -> int:
+        """Return ``full`` times the scale of this run, at least ``minimum``."""
+        return max(minimum, round(full * self.scale))
 
     @contextmanager
     def site(self) -> Iterator[Site]:
@@ -42,25 +42,25 @@ class Bench:
             yield site
 
     def track(self, items: Iterable[T], title: str, *, total: float | None = None) -> Iterable[T]:
-        """Return ``items``, with a progress bar."""
+        """Return ``items`` and show a progress bar while they are consumed."""
         return track(items, description=title, total=total, console=self.console)
 
     def report(self, part: str, what: str, **fields: Any) -> None:
-        """Report a figure. Its bounds apply on the reference services only."""
+        """Add a figure to the results; drop its bounds unless the services are the reference."""
         bounds = {"must", "aim"}
         if not self.is_reference:
             fields = {key: value for key, value in fields.items() if key not in bounds}
-        measured = {
+        measured: dict[str, Any] = {
             "day": f"{datetime.now(UTC):%Y-%m-%d}",
-            "machine": machine(),
+            "machine": describe_machine(),
             "scale": self.scale,
-            "stolen": self._stolen.share(),
+            "steal": self._steal_time.share(),
         }
-        on = {"services": str(self.services), **measured}
-        self._results.figures.append(Figure(part=part, what=what, **on, **fields))
+        context = {"services": str(self.services), **measured}
+        self._results.figures.append(Figure(part=part, what=what, **context, **fields))
 
     def series(self, name: str, points: Any) -> None:
-        """Store points for a plot. They must be JSON values."""
+        """Store the points of a plot; they must be JSON values."""
         self._results.series[f"{self.services}/{name}"] = points
 
 

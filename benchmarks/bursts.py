@@ -1,4 +1,4 @@
-"""A burst: many schedules due at one instant, real beats, and the messages in the broker."""
+"""Measure a burst: real beats send schedules that are due at one instant."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, func, select
 
-from benchmarks import loads
+from benchmarks import workloads
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
@@ -19,21 +19,21 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 
-#: Seconds between two counts of the queue: the resolution of the figures. Each count takes CPU time
-#: from beat and its servers.
-COUNT_INTERVAL = 0.02
-#: Seconds from the start of loading to the burst, and schedules that are loaded per second.
+#: Seconds between two queries of the queue length, and the precision of the figures. Each query
+#: uses processor time that beat and its servers would otherwise have.
+POLL_INTERVAL = 0.02
+#: Seconds from the start of loading to the burst, and schedules loaded in a second.
 LEAD = 3.0
-LOADED_PER_SECOND = 5_000
-#: A burst with fewer messages per second than this is aborted.
-SLOWEST = 100
-CONFIRMS_WITHIN = 60.0
-#: With fewer batches, the figure would depend on the instants of the counts.
-FEWEST_BATCHES = 4
-#: Seconds after the end in which a duplicate message would arrive.
-SETTLES_AFTER = 0.5
+LOAD_RATE = 5_000
+#: A burst at fewer messages a second fails.
+MIN_RATE = 100
+CONFIRM_TIMEOUT = 60.0
+#: With fewer batches, the rate would depend on when the queue is queried.
+MIN_BATCHES = 4
+#: Seconds after the last message in which a duplicate would still arrive.
+SETTLE_SECONDS = 0.5
 
-#: (seconds since the burst was due, count), growing.
+#: (seconds since the burst was due, count), ascending.
 Points = Sequence[tuple[float, int]]
 
 
@@ -41,7 +41,7 @@ Points = Sequence[tuple[float, int]]
 class Burst:
     """The result of one burst: messages in the queue, and runs by their ``sent_at``.
 
-    Messages come in batches of ``batch_size``. A count can fall into the middle of a batch.
+    Beat publishes batches of ``batch_size``; a query of the queue may see part of a batch.
     """
 
     count: int
@@ -51,100 +51,103 @@ class Burst:
 
     @property
     def messages_per_second(self) -> float:
-        """Messages per second, from the first batch to the last message."""
+        """Messages a second between the end of the first batch and the last message."""
         return _rate(self.messages, first=self.batch_size)
 
     @property
     def rows_per_second(self) -> float:
-        """Runs per second, from the ``sent_at`` of the first batch to the last one."""
+        """Runs a second between the ``sent_at`` of the first batch and the last ``sent_at``."""
         return _rate(self.rows, first=self.batch_size)
 
     @property
     def seconds(self) -> float:
-        """Seconds from the instant of the burst to the last message."""
+        """Seconds from the due time to the last message."""
         return self.messages[-1][0]
 
 
 def _rate(points: Points, *, first: int) -> float:
-    """Return the rate per second after the first ``first`` points, as their work came earlier.
+    """Return the rate a second after the first ``first`` items.
 
-    A burst of few batches has no such rate. Its rate counts from the instant when it was due.
+    The work on the first batch happens before its items appear, so that batch is not counted. A
+    burst of few batches is counted as a whole, from the instant at which it was due.
     """
     last_at, last = points[-1]
-    if last < FEWEST_BATCHES * first:
+    if last < MIN_BATCHES * first:
         return last / last_at
-    begun_at, begun = next(point for point in points if point[1] >= first)
-    return (last - begun) / (last_at - begun_at)
+    first_at, before = next(point for point in points if point[1] >= first)
+    return (last - before) / (last_at - first_at)
 
 
 def measure(
     site: Site, *, schedules: int, beats: int = 1, settings: Mapping[str, Any] | None = None
 ) -> Burst:
-    """Start ``beats``, load ``schedules``, and measure the burst. Each run must have one message.
+    """Start ``beats``, load ``schedules`` and return the burst; check one message for each run.
 
-    ``site`` may have other schedules and runs. ``settings`` are added to its configuration. If
-    loading takes too long, the burst starts late, for all beats at the same instant.
+    ``site`` may hold other schedules and runs. ``settings`` are added to its configuration. If
+    loading takes too long, the burst starts late, at the same instant for all beats.
     """
-    given = settings or {}
-    with site.application(**given) as dynbeat, queue(site) as waiting, ExitStack() as stack:
-        processes = [stack.enter_context(beat(site.config(**given))) for _ in range(beats)]
+    extra = settings or {}
+    with site.application(**extra) as dynbeat, queue(site) as task_queue, ExitStack() as stack:
+        processes = [stack.enter_context(beat(site.config(**extra))) for _ in range(beats)]
         for process in processes:
             process.wait_for_log(BEAT_STARTED)
-        lead = timedelta(seconds=LEAD + schedules / LOADED_PER_SECOND)
+        lead = timedelta(seconds=LEAD + schedules / LOAD_RATE)
         due_at = dynbeat.context.clock.now() + lead
-        loads.write(dynbeat, loads.burst(schedules, due_at=due_at))
-        messages = watch(dynbeat, waiting, count=schedules, due_at=due_at, processes=processes)
+        workloads.write(dynbeat, workloads.burst(schedules, due_at=due_at))
+        messages = watch(dynbeat, task_queue, count=schedules, due_at=due_at, processes=processes)
         engine = dynbeat.context.database.engine
-        check(engine, waiting, count=schedules, due_at=due_at)
+        check(engine, task_queue, count=schedules, due_at=due_at)
         batch_size = dynbeat.context.settings.batch_size
         return Burst(schedules, batch_size, messages, _sent(engine, due_at))
 
 
 def watch(
     dynbeat: Dynbeat,
-    waiting: Queue,
+    task_queue: Queue,
     *,
     count: int,
     due_at: datetime,
     processes: Sequence[Process],
 ) -> Points:
-    """Return the growth of the empty queue to ``count``. AssertionError if it does not grow."""
+    """Return the growth of the queue from 0 to ``count`` messages; AssertionError if it stalls."""
     now = dynbeat.context.clock.now
-    give_up = due_at + timedelta(seconds=CONFIRMS_WITHIN + count / SLOWEST)
+    deadline = due_at + timedelta(seconds=CONFIRM_TIMEOUT + count / MIN_RATE)
     points: list[tuple[float, int]] = []
     while not points or points[-1][1] < count:
-        time.sleep(COUNT_INTERVAL)
-        there, at = waiting.count(), now()
-        if there and (not points or there > points[-1][1]):
-            points.append(((at - due_at).total_seconds(), there))
-        assert at < give_up, "\n".join([f"{there} of {count}", *(p.report() for p in processes)])
+        time.sleep(POLL_INTERVAL)
+        queued, at = task_queue.count(), now()
+        if queued and (not points or queued > points[-1][1]):
+            points.append(((at - due_at).total_seconds(), queued))
+        assert at < deadline, "\n".join(
+            [f"{queued} of {count} messages", *(p.report() for p in processes)]
+        )
     return points
 
 
-def check(engine: Engine, waiting: Queue, *, count: int, due_at: datetime) -> None:
-    """Consume the messages. AssertionError unless each schedule has one run and one message."""
+def check(engine: Engine, task_queue: Queue, *, count: int, due_at: datetime) -> None:
+    """Drain the queue; AssertionError unless each schedule has one run and one message."""
     wait_until(
         lambda: _count(engine, due_at, Run.status == Status.SENT) == count,
-        within=CONFIRMS_WITHIN,
-        message="runs that beat did not confirm",
+        within=CONFIRM_TIMEOUT,
+        message="unconfirmed runs",
     )
-    time.sleep(SETTLES_AFTER)
-    arrived = waiting.drain()
-    statement = select(Run.id, Run.schedule_id).where(*_made_since(due_at))
+    time.sleep(SETTLE_SECONDS)
+    arrived = task_queue.drain()
+    statement = select(Run.id, Run.schedule_id).where(*_created_since(due_at))
     with engine.connect() as connection:
-        made = dict(connection.execute(statement).tuples().all())
-    assert len(made) == len(set(made.values())) == count, f"{len(made)} runs of {count} schedules"
+        runs = dict(connection.execute(statement).tuples().all())
+    assert len(runs) == len(set(runs.values())) == count, f"{len(runs)} runs of {count} schedules"
     assert len(arrived) == count, f"{len(arrived)} messages of {count} runs"
-    assert set(arrived) == set(made), "messages and runs differ"
+    assert set(arrived) == set(runs), "messages and runs differ"
 
 
 def _sent(engine: Engine, due_at: datetime) -> Points:
-    grouped = select(Run.sent_at, func.count()).where(*_made_since(due_at)).group_by(Run.sent_at)
+    grouped = select(Run.sent_at, func.count()).where(*_created_since(due_at)).group_by(Run.sent_at)
     with engine.connect() as connection:
-        found = connection.execute(grouped.order_by(Run.sent_at)).all()
+        rows = connection.execute(grouped.order_by(Run.sent_at)).all()
     points: list[tuple[float, int]] = []
     total = 0
-    for sent_at, count in found:
+    for sent_at, count in rows:
         assert sent_at is not None, "a run without its sent_at"
         total += count
         points.append(((sent_at - due_at).total_seconds(), total))
@@ -152,11 +155,11 @@ def _sent(engine: Engine, due_at: datetime) -> Points:
 
 
 def _count(engine: Engine, due_at: datetime, *conditions: Any) -> int:
-    statement = select(func.count()).select_from(Run).where(*_made_since(due_at), *conditions)
+    statement = select(func.count()).select_from(Run).where(*_created_since(due_at), *conditions)
     with engine.connect() as connection:
         return connection.execute(statement).scalar_one()
 
 
-def _made_since(due_at: datetime) -> tuple[Any, ...]:
-    # By the id: it is indexed and starts with the time, and the history may be long.
+def _created_since(due_at: datetime) -> tuple[Any, ...]:
+    # The history may be long: the id starts with the time and is indexed.
     return (Run.id >= first_run_id(due_at), Run.scheduled_for == due_at)

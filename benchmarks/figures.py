@@ -1,4 +1,4 @@
-"""The results of a benchmark: figures with their floors, and the points of its plots."""
+"""Results of the benchmarks: figures with their baselines, and the points of the plots."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound of a ratio: at least or at most ``value``."""
+    """A limit of a ratio: at least or at most ``value``."""
 
     kind: Literal["at least", "at most"]
     value: float
 
     def holds(self, ratio: float) -> bool:
-        """Return whether ``ratio`` is within the bound."""
+        """Return whether ``ratio`` is within the limit."""
         return ratio >= self.value if self.kind == "at least" else ratio <= self.value
 
     def __str__(self) -> str:
@@ -28,29 +28,29 @@ class Bound:
 
 
 def at_least(value: float) -> Bound:
-    """Return the bound for a value that should be high."""
+    """Return a lower bound."""
     return Bound("at least", value)
 
 
 def at_most(value: float) -> Bound:
-    """Return the bound for a value that should be low."""
+    """Return an upper bound."""
     return Bound("at most", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measurement. The bounds apply to ``compared``; if it is None, there are none.
+    """One measurement. ``compared`` is checked against the bounds; None: nothing is checked.
 
-    If there is a ``floor``, ``compared`` is the ratio to it. The floor is measured in the same run
-    on the same services. ``against`` describes it.
+    With a ``baseline``, ``compared`` is usually the ratio to it. The baseline is measured in the
+    same run on the same services; ``baseline_name`` says what it measures.
     """
 
     part: str
     what: str
-    ours: float
+    value: float
     unit: str
-    floor: float | None = None
-    against: str = ""
+    baseline: float | None = None
+    baseline_name: str = ""
     compared: float | None = None
     must: Bound | None = None
     aim: Bound | None = None
@@ -60,12 +60,12 @@ class Figure:
     day: str = ""
     machine: str = ""
     scale: float = 1
-    #: The share of CPU time that the host gave to other guests while the part ran.
-    stolen: float | None = None
+    #: The share of processor time that the host gave to other guests while the part ran.
+    steal: float | None = None
 
     @property
     def verdict(self) -> str:
-        """The bound that is reached: "aim", "must", or "missed"; "" if there is no bound."""
+        """The best bound reached: "aim" or "must"; "missed" if none, "" without bounds."""
         if self.compared is None or self.must is None:
             return ""
         if not self.must.holds(self.compared):
@@ -75,9 +75,9 @@ class Figure:
 
 @dataclass(slots=True)
 class Results:
-    """Figures, and the series of points for the plots, by name.
+    """Figures, and the series of points that the plots show.
 
-    The name of a series is the name of its services, a slash, and its content.
+    The key of a series is ``<services>/<name>``.
     """
 
     figures: list[Figure] = field(default_factory=list)
@@ -85,16 +85,17 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the results in a file, or empty ones if there is no such file."""
+        """Return the results of a JSON file; empty results if the file does not exist."""
         if not path.exists():
             return cls()
         content = json.loads(path.read_text())
         return cls([_figure(each) for each in content["figures"]], content["series"])
 
-    def over(self, before: "Results", *, parts: Sequence[str]) -> "Results":
-        """Return these results, and those of ``before`` that were not measured again.
+    def merged_into(self, before: "Results", *, parts: Sequence[str]) -> "Results":
+        """Return ``before`` with these results in place of older ones.
 
-        A part is always measured as a whole, on its services. ``parts`` are all parts, in order.
+        These results replace all older figures of the same part and services. ``parts`` gives the
+        order of the figures.
         """
         measured = {(figure.part, figure.services) for figure in self.figures}
         kept = [each for each in before.figures if (each.part, each.services) not in measured]
@@ -105,12 +106,12 @@ class Results:
         return Results(figures, {**before.series, **self.series})
 
     def write(self, path: Path) -> None:
-        """Write everything as JSON."""
+        """Write the results as JSON."""
         content = {
             "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in self.figures]
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A series can have thousands of points: write each series on one line.
+        # One line for each series, because some have thousands of points.
         lines = [f"  {json.dumps(name)}: {json.dumps(self.series[name])}" for name in self.series]
         series = ",\n".join(lines)
         head = json.dumps(content, indent=1).removesuffix("\n}")
@@ -123,48 +124,64 @@ def _figure(written: Mapping[str, Any]) -> Figure:
     return Figure(**{**given, **bounds})
 
 
-class Stolen:
-    """Measures the CPU time that the host gave to other guests: "steal" in proc_stat(5)."""
+class StealTime:
+    """Measures steal time since its creation. Source: "steal" in proc_stat(5)."""
 
     def __init__(self) -> None:
-        self._began = psutil.cpu_times()
+        self._before = psutil.cpu_times()
 
     def share(self) -> float:
-        """Return the share of all time, idle time included; 0 on bare metal."""
-        pairs = zip(psutil.cpu_times(), self._began, strict=True)
-        spent = dict(zip(self._began._fields, (now - then for now, then in pairs), strict=True))
-        # "user" and "nice" include the time of guests of this machine.
-        whole = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
-        return spent.get("steal", 0.0) / max(whole, 1e-9)
+        """Return steal time as a share of all time, idle time included; 0 on bare metal."""
+        pairs = zip(psutil.cpu_times(), self._before, strict=True)
+        spent = dict(
+            zip(self._before._fields, (after - before for after, before in pairs), strict=True)
+        )
+        # "user" and "nice" already include the time of this machine's own guests.
+        total = sum(spent.values()) - spent.get("guest", 0.0) - spent.get("guest_nice", 0.0)
+        return spent.get("steal", 0.0) / max(total, 1e-9)
 
 
-def machine() -> str:
-    """Return a description of this machine."""
+def describe_machine() -> str:
+    """Return the cores, the architecture and the Python version of this machine."""
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
-def table(figures: Sequence[Figure], *, title: str) -> Table:
+def results_table(figures: Sequence[Figure], *, title: str) -> Table:
     """Return the figures as a table for a terminal."""
-    made = Table(title=title)
-    columns = ("part", "what", "ours", "floor", "compared", "must", "aim", "verdict", "on")
+    rows = Table(title=title)
+    columns = (
+        "part",
+        "what",
+        "value",
+        "baseline",
+        "compared",
+        "must",
+        "aim",
+        "verdict",
+        "services",
+    )
     for column in columns:
-        made.add_column(column, justify="right" if column in {"ours", "floor"} else "left")
+        rows.add_column(column, justify="right" if column in {"value", "baseline"} else "left")
     for figure in figures:
-        floor = "" if figure.floor is None else f"{shown(figure.floor)} ({figure.against})"
-        made.add_row(
+        baseline = (
+            ""
+            if figure.baseline is None
+            else f"{format_number(figure.baseline)} ({figure.baseline_name})"
+        )
+        rows.add_row(
             figure.part,
             figure.what,
-            f"{shown(figure.ours)} {figure.unit}",
-            floor,
+            f"{format_number(figure.value)} {figure.unit}",
+            baseline,
             "" if figure.compared is None else f"{figure.compared:.2f}",
             str(figure.must or ""),
             str(figure.aim or ""),
             figure.verdict,
             figure.services,
         )
-    return made
+    return rows
 
 
-def shown(value: float) -> str:
-    """Return a number with three significant digits."""
+def format_number(value: float) -> str:
+    """Return ``value`` as text with three significant digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""The plots of a run, one file each, from the series of its parts."""
+"""Draw the plots of the results, one SVG file for each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 
 from benchmarks.figures import Results
 
-# Without a window, and with the same file for the same points.
+# Open no window, and write identical files for identical points.
 mpl.use("Agg")
 mpl.rcParams.update({"svg.hashsalt": "benchmarks", "figure.constrained_layout.use": True})
 
-#: The size of one panel in inches.
+#: Inches of one panel.
 WIDTH, HEIGHT = 6.4, 4.0
-OURS, FLOOR = "tab:blue", "tab:gray"
+DYNBEAT_COLOR, BASELINE_COLOR = "tab:blue", "tab:gray"
 MIB = 2**20
 
 #: All series of one combination of services, by name.
@@ -25,7 +25,7 @@ Panel = Callable[[Axes, Series], None]
 
 
 def draw(results: Results, folder: Path) -> Sequence[Path]:
-    """Write an SVG for each plot that has its series; return the paths."""
+    """Write an SVG for each plot that has series; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn: list[Path] = []
     for services in dict.fromkeys(name.partition("/")[0] for name in results.series):
@@ -41,18 +41,18 @@ def draw(results: Results, folder: Path) -> Sequence[Path]:
 def _draw(series: Series, folder: Path, services: str) -> Sequence[Path]:
     drawn: list[Path] = []
     for name, panels in PLOTS.items():
-        shown = [panel for needed, panel in panels if needed in series]
-        if not shown:
+        available = [panel for needed, panel in panels if needed in series]
+        if not available:
             continue
         figure, axes = plt.subplots(
-            1, len(shown), figsize=(WIDTH * len(shown), HEIGHT), squeeze=False
+            1, len(available), figsize=(WIDTH * len(available), HEIGHT), squeeze=False
         )
-        for panel, axis in zip(shown, axes[0], strict=True):
+        for panel, axis in zip(available, axes[0], strict=True):
             panel(axis, series)
             axis.grid(visible=True, alpha=0.3)
         figure.suptitle(f"{name.replace('-', ' ')} ({services})")
         path = folder / f"{name}-{services}.svg"
-        # Without the date, the same points give the same file.
+        # Without a date the file stays the same.
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
         drawn.append(path)
@@ -66,29 +66,29 @@ def _idle(axis: Axes, series: Series) -> None:
         used = [point[f"{key}_seconds_a_minute"] / 60 * 1_000 for point in points]
         axis.plot(counts, used, marker="o", label=label)
     axis.set(xscale="log", yscale="log", xlabel="schedules, none due", ylabel="CPU, ms a second")
-    # Start one decade lower, so that a flat line appears flat.
+    # Show several powers of ten, so that a flat line looks flat.
     axis.set_ylim(bottom=0.01, top=1_000)
     axis.legend()
 
 
 def _start(axis: Axes, series: Series) -> None:
-    points, stock = series["start"]["ours"], series["start"]["stock beat"]
+    points, stock = series["start"]["dynbeat"], series["start"]["stock beat"]
     counts = [point["schedules"] for point in points]
     seconds = [point["seconds"] for point in points]
-    axis.plot(counts, seconds, marker="o", color=OURS, label="this project")
-    axis.axhline(stock, color=FLOOR, linestyle="--", label="stock beat, one entry")
+    axis.plot(counts, seconds, marker="o", color=DYNBEAT_COLOR, label="this project")
+    axis.axhline(stock, color=BASELINE_COLOR, linestyle="--", label="stock beat, one entry")
     axis.set(xscale="log", yscale="log", xlabel="schedules", ylabel="start to first message, s")
     axis.set_ylim(bottom=0.1, top=100)
     axis.legend()
 
 
-def _held(axis: Axes, series: Series) -> None:
+def _beat_memory(axis: Axes, series: Series) -> None:
     points = series["idle"]
     counts = [point["schedules"] for point in points]
-    held = [point["rss_bytes"] / MIB for point in points]
-    axis.plot(counts, held, marker="o", color=OURS)
+    rss = [point["rss_bytes"] / MIB for point in points]
+    axis.plot(counts, rss, marker="o", color=DYNBEAT_COLOR)
     axis.set(xscale="log", xlabel="schedules, none due", ylabel="RSS of beat, MiB")
-    axis.set_ylim(bottom=0, top=1.2 * max(held))
+    axis.set_ylim(bottom=0, top=1.2 * max(rss))
 
 
 def _histogram(axis: Axes, found: Mapping[str, Sequence[Sequence[float]] | None]) -> None:
@@ -126,7 +126,9 @@ def _burst(axis: Axes, series: Series) -> None:
         axis.plot([at for at, _ in points], [count for _, count in points], label=label)
     if found["serial bound"]:
         seconds = found["count"] / found["serial bound"]
-        axis.plot([0, seconds], [0, found["count"]], color=FLOOR, linestyle="--", label="F1 + F2")
+        axis.plot(
+            [0, seconds], [0, found["count"]], color=BASELINE_COLOR, linestyle="--", label="F1 + F2"
+        )
     axis.set(xlabel="seconds since all were due", ylabel="messages in the queue")
     axis.set_ylim(bottom=0)
     axis.set_xlim(left=0)
@@ -135,36 +137,38 @@ def _burst(axis: Axes, series: Series) -> None:
 
 def _memory(axis: Axes, series: Series) -> None:
     found = series["memory"]
-    held = [found["idle"], *found["ours"]]
-    axis.plot(range(len(held)), held, marker="o", color=OURS, label="this project")
-    axis.axhline(found["floor"], color=FLOOR, linestyle="--", label="stock beat, one entry")
+    rss = [found["idle"], *found["dynbeat"]]
+    axis.plot(range(len(rss)), rss, marker="o", color=DYNBEAT_COLOR, label="this project")
+    axis.axhline(
+        found["baseline"], color=BASELINE_COLOR, linestyle="--", label="stock beat, one entry"
+    )
     axis.set(xlabel="bursts so far", ylabel="RSS of beat, MB")
-    axis.set_ylim(bottom=0, top=1.2 * max(held))
+    axis.set_ylim(bottom=0, top=1.2 * max(rss))
     axis.legend()
 
 
 def _prune(axis: Axes, series: Series) -> None:
     seconds, lags, deleted = zip(*series["prune"], strict=True)
-    axis.plot(seconds, lags, color=OURS)
+    axis.plot(seconds, lags, color=DYNBEAT_COLOR)
     axis.set(yscale="log", xlabel="seconds", ylabel="p99 of sent - scheduled_for, ms")
     other = axis.twinx()
-    other.plot(seconds, deleted, color=FLOOR, linestyle="--")
+    other.plot(seconds, deleted, color=BASELINE_COLOR, linestyle="--")
     other.set_ylabel("rows deleted (dashed)")
 
 
 def _long_lag(axis: Axes, series: Series) -> None:
     found = series["long run"]
-    seconds, halves, most = zip(*found["lag"], strict=True)
+    seconds, medians, p99s = zip(*found["lag"], strict=True)
     minutes = [second / 60 for second in seconds]
-    axis.plot(minutes, halves, label="p50")
-    axis.plot(minutes, most, label="p99")
+    axis.plot(minutes, medians, label="p50")
+    axis.plot(minutes, p99s, label="p99")
     axis.set(yscale="log", xlabel="minutes", ylabel="sent - scheduled_for, ms")
-    _mark_held(axis, found)
+    _mark_beat_memory(axis, found)
     axis.legend()
 
 
 def _long_dead(axis: Axes, series: Series) -> None:
-    _long(axis, series["long run"], lambda row: {row["table"]: row["dead"]})
+    _draw_tables(axis, series["long run"], lambda row: {row["table"]: row["dead"]})
     axis.set_ylabel("dead rows")
 
 
@@ -172,14 +176,14 @@ def _long_indexes(axis: Axes, series: Series) -> None:
     def sizes(row: Mapping[str, Any]) -> Mapping[str, float]:
         return {name: size / MIB for name, size in row["indexes"].items()}
 
-    _long(axis, series["long run"], sizes)
+    _draw_tables(axis, series["long run"], sizes)
     axis.set(yscale="log", ylabel="size of indexes, MiB")
 
 
-def _long(
+def _draw_tables(
     axis: Axes, found: Series, values: Callable[[Mapping[str, Any]], Mapping[str, float]]
 ) -> None:
-    """Draw the values that ``values`` reads from each sample of a table, over the minutes."""
+    """Draw what ``values`` returns for each sample of a table, over the minutes."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in found["tables"]:
         for name, value in values(row).items():
@@ -187,18 +191,18 @@ def _long(
     for name, points in lines.items():
         axis.plot([at for at, _ in points], [value for _, value in points], label=name)
     axis.set_xlabel("minutes")
-    _mark_held(axis, found)
+    _mark_beat_memory(axis, found)
     axis.legend(fontsize="x-small")
 
 
-def _mark_held(axis: Axes, found: Series) -> None:
-    begin, end = (second / 60 for second in found["held"])
-    axis.axvspan(begin, end, color=FLOOR, alpha=0.2, label="a transaction is open")
+def _mark_beat_memory(axis: Axes, found: Series) -> None:
+    begin, end = (second / 60 for second in found["open transaction"])
+    axis.axvspan(begin, end, color=BASELINE_COLOR, alpha=0.2, label="a transaction is open")
 
 
-#: The panels of each file, with the series that each panel needs.
+#: The panels of each file, each with the series that it needs.
 PLOTS: Mapping[str, Sequence[tuple[str, Panel]]] = {
-    "cost-against-schedules": (("idle", _idle), ("start", _start), ("idle", _held)),
+    "cost-against-schedules": (("idle", _idle), ("start", _start), ("idle", _beat_memory)),
     "lag-histogram": (("lag histogram", _lag),),
     "burst-timeline": (("burst timeline", _burst),),
     "change-histogram": (("change histogram", _change),),

@@ -1,4 +1,4 @@
-"""The measured processes: real ``celery`` commands, their CPU time and memory."""
+"""Run real ``celery`` commands and read their processor time and memory."""
 
 import json
 import os
@@ -14,19 +14,19 @@ import psutil
 
 from tests.support.processes import REPOSITORY, CeleryProcess
 
-#: benchmarks.proj reads it. Not imported from there: its import needs the variable.
+#: Read by benchmarks.proj, which cannot be imported here: it needs the variable at import.
 VARIABLE = "DYNBEAT_BENCHMARK"
-#: The folder of the sitecustomize.py that hides command-line plugins of other packages.
-ALONE = REPOSITORY / "benchmarks" / "alone"
-OURS = "celery-dynbeat"
+#: Contains the sitecustomize.py that hides the command-line plug-ins of other distributions.
+ISOLATED_SITE = REPOSITORY / "benchmarks" / "alone"
+OWN_DISTRIBUTION = "celery-dynbeat"
 BEAT_STARTED = "beat started"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU time and memory of a process and its children.
+    """Processor time and memory of a process and its children.
 
-    Shared memory counts for each of them. A beat has no children.
+    Shared memory counts for each process. A beat has no children.
     """
 
     cpu_seconds: float
@@ -36,7 +36,7 @@ class Usage:
 class Process(CeleryProcess):
     """A ``celery`` command on benchmarks.proj. ``started`` is in seconds of perf_counter().
 
-    It loads only Celery and this project; with "plain" in ``config`` it does not load this project.
+    It loads only Celery and this project; with "plain" in ``config``, only Celery.
     """
 
     def __init__(self, *arguments: str, folder: Path, config: Mapping[str, Any]) -> None:
@@ -46,14 +46,14 @@ class Process(CeleryProcess):
             folder=folder / "process",
             environment={
                 VARIABLE: json.dumps(config),
-                "PYTHONPATH": os.pathsep.join(map(str, (ALONE, REPOSITORY))),
-                "DYNBEAT_BENCHMARK_PLUGINS": "" if config.get("plain") else OURS,
+                "PYTHONPATH": os.pathsep.join(map(str, (ISOLATED_SITE, REPOSITORY))),
+                "DYNBEAT_BENCHMARK_PLUGINS": "" if config.get("plain") else OWN_DISTRIBUTION,
             },
             app="benchmarks.proj",
         )
 
     def usage(self) -> Usage:
-        """Return CPU time and memory. Raises AssertionError with the log if it has ended."""
+        """Return the usage so far. AssertionError with the log if the process has ended."""
         assert self.exit_status is None, self.report()
         process = psutil.Process(self.pid)
         family = [process, *process.children(recursive=True)]
@@ -64,10 +64,10 @@ class Process(CeleryProcess):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process. Threads that have ended may be missing."""
+    """Return the processor time of a process; threads that ended may be missing."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        # In nanoseconds. psutil counts in ticks, and an idle beat uses less than one.
+        # schedstat counts nanoseconds. psutil counts clock ticks; an idle beat uses less than one.
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
     except OSError:
         times = psutil.Process(pid).cpu_times()
@@ -76,7 +76,7 @@ def cpu_seconds(pid: int) -> float:
 
 @contextmanager
 def command(*arguments: str, config: Mapping[str, Any]) -> Iterator[Process]:
-    """Yield a running ``celery`` command; stop it afterwards, or kill it after a timeout."""
+    """Yield a running ``celery`` command; stop it afterwards, by SIGKILL if needed."""
     with (
         TemporaryDirectory(prefix="dynbeat-benchmark-") as folder,
         Process(*arguments, folder=Path(folder), config=config) as process,
@@ -86,7 +86,7 @@ def command(*arguments: str, config: Mapping[str, Any]) -> Iterator[Process]:
 
 @contextmanager
 def beat(config: Mapping[str, Any], *, log_level: str = "INFO") -> Iterator[Process]:
-    """Yield a beat that was just started. It logs BEAT_STARTED when it is ready."""
+    """Yield a beat of this project that was just started; it logs BEAT_STARTED when it is ready."""
     with command("beat", "-S", "dynbeat", "-l", log_level, config=config) as process:
         yield process
 
@@ -95,12 +95,12 @@ def beat(config: Mapping[str, Any], *, log_level: str = "INFO") -> Iterator[Proc
 def worker(
     config: Mapping[str, Any], *, concurrency: int = 2, log_level: str = "WARNING"
 ) -> Iterator[Process]:
-    """Yield a worker that was just started, with prefork; "plain" in ``config``: without Dynbeat.
+    """Yield a prefork worker that was just started; with "plain" in ``config``, without Dynbeat.
 
-    It logs warnings only: at INFO it logs each task twice.
+    The log level is WARNING, because at INFO a worker logs each task twice.
     """
-    size = ("-P", "prefork", "-c", str(concurrency))
-    # Mingle at the start takes a second.
-    quick = ("--without-gossip", "--without-mingle")
-    with command("worker", *size, "-l", log_level, *quick, config=config) as process:
+    pool = ("-P", "prefork", "-c", str(concurrency))
+    # At start, gossip and mingle look for other workers, which takes a second.
+    no_discovery = ("--without-gossip", "--without-mingle")
+    with command("worker", *pool, "-l", log_level, *no_discovery, config=config) as process:
         yield process

@@ -1,8 +1,8 @@
-"""The Celery application of the measured processes, configured by an environment variable.
+"""The Celery application of the measured processes.
 
-The environment variable ``DYNBEAT_BENCHMARK`` is its configuration as JSON. Two of its keys are
-not Celery's: ``plain`` means without Dynbeat, as the floors are, and ``prune_after`` is how many
-seconds after its start a beat begins to delete old history.
+The environment variable ``DYNBEAT_BENCHMARK`` holds its configuration as JSON. Two keys are not
+Celery's. ``plain``: run without Dynbeat, as the baselines do. ``prune_after``: seconds after its
+start at which beat first deletes old history.
 """
 
 import json
@@ -19,13 +19,13 @@ config: dict[str, Any] = json.loads(os.environ[VARIABLE])
 plain: bool = config.pop("plain", False)
 prune_after: float | None = config.pop("prune_after", None)
 for entry in config.get("beat_schedule", {}).values():
-    # Due at once, then after its interval. Otherwise stock beat counts from its own start.
+    # Due at once. Otherwise stock beat waits for one interval after its start.
     entry["last_run_at"] = datetime.now(UTC) - LONG_AGO
 
 app = Celery("benchmark")
 app.conf.update(config)
 if not plain:
-    # Not at the top: a floor must not load this project and SQLAlchemy.
+    # Not at the top: a baseline must not load celery_dynbeat and SQLAlchemy.
     from celery_dynbeat import Dynbeat
     from celery_dynbeat.beat import pruner
 

@@ -1,4 +1,4 @@
-"""The lag of a steady load while beat prunes old history."""
+"""Measure the lag of a steady load while beat deletes old history."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,34 +9,34 @@ from typing import Any
 
 from sqlalchemy import Engine, func, select, text
 
-from benchmarks import history
+from benchmarks import bulk_runs
 from benchmarks.bench import Bench
-from benchmarks.lags import percentile
-from benchmarks.loads import Steady
-from benchmarks.parts.lag import LOADED_PER_SECOND, STARTS_WITHIN, Load
+from benchmarks.lag_statistics import percentile
+from benchmarks.parts.lag import LOAD_RATE, START_TIMEOUT, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
+from benchmarks.workloads import SteadyLoad
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Run
 
-ROWS, LEAST_ROWS, OF_SCHEDULES = 1_000_000, 5_000, 1_000
-RATE, LEAST_RATE = 500, 50
-#: Seconds of the load before the prune starts, and after that.
-QUIET, BUSY, LEAST_QUIET, LEAST_BUSY = 60, 300, 6, 14
+ROWS, MIN_ROWS, OF_SCHEDULES = 1_000_000, 5_000, 1_000
+RATE, MIN_RATE = 500, 50
+#: Seconds of the load before the deletion starts, and after that.
+QUIET, BUSY, MIN_QUIET, MIN_BUSY = 60, 300, 6, 14
 RETENTION = Settings().history_retention
 NEWEST = RETENTION + timedelta(days=1)
 OLDEST = RETENTION + timedelta(days=30)
-#: The statistics of the database may lag by this many rows.
-BEHIND = timedelta(seconds=2)
-ENDS_WITHIN = timedelta(minutes=20)
+#: PostgreSQL's count of deleted rows may be this old.
+STATISTICS_DELAY = timedelta(seconds=2)
+END_TIMEOUT = timedelta(minutes=20)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Lags in milliseconds, of the runs outside of the prune and during it.
+    """Lags in milliseconds: ``quiet`` outside the deletion, ``busy`` during it.
 
-    ``points`` are (seconds since the start, p99 of that second, rows deleted up to then).
+    ``points`` are (seconds since the start, p99 lag of that second, rows deleted so far).
     """
 
     deleted: int
@@ -47,18 +47,18 @@ class Pruned:
 
 
 def measure(bench: Bench) -> Pruned:
-    """Measure a load with a prune. Each fire time has a run and a message. PostgreSQL only."""
-    rows = bench.size(ROWS, least=LEAST_ROWS)
-    quiet = bench.size(QUIET, least=LEAST_QUIET)
-    seconds = quiet + bench.size(BUSY, least=LEAST_BUSY)
-    rate = bench.size(RATE, least=LEAST_RATE)
-    with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
+    """Delete runs under a steady load; check each fire time's run and message. PostgreSQL only."""
+    rows = bench.size(ROWS, minimum=MIN_ROWS)
+    quiet = bench.size(QUIET, minimum=MIN_QUIET)
+    seconds = quiet + bench.size(BUSY, minimum=MIN_BUSY)
+    rate = bench.size(RATE, minimum=MIN_RATE)
+    with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
         engine = dynbeat.context.database.engine
-        history.finished_schedules(engine, min(rows, OF_SCHEDULES))
-        written = history.write(engine, rows, oldest=OLDEST, newest=NEWEST, track=bench.track)
-        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_PER_SECOND)
+        bulk_runs.write_finished_schedules(engine, min(rows, OF_SCHEDULES))
+        written = bulk_runs.write(engine, rows, oldest=OLDEST, newest=NEWEST, track=bench.track)
+        lead = ceil(START_TIMEOUT + rate * seconds / 2 / LOAD_RATE)
         start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
-        load = Load(site, dynbeat, waiting, Steady(rate, seconds, start))
+        load = Load(site, dynbeat, task_queue, SteadyLoad(rate, seconds, start))
         left = (start - load.now()).total_seconds()
         with beat({**site.config(), "prune_after": left + quiet}) as process:
             process.wait_for_log(BEAT_STARTED)
@@ -68,7 +68,7 @@ def measure(bench: Bench) -> Pruned:
         return _pruned(load, deleted, written)
 
 
-class _Deleted:
+class _DeletedRows:
     """The number of deleted rows over time."""
 
     def __init__(self, engine: Engine) -> None:
@@ -76,40 +76,40 @@ class _Deleted:
         self._engine = engine
 
     def sample(self, at: datetime) -> int:
-        """Return the current number of rows."""
+        """Read and store the number of rows deleted so far, and return it."""
         query = "SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'dynbeat_run'"
         with self._engine.connect() as connection:
             count: int = connection.execute(text(query)).scalar_one()
         self.points.append((at, count))
         return count
 
-    def by(self, at: datetime) -> int:
-        """Return the number of rows that were deleted up to then."""
+    def count_at(self, at: datetime) -> int:
+        """Return the number of rows deleted until ``at``."""
         return max((count for seen_at, count in self.points if seen_at <= at), default=0)
 
     def span(self) -> tuple[datetime, datetime]:
-        """Return the last instant before the prune and the first one after it."""
+        """Return an instant before the deletion and one after it."""
         last = self.points[-1][1]
         before = [at for at, count in self.points if count == 0]
         after = [at for at, count in self.points if count == last]
-        return max(before) - BEHIND, min(after)
+        return max(before) - STATISTICS_DELAY, min(after)
 
 
-def _watch(bench: Bench, load: Load, process: Process, rows: int) -> _Deleted:
-    """Drain the queue until all runs are sent and the prune has ended."""
-    deleted = _Deleted(load.engine)
-    give_up = load.steady.end + ENDS_WITHIN
+def _watch(bench: Bench, load: Load, process: Process, rows: int) -> _DeletedRows:
+    """Drain the queue until all runs are sent and all old rows are deleted."""
+    deleted = _DeletedRows(load.engine)
+    deadline = load.steady.end + END_TIMEOUT
 
-    def turns() -> Iterator[None]:
+    def samples() -> Iterator[None]:
         while load.now() < load.steady.end or deleted.sample(load.now()) < rows:
-            assert load.now() < give_up, f"{deleted.points[-1][1]} deleted\n{process.report()}"
+            assert load.now() < deadline, f"{deleted.points[-1][1]} deleted\n{process.report()}"
             yield
 
-    for _ in bench.track(turns(), "prune"):
+    for _ in bench.track(samples(), "prune"):
         load.drain()
         deleted.sample(load.now())
     while _unsent(load):
-        assert load.now() < give_up, process.report()
+        assert load.now() < deadline, process.report()
         load.drain()
     return deleted
 
@@ -117,7 +117,7 @@ def _watch(bench: Bench, load: Load, process: Process, rows: int) -> _Deleted:
 def _unsent(load: Load) -> int:
     statement = select(func.count()).where(*_sent(load))
     with load.engine.connect() as connection:
-        return load.fires - connection.execute(statement).scalar_one()
+        return load.fire_times - connection.execute(statement).scalar_one()
 
 
 def _sent(load: Load) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ def _sent(load: Load) -> tuple[Any, ...]:
 
 
 def _lags(load: Load) -> Sequence[tuple[datetime, float]]:
-    """Return the fire time and the lag in milliseconds of each run of the load that is sent."""
+    """Return the fire time and the lag in milliseconds of each sent run of the load."""
     statement = select(Run.scheduled_for, Run.sent_at).where(*_sent(load))
     with load.engine.connect() as connection:
         found = connection.execute(statement.order_by(Run.scheduled_for)).all()
@@ -135,7 +135,7 @@ def _lags(load: Load) -> Sequence[tuple[datetime, float]]:
     ]
 
 
-def _pruned(load: Load, deleted: _Deleted, rows: int) -> Pruned:
+def _pruned(load: Load, deleted: _DeletedRows, rows: int) -> Pruned:
     began_at, ended_at = deleted.span()
     quiet: list[float] = []
     busy: list[float] = []
@@ -143,10 +143,14 @@ def _pruned(load: Load, deleted: _Deleted, rows: int) -> Pruned:
     for at, lag in _lags(load):
         (busy if began_at <= at <= ended_at else quiet).append(lag)
         seconds[int((at - load.steady.start).total_seconds())].append(lag)
-    assert quiet, "no run was sent outside of the prune"
-    assert busy, "nothing fired during the deletion"
+    assert quiet, "no fire time outside the deletion"
+    assert busy, "no fire time during the deletion"
     points = [
-        (second, percentile(lags, 0.99), deleted.by(load.steady.start + timedelta(seconds=second)))
+        (
+            second,
+            percentile(lags, 0.99),
+            deleted.count_at(load.steady.start + timedelta(seconds=second)),
+        )
         for second, lags in sorted(seconds.items())
     ]
     return Pruned(rows, (ended_at - began_at).total_seconds(), quiet, busy, points)

@@ -1,4 +1,4 @@
-"""The broker's queue: the number of messages in it, and the ids of their runs."""
+"""Read the default queue of the broker: its length, and the task ids of its messages."""
 
 import json
 from collections.abc import Iterator
@@ -8,23 +8,23 @@ from typing import Any, Protocol
 import redis
 from celery import Celery
 
-from benchmarks.arrivals import QUEUE
+from benchmarks.message_receiver import QUEUE
 from benchmarks.services import Site
 
-#: Messages that one Redis command takes.
-TAKEN_AT_ONCE = 1_000
-#: Seconds in which RabbitMQ delivers a message that it has counted.
-DELIVERS_WITHIN = 10.0
+#: Messages that one RPOP removes.
+POP_COUNT = 1_000
+#: Seconds for RabbitMQ to deliver a message that it counted.
+DELIVERY_TIMEOUT = 10.0
 
 
 class Queue(Protocol):
     """The default queue of one site. It is declared before the first message."""
 
     def count(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of messages."""
 
     def drain(self) -> list[str]:
-        """Take all messages, perhaps also newer ones, and return the ids of their tasks."""
+        """Remove all messages and return their task ids; newer messages may be included."""
 
 
 class _RedisQueue:
@@ -36,9 +36,9 @@ class _RedisQueue:
 
     def drain(self) -> list[str]:
         ids: list[str] = []
-        # kombu pushes messages on the left.
-        while taken := self._client.rpop(QUEUE, TAKEN_AT_ONCE):
-            ids += [json.loads(message)["headers"]["id"] for message in taken]
+        # kombu pushes messages at the left end.
+        while messages := self._client.rpop(QUEUE, POP_COUNT):
+            ids += [json.loads(message)["headers"]["id"] for message in messages]
         return ids
 
 
@@ -53,14 +53,14 @@ class _AmqpQueue:
     def drain(self) -> list[str]:
         ids: list[str] = []
 
-        def took(message: Any) -> None:
+        def on_message(message: Any) -> None:
             ids.append(message.headers["id"])
 
-        there = self.count()
-        tag = self._channel.basic_consume(QUEUE, no_ack=True, callback=took)
-        while len(ids) < there:
-            self._connection.drain_events(timeout=DELIVERS_WITHIN)
-        # Deliveries that are under way arrive before the reply to this.
+        queued = self.count()
+        tag = self._channel.basic_consume(QUEUE, no_ack=True, callback=on_message)
+        while len(ids) < queued:
+            self._connection.drain_events(timeout=DELIVERY_TIMEOUT)
+        # RabbitMQ delivers pending messages before its reply to basic.cancel.
         self._channel.basic_cancel(tag)
         return ids
 

@@ -1,4 +1,4 @@
-"""The services of a benchmark: its own servers, and a new database for each use."""
+"""Start the servers of a benchmark, and create a new database for each site."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,13 +32,13 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An empty database, an empty broker, and the settings of an application on them."""
+    """An empty database and an empty broker, with the settings of an application on them."""
 
     database_url: str
     broker_url: str
 
     def config(self, **settings: Any) -> dict[str, Any]:
-        """Return the Celery configuration, with ``settings`` added."""
+        """Return the Celery configuration; ``settings`` override the defaults."""
         return {
             "broker_url": self.broker_url,
             "dynbeat_database_url": self.database_url,
@@ -49,7 +49,7 @@ class Site:
 
     @contextmanager
     def application(self, **settings: Any) -> Iterator[Dynbeat]:
-        """Yield the Dynbeat of an application with its tables. Close its connections at the end."""
+        """Yield the Dynbeat of an application with its tables; close its connections afterwards."""
         app = Celery("benchmark", set_as_current=False)
         app.conf.update(self.config(**settings))
         dynbeat = Dynbeat(app)
@@ -62,13 +62,13 @@ class Site:
 
 
 class MeasuredPostgreSQL(PostgreSQLServer):
-    """PostgreSQL that can count statements, where its extension is installed.
+    """PostgreSQL that can count statements, if pg_stat_statements is installed.
 
-    Counting is off by default. ``benchmarks.statements`` enables it for one database.
+    Counting is off by default: ``benchmarks.statement_counts`` turns it on for one database.
     """
 
     def command(self) -> Sequence[str | Path]:
-        """Return the command of the server, with the library if it is installed."""
+        """Return the command of the server; load pg_stat_statements if it is installed."""
         libraries = self._postgres.parents[1].glob("lib*/**/pg_stat_statements.*")
         if not any(libraries):
             return super().command()
@@ -78,7 +78,7 @@ class MeasuredPostgreSQL(PostgreSQLServer):
 
 
 class Services:
-    """The servers of one combination. Each starts at its first use."""
+    """The servers of one combination; each starts at its first use."""
 
     def __init__(self, database: str, broker: str) -> None:
         self.database = database
@@ -95,7 +95,7 @@ class Services:
 
     @contextmanager
     def site(self) -> Iterator[Site]:
-        """Yield a new database and an empty broker, both removed afterwards."""
+        """Yield a new database and an empty broker; delete both afterwards."""
         with self._database() as database_url, self._broker() as broker_url:
             yield Site(database_url, broker_url)
 
@@ -112,7 +112,11 @@ class Services:
             return
         server = self._server(_DATABASES[self.database])
         name = new_name()
-        statements = _of_postgresql(name) if self.database == "postgresql" else _of_mariadb(name)
+        statements = (
+            _postgresql_statements(name)
+            if self.database == "postgresql"
+            else _mariadb_statements(name)
+        )
         with administration(server.url) as connection:
             connection.execute(text(statements[0]))
         try:
@@ -146,9 +150,9 @@ _DATABASES: Mapping[str, type[Server]] = {
 }
 
 
-def _of_postgresql(name: str) -> Sequence[str]:
+def _postgresql_statements(name: str) -> Sequence[str]:
     return f"CREATE DATABASE {name}", f"DROP DATABASE {name} WITH (FORCE)"
 
 
-def _of_mariadb(name: str) -> Sequence[str]:
+def _mariadb_statements(name: str) -> Sequence[str]:
     return f"CREATE DATABASE {name} CHARACTER SET utf8mb4", f"DROP DATABASE {name}"

@@ -5,7 +5,7 @@ from importlib import import_module
 
 from benchmarks.bench import Part
 
-#: In the order in which they run. Each is a module of this package with a function ``run(bench)``.
+#: In running order. Each is a module of this package with a function ``run(bench)``.
 NAMES = (
     "burst",
     "memory",
@@ -19,11 +19,11 @@ NAMES = (
     "fairness",
     "long_run",
 )
-#: The parts that are also measured on other services than the reference ones.
-EVERYWHERE = frozenset({"burst", "lag", "worker", "create"})
+#: Parts that also run on services other than the reference.
+ON_ALL_SERVICES = frozenset({"burst", "lag", "worker", "create"})
 
 
-def chosen(names: tuple[str, ...]) -> Mapping[str, Part]:
-    """Return the parts with these names; without names, all parts but ``long_run``."""
+def select_parts(names: tuple[str, ...]) -> Mapping[str, Part]:
+    """Return the named parts; without names, all except ``long_run``, which takes half an hour."""
     wanted = names or tuple(name for name in NAMES if name != "long_run")
     return {name: import_module(f"benchmarks.parts.{name}").run for name in wanted}

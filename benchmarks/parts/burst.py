@@ -1,6 +1,7 @@
-"""50,000 schedules of 10,000 owners due at one instant: one beat and two beats, with F1 and F2.
+"""Measure one beat and two beats on 50,000 schedules of 10,000 owners, due at one instant.
 
-The serial bound is the rate of a process that only runs F2 and then F1 for each batch.
+Baselines are F1 and F2. The serial bound is the rate of a process that only does F2 and then F1
+for each batch.
 """
 
 import statistics
@@ -9,19 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import bursts
+from benchmarks.baselines import claiming, publishing
 from benchmarks.bench import Bench
 from benchmarks.bursts import Burst
 from benchmarks.figures import at_least
-from benchmarks.floors import claiming, publishing
 
 SCHEDULES = 50_000
 ROUNDS = 3
-OF_SERIAL, OF_SLOWER = 0.75, 0.9
+SHARE_OF_SERIAL, SHARE_OF_SLOWER = 0.75, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measurement of each: F1 in messages/s, F2 in rows/s (None: not PostgreSQL), and ours."""
+    """One round: F1 in messages and F2 in rows a second (None: not PostgreSQL), two bursts."""
 
     published: float
     claimed: float | None
@@ -30,15 +31,15 @@ class Round:
 
 
 def run(bench: Bench) -> None:
-    """Measure in alternating rounds, and report the medians."""
+    """Measure in alternating rounds and report the medians."""
     with bench.site() as site:
-        against = publishing.against(site)
+        f1_name = publishing.baseline_name(site)
     rounds = [_round(bench) for _ in bench.track(range(ROUNDS), "burst")]
     published = statistics.median(each.published for each in rounds)
-    bench.report("burst", f"F1: {against}", ours=published, unit="messages/s")
+    bench.report("burst", f"F1: {f1_name}", value=published, unit="messages/s")
     claimed = _claimed(rounds)
     if claimed is not None:
-        bench.report("burst", f"F2: {claiming.AGAINST}", ours=claimed, unit="rows/s")
+        bench.report("burst", f"F2: {claiming.NAME}", value=claimed, unit="rows/s")
     _report_one(bench, rounds, published=published, claimed=claimed)
     _report_two(bench, rounds)
     bench.series("burst timeline", _timeline(rounds[-1]))
@@ -71,18 +72,22 @@ def _report_one(
     rows = statistics.median(each.one.rows_per_second for each in rounds)
     seconds = statistics.median(each.one.seconds for each in rounds)
     note = f"dynbeat_batch_size {rounds[0].one.batch_size}, the default"
-    floor: dict[str, Any] = {}
+    by_messages: dict[str, Any] = {}
     by_rows: dict[str, Any] = {}
     if claimed is not None:
         serial = _serial(published, claimed)
-        floor = {"floor": serial, "against": "serial bound of F1 and F2"}
-        by_rows = {**floor, "compared": rows / serial}
-        aim = at_least(round(OF_SLOWER * min(published, claimed) / serial, 2))
-        floor |= {"compared": messages / serial, "must": at_least(OF_SERIAL), "aim": aim}
+        by_messages = {"baseline": serial, "baseline_name": "serial bound of F1 and F2"}
+        by_rows = {**by_messages, "compared": rows / serial}
+        aim = at_least(round(SHARE_OF_SLOWER * min(published, claimed) / serial, 2))
+        by_messages |= {
+            "compared": messages / serial,
+            "must": at_least(SHARE_OF_SERIAL),
+            "aim": aim,
+        }
         _report_slower(bench, messages, min(published, claimed))
-    bench.report("burst", "one beat", ours=messages, unit="messages/s", note=note, **floor)
-    bench.report("burst", "one beat, by sent_at", ours=rows, unit="rows/s", note=note, **by_rows)
-    bench.report("burst", "one beat, due to last message", ours=seconds, unit="s", note=note)
+    bench.report("burst", "one beat", value=messages, unit="messages/s", note=note, **by_messages)
+    bench.report("burst", "one beat, by sent_at", value=rows, unit="rows/s", note=note, **by_rows)
+    bench.report("burst", "one beat, due to last message", value=seconds, unit="s", note=note)
 
 
 def _serial(published: float, claimed: float) -> float:
@@ -93,10 +98,10 @@ def _report_slower(bench: Bench, messages: float, slower: float) -> None:
     bench.report(
         "burst",
         "one beat, if claim and publish overlapped",
-        ours=messages,
+        value=messages,
         unit="messages/s",
-        floor=slower,
-        against="the slower of F1 and F2",
+        baseline=slower,
+        baseline_name="the slower of F1 and F2",
         compared=messages / slower,
     )
 
@@ -107,10 +112,10 @@ def _report_two(bench: Bench, rounds: Sequence[Round]) -> None:
     bench.report(
         "burst",
         "two beats",
-        ours=two,
+        value=two,
         unit="messages/s",
-        floor=one,
-        against="one beat",
+        baseline=one,
+        baseline_name="one beat",
         compared=two / one,
         must=at_least(1.0),
         aim=at_least(1.6),
@@ -119,7 +124,7 @@ def _report_two(bench: Bench, rounds: Sequence[Round]) -> None:
 
 
 def _timeline(last: Round) -> dict[str, object]:
-    """Messages in the queue over the seconds since the burst was due, of the last round."""
+    """Return the messages in the queue by seconds since the burst was due, in the last round."""
     serial = None if last.claimed is None else _serial(last.published, last.claimed)
     return {
         "one beat": last.one.messages,

@@ -1,14 +1,14 @@
-"""Fairness between owners: the lag of a hundred owners while one owner has a large load.
+"""Measure fair dispatch: the lag of 100 owners while one owner uses most of beat's capacity.
 
-One beat runs in this process, with the real publisher. Both parts are measured with and without the
-limits of celery_dynbeat.beat.fairness.
+One beat runs in this process with the real publisher. Each case is measured with and without the
+rules of celery_dynbeat.beat.fairness.
 
-Much to send: one owner has 20,000 runs that are due at one instant. The rows of the other owners
-come after all of them, which is the worst order.
+Sending: one owner has 20,000 runs due at the same instant as one run of each other owner. The rows
+of the others come last in the order of the claim, which is the worst order for them.
 
-Much to plan: one owner has 40 schedules that fire each second, with the most costly trigger that
-the API accepts. Planning them takes most of beat's time. A hundred other owners have a one-off each
-second, at different instants. The lag of the others is measured.
+Planning: one owner has 40 schedules that fire every second, with the costliest trigger that is
+accepted. Planning them takes most of beat's time. Each of 100 other owners has a one-off every
+second, at a different instant. The lag of the others is measured.
 """
 
 import time
@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine, select, update
 
 from benchmarks.bench import Bench
-from benchmarks.lags import by_owner, percentile
+from benchmarks.lag_statistics import lags_by_owner, percentile
 from benchmarks.queues import queue
 from celery_dynbeat import AnyOf, Cron, Dynbeat, Once, RRule
 from celery_dynbeat.beat import fairness
@@ -27,14 +27,14 @@ from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.db.models import Run, Schedule
 
-ONE, OTHERS, LEAST_OTHERS = 20_000, 100, 5
-BATCH, LEAST_BATCH = 1_000, 20
-#: No owner has more than a whole batch.
-NO_LARGE_OWNER = 1
+ONE, OTHERS, MIN_OTHERS = 20_000, 100, 5
+BATCH, MIN_BATCH = 1_000, 20
+#: With this divisor the fair share is a whole batch, so no owner exceeds it.
+NO_FAIRNESS_DIVISOR = 1
 OF_THE_ONE, OF_THE_OTHERS = "the one owner", "the others"
-#: The number of costly schedules, and the seconds for which they fire.
-COSTLY, LEAST_COSTLY, SECONDS, LEAST_SECONDS = 40, 16, 20, 3
-NEVER_NS, MOST_REST, STARTS_WITHIN = 10**18, 0.05, 3
+#: Number of costly schedules, and seconds for which they fire.
+COSTLY, MIN_COSTLY, SECONDS, MIN_SECONDS = 40, 16, 20, 3
+NEVER_NS, MAX_SLEEP, START_TIMEOUT = 10**18, 0.05, 3
 FIGURES = {"median": 0.5, "p99": 0.99, "last": 1.0}
 
 #: Lags in seconds: of the one owner, and of the others.
@@ -42,53 +42,55 @@ Lags = Mapping[str, Sequence[float]]
 
 
 def run(bench: Bench) -> None:
-    """Measure both parts, and report the lags with and without the limits."""
+    """Measure both cases and report the lags with and without the rules."""
     _measure_sending(bench)
     _measure_planning(bench)
 
 
 def _measure_planning(bench: Bench) -> None:
-    with _changed(PLANNING_NS=NEVER_NS, COSTLY_PLANNING_NS=NEVER_NS, MIN_REPORTED_NS=NEVER_NS):
+    with _replaced_constants(
+        PLANNING_NS=NEVER_NS, COSTLY_PLANNING_NS=NEVER_NS, MIN_REPORTED_NS=NEVER_NS
+    ):
         without = _costly(bench, title="much to plan, without the rule")
     fair = _costly(bench, title="much to plan, with the rule")
     for what, share in FIGURES.items():
-        ours, floor = percentile(fair, share), percentile(without, share)
+        value, baseline = percentile(fair, share), percentile(without, share)
         bench.report(
             "fairness",
             f"lag of the others with costly triggers, {what}",
-            ours=ours,
+            value=value,
             unit="s",
-            floor=floor,
-            against="without the rule",
-            compared=ours / floor,
+            baseline=baseline,
+            baseline_name="without the rule",
+            compared=value / baseline,
         )
     bench.series("fairness, planning", {"with": fair, "without": without})
 
 
 def _costly(bench: Bench, *, title: str) -> Sequence[float]:
-    """Return the lags of the others while the schedules of one owner take most of beat's time."""
-    costly = bench.size(COSTLY, least=LEAST_COSTLY)
-    seconds = bench.size(SECONDS, least=LEAST_SECONDS)
-    others = bench.size(OTHERS, least=LEAST_OTHERS)
-    # Such triggers exceed the limits for end users. The part measures exactly these.
+    """Return the lags of the others while one owner's schedules take most of beat's time."""
+    costly = bench.size(COSTLY, minimum=MIN_COSTLY)
+    seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
+    others = bench.size(OTHERS, minimum=MIN_OTHERS)
+    # No minimum interval, because the costly triggers fire every second.
     settings = {"dynbeat_notifier": "polling", "dynbeat_min_interval": 0}
     with (
         bench.site() as site,
         site.application(**settings) as dynbeat,
-        queue(site) as waiting,
+        queue(site) as task_queue,
     ):
         ends_at = _create_costly(dynbeat, costly=costly, others=others, seconds=seconds)
         beat, publisher = _beat(dynbeat)
         engine, clock = dynbeat.context.database.engine, dynbeat.context.clock
-        for _ in bench.track(range(STARTS_WITHIN + seconds), title):
+        for _ in bench.track(range(START_TIMEOUT + seconds), title):
             until = clock.now() + timedelta(seconds=1)
             while clock.now() < min(until, ends_at):
-                time.sleep(min(max(beat.run_pass().total_seconds(), 0), MOST_REST))
+                time.sleep(min(max(beat.run_pass().total_seconds(), 0), MAX_SLEEP))
         while _unsent(engine):
             beat.run_pass()
         beat.close()
         publisher.close()
-        waiting.drain()
+        task_queue.drain()
         return _lags_of_others(engine)
 
 
@@ -100,7 +102,7 @@ def _unsent(engine: Engine) -> bool:
 
 
 def _lags_of_others(engine: Engine) -> Sequence[float]:
-    # The schedules of the one owner have skipped fire times.
+    # Some fire times of the one owner were skipped.
     runs = select(Run.sent_at, Run.scheduled_for).where(Run.owner != "one")
     with engine.connect() as connection:
         rows = connection.execute(runs).all()
@@ -115,7 +117,7 @@ def _create_costly(dynbeat: Dynbeat, *, costly: int, others: int, seconds: int) 
             for number in range(costly)
         ]
     )
-    start = dynbeat.context.clock.now() + timedelta(seconds=STARTS_WITHIN)
+    start = dynbeat.context.clock.now() + timedelta(seconds=START_TIMEOUT)
     dynbeat.schedules.create_many(
         [
             {
@@ -132,46 +134,46 @@ def _create_costly(dynbeat: Dynbeat, *, costly: int, others: int, seconds: int) 
 
 
 def _costliest(number: int) -> AnyOf:
-    """Return a trigger of 228 rules, almost the most that a search budget allows."""
+    """Return a trigger of 228 rules, close to the limit of the search budget."""
     rules = "\n".join(f"RRULE:FREQ=DAILY;BYHOUR={hour}" for hour in range(12))
     starts = (f"DTSTART:20200101T00{number % 60:02}{second:02}Z" for second in range(19))
     return AnyOf(Cron("* * * * * *"), *(RRule(f"{start}\n{rules}") for start in starts))
 
 
 def _measure_sending(bench: Bench) -> None:
-    without = _burst(bench, share=NO_LARGE_OWNER, title="without fairness")
+    without = _burst(bench, share=NO_FAIRNESS_DIVISOR, title="without fairness")
     fair = _burst(bench, share=fairness.FAIR_SHARE_DIVISOR, title="with fairness")
     for owner, lags in fair.items():
         for what, share in FIGURES.items():
-            ours, floor = percentile(lags, share), percentile(without[owner], share)
+            value, baseline = percentile(lags, share), percentile(without[owner], share)
             bench.report(
                 "fairness",
                 f"lag of {owner}, {what}",
-                ours=ours,
+                value=value,
                 unit="s",
-                floor=floor,
-                against="without the rule",
-                compared=ours / floor,
+                baseline=baseline,
+                baseline_name="without the rule",
+                compared=value / baseline,
             )
     bench.series("fairness", {"with": fair, "without": without})
 
 
 def _burst(bench: Bench, *, share: int, title: str) -> Lags:
-    batch = bench.size(BATCH, least=LEAST_BATCH)
-    one, others = bench.size(ONE), bench.size(OTHERS, least=LEAST_OTHERS)
+    batch = bench.size(BATCH, minimum=MIN_BATCH)
+    one, others = bench.size(ONE), bench.size(OTHERS, minimum=MIN_OTHERS)
     settings = {"dynbeat_notifier": "polling", "dynbeat_batch_size": batch}
     with (
         bench.site() as site,
         site.application(**settings) as dynbeat,
-        queue(site) as waiting,
-        _fair_share(share),
+        queue(site) as task_queue,
+        _fair_share_divisor(share),
     ):
         _create(dynbeat, one=one, others=others)
         beat, publisher = _beat(dynbeat)
         for _ in bench.track(range((one + others) // batch + 1), title):
             beat.run_pass()
         publisher.close()
-        arrived = waiting.drain()
+        arrived = task_queue.drain()
         lags = _lags(dynbeat.context.database.engine)
     assert len(set(arrived)) == len(arrived) == one + others, f"{len(arrived)} messages"
     counts = {OF_THE_ONE: one, OF_THE_OTHERS: others}
@@ -180,20 +182,20 @@ def _burst(bench: Bench, *, share: int, title: str) -> Lags:
 
 
 @contextmanager
-def _fair_share(share: int) -> Iterator[None]:
-    with _changed(FAIR_SHARE_DIVISOR=share):
+def _fair_share_divisor(share: int) -> Iterator[None]:
+    with _replaced_constants(FAIR_SHARE_DIVISOR=share):
         yield
 
 
 @contextmanager
-def _changed(**values: int) -> Iterator[None]:
-    """Replace constants of ``fairness``."""
-    usual = {name: getattr(fairness, name) for name in values}
+def _replaced_constants(**values: int) -> Iterator[None]:
+    """Replace constants of celery_dynbeat.beat.fairness for the block."""
+    originals = {name: getattr(fairness, name) for name in values}
     _set(values)
     try:
         yield
     finally:
-        _set(usual)
+        _set(originals)
 
 
 def _set(values: Mapping[str, int]) -> None:
@@ -204,12 +206,12 @@ def _set(values: Mapping[str, int]) -> None:
 def _create(dynbeat: Dynbeat, *, one: int, others: int) -> None:
     clock = dynbeat.context.clock
     trigger = Once(clock.now() + timedelta(seconds=60))
-    theirs = [("one", str(number)) for number in range(one)]
-    rest = [(f"other:{number}", "only") for number in range(others)]
+    one_keys = [("one", str(number)) for number in range(one)]
+    other_keys = [(f"other:{number}", "only") for number in range(others)]
     dynbeat.schedules.create_many(
         [
             {"owner": owner, "name": name, "task": "noop", "trigger": trigger}
-            for owner, name in [*theirs, *rest]
+            for owner, name in [*one_keys, *other_keys]
         ]
     )
     now = clock.now()
@@ -231,6 +233,6 @@ def _beat(dynbeat: Dynbeat) -> tuple[Dispatcher, Publisher]:
 
 def _lags(engine: Engine) -> Lags:
     lags: dict[str, list[float]] = {OF_THE_ONE: [], OF_THE_OTHERS: []}
-    for owner, seconds in by_owner(engine):
+    for owner, seconds in lags_by_owner(engine):
         lags[OF_THE_ONE if owner == "one" else OF_THE_OTHERS].append(seconds)
     return lags

@@ -1,6 +1,6 @@
-"""A minute in which nothing is due, with 1,000, 100,000 and 1,000,000 schedules.
+"""Measure a minute in which nothing is due, with 1,000, 100,000 and 1,000,000 schedules.
 
-The three beats are idle at the same time, each on its own database. So noise affects all alike.
+Three beats idle at the same time, each on its own database, so that noise affects them equally.
 """
 
 import time
@@ -11,28 +11,28 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from benchmarks import statements
+from benchmarks import statement_counts
 from benchmarks.bench import Bench
+from benchmarks.bulk_schedules import fill
 from benchmarks.figures import at_most
-from benchmarks.loading import fill
 from benchmarks.processes import BEAT_STARTED, Process, beat, cpu_seconds
-from benchmarks.statements import Statement
+from benchmarks.statement_counts import Statement
 from celery_dynbeat.common.settings import Settings
 
 COUNTS = (1_000, 100_000, 1_000_000)
-LEAST = 100
-SECONDS, LEAST_SECONDS = 60, 12
-#: Seconds until the first pass, the first maintenance and their imports have ended.
-SETTLES_AFTER = 5.0
+MIN = 100
+SECONDS, MIN_SECONDS = 60, 12
+#: Seconds for the first pass, the first maintenance and their imports.
+SETTLE_SECONDS = 5.0
 MIB = 2**20
 POLL = Settings().poll_interval.total_seconds()
-#: The query of a poll is the only one that reads all three.
-ASKED = ("dynbeat_schedule", "dynbeat_run", "dynbeat_backfill")
+#: Only the query of a poll reads all three tables.
+POLLED_TABLES = ("dynbeat_schedule", "dynbeat_run", "dynbeat_backfill")
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The CPU seconds of one idle beat and of its database connections, and its bytes of memory."""
+    """Resources of one idle beat: its processor seconds, those of its connections, its memory."""
 
     schedules: int
     cpu_seconds: float
@@ -43,20 +43,20 @@ class Idle:
 
     @property
     def polls(self) -> Statement:
-        """The query of a poll: a full one, or one that starts at the watermark."""
+        """The query of the polls. It has two forms: the whole index, or from a watermark on."""
         found = [each for each in self.statements if is_poll(each)]
-        assert 1 <= len(found) <= 2, f"which is the query: {[each.text for each in found]}"
+        assert 1 <= len(found) <= 2, f"not the query of a poll: {[each.text for each in found]}"
         calls, pages = sum(each.calls for each in found), sum(each.pages for each in found)
         return Statement(found[0].text, calls, pages)
 
 
 def is_poll(statement: Statement) -> bool:
-    """Return whether it is the query of a poll."""
-    return all(part in statement.text for part in ASKED)
+    """Return whether ``statement`` is the query of a poll."""
+    return all(part in statement.text for part in POLLED_TABLES)
 
 
 class _Beat:
-    """A beat that is measured."""
+    """A measured beat."""
 
     def __init__(self, schedules: int, process: Process, engine: Engine, *, counts: bool) -> None:
         self.process = process
@@ -64,13 +64,13 @@ class _Beat:
         self._engine = engine
         self._counts = counts
 
-    def begin(self) -> None:
-        """Count statements from now on."""
+    def reset_counts(self) -> None:
+        """Set the statement counts to zero."""
         if self._counts:
-            statements.forget(self._engine)
+            statement_counts.reset_counts(self._engine)
 
-    def sample(self) -> Idle:
-        """Return CPU time and memory since the start."""
+    def read_usage(self) -> Idle:
+        """Return the resources used since the start of the beat."""
         usage = self.process.usage()
         query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
         with self._engine.connect() as connection:
@@ -81,26 +81,26 @@ class _Beat:
             cpu_seconds=usage.cpu_seconds,
             database_cpu_seconds=sum(map(cpu_seconds, pids)),
             rss_bytes=usage.rss_bytes,
-            statements=statements.counted(self._engine) if self._counts else (),
-            transactions=statements.transactions(self._engine),
+            statements=statement_counts.read_statements(self._engine) if self._counts else (),
+            transactions=statement_counts.transactions(self._engine),
         )
 
 
 def run(bench: Bench) -> None:
-    """Run three idle beats, and compare the one with the most schedules with the smallest one."""
-    seconds = bench.size(SECONDS, least=LEAST_SECONDS)
+    """Let three beats idle; compare that with the most schedules to that with the fewest."""
+    seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
     with ExitStack() as stack:
-        counts = [bench.size(count, least=LEAST) for count in COUNTS]
+        counts = [bench.size(count, minimum=MIN) for count in COUNTS]
         beats = [stack.enter_context(_idling(bench, count)) for count in counts]
         for each in beats:
             each.process.wait_for_log(BEAT_STARTED)
-        time.sleep(SETTLES_AFTER)
-        before = [each.sample() for each in beats]
+        time.sleep(SETTLE_SECONDS)
+        before = [each.read_usage() for each in beats]
         for each in beats:
-            each.begin()
+            each.reset_counts()
         for _ in bench.track(range(seconds), "idle"):
             time.sleep(1)
-        found = [_used(*pair) for pair in zip(before, [e.sample() for e in beats], strict=True)]
+        found = [_used(*pair) for pair in zip(before, [e.read_usage() for e in beats], strict=True)]
     _report_use(bench, found[0], found[-1], seconds=seconds)
     _report_queries(bench, found[0], found[-1], seconds=seconds)
     bench.series("idle", [_point(each, seconds=seconds) for each in found])
@@ -111,8 +111,8 @@ def _idling(bench: Bench, count: int) -> Iterator[_Beat]:
     with bench.site() as site, site.application() as dynbeat:
         engine = dynbeat.context.database.engine
         fill(engine, count)
-        counts = statements.count_from_now(engine)
-        # Close the connections of this process. Only those of beat stay open.
+        counts = statement_counts.count_from_now(engine)
+        # Close the connections of this process, so that only those of beat stay open.
         engine.dispose()
         with beat(site.config()) as process:
             yield _Beat(count, process, engine, counts=counts)
@@ -127,58 +127,60 @@ def _used(before: Idle, after: Idle) -> Idle:
     )
 
 
-def _report_use(bench: Bench, least: Idle, most: Idle, *, seconds: float) -> None:
+def _report_use(bench: Bench, minimum: Idle, most: Idle, *, seconds: float) -> None:
     a_second = 1_000 / seconds
-    beat_used = (most.cpu_seconds * a_second, least.cpu_seconds * a_second)
+    beat_used = (most.cpu_seconds * a_second, minimum.cpu_seconds * a_second)
     bounds = {"must": at_most(1.2), "aim": at_most(1.05)}
-    _report(bench, "CPU of beat", most, least, beat_used, unit="ms/s", **bounds)
-    database_used = (most.database_cpu_seconds * a_second, least.database_cpu_seconds * a_second)
-    _report(bench, "CPU of its database connections", most, least, database_used, unit="ms/s")
-    held = (most.rss_bytes / MIB, least.rss_bytes / MIB)
+    _report(bench, "CPU of beat", most, minimum, beat_used, unit="ms/s", **bounds)
+    database_used = (most.database_cpu_seconds * a_second, minimum.database_cpu_seconds * a_second)
+    _report(bench, "CPU of its database connections", most, minimum, database_used, unit="ms/s")
+    rss = (most.rss_bytes / MIB, minimum.rss_bytes / MIB)
     bounds = {"must": at_most(5), "aim": at_most(1)}
-    more = held[0] - held[1]
-    what = "RSS of beat, MiB above the floor"
-    _report(bench, what, most, least, held, unit="MiB", compared=more, **bounds)
+    more = rss[0] - rss[1]
+    what = "RSS of beat, MiB above the baseline"
+    _report(bench, what, most, minimum, rss, unit="MiB", compared=more, **bounds)
 
 
 def _report(
-    bench: Bench, what: str, most: Idle, least: Idle, values: tuple[float, float], **fields: Any
+    bench: Bench, what: str, most: Idle, minimum: Idle, values: tuple[float, float], **fields: Any
 ) -> None:
-    """Report the value with the most schedules, with that of the fewest as its floor."""
-    ours, floor = values
+    """Report the value with the most schedules; that with the fewest is the baseline."""
+    value, baseline = values
     bench.report(
         "idle",
         f"{what}, {most.schedules:,} schedules",
-        ours=ours,
-        floor=floor,
-        against=f"{least.schedules:,} schedules",
-        **{"compared": ours / floor, **fields},
+        value=value,
+        baseline=baseline,
+        baseline_name=f"{minimum.schedules:,} schedules",
+        **{"compared": value / baseline, **fields},
     )
 
 
-def _report_queries(bench: Bench, least: Idle, most: Idle, *, seconds: float) -> None:
+def _report_queries(bench: Bench, minimum: Idle, most: Idle, *, seconds: float) -> None:
     intervals = seconds / POLL
     if not most.statements:
         note = "statements were not counted: pg_stat_statements is not installed"
         a_poll = most.transactions / intervals
-        bench.report("idle", "transactions in a poll interval", ours=a_poll, unit="", note=note)
+        bench.report("idle", "transactions in a poll interval", value=a_poll, unit="", note=note)
         return
     bench.report(
         "idle",
         "queries in a poll interval",
-        ours=most.polls.calls / intervals,
+        value=most.polls.calls / intervals,
         unit="",
-        # A span of n intervals has n + 1 ends.
+        # A span of n intervals can contain n + 1 polls.
         compared=most.polls.calls / (intervals + 1),
         must=at_most(1),
         note="maintenance and heartbeat are counted below",
     )
-    pages = (most.polls.pages / most.polls.calls, least.polls.pages / least.polls.calls)
-    _report(bench, "pages that this query touches", most, least, pages, unit="pages")
-    rest = [each for each in most.statements if not each.is_frame and not is_poll(each)]
-    a_minute = sum(each.calls for each in rest) / seconds * 60
+    pages = (most.polls.pages / most.polls.calls, minimum.polls.pages / minimum.polls.calls)
+    _report(bench, "pages that this query reads", most, minimum, pages, unit="pages")
+    others = [
+        each for each in most.statements if not each.is_transaction_control and not is_poll(each)
+    ]
+    a_minute = sum(each.calls for each in others) / seconds * 60
     what = "other statements in a minute: maintenance, heartbeat, clock, pings"
-    bench.report("idle", what, ours=a_minute, unit="", note=f"{len(rest)} different ones")
+    bench.report("idle", what, value=a_minute, unit="", note=f"{len(others)} different ones")
 
 
 def _point(idle: Idle, *, seconds: float) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""The lag of 500 fire times per second of mixed triggers, for two minutes.
+"""Measure the lag at 500 fire times a second for two minutes, with mixed triggers.
 
-The floor is the loop of floors.bare_loop with the same load. Both run one after the other, and
-each gives 60,000 measurements.
+The baseline is baselines.bare_loop on the same load. Both run one after the other in the same run,
+with 60,000 measurements each.
 """
 
 import time
@@ -12,42 +12,42 @@ from typing import Any
 
 from sqlalchemy import Engine, func, select
 
-from benchmarks import loads
+from benchmarks import workloads
+from benchmarks.baselines import bare_loop
 from benchmarks.bench import Bench
 from benchmarks.figures import at_most
-from benchmarks.floors import bare_loop
-from benchmarks.lags import by_owner, histogram, percentile
-from benchmarks.loads import Steady
+from benchmarks.lag_statistics import histogram, lags_by_owner, percentile
 from benchmarks.processes import BEAT_STARTED, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
+from benchmarks.workloads import SteadyLoad
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 
 RATE, SECONDS = 500, 120
-LEAST_RATE, LEAST_SECONDS = 50, 8
-#: Seconds between two drains of the queue. It must not grow without bound.
+MIN_RATE, MIN_SECONDS = 50, 8
+#: Seconds between two drains of the queue, which limit its length.
 DRAIN_EVERY = 0.2
-ENDS_WITHIN = timedelta(seconds=60)
-#: Seconds for the start of beat, and schedules that are loaded per second before the load starts.
-STARTS_WITHIN, LOADED_PER_SECOND = 15, 2_500
-#: A quantile of the lags, and its bounds in milliseconds.
+END_TIMEOUT = timedelta(seconds=60)
+#: Seconds for beat to start before the load, and schedules loaded in a second.
+START_TIMEOUT, LOAD_RATE = 15, 2_500
+#: Percentile as a share, and its bounds in milliseconds.
 BOUNDS = ((0.5, at_most(15), None), (0.99, at_most(100), at_most(30)))
 
 
 class Load:
-    """A steady load on a new site, and its messages."""
+    """A steady load, written to ``site`` on creation, and its messages."""
 
-    def __init__(self, site: Site, dynbeat: Dynbeat, waiting: Queue, steady: Steady) -> None:
+    def __init__(self, site: Site, dynbeat: Dynbeat, task_queue: Queue, steady: SteadyLoad) -> None:
         rows = steady.rows()
         self.site = site
         self.dynbeat = dynbeat
         self.steady = steady
-        self.fires = steady.fires(rows)
-        self._waiting = waiting
+        self.fire_times = steady.count_fire_times(rows)
+        self._queue = task_queue
         self._arrived: list[str] = []
-        loads.write(dynbeat, rows)
+        workloads.write(dynbeat, rows)
 
     @property
     def engine(self) -> Engine:
@@ -55,50 +55,52 @@ class Load:
         return self.dynbeat.context.database.engine
 
     def now(self) -> datetime:
-        """Return the current time of the database."""
+        """Return the time of the database's clock."""
         return self.dynbeat.context.clock.now()
 
     def drain(self) -> None:
-        """Wait briefly, and drain the queue."""
+        """Wait DRAIN_EVERY seconds and empty the queue."""
         time.sleep(DRAIN_EVERY)
-        self._arrived += self._waiting.drain()
+        self._arrived += self._queue.drain()
 
     def check(self) -> None:
-        """Raise AssertionError unless each fire time has one run with one message."""
+        """Raise AssertionError unless each fire time has one run and each run one message."""
         self.drain()
         with self.engine.connect() as connection:
-            made = connection.scalars(select(Run.id)).all()
-        # The unique key ensures that no fire time has two runs.
-        assert len(made) == self.fires, f"{len(made)} runs of {self.fires} fire times"
-        assert len(self._arrived) == self.fires, f"{len(self._arrived)} messages"
-        assert set(self._arrived) == set(made), "messages and runs differ"
+            run_ids = connection.scalars(select(Run.id)).all()
+        # The unique key allows only one run for each fire time.
+        assert len(run_ids) == self.fire_times, (
+            f"{len(run_ids)} runs of {self.fire_times} fire times"
+        )
+        assert len(self._arrived) == self.fire_times, f"{len(self._arrived)} messages"
+        assert set(self._arrived) == set(run_ids), "messages and runs differ"
 
 
 def run(bench: Bench) -> None:
-    """Measure the bare loop, if there is one, and ours; report both."""
+    """Measure the bare loop (PostgreSQL only) and beat; report both."""
     bare: Sequence[float] = ()
     if bench.services.database == "postgresql":
         bare = _measure(bench, _fire_bare)
-    ours = _measure(bench, _fire_ours)
+    dynbeat = _measure(bench, _fire_dynbeat)
     for share, must, aim in BOUNDS:
-        _report(bench, ours, bare, share=share, must=must, aim=aim)
-    _report(bench, ours, bare, share=1)
-    points = {"ours": histogram(ours), "bare loop": histogram(bare) if bare else None}
+        _report(bench, dynbeat, bare, share=share, must=must, aim=aim)
+    _report(bench, dynbeat, bare, share=1)
+    points = {"this project": histogram(dynbeat), "bare loop": histogram(bare) if bare else None}
     bench.series("lag histogram", points)
 
 
 def _report(
-    bench: Bench, ours: Sequence[float], bare: Sequence[float], *, share: float, **bounds: Any
+    bench: Bench, dynbeat: Sequence[float], bare: Sequence[float], *, share: float, **bounds: Any
 ) -> None:
     what = "the longest" if share == 1 else f"p{share * 100:g}"
-    lag = percentile(ours, share)
+    lag = percentile(dynbeat, share)
     bench.report(
         "lag",
         f"sent - scheduled_for, {what}",
-        ours=lag,
+        value=lag,
         unit="ms",
-        floor=percentile(bare, share) if bare else None,
-        against=bare_loop.AGAINST if bare else "",
+        baseline=percentile(bare, share) if bare else None,
+        baseline_name=bare_loop.NAME if bare else "",
         # The bounds are milliseconds, not ratios.
         compared=lag if bounds else None,
         **bounds,
@@ -110,16 +112,16 @@ Fire = Callable[[Bench, Load], Sequence[float]]
 
 def _measure(bench: Bench, fire: Fire) -> Sequence[float]:
     """Return the lag of each fire time, in milliseconds."""
-    rate = bench.size(RATE, least=LEAST_RATE)
-    seconds = bench.size(SECONDS, least=LEAST_SECONDS)
-    with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
-        # Almost half of the fire times are one-offs. The others need few schedules.
-        lead = STARTS_WITHIN + rate * seconds / 2 / LOADED_PER_SECOND
+    rate = bench.size(RATE, minimum=MIN_RATE)
+    seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
+    with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
+        # Nearly half of the fire times are one-offs; the others need few schedules.
+        lead = START_TIMEOUT + rate * seconds / 2 / LOAD_RATE
         start = (dynbeat.context.clock.now() + timedelta(seconds=ceil(lead))).replace(microsecond=0)
-        load = Load(site, dynbeat, waiting, Steady(rate, seconds, start))
+        load = Load(site, dynbeat, task_queue, SteadyLoad(rate, seconds, start))
         lags = fire(bench, load)
         load.check()
-    assert len(lags) == load.fires, f"{len(lags)} lags of {load.fires} fire times"
+    assert len(lags) == load.fire_times, f"{len(lags)} lags of {load.fire_times} fire times"
     return [seconds * 1_000 for seconds in lags]
 
 
@@ -132,20 +134,20 @@ def _fire_bare(bench: Bench, load: Load) -> Sequence[float]:
         return lags.result()
 
 
-def _fire_ours(bench: Bench, load: Load) -> Sequence[float]:
+def _fire_dynbeat(bench: Bench, load: Load) -> Sequence[float]:
     with beat(load.site.config()) as process:
         process.wait_for_log(BEAT_STARTED)
         assert load.now() < load.steady.start, "loading and starting took too long"
         for _ in _steps(bench, load, "lag"):
             load.drain()
-        while _sent(load.engine) < load.fires:
-            assert load.now() < load.steady.end + ENDS_WITHIN, process.report()
+        while _sent(load.engine) < load.fire_times:
+            assert load.now() < load.steady.end + END_TIMEOUT, process.report()
             load.drain()
-    return [lag for _, lag in by_owner(load.engine)]
+    return [lag for _, lag in lags_by_owner(load.engine)]
 
 
 def _steps(bench: Bench, load: Load, title: str) -> Iterable[int]:
-    """Return steps until the end of the load, for one ``drain`` each."""
+    """Return an iterable that lasts until the end of the load if each step drains the queue."""
     left = (load.steady.end - load.now()).total_seconds()
     return bench.track(range(ceil(left / DRAIN_EVERY)), title)
 

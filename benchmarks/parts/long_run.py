@@ -1,7 +1,7 @@
-"""Half an hour at 300 fire times per second, with the default autovacuum: measure what grows.
+"""Measure the growth of tables and lag in half an hour at 300 fire times a second.
 
-For five minutes, an open transaction prevents vacuum from removing dead rows. This process writes
-the updates of the workers in batches; another part measures the workers themselves.
+Autovacuum runs with its defaults. For five minutes an open transaction prevents the removal of dead
+rows. This process writes the worker's updates of the runs in batches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,24 +15,24 @@ from sqlalchemy import Engine, func, select, text
 
 from benchmarks.bench import Bench
 from benchmarks.figures import at_most
-from benchmarks.lags import percentile
-from benchmarks.loads import Steady
-from benchmarks.parts.lag import LOADED_PER_SECOND, STARTS_WITHIN, Load
+from benchmarks.lag_statistics import percentile
+from benchmarks.parts.lag import LOAD_RATE, START_TIMEOUT, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
-from benchmarks.tables import Table, table_statistics
+from benchmarks.table_statistics import Table, read_tables
+from benchmarks.workloads import SteadyLoad
 from celery_dynbeat.db.models import Run
 
-RATE, LEAST_RATE = 300, 30
-SECONDS, LEAST_SECONDS = 1_800, 30
+RATE, MIN_RATE = 300, 30
+SECONDS, MIN_SECONDS = 1_800, 30
 #: The transaction is open between these shares of the time: five minutes of thirty.
-HELD_FROM, HELD_TO = 1 / 3, 1 / 2
-#: The share of the time of one sample of lags or tables.
+OPEN_FROM, OPEN_TO = 1 / 3, 1 / 2
+#: Samples of lags and tables in the whole time.
 WINDOWS = 90
-ENDS_WITHIN = timedelta(minutes=5)
+END_TIMEOUT = timedelta(minutes=5)
 THIRD = 1 / 3
 
-#: The updates of a worker when it starts a run and when the run ends.
+#: The updates of a worker at the start and at the end of a run.
 _START = """
     UPDATE dynbeat_run SET status = 'running', attempt = attempt + 1, started_at = now(),
       overdue_at = NULL, worker = 'w1@benchmark', worker_pid = 1
@@ -54,41 +54,41 @@ class Lag:
 
 @dataclass(slots=True)
 class Observed:
-    """The samples of the tables, by second, and the lag of each run."""
+    """The samples of the tables, by their second, and the lag of each run."""
 
     seconds: float
     tables: list[tuple[float, Sequence[Table]]] = field(default_factory=list)
     lags: Sequence[Lag] = ()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the lags of the runs between two shares of the time."""
+        """Return the lags of the fire times between two shares of the time."""
         span = (begin * self.seconds, end * self.seconds)
         return [each.milliseconds for each in self.lags if span[0] <= each.at < span[1]]
 
 
-class _Worked(Load):
-    """A load whose messages this process consumes like a worker with no-op tasks."""
+class _LoadWithWorker(Load):
+    """A load whose messages this process consumes as a worker of no-op tasks would."""
 
     def drain(self) -> None:
-        """Wait briefly, drain the queue, and write that the runs have succeeded."""
+        """Wait, empty the queue, and update its runs to succeeded."""
         before = len(self._arrived)
         super().drain()
-        taken = self._arrived[before:]
-        if taken:
+        arrived = self._arrived[before:]
+        if arrived:
             for statement in (_START, _FINISH):
                 with self.engine.begin() as connection:
-                    connection.execute(text(statement), {"ids": taken})
+                    connection.execute(text(statement), {"ids": arrived})
 
 
 def run(bench: Bench) -> None:
-    """Measure, and compare the last third of the time with the first third."""
-    seconds = bench.size(SECONDS, least=LEAST_SECONDS)
-    rate = bench.size(RATE, least=LEAST_RATE)
+    """Observe the load and compare the last third of the time to the first."""
+    seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
+    rate = bench.size(RATE, minimum=MIN_RATE)
     observed = Observed(seconds)
-    with bench.site() as site, site.application() as dynbeat, queue(site) as waiting:
-        lead = ceil(STARTS_WITHIN + rate * seconds / 2 / LOADED_PER_SECOND)
+    with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
+        lead = ceil(START_TIMEOUT + rate * seconds / 2 / LOAD_RATE)
         start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
-        load = _Worked(site, dynbeat, waiting, Steady(rate, seconds, start))
+        load = _LoadWithWorker(site, dynbeat, task_queue, SteadyLoad(rate, seconds, start))
         with beat(site.config()) as process:
             process.wait_for_log(BEAT_STARTED)
             assert load.now() < start, "loading and starting took too long"
@@ -102,25 +102,23 @@ def run(bench: Bench) -> None:
 def _watch(bench: Bench, load: Load, process: Process, observed: Observed) -> None:
     with ExitStack() as stack:
         for share in bench.track(range(WINDOWS), "long run"):
-            if share == round(HELD_FROM * WINDOWS):
+            if share == round(OPEN_FROM * WINDOWS):
                 stack.enter_context(_idle_transaction(load.engine))
-            if share == round(HELD_TO * WINDOWS):
+            if share == round(OPEN_TO * WINDOWS):
                 stack.close()
-            observed.tables.append(
-                (share / WINDOWS * observed.seconds, table_statistics(load.engine))
-            )
+            observed.tables.append((share / WINDOWS * observed.seconds, read_tables(load.engine)))
             until = load.steady.start + timedelta(seconds=(share + 1) / WINDOWS * observed.seconds)
             while load.now() < until:
                 load.drain()
-    observed.tables.append((observed.seconds, table_statistics(load.engine)))
-    while _sent(load.engine) < load.fires:
-        assert load.now() < load.steady.end + ENDS_WITHIN, process.report()
+    observed.tables.append((observed.seconds, read_tables(load.engine)))
+    while _sent(load.engine) < load.fire_times:
+        assert load.now() < load.steady.end + END_TIMEOUT, process.report()
         load.drain()
 
 
 @contextmanager
 def _idle_transaction(engine: Engine) -> Iterator[None]:
-    """Hold a snapshot: vacuum cannot remove a row that is visible to it."""
+    """Hold a snapshot: vacuum cannot remove rows that it can see."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.execute(text("SELECT count(*) FROM dynbeat_node"))
         yield
@@ -148,18 +146,18 @@ def _lags(load: Load) -> Sequence[Lag]:
 
 def _report(bench: Bench, observed: Observed) -> None:
     first, last = observed.between(0, THIRD), observed.between(1 - THIRD, 1)
-    held = observed.between(HELD_FROM, HELD_TO)
+    open_lags = observed.between(OPEN_FROM, OPEN_TO)
     for share, bounds in ((0.5, {"must": at_most(1.2), "aim": at_most(1.05)}), (0.99, {})):
-        floor, ours = percentile(first, share), percentile(last, share)
+        baseline, value = percentile(first, share), percentile(last, share)
         bench.report(
             "long_run",
             f"p{share * 100:g} lag of the last third",
-            ours=ours,
+            value=value,
             unit="ms",
-            floor=floor,
-            against="the first third",
-            compared=ours / floor,
-            note=f"while a transaction is open: {percentile(held, share):.1f} ms",
+            baseline=baseline,
+            baseline_name="the first third",
+            compared=value / baseline,
+            note=f"while a transaction is open: {percentile(open_lags, share):.1f} ms",
             **bounds,
         )
     for table in observed.tables[-1][1]:
@@ -167,26 +165,28 @@ def _report(bench: Bench, observed: Observed) -> None:
 
 
 def _report_table(bench: Bench, observed: Observed, last: Table) -> None:
-    seen = [
+    samples = [
         (at, table) for at, tables in observed.tables for table in tables if table.name == last.name
     ]
-    most = max(table.dead for _, table in seen)
+    max_dead = max(table.dead for _, table in samples)
     bench.report(
         "long_run",
         f"dead rows of {last.name} at the end",
-        ours=last.dead,
+        value=last.dead,
         unit="rows",
-        note=f"at most {most:,}; {last.live:,} live ones",
+        note=f"at most {max_dead:,}; {last.live:,} live ones",
     )
     for index, size in last.indexes.items():
-        third = next(t.indexes[index] for at, t in seen if at >= THIRD * observed.seconds)
+        size_after_third = next(
+            t.indexes[index] for at, t in samples if at >= THIRD * observed.seconds
+        )
         bench.report(
             "long_run",
             f"size of {index} at the end",
-            ours=size / 2**20,
+            value=size / 2**20,
             unit="MiB",
-            floor=third / 2**20,
-            against="after a third",
+            baseline=size_after_third / 2**20,
+            baseline_name="after a third",
         )
 
 
@@ -205,5 +205,5 @@ def _points(observed: Observed) -> Mapping[str, Any]:
             for at, tables in observed.tables
             for t in tables
         ],
-        "held": (HELD_FROM * observed.seconds, HELD_TO * observed.seconds),
+        "open transaction": (OPEN_FROM * observed.seconds, OPEN_TO * observed.seconds),
     }

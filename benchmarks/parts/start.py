@@ -1,6 +1,6 @@
-"""The time from the start of beat to its first message, with 1,000 to 1,000,000 schedules, and F5.
+"""Measure the time from process start to first message, with 1,000 to 1,000,000 schedules.
 
-One schedule is due, the others are not. The starts take turns, so that noise affects all alike.
+One schedule is due. The baseline is F5. The starts alternate, so that noise affects them equally.
 """
 
 import statistics
@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 
 from sqlalchemy import Engine, func, select, text
 
-from benchmarks.arrivals import arrivals
+from benchmarks.baselines import stock_beat
 from benchmarks.bench import Bench
+from benchmarks.bulk_schedules import fill
 from benchmarks.figures import at_most
-from benchmarks.floors import stock_beat
-from benchmarks.loading import fill
+from benchmarks.message_receiver import message_receiver
 from benchmarks.processes import beat
 from benchmarks.services import Site
 from celery_dynbeat.common.run_states import Status
@@ -22,12 +22,12 @@ from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 
 COUNTS = (1_000, 100_000, 1_000_000)
-LEAST, ROUNDS = 100, 7
-STARTS_WITHIN = 60.0
-#: Seconds in which a duplicate message would arrive.
-SETTLES_AFTER = 0.3
-#: A daily schedule of ``fill``: no other fire time of it passes during the measurement.
-#: By its key: a scan of a million rows before the start would warm the cache.
+MIN, ROUNDS = 100, 7
+START_TIMEOUT = 60.0
+#: Seconds in which a duplicate message would still arrive.
+SETTLE_SECONDS = 0.3
+#: A daily schedule of ``fill``: it has only one fire time during the measurement.
+#: By its key, because a scan of a million rows before a start would slow that start.
 _DUE = """
 UPDATE dynbeat_schedule SET next_fire_at = now(), next_run_at = now()
 WHERE owner = :owner AND name = :name
@@ -36,43 +36,43 @@ KEY = {"owner": "user:3", "name": "schedule 3"}
 
 
 def run(bench: Bench) -> None:
-    """Start the beats in turns, and report the medians."""
-    counts = [bench.size(count, least=LEAST) for count in COUNTS]
-    rounds = bench.size(ROUNDS, least=2)
-    ours: dict[int, list[float]] = {count: [] for count in counts}
-    floor: list[float] = []
+    """Alternate the starts and report the medians."""
+    counts = [bench.size(count, minimum=MIN) for count in COUNTS]
+    rounds = bench.size(ROUNDS, minimum=2)
+    starts: dict[int, list[float]] = {count: [] for count in counts}
+    stock: list[float] = []
     with ExitStack() as stack:
         sites = {count: stack.enter_context(_filled(bench, count)) for count in counts}
         for _ in bench.track(range(rounds), "start"):
             for count, (site, engine) in sites.items():
-                ours[count].append(_start(site, engine))
-            floor.append(stock_beat.measure(site).started_in_seconds)
+                starts[count].append(_start(site, engine))
+            stock.append(stock_beat.measure(site).started_in_seconds)
         for _, engine in sites.values():
             _check(engine, rounds)
-    medians = [statistics.median(ours[count]) for count in counts]
-    _report(bench, counts, medians, statistics.median(floor))
+    medians = [statistics.median(starts[count]) for count in counts]
+    _report(bench, counts, medians, statistics.median(stock))
 
 
 def _report(bench: Bench, counts: Sequence[int], seconds: Sequence[float], stock: float) -> None:
-    for floor, against, must, aim in (
+    for baseline, baseline_name, must, aim in (
         (seconds[0], f"{counts[0]:,} schedules", 1.1, 1.05),
-        (stock, stock_beat.AGAINST, 1.3, 1.0),
+        (stock, stock_beat.NAME, 1.3, 1.0),
     ):
         bench.report(
             "start",
             f"first message with {counts[-1]:,} schedules",
-            ours=seconds[-1],
+            value=seconds[-1],
             unit="s",
-            floor=floor,
-            against=against,
-            compared=seconds[-1] / floor,
+            baseline=baseline,
+            baseline_name=baseline_name,
+            compared=seconds[-1] / baseline,
             must=at_most(must),
             aim=at_most(aim),
         )
     points = [
         {"schedules": count, "seconds": each} for count, each in zip(counts, seconds, strict=True)
     ]
-    bench.series("start", {"ours": points, "stock beat": stock})
+    bench.series("start", {"dynbeat": points, "stock beat": stock})
 
 
 @contextmanager
@@ -84,14 +84,14 @@ def _filled(bench: Bench, count: int) -> Iterator[tuple[Site, Engine]]:
 
 
 def _start(site: Site, engine: Engine) -> float:
-    """Make one schedule due, and return the seconds from exec to its message."""
+    """Make one schedule due and return the seconds from exec to its message."""
     with engine.begin() as connection:
         connection.execute(text(_DUE), KEY)
-    with arrivals(site.broker_url) as arrived, beat(site.config()) as process:
-        seconds = arrived.wait(within=STARTS_WITHIN) - process.started
-        time.sleep(SETTLES_AFTER)
-        assert not arrived.count(), f"more than one message\n{process.report()}"
-        # Beat must confirm the run that it has sent before it stops.
+    with message_receiver(site.broker_url) as receiver, beat(site.config()) as process:
+        seconds = receiver.wait(within=START_TIMEOUT) - process.started
+        time.sleep(SETTLE_SECONDS)
+        assert not receiver.count(), f"more than one message\n{process.report()}"
+        # Beat confirms the sent run before it stops.
         return seconds
 
 

@@ -1,7 +1,7 @@
-"""The rate of no-op tasks in a worker with guard and recorder, with F4 as the floor: plain workers.
+"""Measure no-op tasks in a worker with guard and recorder; the baseline is F4, plain workers.
 
-The messages are those of real runs, as beat sends them. Four workers take turns, so that noise
-affects all alike.
+The messages are those of real runs, as beat sends them. The four workers alternate, so that noise
+affects them equally.
 """
 
 import statistics
@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from sqlalchemy import Engine, case, func, make_url, select
 
-from benchmarks import loads
+from benchmarks import workloads
+from benchmarks.baselines import worker as baseline
 from benchmarks.bench import Bench
-from benchmarks.consuming import rate
+from benchmarks.consume_rate import consume_rate
 from benchmarks.figures import at_least
-from benchmarks.floors import worker as floor
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
 from celery_dynbeat import Dynbeat
@@ -25,17 +25,17 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.servers import RedisServer
 
-TASKS, LEAST = 6_000, 400
+TASKS, MIN = 6_000, 400
 ROUNDS = 3
-#: The database for results on the Redis server of the broker, if the broker is Redis.
+#: A database of the broker's Redis server, if the broker is Redis.
 RESULTS_DATABASE = "1"
 PLAIN, PLAIN_RESULTS = "plain", "plain, results"
-OURS, OURS_RESULTS = "ours", "ours, results"
+DYNBEAT, DYNBEAT_RESULTS = "dynbeat", "dynbeat, results"
 
 
 def run(bench: Bench) -> None:
-    """Measure in alternating rounds, and report the medians."""
-    count = bench.size(TASKS, least=LEAST)
+    """Measure in alternating rounds and report the medians."""
+    count = bench.size(TASKS, minimum=MIN)
     rates: dict[str, list[float]] = {}
     for _ in bench.track(range(ROUNDS), "worker"):
         for name, measure in MEASURES.items():
@@ -46,74 +46,74 @@ def run(bench: Bench) -> None:
 
 def _report(bench: Bench, rates: dict[str, float]) -> None:
     part, unit = "worker", "tasks/s"
-    bench.report(part, "F4: plain, without results", ours=rates[PLAIN], unit=unit)
-    against = f"{floor.AGAINST} with Redis results"
+    bench.report(part, "F4: plain, without results", value=rates[PLAIN], unit=unit)
+    baseline_name = f"{baseline.NAME} with Redis results"
     bench.report(
         part,
         "with guard and recorder",
-        ours=rates[OURS],
+        value=rates[DYNBEAT],
         unit=unit,
-        floor=rates[PLAIN_RESULTS],
-        against=against,
-        compared=rates[OURS] / rates[PLAIN_RESULTS],
+        baseline=rates[PLAIN_RESULTS],
+        baseline_name=baseline_name,
+        compared=rates[DYNBEAT] / rates[PLAIN_RESULTS],
         must=at_least(0.5),
         aim=at_least(0.8),
     )
     bench.report(
         part,
         "with guard and recorder, and Redis results",
-        ours=rates[OURS_RESULTS],
+        value=rates[DYNBEAT_RESULTS],
         unit=unit,
-        floor=rates[PLAIN_RESULTS],
-        against=against,
-        compared=rates[OURS_RESULTS] / rates[PLAIN_RESULTS],
+        baseline=rates[PLAIN_RESULTS],
+        baseline_name=baseline_name,
+        compared=rates[DYNBEAT_RESULTS] / rates[PLAIN_RESULTS],
     )
 
 
 def _plain(site: Site, count: int, results_url: str) -> float:
     del results_url
-    return floor.measure(site, count=count)
+    return baseline.measure(site, count=count)
 
 
 def _plain_results(site: Site, count: int, results_url: str) -> float:
-    return floor.measure(site, count=count, results_url=results_url)
+    return baseline.measure(site, count=count, results_url=results_url)
 
 
-def _ours(site: Site, count: int, results_url: str) -> float:
+def _dynbeat(site: Site, count: int, results_url: str) -> float:
     del results_url
     return _measure(site, count)
 
 
-def _ours_results(site: Site, count: int, results_url: str) -> float:
+def _dynbeat_results(site: Site, count: int, results_url: str) -> float:
     return _measure(site, count, result_backend=results_url)
 
 
 MEASURES: dict[str, Callable[[Site, int, str], float]] = {
     PLAIN: _plain,
     PLAIN_RESULTS: _plain_results,
-    OURS: _ours,
-    OURS_RESULTS: _ours_results,
+    DYNBEAT: _dynbeat,
+    DYNBEAT_RESULTS: _dynbeat_results,
 }
 
 
 def _measure(site: Site, count: int, **settings: str) -> float:
-    """Send ``count`` runs to a worker. Each must succeed at its first attempt."""
-    with site.application() as dynbeat, queue(site) as waiting:
-        _send(dynbeat, waiting, count)
+    """Return the tasks a second of ``count`` runs; all must succeed at their first attempt."""
+    with site.application() as dynbeat, queue(site) as task_queue:
+        _send(dynbeat, task_queue, count)
         engine = dynbeat.context.database.engine
-        return rate(
-            waiting,
+        return consume_rate(
+            task_queue,
             site.config(**settings),
             count=count,
             is_done=lambda: _done(engine) == (count, count),
         )
 
 
-def _send(dynbeat: Dynbeat, waiting: Queue, count: int) -> None:
-    """Make runs and messages as beat does, from schedules that are due at one instant."""
+def _send(dynbeat: Dynbeat, task_queue: Queue, count: int) -> None:
+    """Create runs and their messages as beat does, from schedules that are due at one instant."""
     context = dynbeat.context
     due_at = context.clock.now() - timedelta(seconds=1)
-    loads.write(dynbeat, loads.burst(count, due_at=due_at))
+    workloads.write(dynbeat, workloads.burst(count, due_at=due_at))
     publisher = Publisher(dynbeat.app, now=context.clock.now)
     beat = Dispatcher(
         database=context.database,
@@ -121,10 +121,10 @@ def _send(dynbeat: Dynbeat, waiting: Queue, count: int) -> None:
         clock=context.clock,
         settings=context.settings,
     )
-    while waiting.count() < count:
+    while task_queue.count() < count:
         beat.run_pass()
     publisher.close()
-    # Only connections of the worker may be open.
+    # Only the worker's connections may be open during the measurement.
     context.database.dispose()
 
 
@@ -139,7 +139,7 @@ def _done(engine: Engine) -> tuple[int, int]:
 
 @contextmanager
 def _results(site: Site) -> Iterator[str]:
-    """Yield the URL of an empty Redis database for results, on the broker's server if possible."""
+    """Yield the URL of an empty Redis database for results, on a Redis broker's own server."""
     on_redis = site.broker_url.startswith("redis:")
     with nullcontext() if on_redis else RedisServer() as own:
         url = site.broker_url if own is None else own.url

@@ -1,29 +1,29 @@
-"""The figures as a page: a table in Markdown for each combination of services."""
+"""Render the figures as a Markdown page, with one table for each combination of services."""
 
 from collections.abc import Sequence
 
-from benchmarks.figures import Figure, shown
+from benchmarks.figures import Figure, format_number
 
 HEAD = """# Benchmark results
 
 `make bench` writes this page. [results.json](results.json) holds the same figures and the points of
 the plots. Measuring one part replaces only the figures of that part.
 
-- *Floor*: what the same machine does in the same run with only the unavoidable work.
-- *Compared*: the ratio to the floor. If the bound is a time or a rate, it is the figure itself.
+- *Baseline*: what the same machine does in the same run with only the unavoidable work.
+- *Compared*: the ratio to the baseline. If the bound is a time or a rate, it is the figure itself.
 - *Must* and *aim*: the bounds of *compared*.
-- *Others took*: the share of processor time that the host of the virtual machine gave to its other
+- *Steal*: the share of processor time that the host of the virtual machine gave to its other
   guests during the measurement.
 
 For the meaning of the figures see [cost and scale](../explanation/cost-and-scale.md).
 """
-COLUMNS = """| what | ours | floor | compared | must | aim | others took | note |
+COLUMNS = """| what | value | baseline | compared | must | aim | steal | note |
 |---|---|---|---|---|---|---|---|
 """
 
 
-def page(figures: Sequence[Figure]) -> str:
-    """Return the page."""
+def render_page(figures: Sequence[Figure]) -> str:
+    """Return the page as Markdown."""
     services = dict.fromkeys(figure.services for figure in figures)
     return HEAD + "".join(
         _section(on, [figure for figure in figures if figure.services == on]) for on in services
@@ -31,12 +31,12 @@ def page(figures: Sequence[Figure]) -> str:
 
 
 def _section(services: str, figures: Sequence[Figure]) -> str:
-    machines = sorted({_measured(figure) for figure in figures if figure.day})
+    machines = sorted({_measured_on(figure) for figure in figures if figure.day})
     head = f"\n## {services}\n\nMeasured on: {'; '.join(machines)}.\n\n"
     return head + COLUMNS + "".join(map(_row, figures))
 
 
-def _measured(figure: Figure) -> str:
+def _measured_on(figure: Figure) -> str:
     size = "" if figure.scale == 1 else f", at {figure.scale:g} of the size"
     return f"{figure.day}, {figure.machine}{size}"
 
@@ -46,12 +46,14 @@ def _row(figure: Figure) -> str:
     missed = " (missed)" if figure.verdict == "missed" else ""
     cells = (
         f"{figure.part}: {figure.what}",
-        f"{shown(figure.ours)} {figure.unit}",
-        "" if figure.floor is None else f"{shown(figure.floor)} ({figure.against})",
+        f"{format_number(figure.value)} {figure.unit}",
+        ""
+        if figure.baseline is None
+        else f"{format_number(figure.baseline)} ({figure.baseline_name})",
         f"{compared}{missed}",
         _bound(figure.must),
         _bound(figure.aim),
-        "" if figure.stolen is None else f"{figure.stolen:.0%}",
+        "" if figure.steal is None else f"{figure.steal:.0%}",
         figure.note,
     )
     return f"| {' | '.join(str(cell).strip() for cell in cells)} |\n"

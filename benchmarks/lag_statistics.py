@@ -1,4 +1,4 @@
-"""Lag: the time from the fire time of a run until it was sent."""
+"""Statistics of the lag: how long after its fire time a run was sent."""
 
 import bisect
 from collections import Counter
@@ -9,12 +9,12 @@ from sqlalchemy import Engine, select
 
 from celery_dynbeat.db.models import Run
 
-#: Upper bounds of the histogram's buckets in milliseconds, ten to each power of ten.
+#: Upper bounds of the histogram's buckets in milliseconds, ten for each power of ten.
 BOUNDS = tuple(round(10 ** (step / 10), 2) for step in range(41))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the quantile of ``values`` at ``share`` (0 to 1)."""
+    """Return the smallest value that ``share`` (0 to 1) of ``values`` do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * share) - 1)]
 
@@ -29,12 +29,12 @@ def histogram(values: Sequence[float]) -> list[tuple[float, int]]:
     return [(bound, counts[index]) for index, bound in enumerate(BOUNDS)]
 
 
-def by_owner(engine: Engine) -> list[tuple[str, float]]:
-    """Return the owner and the lag in seconds of each run. AssertionError if one was not sent."""
+def lags_by_owner(engine: Engine) -> list[tuple[str, float]]:
+    """Return the owner and the lag in seconds of each run; AssertionError for an unsent run."""
     with engine.connect() as connection:
         rows = connection.execute(select(Run.owner, Run.sent_at, Run.scheduled_for)).all()
-    found: list[tuple[str, float]] = []
+    lags: list[tuple[str, float]] = []
     for owner, sent_at, scheduled_for in rows:
-        assert sent_at is not None, "a run that was never sent"
-        found.append((owner, (sent_at - scheduled_for).total_seconds()))
-    return found
+        assert sent_at is not None, "a run has no sent_at"
+        lags.append((owner, (sent_at - scheduled_for).total_seconds()))
+    return lags

@@ -1,4 +1,4 @@
-"""The size of the tables and their dead rows. PostgreSQL only."""
+"""Read the sizes and dead rows of the tables. PostgreSQL only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _INDEXES = """
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The statistics of a table: rows, and sizes in bytes."""
+    """The statistics of a table: live and dead rows, and sizes in bytes."""
 
     name: str
     live: int
@@ -26,8 +26,8 @@ class Table:
     indexes: Mapping[str, int]
 
 
-def table_statistics(engine: Engine) -> Sequence[Table]:
-    """Return the statistics of the schedules and the runs."""
+def read_tables(engine: Engine) -> Sequence[Table]:
+    """Return the present statistics of the tables of schedules and runs."""
     with engine.connect() as connection:
         indexes = connection.execute(text(_INDEXES)).all()
         return [

@@ -1,4 +1,4 @@
-"""Schedules inserted by the bare driver: planned before, and without checks."""
+"""Insert schedules with the bare driver: rows that are already planned and not validated."""
 
 import time
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine
 
-from benchmarks.loads import Row
+from benchmarks.workloads import Row
 
-AGAINST_MANY, AGAINST_ONE = "the driver's executemany", "bare INSERT, commit"
+NAME_MANY, NAME_ONE = "the driver's executemany", "bare INSERT, commit"
 TABLE = "dynbeat_schedule"
 COLUMNS = (
     *("owner", "name", "task", "trigger_kind", "trigger_spec", "timezone"),
@@ -18,8 +18,8 @@ COLUMNS = (
 )
 
 
-def many(engine: Engine, rows: Sequence[Row]) -> float:
-    """Return rows per second, inserted by one call of the driver in one transaction."""
+def insert_many(engine: Engine, rows: Sequence[Row]) -> float:
+    """Return the rows a second of one ``executemany`` in one transaction."""
     values = _values(engine, rows)
     connection: Any = engine.raw_connection()
     try:
@@ -31,10 +31,10 @@ def many(engine: Engine, rows: Sequence[Row]) -> float:
         connection.close()
 
 
-def copied(engine: Engine, rows: Sequence[Row]) -> float:
-    """Return rows per second, inserted by COPY in one transaction. PostgreSQL only."""
-    address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(address) as connection:
+def copy_rows(engine: Engine, rows: Sequence[Row]) -> float:
+    """Return the rows a second of one COPY in one transaction. PostgreSQL only."""
+    conninfo = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(conninfo) as connection:
         started = time.perf_counter()
         with connection.cursor().copy(f"COPY {TABLE} ({', '.join(COLUMNS)}) FROM STDIN") as copy:
             for row in _values(engine, rows):
@@ -43,8 +43,8 @@ def copied(engine: Engine, rows: Sequence[Row]) -> float:
         return len(rows) / (time.perf_counter() - started)
 
 
-def singly(engine: Engine, rows: Sequence[Row]) -> float:
-    """Return rows per second, each inserted in a transaction of its own."""
+def insert_singly(engine: Engine, rows: Sequence[Row]) -> float:
+    """Return the rows a second of single INSERTs, each in its own transaction."""
     values = _values(engine, rows)
     statement = _insert(engine)
     connection: Any = engine.raw_connection()
@@ -65,7 +65,7 @@ def _insert(engine: Engine) -> str:
 
 
 def _values(engine: Engine, rows: Sequence[Row]) -> Sequence[tuple[object, ...]]:
-    """Return the rows in the form that the driver needs."""
+    """Return the rows as parameters of the driver."""
     name = engine.dialect.name
     return [tuple(_value(name, row[column]) for column in COLUMNS) for row in rows]
 

@@ -1,4 +1,4 @@
-"""F4: no-op tasks per second of a plain prefork worker, with and without a result backend."""
+"""F4: measure the no-op tasks a second of a plain prefork worker, with and without results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,27 +7,30 @@ from typing import Any
 
 import redis
 
-from benchmarks.consuming import rate
-from benchmarks.floors.publishing import BATCH, Message, sender
-from benchmarks.loads import TASK
+from benchmarks.baselines.publishing import BATCH, Message, sender
+from benchmarks.consume_rate import consume_rate
 from benchmarks.queues import queue
 from benchmarks.services import Site
+from benchmarks.workloads import TASK
 from celery_dynbeat.common.run_ids import new_run_id
 
-AGAINST = "plain worker"
+NAME = "plain worker"
 
 
 def measure(site: Site, *, count: int, results_url: str | None = None) -> float:
-    """Return tasks per second. ``results_url``: an empty Redis database, or None for no results."""
+    """Return the tasks a second. ``results_url`` None: the worker stores no results.
+
+    The Redis database of ``results_url`` must be empty.
+    """
     config = {"broker_url": site.broker_url, "plain": True, "result_backend": results_url}
-    with queue(site) as waiting, _results(results_url, count) as is_done:
+    with queue(site) as task_queue, _results(results_url, count) as is_done:
         _publish(site, count)
-        return rate(waiting, config, count=count, is_done=is_done)
+        return consume_rate(task_queue, config, count=count, is_done=is_done)
 
 
 @contextmanager
 def _results(url: str | None, count: int) -> Iterator[Callable[[], bool]]:
-    """Yield a check whether all results exist. Without a backend it is always true."""
+    """Yield a function that returns whether all results are stored; without a backend, True."""
     if url is None:
         yield lambda: True
         return

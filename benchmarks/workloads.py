@@ -1,4 +1,4 @@
-"""The schedules of the benchmarks, as rows for any database."""
+"""Build and write the schedules of a benchmark, on any database."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from celery_dynbeat.triggers import Trigger
 OWNERS = 10_000
 TASK = "noop"
 HOURS_AFTER = 6
-#: The intervals (seconds) of a steady load, and the share of the fire times of each.
+#: Shares of the fire times of a steady load, by interval in seconds.
 EVERY_SHARES = {4: 0.1, 10: 0.2, 20: 0.1}
 CRON_SHARE, CRON_PERIOD = 0.2, 10
 ONCE_SHARE = 0.4
@@ -34,24 +34,24 @@ Row = dict[str, Any]
 def burst(count: int, *, due_at: datetime) -> Sequence[Row]:
     """Return ``count`` schedules of 10,000 owners with mixed triggers, all due at ``due_at``.
 
-    None of them fires again within hours.
+    Their next fire times are hours later.
     """
     hour = (due_at.hour + HOURS_AFTER) % 24
-    rules = (
+    triggers = (
         Cron(f"0 {hour} * * mon-fri"),
         Cron(f"30 {hour} * * *", timezone="Europe/Berlin"),
         Every(timedelta(hours=HOURS_AFTER)),
         Every(days=1),
     )
-    return [_row(number, rules[number % len(rules)], first=due_at) for number in range(count)]
+    return [_row(number, triggers[number % len(triggers)], first=due_at) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
-    """A steady load: ``rate`` fire times per second, of mixed triggers.
+class SteadyLoad:
+    """``rate`` fire times a second with mixed triggers, for ``seconds`` from ``start``.
 
-    It starts at ``start``, a whole second, and takes ``seconds``. Intervals and one-offs are spread
-    evenly. A cron fires at whole seconds, so a fifth of the fire times of each second coincide.
+    ``start`` is a whole second. Fire times of intervals and one-offs are spread evenly. A cron
+    fires at whole seconds, so a fifth of the fire times of each second fall on one instant.
     """
 
     rate: int
@@ -60,29 +60,29 @@ class Steady:
 
     @property
     def end(self) -> datetime:
-        """The end of the load. No schedule fires from then on."""
+        """The instant after the last fire time."""
         return self.start + timedelta(seconds=self.seconds)
 
     def rows(self) -> Sequence[Row]:
-        """Return the schedules."""
+        """Return the rows of the schedules."""
         end_at = self.end - timedelta.resolution
         return [
-            # "all": each fire time gets a run, also on a machine that is too slow.
+            # "all": each fire time gets a run, even on a machine that is too slow.
             _row(number, trigger, first=first) | {"end_at": end_at, "catch_up": "all"}
-            for number, (trigger, first) in enumerate(self._rules())
-            # The load may be shorter than the longest interval.
+            for number, (trigger, first) in enumerate(self._triggers())
+            # A load may be shorter than the longest interval.
             if first <= end_at
         ]
 
-    def fires(self, rows: Sequence[Row]) -> int:
-        """Return the number of fire times of ``rows``."""
-        return sum(self._fires(row) for row in rows)
+    def count_fire_times(self, rows: Sequence[Row]) -> int:
+        """Return the total number of fire times of ``rows``."""
+        return sum(self._count_fire_times(row) for row in rows)
 
-    def _fires(self, row: Mapping[str, Any]) -> int:
+    def _count_fire_times(self, row: Mapping[str, Any]) -> int:
         step = period(row["trigger_kind"], row["trigger_spec"])
         return 1 if step is None else ceil((self.end - row["next_fire_at"]) / step)
 
-    def _rules(self) -> Iterator[tuple[Trigger, datetime]]:
+    def _triggers(self) -> Iterator[tuple[Trigger, datetime]]:
         for seconds, share in EVERY_SHARES.items():
             trigger = Every(timedelta(seconds=seconds))
             yield from ((trigger, at) for at in self._spread(seconds, share))
@@ -100,7 +100,7 @@ class Steady:
 
 
 def period(kind: str, spec: str) -> timedelta | None:
-    """Return the interval of a trigger of a steady load, or None if it fires once."""
+    """Return the time between two fire times of a steady load's trigger; None: it fires once."""
     if kind == "once":
         return None
     return timedelta(seconds=CRON_PERIOD if kind == "cron" else int(spec[2:-1]))
@@ -122,7 +122,10 @@ def _row(number: int, trigger: Trigger, *, first: datetime) -> Row:
 
 
 def write(dynbeat: Dynbeat, rows: Sequence[Row]) -> None:
-    """Write schedules in one transaction, analyse the table, and notify the beats."""
+    """Write ``rows`` in one transaction, notify beat, and analyse the table.
+
+    A database in production has analysed its tables.
+    """
     context = dynbeat.context
 
     def work(session: Session) -> None:
@@ -137,11 +140,11 @@ def write(dynbeat: Dynbeat, rows: Sequence[Row]) -> None:
 
 
 def make_due(dynbeat: Dynbeat, due_at: datetime) -> None:
-    """Make the schedules that were written here due at ``due_at``, and notify the beats."""
-    ours = update(Schedule).where(Schedule.owner != "")
+    """Make all schedules except the application's due at ``due_at``, and notify beat."""
+    statement = update(Schedule).where(Schedule.owner != "")
 
     def work(session: Session) -> None:
-        session.execute(ours.values(next_fire_at=due_at, next_run_at=due_at))
+        session.execute(statement.values(next_fire_at=due_at, next_run_at=due_at))
         dynbeat.context.notifier.notify(session)
 
     dynbeat.context.write(None, work)

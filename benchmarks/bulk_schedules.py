@@ -1,4 +1,4 @@
-"""Millions of schedules, written by statements in the database instead of the API."""
+"""Write millions of schedules with SQL in the database, faster than through the API."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-#: A fixed cron, a wildcard cron and two intervals: a mix as users have it.
-_POSTGRESQL = """
+#: A mix like that of users: a fixed cron, a wildcard cron and two intervals.
+_INSERT = """
 INSERT INTO dynbeat_schedule
   (owner, name, task, trigger_kind, trigger_spec, next_fire_at, next_run_at)
 SELECT 'user:' || n % CAST(:owners AS bigint), 'schedule ' || n, CAST(:task AS text),
@@ -30,23 +30,23 @@ def fill(
     task: str = "noop",
     first: int = 1,
 ) -> None:
-    """Write ``count`` schedules that are due within the hour that starts in ``delay`` seconds.
+    """Write ``count`` schedules that come due within one hour, after ``delay`` seconds.
 
-    PostgreSQL only. The table is analysed afterwards, as autovacuum would do.
+    PostgreSQL only. Then analyse the table, as autovacuum would do.
     """
-    with patient(engine) as connection:
+    with connect_without_timeout(engine) as connection:
         values = {"owners": owners, "delay": delay, "task": task}
         bounds = {"first": first, "last": first + count - 1}
-        connection.execute(text(_POSTGRESQL), {**values, **bounds})
+        connection.execute(text(_INSERT), {**values, **bounds})
         connection.execute(text("VACUUM ANALYZE dynbeat_schedule"))
 
 
 @contextmanager
-def patient(engine: Engine) -> Iterator[Connection]:
-    """Yield a separate connection in autocommit mode without a statement timeout.
+def connect_without_timeout(engine: Engine) -> Iterator[Connection]:
+    """Yield a new connection in autocommit mode without a statement timeout.
 
-    The connections of an application abort a statement after half a minute.
+    The connections of an application cancel a statement after 30 seconds.
     """
-    own = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with own.connect() as connection:
+    unlimited = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with unlimited.connect() as connection:
         yield connection

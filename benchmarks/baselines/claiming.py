@@ -1,7 +1,7 @@
-"""F2: claim, advance and record rows by hand-written psycopg statements, without planning.
+"""F2: claim, advance and record rows with hand-written statements of psycopg, without planning.
 
-One transaction for each batch of 1,000, on our own tables. The result is the same as ours: the
-schedule is advanced, and its run is pending.
+Each batch of 1,000 is one transaction on celery_dynbeat's tables. The result is that of beat: the
+schedule has its next fire time, and its run is pending.
 """
 
 import time
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, cast
 import psycopg
 from sqlalchemy import make_url
 
-from benchmarks import loads
-from benchmarks.floors.publishing import Message
+from benchmarks import workloads
+from benchmarks.baselines.publishing import Message
 from benchmarks.services import Site
 from celery_dynbeat.common.run_ids import new_run_id
 
-AGAINST = "psycopg by hand"
+NAME = "hand-written psycopg"
 BATCH = 1_000
 DISPATCH_TIMEOUT = timedelta(seconds=30)
 
@@ -50,7 +50,7 @@ FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::ti
 """
 
 
-class Due(NamedTuple):
+class DueRow(NamedTuple):
     """A row of ``_CLAIM``."""
 
     id: int
@@ -66,34 +66,34 @@ class Due(NamedTuple):
     next_fire_at: datetime
 
 
-#: Returns the next fire time of a schedule, or None if there is none.
-NextFire = Callable[[Due], datetime | None]
+#: Returns the next fire time of a schedule; None: it is finished.
+NextFire = Callable[[DueRow], datetime | None]
 
 
-class Taken(NamedTuple):
-    """A run to send."""
+class ClaimedRun(NamedTuple):
+    """A claimed run and its message."""
 
     message: Message
     scheduled_for: datetime
 
 
 class Claimer:
-    """Claims batches over one connection."""
+    """Claims batches on one connection."""
 
     def __init__(self, connection: "psycopg.Connection[Any]", next_fire: NextFire) -> None:
         self._connection = connection
         self._next_fire = next_fire
 
     def earliest(self) -> datetime | None:
-        """Return the earliest instant at which a schedule is due."""
+        """Return the earliest ``next_run_at``; None: no schedule has one."""
         row = self._connection.execute(_EARLIEST).fetchone()
         self._connection.commit()
         return None if row is None else row[0]
 
-    def claim(self, now: datetime) -> Sequence[Taken]:
-        """Claim, advance and record due schedules, and commit."""
+    def claim(self, now: datetime) -> Sequence[ClaimedRun]:
+        """Claim, advance and record one batch of due rows, and commit."""
         rows = self._connection.execute(_CLAIM, (now, BATCH)).fetchall()
-        due = [Due(*row) for row in rows]
+        due = [DueRow(*row) for row in rows]
         run_ids = [new_run_id(now) for _ in due]
         if due:
             fires = [self._next_fire(row) for row in due]
@@ -101,11 +101,11 @@ class Claimer:
             self._record(due, run_ids, now)
         self._connection.commit()
         return [
-            Taken(Message(run_id, row.task, row.kwargs), row.next_fire_at)
+            ClaimedRun(Message(run_id, row.task, row.kwargs), row.next_fire_at)
             for run_id, row in zip(run_ids, due, strict=True)
         ]
 
-    def _record(self, due: Sequence[Due], run_ids: Sequence[str], now: datetime) -> None:
+    def _record(self, due: Sequence[DueRow], run_ids: Sequence[str], now: datetime) -> None:
         columns = (
             run_ids,
             [row.id for row in due],
@@ -119,31 +119,31 @@ class Claimer:
 
 @contextmanager
 def claimer(database_url: str, next_fire: NextFire) -> Iterator[Claimer]:
-    """Yield a claimer with its own connection. PostgreSQL only."""
+    """Yield a claimer with a new connection. PostgreSQL only."""
     url = make_url(database_url).set(drivername="postgresql")
     with psycopg.connect(url.render_as_string(hide_password=False)) as connection:
-        # In UTC, like ours: another time zone costs a lookup for each instant.
+        # UTC, as in celery_dynbeat: psycopg looks up the zone of each value.
         connection.execute("SET timezone = 'UTC'")
         connection.commit()
         yield Claimer(connection, next_fire)
 
 
 def measure(site: Site, *, count: int) -> float:
-    """Return rows per second, of ``count`` rows that are due at one instant."""
+    """Return the rows claimed a second, with ``count`` rows due at one instant."""
     due_at = datetime.now(UTC) - timedelta(seconds=1)
     with site.application() as dynbeat:
-        loads.write(dynbeat, loads.burst(count, due_at=due_at))
+        workloads.write(dynbeat, workloads.burst(count, due_at=due_at))
         with claimer(site.database_url, _tomorrow) as bare:
             started = time.perf_counter()
             claimed = 0
-            while taken := bare.claim(datetime.now(UTC)):
-                claimed += len(taken)
+            while runs := bare.claim(datetime.now(UTC)):
+                claimed += len(runs)
             seconds = time.perf_counter() - started
         with dynbeat.context.database.engine.connect() as connection:
             recorded = connection.exec_driver_sql("SELECT count(*) FROM dynbeat_run").scalar_one()
-    assert claimed == cast("int", recorded) == count, "the floor lost rows"
+    assert claimed == cast("int", recorded) == count, "the baseline lost rows"
     return count / seconds
 
 
-def _tomorrow(row: Due) -> datetime:
+def _tomorrow(row: DueRow) -> datetime:
     return row.next_fire_at + timedelta(days=1)

@@ -1,4 +1,4 @@
-"""Statements, pages and transactions of a database, as PostgreSQL counts them."""
+"""Count the statements, pages and transactions of a PostgreSQL database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,26 +6,35 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-#: Statements that only begin or end a transaction or set up a connection.
-_FRAMES = ("BEGIN", "COMMIT", "ROLLBACK", "SET", "SHOW", "LISTEN", "UNLISTEN", "DISCARD")
+#: Statements that control a transaction or the session, and read no rows.
+_TRANSACTION_CONTROL = (
+    "BEGIN",
+    "COMMIT",
+    "ROLLBACK",
+    "SET",
+    "SHOW",
+    "LISTEN",
+    "UNLISTEN",
+    "DISCARD",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement without its values: how often it ran, and the pages that it touched."""
+    """A statement without its values, its number of calls, and the pages that it read."""
 
     text: str
     calls: int
     pages: int
 
     @property
-    def is_frame(self) -> bool:
-        """Whether it only begins or ends a transaction, or sets up the connection."""
-        return self.text.upper().startswith(_FRAMES)
+    def is_transaction_control(self) -> bool:
+        """Whether it only controls a transaction or the session."""
+        return self.text.upper().startswith(_TRANSACTION_CONTROL)
 
 
 def count_from_now(engine: Engine) -> bool:
-    """Count the statements of new connections; return whether the server can count.
+    """Start to count the statements of new connections; return False if PostgreSQL cannot.
 
     The counts of this database start at zero.
     """
@@ -37,12 +46,12 @@ def count_from_now(engine: Engine) -> bool:
         except DBAPIError:
             return False
         connection.exec_driver_sql(f'ALTER DATABASE "{name}" SET pg_stat_statements.track = top')
-    forget(engine)
+    reset_counts(engine)
     return True
 
 
-def forget(engine: Engine) -> None:
-    """Reset the counts."""
+def reset_counts(engine: Engine) -> None:
+    """Set the counts of this database to zero."""
     reset = (
         "SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database"
         " WHERE datname = current_database()"
@@ -51,8 +60,8 @@ def forget(engine: Engine) -> None:
         connection.execute(text(reset))
 
 
-def counted(engine: Engine) -> Sequence[Statement]:
-    """Return the statements of this database, the most frequent first."""
+def read_statements(engine: Engine) -> Sequence[Statement]:
+    """Return the statements of this database, most calls first."""
     query = """
         SELECT query, sum(calls)::bigint, sum(shared_blks_hit + shared_blks_read)::bigint
         FROM pg_stat_statements JOIN pg_database ON pg_database.oid = dbid
@@ -65,9 +74,9 @@ def counted(engine: Engine) -> Sequence[Statement]:
 
 
 def transactions(engine: Engine) -> int:
-    """Return the number of transactions that the database has ended, ours included.
+    """Return the number of transactions that the database has ended, this one included.
 
-    The transactions of a connection are counted within a second after it is idle.
+    PostgreSQL adds those of a connection within a second after the connection is idle.
     """
     query = """
         SELECT xact_commit + xact_rollback FROM pg_stat_database

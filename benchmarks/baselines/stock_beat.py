@@ -1,17 +1,17 @@
-"""F5: the memory of stock ``celery beat`` with one entry, and the time to its first message."""
+"""F5: measure the memory of stock ``celery beat`` with one entry, and the time to its message."""
 
 import time
 from dataclasses import dataclass
 
-from benchmarks.arrivals import arrivals
+from benchmarks.message_receiver import message_receiver
 from benchmarks.processes import command
 from benchmarks.services import Site
 
-AGAINST = "stock beat"
+NAME = "stock beat"
 QUEUE = "stock"
-STARTS_WITHIN = 60.0
-#: Seconds after the first message until the memory is stable.
-SETTLES_AFTER = 1.0
+START_TIMEOUT = 60.0
+#: After this time, beat frees and loads no more memory for the first message.
+SETTLE_SECONDS = 1.0
 DAY = 86_400
 
 
@@ -24,17 +24,17 @@ class StockBeat:
 
 
 def measure(site: Site) -> StockBeat:
-    """Start stock beat with one entry that is due at once, and stop it. Redis only.
+    """Start stock beat with one entry that is due at once, then stop it. Redis only.
 
-    Its message goes to a queue of its own and is consumed.
+    Its message goes to a separate queue, which is empty afterwards.
     """
     entry = {"task": "noop", "schedule": DAY, "options": {"queue": QUEUE}}
     config = {"broker_url": site.broker_url, "plain": True, "beat_schedule": {"one": entry}}
     with (
-        arrivals(site.broker_url, queue=QUEUE) as arrived,
+        message_receiver(site.broker_url, queue=QUEUE) as arrived,
         command("beat", "-l", "INFO", config=config) as process,
     ):
-        seconds = arrived.wait(within=STARTS_WITHIN) - process.started
-        time.sleep(SETTLES_AFTER)
+        seconds = arrived.wait(within=START_TIMEOUT) - process.started
+        time.sleep(SETTLE_SECONDS)
         assert not arrived.count(), "stock beat sent its one entry more than once"
         return StockBeat(process.usage().rss_bytes, seconds)

@@ -1,0 +1,1 @@
+"""The baselines: the services and Celery without this project."""
