@@ -70,7 +70,7 @@ def stops_answering_in_a_pass(fault_site, workload, proxy):
 
 
 def hangs(fault_site, workload, proxy, broker_server):
-    """Freeze the server, which also serves the worker, and stop beat by SIGTERM meanwhile."""
+    """Freeze the server, which also serves the worker, and then stop beat by SIGTERM."""
     del proxy
     beat = fault_site.beat().wait_for_log("beat started")
     workload.create_one_offs(5, first_in=0.5)

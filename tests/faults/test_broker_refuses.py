@@ -74,11 +74,11 @@ def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
         second = fault_site.beat().wait_for_log("has blocked the connection")
 
     second.wait_for_log("beat works again")
-    workload.verify("memory alarm of RabbitMQ, SIGTERM meanwhile")
+    workload.verify("memory alarm of RabbitMQ, SIGTERM during the alarm")
     record_property(SUMMARY_PROPERTY, f"a blocked beat exited {ended_in:.1f} s after SIGTERM")
 
 
-# No worker runs meanwhile: a worker exits when a full Redis rejects its acknowledgement.
+# No worker runs during the fault: a worker exits when a full Redis rejects its acknowledgement.
 @pytest.mark.combination(broker="redis")
 def test_a_full_redis_delays_runs_and_loses_none(fault_site, workload, fault_services):
     beats = [fault_site.beat().wait_for_log("beat started") for _ in range(2)]

@@ -49,7 +49,7 @@ def explore(machine: Machine, first: World) -> Exploration:
 
 
 def canonical(world: World) -> World:
-    """Return one world for all worlds that behave alike.
+    """Return one world for all worlds that behave in the same way.
 
     Beats have no names. The message of a run that has ended is refused: a separate test proves it.
     The guard treats a deferred message like a redelivered one.

@@ -33,14 +33,14 @@ class Job(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """A worker; ``heard`` is False when its node was silent for the node timeout.
+    """A worker; ``has_heartbeat`` is False when its node was silent for the node timeout.
 
     ``unknown_start`` is an attempt of a fire time whose row may be running while no process
     executes it. ``stored`` is an attempt whose process died after its result was stored.
     """
 
     alive: bool = True
-    heard: bool = True
+    has_heartbeat: bool = True
     job: Job | None = None
     unknown_start: tuple[int, int] | None = None
     stored: tuple[int, int] | None = None
@@ -154,7 +154,7 @@ class Machine:
                 yield Move(f"sweep {fire}", True, self._beat(swept, index, beat))
                 yield from self._fault("beat dies after its sweep", swept)
             if row.status == Status.RUNNING:
-                after = self.steps.lose(world.plan, row, self._heard(world))
+                after = self.steps.lose(world.plan, row, self._heartbeats(world))
                 if after != row:
                     yield Move(f"rescue {fire}", True, self._row(world, fire, after))
             if row.status == Status.RETRYING:
@@ -214,9 +214,9 @@ class Machine:
     # Workers
 
     def _worker(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
-        if worker.alive and not worker.heard:
-            heard = worker._replace(heard=True)
-            yield Move(f"w{index} writes a heartbeat", True, self._set(world, index, heard))
+        if worker.alive and not worker.has_heartbeat:
+            has_heartbeat = worker._replace(has_heartbeat=True)
+            yield Move(f"w{index} writes a heartbeat", True, self._set(world, index, has_heartbeat))
         if worker.unknown_start is not None:
             yield Move(
                 f"w{index} undoes the start of {worker.unknown_start}",
@@ -236,8 +236,8 @@ class Machine:
             yield from self._worker_faults(world, index, worker)
 
     def _dead(self, world: World, index: int, worker: Worker) -> Iterator[Move]:
-        if worker.heard:
-            silent = worker._replace(heard=False)
+        if worker.has_heartbeat:
+            silent = worker._replace(has_heartbeat=False)
             yield Move(f"w{index} is silent", True, self._set(world, index, silent))
         rows = tuple(
             row._replace(replaced=True) if row is not None and row.worker == WORKERS[index] else row
@@ -251,11 +251,11 @@ class Machine:
         caused = world
         if job is not None:
             caused = self._cause(world, job.message.fire)
-        if worker.heard:
+        if worker.has_heartbeat:
             doubted = None if job is None else job._replace(doubted=True)
-            slow = self._set(caused, index, worker._replace(heard=False, job=doubted))
+            slow = self._set(caused, index, worker._replace(has_heartbeat=False, job=doubted))
             yield from self._fault(f"w{index} is slow", slow)
-        dead = self._set(caused, index, Worker(alive=False, heard=worker.heard))
+        dead = self._set(caused, index, Worker(alive=False, has_heartbeat=worker.has_heartbeat))
         if job is not None and self.late:
             dead = self._queue(dead, job.message._replace(redelivered=True))
         yield from self._fault(f"w{index} dies", dead)
@@ -305,7 +305,7 @@ class Machine:
         assert row is not None
         local = message._replace(fire=0)
         after, decision = self.steps.decide(
-            world.plan, row, self._heard(world), local, WORKERS[index], here=False
+            world.plan, row, self._heartbeats(world), local, WORKERS[index], here=False
         )
         name = f"w{index} receives {message}: {decision.action.name}"
         decided = self._row(taken, fire, after)
@@ -315,7 +315,7 @@ class Machine:
             held = message if self.late else Message(fire, 0, message.retries)
             job = Job(held, decision.attempt)
             worker = world.workers[index]._replace(job=job)
-            started = self._row(decided, fire, after._replace(fresh=not worker.heard))
+            started = self._row(decided, fire, after._replace(fresh=not worker.has_heartbeat))
             yield Move(name, True, self._set(self._cause(started, fire, -1), index, worker))
             unknown = self._cause(decided, fire)
             yield from self._defer(unknown, index, message, "its commit is not seen")
@@ -382,7 +382,7 @@ class Machine:
             after, decision = self.steps.decide(
                 world.plan,
                 row,
-                self._heard(world),
+                self._heartbeats(world),
                 message._replace(fire=0),
                 WORKERS[index],
                 here=here,
@@ -448,7 +448,7 @@ class Machine:
     def _aged(self, world: World, fire: int, row: Row) -> World:
         for index, worker in enumerate(world.workers):
             job = worker.job
-            if job is not None and job.message.fire == fire and not worker.heard:
+            if job is not None and job.message.fire == fire and not worker.has_heartbeat:
                 doubted = worker._replace(job=job._replace(doubted=True))
                 world = self._cause(self._set(world, index, doubted), fire)
         return self._row(world, fire, row._replace(fresh=False))
@@ -470,8 +470,8 @@ class Machine:
         excuses = _with(world.excuses, fire, world.excuses[fire] + more)
         return world._replace(excuses=excuses)
 
-    def _heard(self, world: World) -> tuple[bool, ...]:
-        return tuple(worker.heard for worker in world.workers)
+    def _heartbeats(self, world: World) -> tuple[bool, ...]:
+        return tuple(worker.has_heartbeat for worker in world.workers)
 
     def _fault(self, name: str, world: World) -> Iterator[Move]:
         if world.faults:

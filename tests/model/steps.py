@@ -262,8 +262,8 @@ class Steps:
         with self._session() as session:
             self._load_plan(session, plan)
             self._load_run(session, plan, 0, row)
-            for worker, heard in zip(WORKERS, nodes, strict=True):
-                self._load_node(session, worker, heard=heard, row=row)
+            for worker, has_heartbeat in zip(WORKERS, nodes, strict=True):
+                self._load_node(session, worker, has_heartbeat=has_heartbeat, row=row)
             yield session
 
     def _load_plan(self, session: Session, plan: Plan) -> None:
@@ -304,7 +304,7 @@ class Steps:
         }
         session.execute(insert(Run).values(values))
 
-    def _load_node(self, session: Session, worker: str, *, heard: bool, row: Row) -> None:
+    def _load_node(self, session: Session, worker: str, *, has_heartbeat: bool, row: Row) -> None:
         started_at = NOW - MINUTE / 2 if row.fresh else NOW - LONG
         later = row.replaced and row.worker == worker
         values: dict[str, Any] = {
@@ -312,7 +312,7 @@ class Steps:
             "name": worker,
             "pid": _pid(worker),
             "started_at": started_at + SECOND if later else NOW - 2 * LONG,
-            "seen_at": NOW if heard else NOW - LONG / 2,
+            "seen_at": NOW if has_heartbeat else NOW - LONG / 2,
         }
         session.execute(insert(Node).values(values))
 
