@@ -91,7 +91,7 @@ class CeleryProcess:
         return self
 
     def wait(self, *, within: float = ENDS_WITHIN) -> int:
-        """Wait until the process exits without a signal, and return its exit status."""
+        """Wait until the process exits, without terminating it, and return its exit status."""
         wait_until(lambda: self.exit_status is not None, within=within, message=self.report())
         return self._process.wait(within=within)
 

@@ -203,7 +203,7 @@ class Server(ABC):
         )
 
     def _start(self) -> None:
-        # A server that exited without a call of kill() may have left children and its watchdog.
+        # A server that crashed may have left children and its watchdog.
         self.kill()
         if not self._prepared:
             self.prepare()
