@@ -26,7 +26,7 @@ POLL_INTERVAL = 0.02
 LEAD = 3.0
 LOAD_RATE = 5_000
 #: A burst at fewer messages a second fails.
-MIN_RATE = 100
+MIN_MESSAGE_RATE = 100
 CONFIRM_TIMEOUT = 60.0
 #: With fewer batches, the rate would depend on when the queue is queried.
 MIN_BATCHES = 4
@@ -111,7 +111,7 @@ def watch(
 ) -> Points:
     """Return the growth of the queue from 0 to ``count`` messages; AssertionError if it stalls."""
     now = dynbeat.context.clock.now
-    deadline = due_at + timedelta(seconds=CONFIRM_TIMEOUT + count / MIN_RATE)
+    deadline = due_at + timedelta(seconds=CONFIRM_TIMEOUT + count / MIN_MESSAGE_RATE)
     points: list[tuple[float, int]] = []
     while not points or points[-1][1] < count:
         time.sleep(POLL_INTERVAL)

@@ -15,7 +15,7 @@ END_TIMEOUT = 60.0
 #: Seconds between two queries of the queue length.
 POLL_INTERVAL = 0.02
 #: A worker at fewer tasks a second fails.
-MIN_RATE = 20
+MIN_TASK_RATE = 20
 #: The first and the last tenth of the messages do not count.
 MARGIN = 0.1
 
@@ -32,7 +32,7 @@ def consume_rate(
     message = f"the queue does not hold {count} messages"
     wait_until(lambda: task_queue.count() == count, within=ARRIVAL_TIMEOUT, message=message)
     points: list[tuple[float, int]] = []
-    deadline = time.perf_counter() + START_TIMEOUT + count / MIN_RATE
+    deadline = time.perf_counter() + START_TIMEOUT + count / MIN_TASK_RATE
     with worker(config, concurrency=CONCURRENCY) as process:
         while not points or points[-1][1]:
             points.append((time.perf_counter(), task_queue.count()))

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select, text
 from benchmarks import bulk_runs
 from benchmarks.bench import Bench
 from benchmarks.lag_statistics import percentile
-from benchmarks.parts.lag import LOAD_RATE, START_TIMEOUT, Load
+from benchmarks.parts.lag import LOAD_RATE, START_SECONDS, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
 from benchmarks.workloads import SteadyLoad
@@ -56,7 +56,7 @@ def measure(bench: Bench) -> Pruned:
         engine = dynbeat.context.database.engine
         bulk_runs.write_finished_schedules(engine, min(rows, OF_SCHEDULES))
         written = bulk_runs.write(engine, rows, oldest=OLDEST, newest=NEWEST, track=bench.track)
-        lead = ceil(START_TIMEOUT + rate * seconds / 2 / LOAD_RATE)
+        lead = ceil(START_SECONDS + rate * seconds / 2 / LOAD_RATE)
         start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
         load = Load(site, dynbeat, task_queue, SteadyLoad(rate, seconds, start))
         left = (start - load.now()).total_seconds()

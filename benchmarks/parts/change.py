@@ -28,7 +28,7 @@ from celery_dynbeat import Dynbeat, Every, Once
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.db.models import Run
 
-SCHEDULES, MIN = 1_000_000, 1_000
+SCHEDULES, MIN_SCHEDULES = 1_000_000, 1_000
 EDITS, ROUNDS = 200, 4
 OWNER = "editor"
 #: Seconds before each edit, in which beat falls asleep again; F3 pauses as long.
@@ -140,7 +140,7 @@ def _edits(bench: Bench, site: Site) -> Iterator[_Editor]:
         message_receiver(site.broker_url) as receiver,
         sender(site.broker_url) as bare,
     ):
-        fill(dynbeat.context.database.engine, bench.size(SCHEDULES, minimum=MIN))
+        fill(dynbeat.context.database.engine, bench.size(SCHEDULES, minimum=MIN_SCHEDULES))
         names = range(bench.size(EDITS, minimum=ROUNDS * 5))
         daily = Every(timedelta(days=1))
         dynbeat.schedules.create_many(

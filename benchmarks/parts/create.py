@@ -23,7 +23,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.triggers import Trigger
 
 MANY, SINGLE, LISTED = 50_000, 1_000, 1_000_000
-MIN, MIN_LISTED = 50, 1_000
+MIN_SCHEDULES, MIN_LISTED = 50, 1_000
 ROUNDS, PAGES = 3, 100
 MIN_RATE_MANY, MIN_RATE_SINGLE, MAX_PAGE_MS = 10_000, 300, 20
 UNIT = "schedules/s"
@@ -40,7 +40,10 @@ Measure = Callable[[Dynbeat, int], float]
 
 def run(bench: Bench) -> None:
     """Measure writes in alternating rounds, then the pages."""
-    many, single = bench.size(MANY, minimum=MIN), bench.size(SINGLE, minimum=MIN)
+    many, single = (
+        bench.size(MANY, minimum=MIN_SCHEDULES),
+        bench.size(SINGLE, minimum=MIN_SCHEDULES),
+    )
     baselines = {"executemany": _executemany}
     if bench.services.database == "postgresql":
         baselines["COPY"] = _copy

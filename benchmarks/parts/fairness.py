@@ -34,7 +34,7 @@ NO_FAIRNESS_DIVISOR = 1
 OF_THE_ONE, OF_THE_OTHERS = "the one owner", "the others"
 #: Number of costly schedules, and seconds for which they fire.
 COSTLY, MIN_COSTLY, SECONDS, MIN_SECONDS = 40, 16, 20, 3
-NEVER_NS, MAX_SLEEP, START_TIMEOUT = 10**18, 0.05, 3
+NEVER_NS, MAX_SLEEP, START_SECONDS = 10**18, 0.05, 3
 FIGURES = {"median": 0.5, "p99": 0.99, "last": 1.0}
 
 #: Lags in seconds: of the one owner, and of the others.
@@ -82,7 +82,7 @@ def _costly(bench: Bench, *, title: str) -> Sequence[float]:
         ends_at = _create_costly(dynbeat, costly=costly, others=others, seconds=seconds)
         beat, publisher = _beat(dynbeat)
         engine, clock = dynbeat.context.database.engine, dynbeat.context.clock
-        for _ in bench.track(range(START_TIMEOUT + seconds), title):
+        for _ in bench.track(range(START_SECONDS + seconds), title):
             until = clock.now() + timedelta(seconds=1)
             while clock.now() < min(until, ends_at):
                 time.sleep(min(max(beat.run_pass().total_seconds(), 0), MAX_SLEEP))
@@ -117,7 +117,7 @@ def _create_costly(dynbeat: Dynbeat, *, costly: int, others: int, seconds: int) 
             for number in range(costly)
         ]
     )
-    start = dynbeat.context.clock.now() + timedelta(seconds=START_TIMEOUT)
+    start = dynbeat.context.clock.now() + timedelta(seconds=START_SECONDS)
     dynbeat.schedules.create_many(
         [
             {

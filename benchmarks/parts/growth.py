@@ -21,7 +21,7 @@ from celery_dynbeat import Dynbeat
 from celery_dynbeat.common.settings import Settings
 
 SCHEDULES, HISTORY, ROUNDS = 50_000, 10_000_000, 3
-MIN, MIN_HISTORY = 500, 5_000
+MIN_SCHEDULES, MIN_HISTORY = 500, 5_000
 DAY = timedelta(days=1)
 #: Within the retention, so that beat deletes nothing.
 OLDEST = Settings().history_retention - DAY
@@ -75,7 +75,7 @@ class _RepeatedBurst:
     def on(cls, bench: Bench, *, rows: int) -> Iterator["_RepeatedBurst"]:
         """Yield schedules with ``rows`` old runs on a new site."""
         with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
-            bursting = cls(site, dynbeat, task_queue, bench.size(SCHEDULES, minimum=MIN))
+            bursting = cls(site, dynbeat, task_queue, bench.size(SCHEDULES, minimum=MIN_SCHEDULES))
             if rows:
                 engine = dynbeat.context.database.engine
                 bulk_runs.write(engine, rows, oldest=OLDEST, newest=DAY, track=bench.track)

@@ -20,7 +20,7 @@ from benchmarks.statement_counts import Statement
 from celery_dynbeat.common.settings import Settings
 
 COUNTS = (1_000, 100_000, 1_000_000)
-MIN = 100
+MIN_SCHEDULES = 100
 SECONDS, MIN_SECONDS = 60, 12
 #: Seconds for the first pass, the first maintenance and their imports.
 SETTLE_SECONDS = 5.0
@@ -90,7 +90,7 @@ def run(bench: Bench) -> None:
     """Let three beats idle; compare that with the most schedules to that with the fewest."""
     seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
     with ExitStack() as stack:
-        counts = [bench.size(count, minimum=MIN) for count in COUNTS]
+        counts = [bench.size(count, minimum=MIN_SCHEDULES) for count in COUNTS]
         beats = [stack.enter_context(_idling(bench, count)) for count in counts]
         for each in beats:
             each.process.wait_for_log(BEAT_STARTED)

@@ -31,7 +31,7 @@ MIN_RATE, MIN_SECONDS = 50, 8
 DRAIN_EVERY = 0.2
 END_TIMEOUT = timedelta(seconds=60)
 #: Seconds for beat to start before the load, and schedules loaded in a second.
-START_TIMEOUT, LOAD_RATE = 15, 2_500
+START_SECONDS, LOAD_RATE = 15, 2_500
 #: Percentile as a share, and its bounds in milliseconds.
 BOUNDS = ((0.5, at_most(15), None), (0.99, at_most(100), at_most(30)))
 
@@ -116,7 +116,7 @@ def _measure(bench: Bench, fire: Fire) -> Sequence[float]:
     seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
     with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
         # Nearly half of the fire times are one-offs; the others need few schedules.
-        lead = START_TIMEOUT + rate * seconds / 2 / LOAD_RATE
+        lead = START_SECONDS + rate * seconds / 2 / LOAD_RATE
         start = (dynbeat.context.clock.now() + timedelta(seconds=ceil(lead))).replace(microsecond=0)
         load = Load(site, dynbeat, task_queue, SteadyLoad(rate, seconds, start))
         lags = fire(bench, load)

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, func, select, text
 from benchmarks.bench import Bench
 from benchmarks.figures import at_most
 from benchmarks.lag_statistics import percentile
-from benchmarks.parts.lag import LOAD_RATE, START_TIMEOUT, Load
+from benchmarks.parts.lag import LOAD_RATE, START_SECONDS, Load
 from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import queue
 from benchmarks.table_statistics import Table, read_tables
@@ -86,7 +86,7 @@ def run(bench: Bench) -> None:
     rate = bench.size(RATE, minimum=MIN_RATE)
     observed = Observed(seconds)
     with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
-        lead = ceil(START_TIMEOUT + rate * seconds / 2 / LOAD_RATE)
+        lead = ceil(START_SECONDS + rate * seconds / 2 / LOAD_RATE)
         start = (dynbeat.context.clock.now() + timedelta(seconds=lead)).replace(microsecond=0)
         load = _LoadWithWorker(site, dynbeat, task_queue, SteadyLoad(rate, seconds, start))
         with beat(site.config()) as process:

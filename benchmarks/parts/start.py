@@ -22,7 +22,7 @@ from celery_dynbeat.db.models import Run
 from tests.support.waiting import wait_until
 
 COUNTS = (1_000, 100_000, 1_000_000)
-MIN, ROUNDS = 100, 7
+MIN_SCHEDULES, ROUNDS = 100, 7
 START_TIMEOUT = 60.0
 #: Seconds in which a duplicate message would still arrive.
 SETTLE_SECONDS = 0.3
@@ -37,7 +37,7 @@ KEY = {"owner": "user:3", "name": "schedule 3"}
 
 def run(bench: Bench) -> None:
     """Alternate the starts and report the medians."""
-    counts = [bench.size(count, minimum=MIN) for count in COUNTS]
+    counts = [bench.size(count, minimum=MIN_SCHEDULES) for count in COUNTS]
     rounds = bench.size(ROUNDS, minimum=2)
     starts: dict[int, list[float]] = {count: [] for count in counts}
     stock: list[float] = []

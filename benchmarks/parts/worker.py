@@ -25,7 +25,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
 from tests.support.servers import RedisServer
 
-TASKS, MIN = 6_000, 400
+TASKS, MIN_TASKS = 6_000, 400
 ROUNDS = 3
 #: A database of the broker's Redis server, if the broker is Redis.
 RESULTS_DATABASE = "1"
@@ -35,7 +35,7 @@ DYNBEAT, DYNBEAT_RESULTS = "dynbeat", "dynbeat, results"
 
 def run(bench: Bench) -> None:
     """Measure in alternating rounds and report the medians."""
-    count = bench.size(TASKS, minimum=MIN)
+    count = bench.size(TASKS, minimum=MIN_TASKS)
     rates: dict[str, list[float]] = {}
     for _ in bench.track(range(ROUNDS), "worker"):
         for name, measure in MEASURES.items():

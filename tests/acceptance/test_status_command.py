@@ -120,7 +120,7 @@ def test_a_hanging_beat_is_gone_and_a_stopped_beat_is_stopped(redis_site):
     redis_site.config.update(dynbeat_node_timeout=8, dynbeat_poll_interval=1)
     stopped = redis_site.beat().wait_for_log("beat started")
     hanging = redis_site.beat().wait_for_log("beat started")
-    stopped.ask_to_end()
+    stopped.send_sigterm()
     stopped.wait()
     assert status(redis_site)[0] == 0
 

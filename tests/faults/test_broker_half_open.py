@@ -81,10 +81,10 @@ def hangs(fault_site, workload, proxy, broker_server):
         workload.create_one_offs(50, first_in=0.5)
         # 10 s for an answer, 10 s for a new connection, and then both again.
         beat.wait_for_log("pass failed", times=2, within=60)
-        asked_at = time.monotonic()
-        beat.ask_to_end()
+        sigterm_at = time.monotonic()
+        beat.send_sigterm()
         assert beat.wait() == 0
-        ended_in = time.monotonic() - asked_at
+        ended_in = time.monotonic() - sigterm_at
         broker_server.thaw()
         fault_site.beat()
 

@@ -67,10 +67,10 @@ def test_an_alarm_of_rabbitmq_delays_runs_and_loses_none(
         workload.create_one_offs(20, first_in=0.5)
         first.wait_for_log("has blocked the connection", times=6)
         assert fault_site.count_runs() == claimed
-        asked_at = time.monotonic()
-        first.ask_to_end()
+        sigterm_at = time.monotonic()
+        first.send_sigterm()
         assert first.wait() == 0
-        ended_in = time.monotonic() - asked_at
+        ended_in = time.monotonic() - sigterm_at
         second = fault_site.beat().wait_for_log("has blocked the connection")
 
     second.wait_for_log("beat works again")

@@ -1,1 +1,1 @@
-"""What the tests share: servers of our own, fixtures, waiting."""
+"""Shared support of the tests: servers, processes, fixtures and waiting."""

@@ -63,12 +63,12 @@ class ExpectedSchedule:
         at = self.next_fire_time()
         while at is not None and at <= min(now, self.get("end_at", now)):
             fire_times.append(at)
-            at = self._rule().next_after(at)
+            at = self._trigger().next_after(at)
         return tuple(fire_times)
 
     def next_fire_time(self) -> datetime | None:
         """Return the next fire time, None when the schedule has finished."""
-        at = self._rule().next_after(self.after) if self.remaining_runs > 0 else None
+        at = self._trigger().next_after(self.after) if self.remaining_runs > 0 else None
         return None if at is None or at > self.get("end_at", at) else at
 
     def plan_from(self, now: datetime, newest: datetime | None = None) -> None:
@@ -114,13 +114,13 @@ class ExpectedSchedule:
             self.after = decision.settled[-1]
 
     def record_missed(self, now: datetime) -> None:
-        """Take all that is due as recorded in one skipped row."""
+        """Treat all due fire times as recorded in one skipped row."""
         due = self.due(now)
         self.accounted += min(len(due), COUNT_LIMIT)
         if due:
             self.after = due[-1]
 
-    def _rule(self) -> Trigger:
+    def _trigger(self) -> Trigger:
         return self.trigger.anchored_at(self.get("start_at", self.anchor))
 
     def _oldest(self, now: datetime, *, default: datetime) -> datetime:

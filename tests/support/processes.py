@@ -95,7 +95,7 @@ class CeleryProcess:
         wait_until(lambda: self.exit_status is not None, within=within, message=self.report())
         return self._process.wait(within=within)
 
-    def ask_to_end(self) -> None:
+    def send_sigterm(self) -> None:
         """Send SIGTERM to the main process only; it then ends its pool itself."""
         if self.exit_status is None:
             os.kill(self.pid, 15)

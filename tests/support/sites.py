@@ -67,7 +67,7 @@ class Site:
     def end_processes(self) -> None:
         """Terminate all processes in parallel and wait for them."""
         for process in self._processes:
-            process.ask_to_end()
+            process.send_sigterm()
         for process in self._processes:
             process.terminate()
 

@@ -1,4 +1,4 @@
-"""The expected fire times of a soak test, whose schedules are edited all the time.
+"""The expected fire times of a soak test, whose schedules are edited continuously.
 
 All intervals count from one ``start_at``. So between two edits the fire times of a schedule are
 whole multiples of its interval. At the end the history must contain each of them, as a run or in a
@@ -48,7 +48,7 @@ class ExpectedFireTimes:
 
 
 class SoakExpectations:
-    """All schedules that the driver made; ``start_at`` is what their intervals count from."""
+    """All schedules that the driver made; their intervals count from ``start_at``."""
 
     def __init__(self, start_at: datetime) -> None:
         self.start_at = start_at
