@@ -219,7 +219,7 @@ class _TableChecks:
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
         if self._tables.quarantined.count:
-            text = f"{self._tables.quarantined} schedules are quarantined with an error"
+            text = f"quarantined schedules: {self._tables.quarantined}"
             hint = "correct each with update(), which ends its quarantine, or delete it"
             yield Problem("schedules_quarantined", text, hint)
         if self._tables.unsupported_trigger:
@@ -255,7 +255,7 @@ class _TableChecks:
         lag = _age(self._tables.oldest_due_at, self._now)
         if lag > self._limits.lag:
             text = (
-                f"{self._tables.due} schedules are due, the oldest is {_format_seconds(lag)} late"
+                f"due schedules: {self._tables.due}; the oldest is {_format_seconds(lag)} late"
                 f" (limit {_format_seconds(self._limits.lag)})"
             )
             hint = "read beat's log; if the beats work but are too slow, start another beat"
@@ -263,7 +263,7 @@ class _TableChecks:
         overdue = _age(self._tables.overdue_since, self._now)
         if overdue > self._limits.overdue:
             text = (
-                f"{self._tables.overdue} runs are overdue, the oldest for"
+                f"overdue runs: {self._tables.overdue}; the oldest for"
                 f" {_format_seconds(overdue)} (limit {_format_seconds(self._limits.overdue)})"
             )
             yield Problem("runs_overdue", text, "read beat's log: no beat resends these runs")
@@ -281,7 +281,7 @@ class _TableChecks:
         return self._tables.runs[Status.SENT].count > 0
 
     def _no_worker(self) -> Problem:
-        waiting = f"; {self._tables.runs[Status.SENT]} runs wait" if self._runs_wait() else ""
+        waiting = f"; waiting runs: {self._tables.runs[Status.SENT]}" if self._runs_wait() else ""
         hint = "start one with the same application: `celery -A your_app worker`"
         return Problem("no_worker", f"no worker is alive{waiting}", hint)
 
@@ -289,7 +289,7 @@ class _TableChecks:
 def _config_warnings(tables: Tables, *, application: str | None) -> Iterator[Problem]:
     """Yield the warnings about beat_schedule and the name of the application."""
     if tables.refused.count:
-        text = f"{tables.refused} entries of beat_schedule are invalid; their schedules are paused"
+        text = f"invalid entries of beat_schedule: {tables.refused}; their schedules are paused"
         hint = "correct the entries and restart beat; its log has the reasons (config_refused)"
         yield Problem("entries_refused", text, hint)
     if None not in {application, tables.application} and application != tables.application:

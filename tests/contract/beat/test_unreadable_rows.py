@@ -69,7 +69,7 @@ def shown(dynbeat):
         }
 
 
-def is_set_aside(dynbeat, name, column):
+def is_quarantined(dynbeat, name, column):
     asleep, error = shown(dynbeat)[name]
     return asleep and column in error and len(error) < 1_000
 
@@ -95,7 +95,7 @@ def test_unreadable_rows_affect_no_other_schedule(dynbeat, mine, clock, beat, se
     good = {name for name in shown(dynbeat) if name not in cases}
     assert {run.name for run in sent} == good
     for case, (column, _) in cases.items():
-        assert is_set_aside(dynbeat, case, column)
+        assert is_quarantined(dynbeat, case, column)
     assert idle_passes(beat) <= 1
     assert len(sent) == len(good)
 
@@ -118,7 +118,7 @@ def test_unreadable_unplanned_rows_affect_no_other_schedule(dynbeat, clock, beat
 
     assert {run.name for run in sent} == {"good"}
     for case, (column, _) in cases.items():
-        assert is_set_aside(dynbeat, case, column)
+        assert is_quarantined(dynbeat, case, column)
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "buffer_one", "cancel_previous"])
@@ -203,8 +203,8 @@ def test_a_second_beat_claims_rows_that_the_first_has_not_locked(dynbeat, mine, 
         first.commit()
     beat.run_until_idle()
 
-    assert is_set_aside(dynbeat, "bad", column)
-    assert is_set_aside(dynbeat, "worse", column)
+    assert is_quarantined(dynbeat, "bad", column)
+    assert is_quarantined(dynbeat, "worse", column)
 
 
 def left_pending(dynbeat, clock, beat, *names):
@@ -274,7 +274,7 @@ def test_the_backfill_of_an_unreadable_schedule_waits_and_the_others_continue(
     assert idle_passes(beat) <= 4
 
     assert {run.name for run in sent} == {"good"}
-    assert is_set_aside(dynbeat, "bad", column)
+    assert is_quarantined(dynbeat, "bad", column)
     mine.update("bad", args=[1])
     clock.advance(timedelta(seconds=10))
     beat.run_until_idle()

@@ -241,7 +241,7 @@ def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
 
     assert codes(waiting) == ["no_worker"]
     assert codes(waiting, "warnings") == []
-    assert "; 1 runs wait" in waiting["problems"][0]["text"]
+    assert "; waiting runs: 1" in waiting["problems"][0]["text"]
 
 
 @pytest.mark.usefixtures("working_nodes")
