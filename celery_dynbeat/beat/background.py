@@ -33,7 +33,7 @@ class Executor(Protocol):
         """Raise the error of the last call if it has ended, once. Does not wait."""
 
     def close(self) -> None:
-        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Raises nothing."""
+        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Logs its error."""
 
 
 class InlineExecutor:
@@ -92,13 +92,15 @@ class BackgroundExecutor:
             self.result()
 
     def close(self) -> None:
-        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Raises nothing."""
+        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Logs its error."""
         self._queue.put(None)
         future, self._future = self._future, None
         if future is None:
             return
         ended, _ = wait([future], timeout=CLOSE_TIMEOUT)
         error = future.exception() if ended else TimeoutError(f"no answer in {CLOSE_TIMEOUT:g} s")
+        if error is not None and not isinstance(error, Exception):
+            raise error
         if error is not None:
             # Beat stops in any case. The sweep publishes the runs again, and each starts once.
             logger.warning(

@@ -310,7 +310,7 @@ class _OverlapState(NamedTuple):
     """By schedule id: the number of runs that count for overlap, and of those that are buffered."""
 
     unfinished: Counter[int]
-    waiting: Counter[int]
+    buffered: Counter[int]
 
 
 def _overlap_state(
@@ -329,12 +329,12 @@ def _overlap_state(
         if run.started_at is None or now - run.started_at < counts_for[run.schedule_id]
     ]
     unfinished = Counter(run.schedule_id for run in counting)
-    waiting = Counter(
+    buffered = Counter(
         run.schedule_id
         for run in counting
         if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
     )
-    return _OverlapState(unfinished, waiting)
+    return _OverlapState(unfinished, buffered)
 
 
 def _counts_for(row: Row, settings: Settings) -> timedelta:
@@ -370,7 +370,7 @@ def _decide_due(
         now=now,
         limit=limit,
         unfinished=overlap.unfinished[row.id],
-        waiting=overlap.waiting[row.id],
+        buffered=overlap.buffered[row.id],
         last_run_at=row.last_run_at,
     )
     new = [run_rows.new_outgoing_run(row, at, now=now, settings=settings) for at in planned.runs]

@@ -37,7 +37,7 @@ def decide_declined(
     if published.declined:
         for run in (run for run in outgoing if run.run_id in published.declined):
             age = now - created_at(run.run_id)
-            if run.attempt or run.waiting_since or age >= settings.dispatch_timeout:
+            if run.attempt or run.unstarted_since or age >= settings.dispatch_timeout:
                 sent.add(run.run_id)
             else:
                 revoked[published.declined[run.run_id]].append(run.run_id)

@@ -318,7 +318,7 @@ class Dispatcher:
         Each message thus doubles the time to the next one, and copies do not fill a long queue.
         """
         resend_after = self._settings.resend_after
-        waited = timedelta(0) if run.waiting_since is None else now - run.waiting_since
+        waited = timedelta(0) if run.unstarted_since is None else now - run.unstarted_since
         while resend_after < min(waited, MAX_RESEND_AFTER):
             # Doubled in steps, so that many runs share one value and one UPDATE.
             resend_after *= 2

@@ -31,9 +31,9 @@ def log_quarantined(schedule: Any, error: Exception) -> str:
 
 
 def log_unpublishable(run: Any, error: Exception, *, run_id: str) -> None:
-    """Log that a run cannot be published, and that its schedule is quarantined."""
+    """Log that a run has failed because it cannot be published, and its schedule is quarantined."""
     logger.error(
-        "run %s cannot be published, and schedule %r of owner %r is quarantined: %s",
+        "run %s has failed and schedule %r of owner %r is quarantined: %s",
         run_id,
         run.name,
         run.owner,
@@ -52,4 +52,4 @@ def quarantine_unreadable(session: Session, unreadable: Sequence[UnreadableRow])
             row,
             extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
         )
-    due.quarantine_unreadable(session, unreadable)
+    due.store_unreadable_errors(session, unreadable)

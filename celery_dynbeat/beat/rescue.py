@@ -1,4 +1,8 @@
-"""Rescue runs whose worker died, and resend retries that the broker lost."""
+"""Rescue runs whose worker died, and resend retries that the broker lost.
+
+running, its worker is dead                                     -> ``runtime.dead_attempts``
+retrying, not started dynbeat_resend_after past its retry time  -> pending, sent again
+"""
 
 import logging
 from datetime import datetime, timedelta
@@ -16,9 +20,10 @@ logger = logging.getLogger(__name__)
 def rescue_runs(
     session: Session, *, now: datetime, node_timeout: timedelta, settings: Settings
 ) -> EndedAttempts:
-    """End the attempts of a batch of runs whose worker is gone.
+    """End the attempts of a batch of runs whose worker is dead.
 
-    A worker is gone if its last heartbeat is older than ``node_timeout``.
+    A worker is dead if it was replaced or its row is missing, or if it has been stopped or silent
+    for ``node_timeout``.
     """
     lost = stuck_runs.lock_lost(session, silent_since=now - node_timeout, limit=settings.batch_size)
     return end_attempts(session, lost, now=now, settings=settings, reason="its worker is gone")

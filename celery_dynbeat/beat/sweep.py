@@ -74,8 +74,8 @@ def take_overdue(
     live = _expire(session, publishable, now=now)
     overdue_at = now + settings.dispatch_timeout
     runs.lease(session, [each.run.run_id for each in live], overdue_at=overdue_at)
-    waiting = _waiting(session, [each.row for each in live], now=now, settings=settings)
-    outgoing = [each.run for each in live if each.run.run_id not in waiting]
+    buffered = _buffered(session, [each.row for each in live], now=now, settings=settings)
+    outgoing = [each.run for each in live if each.run.run_id not in buffered]
     return Swept(orphans + len(rows) + len(unreadable), outgoing)
 
 
@@ -94,7 +94,7 @@ def _fail_unreadable(
         )
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
     schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
-    due.quarantine_unreadable(session, due.lock_unreadable(session, schedule_ids=schedule_ids))
+    due.store_unreadable_errors(session, due.lock_unreadable(session, schedule_ids=schedule_ids))
 
 
 def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
@@ -112,7 +112,7 @@ def _fail_unpublishable(
     for row in rows:
         try:
             task_allowlist.check(settings, owner=row.owner, task=row.task)
-            # _waiting needs this duration. Out of range, it must fail this run only.
+            # _buffered needs this duration. Out of range, it must fail this run only.
             max_run_time(row.max_run_time, settings)
             publishable.append(
                 _OverdueRun(row, run_rows.recorded_outgoing_run(row, settings=settings))
@@ -142,7 +142,7 @@ def _expire(
     return [each for each in overdue if each.run.run_id not in expired]
 
 
-def _waiting(
+def _buffered(
     session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
 ) -> set[str]:
     """Return the ids of the runs that wait for another run of their schedule to end."""

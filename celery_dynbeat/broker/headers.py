@@ -25,7 +25,8 @@ _CELERYS = frozenset(vars(Context)) | {
     *("lang", "task", "argsrepr", "kwargsrepr", "compression", "group_index", "stamps"),
     *("stamped_headers", "replaced_task_nesting", "celery_beat_task", "periodic_task_name"),
 }
-#: The instant at which the guard first deferred the message.
+#: The instant at which the guard last deferred the message. The name on the wire is an old one:
+#: workers of the previous version read it during a rolling upgrade.
 HEADER_DEFERRED_AT = "dynbeat_put_off_at"
 
 

@@ -11,7 +11,9 @@ Two kinds of refusal open an outage:
 - Inexact: an error that may concern one message only (an exception of a router or of the task's
   own ``apply_async``, another error of a driver). Beat retries each run separately. Once another
   run is accepted, new runs are recorded again, except those of recently refused schedules, whose
-  runs would accumulate. The outage closes FORGET_AFTER its last refusal.
+  runs would accumulate.
+
+Either outage closes when FORGET_AFTER has passed after ``retry_at`` without a refusal.
 
 Outages live in the memory of one beat. Another beat detects an outage by its own first refusal.
 Rows may name any queue, so MAX_OUTAGES bounds the memory.
@@ -229,7 +231,7 @@ class Outages:
         return json.dumps([_entry_of(outage) for outage in oldest]) if oldest else None
 
     def expire(self) -> None:
-        """Close the outages without a refusal for FORGET_AFTER."""
+        """Close the outages without a refusal for FORGET_AFTER after their ``retry_at``."""
         if not self._open:
             return
         now = self._now()

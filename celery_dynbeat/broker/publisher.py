@@ -11,7 +11,7 @@ sent only when the broker has accepted its message. The answers to each failure:
 - The row of a run is at fault, so that the run can never be sent: it is ``refused``. ``RowFault``
   lists the cases. All other runs are delayed.
 - An overridden method (``broker.overrides``) sends no message: the run is ``declined``. If the
-  method raises, the run is delayed. If it has result the run before it raises, or the broker
+  method raises, the run is delayed. If it has published the run before it raises, or the broker
   does not confirm, the result is ``unknown``. The next call follows after
   ``dynbeat_dispatch_timeout``, as after a crash of beat.
 
@@ -135,7 +135,7 @@ class Publisher:
             if suspect:
                 self._publish_separately(suspect, result)
         if self.outages:
-            self._record_accepted(batch, result)
+            self._record_others_accepted(batch, result)
         return result
 
     def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
@@ -219,7 +219,7 @@ class Publisher:
         else:
             result.delayed[run.run_id] = retry_at
 
-    def _record_accepted(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
+    def _record_others_accepted(self, batch: Sequence[OutgoingRun], result: PublishResult) -> None:
         """Record the accepted runs: they show that a refusal of others is about their rows."""
         sent = set(result.sent)
         for run in (run for run in batch if run.run_id in sent):
@@ -378,9 +378,9 @@ class Publisher:
             refusal = refusals.from_exception(run, error, self._sender)
         else:
             return True
-        if run.waiting_since and refusals.is_from_override(run, refusal, self._sender):
+        if run.unstarted_since and refusals.is_from_override(run, refusal, self._sender):
             # The queue may hold its message, which may be why the method raises.
-            result.declined[run.run_id] = refusals.format_error(refusal.error)
+            result.declined[run.run_id] = refusals.error_summary(refusal.error)
             return False
         self._record_refusal(run, refusal, result)
         if self._sender.is_first_unreachable(run) and run.run_id in result.delayed:
@@ -443,7 +443,7 @@ class Publisher:
         if scope.kind is not Kind.TASK and not exact:
             self._strikes[scope] += 1
         outage = self.outages.record(
-            scope, refusals.format_error(error), schedule_id=run.schedule_id, exact=exact
+            scope, refusals.error_summary(error), schedule_id=run.schedule_id, exact=exact
         )
         if outage.tries >= outages.MAX_TRIES and (
             fault is RowFault.IF_PERSISTENT

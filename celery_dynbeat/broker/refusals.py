@@ -160,11 +160,11 @@ def _serializes(body: object, serializer: str | None) -> bool:
     return True
 
 
-def format_error(error: BaseException) -> str:
+def error_summary(error: BaseException) -> str:
     """Return the type of an error and the first line of its text."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def dispatch_error(run: OutgoingRun, error: BaseException) -> DispatchError:
     """Return the error to store on the run and its schedule."""
-    return DispatchError(f"run {run.run_id} of {run.name!r} cannot be sent: {format_error(error)}")
+    return DispatchError(f"run {run.run_id} of {run.name!r} cannot be sent: {error_summary(error)}")

@@ -157,7 +157,7 @@ def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
 def _database_cells(database: DatabaseStatus) -> Iterator[str]:
     yield database.url
     if database.error is not None:
-        yield "unreachable"
+        yield "not usable"
     if database.round_trip is not None:
         yield f"answers in {database.round_trip / timedelta(milliseconds=1):.1f} ms"
     if database.revision is not None:

@@ -21,7 +21,7 @@ from celery_dynbeat.store import backfills, schedules
 #: Fire times of one backfill.
 MAX_FIRE_TIMES = 10_000
 #: Unfinished runs of a schedule's backfills at any time.
-MAX_BATCH_SIZE = 1_000
+MAX_BACKFILL_BATCH = 1_000
 MAX_LISTED = 1_000
 #: An ``end`` in the future by at most this means now: the caller's clock may be ahead.
 MAX_CLOCK_SKEW = timedelta(minutes=1)
@@ -54,7 +54,7 @@ class BackfillCalls:
         """
         start = checks.check_required_instant("start", start)
         end = checks.check_required_instant("end", end)
-        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_BATCH_SIZE)
+        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_BACKFILL_BATCH)
 
         def work(session: Session) -> BackfillInfo:
             row = edits.lock(session, owner=self.owner, name=name)

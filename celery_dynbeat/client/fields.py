@@ -224,8 +224,8 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
         raise payload_too_large(given[0], values[given[0]], size, limit)
 
 
-#: Fields that another function checks.
-_OTHER_FIELDS = ("enabled", "paused_reason", "priority", "queue", "trigger")
+#: Fields that another function checks. Only create() accepts enabled and paused_reason.
+_OTHER_FIELDS = ("priority", "queue", "trigger")
 #: Names from other libraries, and fields that another call accepts.
 _HINTS = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...)",

@@ -9,7 +9,8 @@ _MAX_DOUBLINGS = 16
 class BackOff:
     """Delays in seconds: ``first``, then twice the last one, up to ``maximum``.
 
-    ``jitter`` is the largest share that is subtracted from a delay at random, from 0 to 1.
+    ``jitter`` is the largest share that is subtracted from a delay at random, from 0 to 1. It keeps
+    processes that lost the same server from reconnecting at the same instant.
     """
 
     def __init__(self, *, first: float, maximum: float, jitter: float = 0.0) -> None:
@@ -26,7 +27,6 @@ class BackOff:
         doublings = min(self._failures, _MAX_DOUBLINGS)
         delay: float = min(self._first * 2**doublings, self._maximum)
         self._failures += 1
-        # Jitter: processes that lost the same server must not reconnect at the same instant.
         return delay * random.uniform(1 - self._jitter, 1)  # noqa: S311 - not a secret
 
     def reset(self) -> None:

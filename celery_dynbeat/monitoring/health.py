@@ -180,7 +180,7 @@ def _service_problems(report: HealthReport) -> Iterator[Problem]:
         yield Problem("configuration", report.misconfigured, "correct the Celery configuration")
     database, broker = report.database, report.broker
     if database is not None and database.error is not None:
-        text = f"the database is unreachable: {database.error}"
+        text = f"the database cannot be used: {database.error}"
         hint = "check its server, dynbeat_database_url, and the account's rights on the tables"
         yield Problem("database_unreachable", text, hint)
     if database is not None and database.schema_error is not None:

@@ -102,8 +102,8 @@ def _start(probe: Callable[[], T]) -> _Probe[T]:
 def _run(future: Future[T], probe: Callable[[], T]) -> None:
     try:
         result = probe()
-    # Any error of a driver is a result of the probe.
-    except Exception as error:  # noqa: BLE001
+    # Any error of a driver is a result of the probe. So is an exit, or the caller would wait.
+    except BaseException as error:  # noqa: BLE001
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -30,7 +30,7 @@ EXCHANGE = Exchange("dynbeat.change", type="fanout", durable=False, delivery_mod
 PUBLISH_TIMEOUT = 2.0
 STOP_TIMEOUT = 5.0
 PING_INTERVAL = 10.0
-_PENDING = "dynbeat_announce"
+_PENDING = "dynbeat_notify"
 
 
 class BrokerNotifier:

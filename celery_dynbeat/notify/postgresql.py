@@ -50,7 +50,7 @@ RESPONSE_TIMEOUT = 5.0
 STOP_TIMEOUT = 5.0
 #: Seconds between two checks of a listener that receives nothing.
 UNUSABLE_PAUSE = 60.0
-#: The payload of a check; a token follows.
+#: The payload of a check; a token follows. Listeners of other versions ignore it by this word.
 CHECK_PREFIX = "proof "
 
 

@@ -10,7 +10,7 @@ class OutgoingRun(NamedTuple):
 
     ``version`` is the schedule's version when its row was read. ``expires_at`` None means that the
     run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
-    run has had. ``waiting_since`` is when the run was first sent, if no worker has started it.
+    run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
     """
 
     run_id: str
@@ -27,4 +27,4 @@ class OutgoingRun(NamedTuple):
     overlap: str = "allow"
     attempt: int = 0
     retries: int = 0
-    waiting_since: datetime | None = None
+    unstarted_since: datetime | None = None

@@ -135,14 +135,14 @@ def plan(
     now: datetime,
     limit: int,
     unfinished: int = 0,
-    waiting: int = 0,
+    buffered: int = 0,
     last_run_at: datetime | None = None,
 ) -> Plan:
     """Decide about the fire times from ``fire_at`` to ``now``.
 
     ``fire_at`` is the schedule's next fire time and is due. At most ``limit`` fire times become
     runs; with ``catch_up="all"`` the others stay due for the next pass. ``run_count`` is the number
-    of runs so far, ``unfinished`` of them count for overlap, and ``waiting`` of these are buffered.
+    of runs so far. ``unfinished`` runs count for overlap, and ``buffered`` of these are not sent.
     ``last_run_at`` is the fire time of the newest run.
     """
     until = _due_until(spec, fire_at, now)
@@ -152,7 +152,7 @@ def plan(
         return Plan()
     catch_up = _apply_catch_up(spec, fire_at, until, now, limit)
     wanted, decided_until = catch_up.wanted, catch_up.decided_until
-    overlap = _apply_overlap(spec.overlap, wanted, unfinished=unfinished, waiting=waiting)
+    overlap = _apply_overlap(spec.overlap, wanted, unfinished=unfinished, buffered=buffered)
     made = len(overlap.send) + len(overlap.buffered)
     exhausted = spec.max_runs is not None and run_count + made >= spec.max_runs
     if wanted:
@@ -180,13 +180,13 @@ def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime
     return until if newest is None or run_at(spec, newest) <= now else newest - MICROSECOND
 
 
-def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, waiting: int) -> _Overlap:
+def _apply_overlap(overlap: str, wanted: _Instants, *, unfinished: int, buffered: int) -> _Overlap:
     """Split the wanted fire times by the overlap policy."""
     reason = _OVERLAP_REASONS.get(overlap)
     if reason is None:
         return _Overlap(wanted)
     sent = 0 if unfinished else 1
-    admitted = sent + (1 if overlap == "buffer_one" and not waiting else 0)
+    admitted = sent + (1 if overlap == "buffer_one" and not buffered else 0)
     skipped = wanted[admitted:]
     overlapped = Skip(skipped[-1], len(skipped), reason) if skipped else None
     return _Overlap(wanted[:sent], wanted[sent:admitted], overlapped)

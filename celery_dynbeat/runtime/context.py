@@ -74,7 +74,7 @@ class Context:
 
         return TaskNames(self.app)
 
-    def now(self) -> datetime:
+    def now_or_host_time(self) -> datetime:
         """Return the database's time, or this host's time while the database is unreachable."""
         try:
             return self.clock.now()

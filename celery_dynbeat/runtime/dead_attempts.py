@@ -1,6 +1,6 @@
 """Record the end of attempts whose worker is dead, or executes them no longer.
 
-A worker is dead when it was stopped or replaced, or was silent for dynbeat_node_timeout.
+A worker is dead when it was replaced, or has been stopped or silent for dynbeat_node_timeout.
 
     running, on_lost="record" (the default)                     -> lost
     running, on_lost="rerun" (an idempotent task)               -> pending, sent again

@@ -217,7 +217,7 @@ def quarantine(session: Session, *, schedule_id: int, version: int, error: str) 
     return bool(result.rowcount == 1)  # type: ignore[attr-defined]
 
 
-def quarantine_unreadable(session: Session, unreadable: Iterable[UnreadableRow]) -> None:
+def store_unreadable_errors(session: Session, unreadable: Iterable[UnreadableRow]) -> None:
     """Quarantine locked schedules that cannot be read."""
     advance(
         session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in unreadable]

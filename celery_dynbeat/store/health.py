@@ -73,7 +73,7 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     """Return the health of the tables at ``now``, with the nodes seen since ``nodes_since``."""
     quarantined = session.execute(quarantined_statement()).all()
     unsupported = due.find_unsupported(session, now=now, limit=MAX_NAMED)
-    due_at = session.scalars(due_statement(now=now)).all()
+    due_at = session.scalars(due_times_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
     refused = session.execute(refused_statement()).all()
     return Tables(
@@ -109,7 +109,7 @@ def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
     return {str(status): Count(numbers.get(status, 0), more) for status in UNFINISHED}
 
 
-def due_statement(*, now: datetime) -> Select[Any]:
+def due_times_statement(*, now: datetime) -> Select[Any]:
     """Return the SELECT of the schedules that are due, oldest first."""
     return (
         select(Schedule.next_run_at)

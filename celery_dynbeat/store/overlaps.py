@@ -37,7 +37,7 @@ _OVERLAP_COLUMNS: tuple[Any, ...] = (
 #: Unfinished runs of one schedule that the overlap policy reads.
 MAX_UNFINISHED = 100
 #: Buffered runs of one schedule that are read; usually there is one.
-MAX_BUFFERED = 10
+MAX_RELEASED = 10
 
 
 @in_index_order
@@ -146,7 +146,7 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
         force_index(select(Run.id), Run, UNFINISHED_INDEX)
         .where(Run.finished_at.is_(None), Run.schedule_id == schedule_id, *unsent)
         .order_by(*UNFINISHED_ORDER)
-        .limit(MAX_BUFFERED)
+        .limit(MAX_RELEASED)
     )
     ids = session.scalars(buffered).all()
     if not ids:

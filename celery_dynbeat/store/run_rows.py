@@ -40,7 +40,7 @@ def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
         expires_at=None if row.attempt else expiry,
         attempt=row.attempt,
         retries=row.retries,
-        waiting_since=None if row.attempt else row.sent_at,
+        unstarted_since=None if row.attempt else row.sent_at,
     )
 
 

@@ -6,7 +6,7 @@
                 |  the outcome can never be written, or the buffer is full -> dropped and logged
                 +--the pool process ends--> sent to the main process of its worker
 
-The buffer is in the memory of its process. It holds MAX_BUFFERED outcomes; when it is full, the
+The buffer is in the memory of its process and holds MAX_BUFFERED_OUTCOMES. When it is full, the
 oldest outcome is dropped. The recorder never raises into the task. A process that is killed loses
 its buffer: its runs stay ``running`` and are found with its node.
 """
@@ -32,7 +32,7 @@ from celery_dynbeat.store import attempts, overlaps, stuck_runs
 
 logger = logging.getLogger(__name__)
 
-MAX_BUFFERED = 10_000
+MAX_BUFFERED_OUTCOMES = 10_000
 #: Of the errors and tracebacks of all buffered outcomes. Beyond it, an outcome is buffered with a
 #: short error and without its traceback.
 MAX_BUFFERED_CHARS = 8_000_000
@@ -112,7 +112,7 @@ class Recorder:
     def buffer(self, outcome: Outcome) -> None:
         """Add ``outcome`` to the buffer, which a thread writes."""
         with self._buffer_lock:
-            if len(self._buffered) >= MAX_BUFFERED:
+            if len(self._buffered) >= MAX_BUFFERED_OUTCOMES:
                 self._log_dropped([self._pop()], None)
             self._append(outcome)
             if self._thread is None:

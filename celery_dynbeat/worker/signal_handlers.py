@@ -132,7 +132,7 @@ class OutcomeSignals:
 
     def _record(self, run_id: str, status: Status, **details: Any) -> None:
         details.setdefault("attempt", None)
-        details.setdefault("at", self._context.now())
+        details.setdefault("at", self._context.now_or_host_time())
         outcome = Outcome(
             run_id=run_id,
             worker=self._hostname,
@@ -183,7 +183,7 @@ class OutcomeSignals:
                 run_id,
                 Status.RETRYING,
                 attempt=attempt,
-                retry_at=self._context.now() + self._delay(reason),
+                retry_at=self._context.now_or_host_time() + self._delay(reason),
                 error=str(reason),
                 traceback=str(einfo) if einfo is not None else None,
             )
@@ -223,7 +223,7 @@ class OutcomeSignals:
                 awaited=is_awaited(sender.request),
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
-            resend_at = self._context.now() + self._context.settings.resend_after
+            resend_at = self._context.now_or_host_time() + self._context.settings.resend_after
             self._record(run_id, Status.SENT, attempt=attempt, resend_at=resend_at)
 
     def _delay(self, reason: Any) -> timedelta:

@@ -240,7 +240,7 @@ class TaskGuard:
         )
         headers = {
             **(request.headers or {}),
-            HEADER_DEFERRED_AT: self._context.now().isoformat(),
+            HEADER_DEFERRED_AT: self._context.now_or_host_time().isoformat(),
         }
         copy = task.signature_from_request(
             request,

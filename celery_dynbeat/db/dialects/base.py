@@ -14,7 +14,7 @@ from sqlalchemy.sql.dml import Insert
 S = TypeVar("S", bound=GenerativeSelect)
 
 #: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
-OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_alone"
+OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_autocommit"
 #: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
 

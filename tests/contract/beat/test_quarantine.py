@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import Cron, InvalidTriggerError, RRule
+from celery_dynbeat import Cron, Every, InvalidTriggerError, RRule
 from celery_dynbeat.store import due
 from celery_dynbeat.triggers import parse
 from tests.security import hostile_values
@@ -149,6 +149,21 @@ def test_an_invalid_row_inserted_by_sql_is_quarantined_before_it_is_due(dynbeat,
     beat.run_until_idle()
 
     assert "minute" in dynbeat.schedules.for_owner("").get("typed").error
+
+
+def test_fire_times_that_passed_before_a_quarantine_are_counted_once(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=Every(3600, anchor=START))
+    unplanned = "UPDATE dynbeat_schedule SET next_run_at = NULL, error = NULL"
+    # The jitter takes the first fire time out of the range of dates.
+    execute(dynbeat, f"{unplanned}, jitter = 60, start_at = '0001-01-01 00:00:00.000000'")
+    clock.advance(3 * 3600)
+    beat.run_until_idle()
+    assert (mine.get("n").error is None, list(mine.runs("n"))) == (False, [])
+
+    execute(dynbeat, f"{unplanned}, start_at = NULL")
+    beat.run_until_idle()
+
+    assert [(run.status, run.fire_count) for run in mine.runs("n")] == [("skipped", 3)]
 
 
 def test_a_publish_error_does_not_undo_a_later_edit(dynbeat, mine):

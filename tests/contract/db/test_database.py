@@ -134,7 +134,7 @@ def test_an_outcome_is_buffered_while_the_database_is_down_and_written_later(
 
 
 def test_the_buffer_of_outcomes_is_bounded_and_drops_the_oldest(monkeypatch, caplog):
-    monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED", 2)
+    monkeypatch.setattr(outcome_recorder, "MAX_BUFFERED_OUTCOMES", 2)
     # The folder does not exist, so SQLite fails like an unreachable server.
     recorder = recorder_on(Database("sqlite:////nowhere/at/all.sqlite3"))
 

@@ -58,7 +58,7 @@ def steps(plan):
 def test_no_query_reads_more_rows_than_it_counts(full_tables):
     now = datetime(2026, 11, 22, 12, tzinfo=UTC)
     statements = {
-        "due": health.due_statement(now=now),
+        "due": health.due_times_statement(now=now),
         "overdue": health.overdue_statement(now=now),
         "backfills": health.backfills_statement(),
     }

@@ -232,7 +232,7 @@ def test_a_run_that_was_sent_before_stays_sent_when_its_method_raises(app):
     publisher = Publisher(app, now=lambda: NOW)
     publisher.connect()
 
-    published = publisher.publish([run(FIRST, waiting_since=NOW)])
+    published = publisher.publish([run(FIRST, unstarted_since=NOW)])
 
     assert published.declined == {FIRST: "RuntimeError: already queued"}
     assert not publisher.outages

@@ -35,7 +35,7 @@ def spec(**fields):
     return ScheduleSpec(trigger=Every(60, anchor=START), **fields)
 
 
-def decide(*, now, fire_at=1, run_count=0, limit=100, unfinished=0, waiting=0, **fields):
+def decide(*, now, fire_at=1, run_count=0, limit=100, unfinished=0, buffered=0, **fields):
     return plan(
         spec(**fields),
         fire_at=minute(fire_at),
@@ -43,7 +43,7 @@ def decide(*, now, fire_at=1, run_count=0, limit=100, unfinished=0, waiting=0, *
         now=minute(now),
         limit=limit,
         unfinished=unfinished,
-        waiting=waiting,
+        buffered=buffered,
     )
 
 
@@ -246,7 +246,7 @@ def test_a_fire_time_too_near_to_the_one_before_is_skipped_and_counted():
 
 
 def test_at_most_one_run_is_buffered():
-    made = decide(now=3, catch_up="all", overlap="buffer_one", unfinished=2, waiting=1)
+    made = decide(now=3, catch_up="all", overlap="buffer_one", unfinished=2, buffered=1)
 
     assert made.runs == ()
 
