@@ -78,7 +78,8 @@ def check_json(field: str, value: Any, *, limit: int | None = None) -> Any:
     # The caller's class can raise any error.
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error)[:_REASON_LENGTH]}"
-        raise invalid(field, value, f"must be plain JSON ({reason})") from error
+        rule = f"must be plain JSON ({reason}): convert other values, such as dates, to text"
+        raise invalid(field, value, rule) from error
     if _count_values(field, copy, limit) != count:
         raise invalid(field, value, "has keys that become equal in JSON, where keys are strings")
     return copy
