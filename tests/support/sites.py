@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
+from kombu import pools
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -176,5 +177,7 @@ def site(folder: Path, *, database_url: str, broker_url: str, **settings: Any) -
     with ExitStack() as stack:
         made = Site(folder, stack, database_url=database_url, broker_url=broker_url, **settings)
         stack.callback(made.close)
+        # kombu keeps pooled connections by URL. A restart of the server leaves dead ones.
+        stack.callback(pools.reset)
         yield made
         made.end_processes()
