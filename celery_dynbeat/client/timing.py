@@ -107,9 +107,9 @@ def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
     if spec.trigger.next_after(now) is None:
         if isinstance(spec.trigger, Once):
             return (
-                f"its instant passed {now - spec.trigger.at} ago (now: {now}), which is more than"
-                f" dynbeat_dispatch_timeout = {spec.grace}; choose an instant in the future, such"
-                " as Once.after(timedelta(0))"
+                f"its instant passed {now - spec.trigger.at} ago, it is {now} now, and"
+                f" dynbeat_dispatch_timeout = {spec.grace} is the longest delay; choose an instant"
+                " in the future, such as Once.after(timedelta(0))"
             )
         return f"its last fire time has passed, it is {now} now; choose a trigger that still fires"
     fire_at = first_fire(spec, now=now)
