@@ -255,7 +255,7 @@ class Dispatcher:
 
     def _quarantine(self, run: OutgoingRun, error: DispatchError) -> None:
         log_unpublishable(run, error, run_id=run.run_id)
-        # In a transaction of its own: a schedule must be locked before its runs.
+        # In a separate transaction: a schedule must be locked before its runs.
         self._database.run(
             partial(
                 due.quarantine,

@@ -1,8 +1,8 @@
 """Prune history that is older than dynbeat_history_retention, one small batch at a time.
 
 Run ids are ordered by time. A scan of the primary key therefore meets the oldest runs first and
-needs no index of its own. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most
-BATCH_SIZE rows in a transaction of its own, followed by a pause. So it delays due schedules only
+needs no additional index. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most
+BATCH_SIZE rows in a separate transaction, followed by a pause. So it delays due schedules only
 briefly. These rows stay, at any age:
 
 - runs that have not ended;

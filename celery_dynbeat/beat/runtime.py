@@ -14,6 +14,7 @@ from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.background import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import NodeKind
@@ -88,7 +89,7 @@ class BeatRuntime:
             # The heartbeat would fail as well.
             raise
         except Exception as error:
-            self._beat(error=f"{type(error).__name__}: {first_line(error)}")
+            self._beat(error=error_summary(error))
             raise
         self._heartbeat.note_progress()
         self._beat()
@@ -117,8 +118,3 @@ class BeatRuntime:
         self._dispatcher.close()
         self._heartbeat.deregister()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message. SQLAlchemy appends the statement after it."""
-    return str(error).partition("\n")[0]

@@ -17,7 +17,8 @@ from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
 
-from celery_dynbeat.beat.runtime import BeatRuntime, first_line
+from celery_dynbeat.beat.runtime import BeatRuntime
+from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
@@ -126,10 +127,9 @@ class DatabaseScheduler(Scheduler):
     def _log_failure(self, error: Exception) -> timedelta:
         delay = self._back_off.next_delay()
         logger.error(
-            "pass failed, next try in %.1f s: %s: %s",
+            "pass failed, next try in %.1f s: %s",
             delay,
-            type(error).__name__,
-            first_line(error),
+            error_summary(error),
             exc_info=logger.isEnabledFor(logging.DEBUG),
             extra={"event": Event.PASS_FAILED},
         )

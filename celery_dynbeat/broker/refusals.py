@@ -161,7 +161,10 @@ def _serializes(body: object, serializer: str | None) -> bool:
 
 
 def error_summary(error: BaseException) -> str:
-    """Return the type of an error and the first line of its text."""
+    """Return the type of an error and the first line of its text.
+
+    SQLAlchemy appends the statement in further lines.
+    """
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 

@@ -1,6 +1,6 @@
 """``celery -A proj dynbeat ...``: one module for each command.
 
-Celery imports this module for each of its own commands, also for beat and worker. So the module of
+Celery imports this module for each Celery command, also for beat and worker. So the module of
 a command is imported only when the command runs (click, "Lazily Loading Subcommands").
 """
 

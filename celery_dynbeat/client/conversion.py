@@ -48,7 +48,7 @@ _TRIGGERS = (
 def trigger_of(given: object, *, app: Celery) -> Trigger:
     """Return the trigger for ``given``.
 
-    Celery's ``crontab`` follows the zone of its own application, else of ``app``. Raises
+    Celery's ``crontab`` follows the zone of the application that it names, else of ``app``. Raises
     InvalidScheduleError with field ``"trigger"`` for an object of another type, and
     InvalidTriggerError for a string or value that is not a valid trigger.
     """

@@ -112,19 +112,7 @@ def change(
     trigger = None
     if "trigger" in given:
         trigger = trigger_of(given["trigger"], app=context.app).resolved_at(now)
-    fields = {key: value for key, value in given.items() if key != "trigger"}
-    values = to_columns(
-        merge_options(row.options, fields),
-        limit=context.settings.max_payload_bytes,
-        current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
-    )
-    if trigger is not None:
-        values |= _trigger_columns(context, trigger, now)
-    limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
-    values = {key: value for key, value in values.items() if getattr(row, key) != value}
-    # The anchor changes only with the trigger.
-    if "trigger_spec" not in values:
-        values.pop("anchor_at", None)
+    values = _changed_columns(context, row, given, trigger=trigger, now=now)
     if not values and row.error is None and not resume:
         return
     is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
@@ -148,6 +136,31 @@ def change(
     touch(context, session, row, now=now)
     if "task" in values:
         context.task_names.warn_if_unknown(row.task)
+
+
+def _changed_columns(
+    context: Context,
+    row: Schedule,
+    given: Mapping[str, Any],
+    *,
+    trigger: Trigger | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the columns whose values differ from the row, checked against the limits."""
+    fields = {key: value for key, value in given.items() if key != "trigger"}
+    values = to_columns(
+        merge_options(row.options, fields),
+        limit=context.settings.max_payload_bytes,
+        current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
+    )
+    if trigger is not None:
+        values |= _trigger_columns(context, trigger, now)
+    limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
+    values = {key: value for key, value in values.items() if getattr(row, key) != value}
+    # The anchor changes only with the trigger.
+    if "trigger_spec" not in values:
+        values.pop("anchor_at", None)
+    return values
 
 
 def _apply(

@@ -131,7 +131,7 @@ class Database:
     def read_clock(self) -> datetime:
         """Return the current instant of the database, aware, in UTC."""
         if self.capabilities.embedded:
-            # SQLite has no clock of its own. A query would also block on a pool of one connection,
+            # SQLite has no server clock. A query would also block on a pool of one connection,
             # which tests in memory have, inside the caller's transaction.
             return datetime.now(UTC)
         with self.engine.connect() as connection:
@@ -159,7 +159,7 @@ class Database:
             return self.capabilities.defaults_to_read_committed(connection)
 
     def run_autocommit(self, work: Callable[[Session], T]) -> T:
-        """Return ``work(session)``, whose statements are each valid as a transaction of their own.
+        """Return ``work(session)``, whose statements are each valid as a separate transaction.
 
         Where autocommit saves round trips (one instead of three or four), each statement commits by
         itself. Elsewhere this is ``run``.

@@ -1,4 +1,4 @@
-"""A read timeout for psycopg, which has none of its own."""
+"""A read timeout for psycopg, which has none."""
 
 import time
 from collections.abc import Generator

@@ -1,7 +1,7 @@
 """Change notifications through a fanout exchange on Celery's broker.
 
 A hook on the caller's session publishes the notification after the commit. If the broker does not
-accept it, the change is committed all the same, and beat sees it at its next poll.
+accept it, the change stays committed, and beat sees it at its next poll.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Decide which fire times of a range a backfill runs, and adjust the skipped rows: pure rules.
 
 A skipped fire time has no run. When a backfill makes a run for it, the fire time leaves the skipped
-row that covers it. That row keeps the newer fire times. The older ones get a row of their own, so
+row that covers it. That row keeps the newer fire times. The older ones get a separate row, so
 the counts still add up.
 
 A count that was bounded means "at least". It is used as it is: only that many fire times are known

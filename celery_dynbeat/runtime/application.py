@@ -87,7 +87,7 @@ def _refuse(url: str, *, recorded: str, name: str | None) -> NoReturn:
         f"the tables in {url} belong to application {recorded!r}, {this}: beats of two applications"
         " would delete each other's beat_schedule and send each other's schedules to their own"
         " queues. Give each application its own tables: another dynbeat_database_url, or on"
-        " PostgreSQL a schema of its own by search_path. For applications that share their tasks"
+        " PostgreSQL a separate schema by search_path. For applications that share their tasks"
         f" and their beat_schedule, set dynbeat_application = {recorded!r} in both.{rename}"
     )
     raise ConfigurationError(msg)

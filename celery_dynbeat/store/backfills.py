@@ -210,7 +210,7 @@ def fire_times_with_run(
     sent = (Run.schedule_id == schedule_id, Run.status != Status.SKIPPED)
     at = Run.scheduled_for
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
-        # LIMIT makes it a query of its own. Otherwise PostgreSQL merges it into one query of the
+        # LIMIT makes it a separate query. Otherwise PostgreSQL merges it into one query of the
         # whole history.
         of_one = select(at).where(*sent).limit(1)
         statement = batches.lateral_for_each(at, instants, lambda each: of_one.where(at == each))

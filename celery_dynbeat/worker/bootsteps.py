@@ -71,7 +71,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         try:
             self._context.prepare()
         except SQLAlchemyError as error:
-            # Start all the same: the guard defers each run until the database is reachable.
+            # Start without the database: the guard defers each run until the database is reachable.
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()

@@ -208,7 +208,7 @@ class OutcomeSignals:
         self._record(run_id, status, started=False, attempt=attempt_of(request), error=error)
 
     def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
-        """Receive task_postrun, for outcomes that have no signal of their own."""
+        """Receive task_postrun, for outcomes without another signal."""
         run_id = run_id_of(sender.request)
         # None: the guard refused the run, so this process did not start an attempt.
         attempt = admitted_attempt(sender.request)

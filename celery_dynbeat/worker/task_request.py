@@ -1,7 +1,7 @@
 """The request class of guarded tasks, in the main process of the worker.
 
 Celery sends ``task-started`` before the guard decides, and no event when the guard raises Ignore.
-Monitors would show a refused or deferred run as started for ever. So the request sends one more
+Monitors would show a refused or deferred run as started permanently. So the request sends one more
 event, through the worker's own event dispatcher and with its settings:
 
     RunRefused  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps that state

@@ -38,8 +38,8 @@ class Excluding(Composite):
     The days are days of ``timezone``, by default of the trigger's zone, else of UTC. A trigger
     without a zone gets the zone of its schedule (or ``dynbeat_timezone``) when it is stored. A day
     begins when the clock first shows its midnight. Excluded triggers without a zone are in the
-    same zone. An ``AnyOf`` among them counts as its own triggers. An excluded trigger has no
-    exclusions of its own.
+    same zone. An ``AnyOf`` among them counts as its own triggers. An excluded trigger
+    cannot have exclusions.
 
     After 800 excluded days in a row, or 12 years of them, there is no further fire time. Fire times
     lie in the years 1900 to 9900.
@@ -204,7 +204,7 @@ def _split_exclusions(
         for part in (each.parts if isinstance(each, AnyOf) else (each,))
     ]
     if bad := next((each for each in triggers if isinstance(each, Composite)), None):
-        raise _refusal(bad, "an excluded trigger has no exclusions of its own; give plain triggers")
+        raise _refusal(bad, "an excluded trigger cannot have exclusions; give plain triggers")
     dates = tuple(sorted({each for each in given if not isinstance(each, Trigger)}))
     different = distinct(each if zone is None else each.in_zone(zone) for each in triggers)
     if not given:

@@ -1,4 +1,4 @@
-"""Recurrences in words. A rule without words of its own is shown as it is written."""
+"""Recurrences in words. A rule that has no description is shown as text."""
 
 from collections.abc import Sequence
 from datetime import datetime
