@@ -3,7 +3,8 @@
 # Pass arguments to pytest: make test ARGS="-k postgresql"
 
 PYTHON ?= python3
-WORKERS ?= 2
+# More than the cores of the CI machine: tests of processes wait most of the time.
+WORKERS ?= 3
 ARGS ?=
 FAULTS ?= all
 
@@ -15,13 +16,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage faults check bench venv clean
+.PHONY: help demo demo-ui test coverage faults check docs bench venv clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-8s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no server
 	@$(BIN)/python examples/quickstart/demo.py
+
+demo-ui: $(VENV)/.ui ## Show the schedule pages of Flower with sample schedules; it needs no server
+	@$(BIN)/python examples/flower/demo.py
 
 test: $(VENV)/.dev ## Run all tests but the long ones; tests of a server that is not installed are skipped
 	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 1800 $(ARGS)
@@ -40,6 +44,9 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports, and run the uni
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/pytest tests/unit -n $(WORKERS) $(ARGS)
+
+docs: $(VENV)/.dev ## Write docs/reference/commands.md from the help of the commands
+	@$(BIN)/python docs/generate_commands.py
 
 bench: $(VENV)/.bench ## Run all benchmarks and write docs/benchmarks, or run some with ARGS="lag --scale 0.1"
 	@$(BIN)/python -m benchmarks $(or $(ARGS),--out docs/benchmarks)
@@ -61,15 +68,20 @@ $(BIN)/python:
 # Order-only prerequisite: .venv/bin/python is a link, and make compares the date of its target.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat into $(VENV) ..."
-	@$(PIP) install --editable '.[examples]'
+	@$(PIP) install --editable .
 	@touch $@
+
+$(VENV)/.ui: pyproject.toml | $(BIN)/python
+	@echo "Installing celery_dynbeat and Flower into $(VENV) ..."
+	@$(PIP) install --editable '.[flower]'
+	@touch $(VENV)/.demo $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat and its development tools into $(VENV) ..."
 	@$(PIP) install --editable '.[dev]'
-	@touch $(VENV)/.demo $@
+	@touch $(VENV)/.demo $(VENV)/.ui $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing celery_dynbeat and its benchmark tools into $(VENV) ..."
 	@$(PIP) install --editable '.[bench]'
-	@touch $(VENV)/.demo $(VENV)/.dev $@
+	@touch $(VENV)/.demo $(VENV)/.ui $(VENV)/.dev $@

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Engine, text
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.client.views import Page, cursor_of
+from celery_dynbeat.client.views import Page
+from tests.support.cursors import cursor_after
 
 LIMIT = 100
 FIRST, MIDDLE, LAST = "first", "middle", "last"
@@ -46,7 +47,7 @@ def _check(page: Page, *, is_last: bool) -> None:
 def _cursor(dynbeat: Dynbeat, owner: str | None, position: int) -> str:
     """Return the cursor after the first ``position`` schedules."""
     row_owner, name = _key(dynbeat.context.database.engine, owner, position - 1)
-    return cursor_of(dynbeat.schedules.for_owner(row_owner).get(name))
+    return cursor_after(row_owner, name)
 
 
 def _key(engine: Engine, owner: str | None, offset: int) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from tests.support.processes import REPOSITORY, CeleryProcess
 #: Read by benchmarks.proj, which cannot be imported here: it needs the variable at import.
 VARIABLE = "DYNBEAT_BENCHMARK"
 #: Contains the sitecustomize.py that hides the command-line plug-ins of other distributions.
-ISOLATED_SITE = REPOSITORY / "benchmarks" / "alone"
+ISOLATED_SITE = REPOSITORY / "benchmarks" / "isolated"
 OWN_DISTRIBUTION = "celery-dynbeat"
 BEAT_STARTED = "beat started"
 

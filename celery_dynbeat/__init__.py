@@ -7,9 +7,12 @@ from celery_dynbeat.common.errors import (
     ConfigurationError,
     DispatchError,
     DynbeatError,
+    HeldByOthersError,
     InvalidScheduleError,
     InvalidTriggerError,
     OwnerLimitError,
+    RerunNotFoundError,
+    RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
     SchemaError,
@@ -19,7 +22,22 @@ from celery_dynbeat.common.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
-    from celery_dynbeat.client import BackfillInfo, Dynbeat, Page, RunInfo, ScheduleInfo
+    from celery_dynbeat.client import (
+        BackfillInfo,
+        BoundedCount,
+        ChangeInfo,
+        ChangePage,
+        Dynbeat,
+        FireTime,
+        HoldInfo,
+        Page,
+        Preview,
+        PreviewedFireTime,
+        RerunInfo,
+        RunInfo,
+        RunPage,
+        ScheduleInfo,
+    )
     from celery_dynbeat.triggers import (
         AnyOf,
         Cron,
@@ -33,26 +51,40 @@ if TYPE_CHECKING:
         trigger_from_json,
         trigger_from_text,
     )
+    from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
 __all__ = [
     "AnyOf",
     "BackfillInfo",
     "BackfillNotFoundError",
+    "BoundedCount",
+    "ChangeInfo",
+    "ChangePage",
     "ConfigurationError",
     "Cron",
+    "CurrentRun",
     "DatabaseScheduler",
     "DispatchError",
     "Dynbeat",
     "DynbeatError",
     "Every",
     "Excluding",
+    "FireTime",
+    "HeldByOthersError",
+    "HoldInfo",
     "InvalidScheduleError",
     "InvalidTriggerError",
     "Once",
     "OwnerLimitError",
     "Page",
+    "Preview",
+    "PreviewedFireTime",
     "RRule",
+    "RerunInfo",
+    "RerunNotFoundError",
     "RunInfo",
+    "RunNotFoundError",
+    "RunPage",
     "ScheduleExistsError",
     "ScheduleInfo",
     "ScheduleNotFoundError",
@@ -60,18 +92,25 @@ __all__ = [
     "Solar",
     "StaleScheduleError",
     "Trigger",
+    "current_run",
     "parse_trigger",
     "trigger_from_json",
     "trigger_from_text",
 ]
 
 _LAZY_EXPORTS = {
-    "client": ("BackfillInfo", "Dynbeat", "Page", "RunInfo", "ScheduleInfo"),
+    "client": (
+        *("BackfillInfo", "BoundedCount"),
+        *("ChangeInfo", "ChangePage", "Dynbeat", "FireTime", "HoldInfo", "Page"),
+        *("Preview", "PreviewedFireTime"),
+        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+    ),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": (
         *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
         *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
     ),
+    "worker.current_run": ("CurrentRun", "current_run"),
 }
 
 if not TYPE_CHECKING:

@@ -7,6 +7,7 @@ the rule of Debian's cron.
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
 
 from celery import Celery
@@ -55,6 +56,17 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
             f" celery_dynbeat.triggers.trigger_from_text({shorten(given)})"
         )
     raise _refusal(given, rule, field=field)
+
+
+def without_zone(trigger: Trigger, given: object, timezone: str | None) -> Trigger:
+    """Return the trigger for ``given`` without its zone, if it is a ``crontab`` in ``timezone``.
+
+    A ``crontab`` has the zone of its application and cannot name one. So it follows the zone of its
+    owner like any trigger without a zone, unless ``dynbeat_timezone`` differs from Celery's zone.
+    """
+    if isinstance(given, crontab) and isinstance(trigger, Cron) and trigger.timezone == timezone:
+        return replace(trigger, timezone=None)
+    return trigger
 
 
 def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:

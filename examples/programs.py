@@ -46,6 +46,11 @@ class Program:
         if self._process.wait(START_TIMEOUT):
             raise ProgramError(f"{self.name} failed\n{self.tail()}")
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program has ended."""
+        return self._process.poll() is not None
+
     def terminate(self) -> None:
         """Send SIGTERM to the main process only, so that a worker can still use its pool."""
         if self._process.poll() is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import docker
 import pytest
 from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # PyMySQL loads the certificates of the machine for each connection, which takes 40 ms, and offers
 # TLS. No server of the tests accepts it.
@@ -22,6 +22,8 @@ settings.register_profile(
     "dynbeat",
     settings.get_profile("ci" if os.environ.get("CI") else "default"),
     deadline=None,
+    # Both limits measure time, and fail on a busy machine.
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("dynbeat")
 

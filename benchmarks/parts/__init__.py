@@ -17,6 +17,7 @@ NAMES = (
     "create",
     "growth",
     "fairness",
+    "flower",
     "long_run",
 )
 #: Parts that also run on services other than the reference.

@@ -8,8 +8,8 @@
   schedule has no unfinished run.
 - A run counts as unfinished until it ends or has run for max_run_time, as for overlap.
 - Fire times from the schedule's next fire time on are left to the claim.
-- The backfill of a paused or quarantined schedule waits. So does one whose trigger this version
-  does not support.
+- The backfill of a paused, held or quarantined schedule waits. So does one whose trigger this
+  version does not support.
 - A trigger that cannot be evaluated and a schedule that cannot be read are quarantined. A backfill
   that cannot be read is cancelled.
 - A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
@@ -39,7 +39,7 @@ from celery_dynbeat.planning.backfill_planning import (
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row
-from celery_dynbeat.store import backfills, run_rows, runs
+from celery_dynbeat.store import backfills, holds, run_rows, runs, skips
 from celery_dynbeat.triggers import is_known
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> 
         return Backfilled(1, [])
     backfill, schedule = locked
     outgoing: Sequence[OutgoingRun] = []
-    if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
+    if _must_wait(session, schedule, now=now):
         backfill.next_run_at = now + settings.poll_interval
     else:
         try:
@@ -86,10 +86,16 @@ def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> 
         # Invalid text, a removed time zone: only this schedule is affected.
         except Exception as error:  # noqa: BLE001
             schedule.error = log_quarantined(schedule, error)
-            schedule.next_run_at = None
+            schedule.next_run_at = schedule.held_at = None
             backfill.next_run_at = now + settings.poll_interval
     session.flush()
     return Backfilled(1, outgoing)
+
+
+def _must_wait(session: Session, schedule: Schedule, *, now: datetime) -> bool:
+    if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
+        return True
+    return holds.end_of(session, owner=schedule.owner, now=now) is not None
 
 
 def _run_batch(
@@ -165,11 +171,22 @@ def _remainders(
             break
         removed = [at for at in left if at <= row.scheduled_for]
         left = left[len(removed) :]
-        is_skipped = row.status == Status.SKIPPED
-        remainder = remainder_of(spec.trigger, row, removed) if is_skipped else None
+        if row.status != Status.SKIPPED:
+            continue
+        by_call = _skipped_by_call(session, schedule, first=removed[0], last=row.scheduled_for)
+        remainder = remainder_of(spec.trigger, row, removed, by_call=by_call)
         if remainder is not None:
             remainders[row.id] = remainder
     return remainders
+
+
+def _skipped_by_call(
+    session: Session, schedule: Schedule, *, first: datetime, last: datetime
+) -> Sequence[datetime]:
+    """Return the fire times that skip() took out. A backfill runs them like other skipped ones."""
+    if schedule.skipped_until is None or schedule.skipped_until < first:
+        return ()
+    return skips.in_span(session, schedule_id=schedule.id, first=first, last=last)
 
 
 def _record(
@@ -180,16 +197,16 @@ def _record(
     now: datetime,
     settings: Settings,
 ) -> Sequence[OutgoingRun]:
+    if schedule.skipped_until is not None:
+        skips.remove(session, schedule_id=schedule.id, instants=batch.missing)
     for run_id, remainder in batch.remainders.items():
         backfills.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
     new = [
-        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings) for at in batch.missing
+        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings, origin=Origin.BACKFILL)
+        for at in batch.missing
     ]
     overdue_at = now + settings.dispatch_timeout
-    pending = [
-        run_rows.pending_row(run, now=now, overdue_at=overdue_at, origin=Origin.BACKFILL)
-        for run in new
-    ]
+    pending = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
     added = runs.add(session, pending)
     for remainder in batch.remainders.values():
         if remainder.older is not None:

@@ -5,6 +5,7 @@
 - After the commit, each due fire time has a ``pending`` run or is covered by a ``skipped`` row. The
   schedules have their next fire times. After a rollback nothing has changed.
 - A schedule that cannot be planned is quarantined. The other schedules are not affected.
+- A due schedule whose owner is held is parked (``beat.holding``): no run, the same next fire time.
 - A schedule with a trigger that this version does not support stays unchanged, for a newer beat.
   ``warn_unsupported`` logs it.
 
@@ -19,7 +20,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -28,6 +29,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat import fairness
 from celery_dynbeat.beat.fairness import PlanningTime
+from celery_dynbeat.beat.holding import park_held
 from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
@@ -42,8 +44,9 @@ from celery_dynbeat.planning.schedule_spec import (
     max_run_time,
     spec_from_row,
     with_search_budget,
+    without,
 )
-from celery_dynbeat.store import due, overlaps, run_rows, runs
+from celery_dynbeat.store import due, holds, overlaps, run_rows, runs, skips
 from celery_dynbeat.store.rows import LockedRows, Row
 from celery_dynbeat.triggers import KINDS
 
@@ -56,6 +59,8 @@ MAX_WARNED = 20
 
 #: Returns until when a new run is deferred because its queue is refused, or None: record it now.
 OutageDelay = Callable[[OutgoingRun], datetime | None]
+#: By schedule id: the fire times that ``skip()`` took out.
+_Skipped = Mapping[int, Sequence[datetime]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,13 @@ class _Decision:
 
 @dataclass(frozen=True, slots=True)
 class _DecidedBatch:
-    """The decisions of one claim, in the order of the rows."""
+    """The decisions of one claim, in the order of the rows.
+
+    ``without_decision`` is the number of rows that were changed without one.
+    """
 
     decisions: Sequence[_Decision]
-    unreadable: int
+    without_decision: int
     is_full: bool
     deprioritised_owners: frozenset[str]
     costly_owners: frozenset[str]
@@ -131,7 +139,7 @@ def claim(
     terminate = _replace_runs(session, batch.decisions, new, now=now)
     _advance(session, batch.decisions, new)
     return Claimed(
-        handled=len(batch.decisions) + batch.unreadable,
+        handled=len(batch.decisions) + batch.without_decision,
         outgoing=[
             run for decision in batch.decisions for run in decision.outgoing if run.run_id in new
         ],
@@ -157,19 +165,25 @@ def _decide_batch(
     second = deprioritised_owners | costly_owners
     rows, unreadable = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
     quarantine_unreadable(session, unreadable)
-    overlap = _overlap_state(session, rows, now=now, settings=settings)
+    locked = len(rows) + len(unreadable)
+    rows, parked = park_held(session, rows, now=now, poll_interval=settings.poll_interval)
     decide = partial(
-        _decide_due, now=now, settings=settings, overlap=overlap, outage_delay=outage_delay
+        _decide_due,
+        now=now,
+        settings=settings,
+        overlap=_overlap_state(session, rows, now=now, settings=settings),
+        skipped=skips.of_rows(session, rows, now=now),
+        outage_delay=outage_delay,
     )
     planning_time = PlanningTime(batch_size=batch_size, costly_owners=costly_owners)
     decisions, is_out_of_time = _decide_rows(
         rows, decide, batch_size=batch_size, planning_time=planning_time
     )
     sending = sum(len(decision.outgoing) for decision in decisions)
-    fills_batch = max(len(rows) + len(unreadable), sending) >= batch_size
+    fills_batch = max(locked, sending) >= batch_size
     return _DecidedBatch(
         decisions=decisions,
-        unreadable=len(unreadable),
+        without_decision=parked + len(unreadable),
         is_full=is_out_of_time or fills_batch,
         deprioritised_owners=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
         costly_owners=planning_time.costly_owners(),
@@ -208,14 +222,17 @@ def _decide_rows(
 
 def _decide_or_quarantine(decide: Callable[[Row], _Decision], row: Row) -> _Decision:
     try:
-        return decide(row)
+        decision = decide(row)
     except ImportError:
         # This process cannot load a module that it needs. The row is not at fault.
         raise
     # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
     except Exception as error:  # noqa: BLE001
         change = {"id": row.id, "next_run_at": None, "error": log_quarantined(row, error)}
-        return _Decision(row.owner, change)
+        decision = _Decision(row.owner, change)
+    if row.hold_id != holds.WAS_PARKED:
+        return decision
+    return replace(decision, change={**decision.change, "held_at": None})
 
 
 def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[str]:
@@ -230,7 +247,8 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
     """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
     rows, unreadable = due.lock_unplanned(session, limit=settings.batch_size)
     quarantine_unreadable(session, unreadable)
-    decide = partial(_decide_unplanned, now=now, settings=settings)
+    skipped = skips.of_rows(session, rows, now=now)
+    decide = partial(_decide_unplanned, now=now, settings=settings, skipped=skipped)
     planning_time = PlanningTime(batch_size=settings.batch_size)
     decisions: list[_Decision] = []
     for row in rows:
@@ -243,11 +261,13 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
     return len(rows) + len(unreadable)
 
 
-def _decide_unplanned(row: Row, *, now: datetime, settings: Settings) -> _Decision:
+def _decide_unplanned(
+    row: Row, *, now: datetime, settings: Settings, skipped: _Skipped
+) -> _Decision:
     _check_payload(row)
     task_allowlist.check(settings, owner=row.owner, task=row.task)
     unlimited = spec_from_row(cast("SpecColumns", row), settings)
-    spec = with_search_budget(unlimited)
+    spec = without(with_search_budget(unlimited), skipped.get(row.id, ()))
     missed = _missed_records(row, spec, now)
     fire_at = first_fire(spec, now=now, last_run_at=row.last_run_at)
     change = _change(row, spec, Plan(next_fire_at=fire_at), now)
@@ -351,6 +371,7 @@ def _decide_due(
     settings: Settings,
     limit: int,
     overlap: _OverlapState,
+    skipped: _Skipped,
     outage_delay: OutageDelay | None,
 ) -> _Decision:
     _check_payload(row)
@@ -363,6 +384,7 @@ def _decide_due(
     task_allowlist.check(settings, owner=row.owner, task=row.task)
     # A Row has each selected column as an attribute, which its type cannot express.
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
+    spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
         spec,
         fire_at=row.next_fire_at,

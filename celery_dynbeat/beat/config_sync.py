@@ -12,7 +12,7 @@ An invalid entry does not affect the other entries.
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,8 +20,11 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.celery_schedules import trigger_of
-from celery_dynbeat.client import Context, checks, edits
+from celery_dynbeat.celery_schedules import trigger_of, without_zone
+from celery_dynbeat.client import Context, audit, checks, edits, owner_zone
+from celery_dynbeat.client.acting import acting
+from celery_dynbeat.client.fields import FIELD_DEFAULTS
+from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.encoding import escape_non_ascii
@@ -33,39 +36,28 @@ from celery_dynbeat.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
+#: The actor of these edits in the audit.
+ACTOR = "beat_schedule"
 _CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
-#: Fields of the API that an entry may have as keys, with their defaults.
-_POLICY_KEYS: Mapping[str, Any] = {
-    "start_at": None,
-    "end_at": None,
-    "max_runs": None,
-    "catch_up": None,
-    "catch_up_window": None,
-    "expires_after": None,
-    "jitter": None,
-    "overlap": None,
-    "max_run_time": None,
-    "on_lost": None,
-    "pause_after_failures": None,
-    "description": "",
-    "tags": (),
-}
-_KNOWN_KEYS = _CELERY_KEYS | _POLICY_KEYS.keys()
+_KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
 
 
 def sync(context: Context) -> None:
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction."""
     entries = {name: entry for name, entry in _entries(context.app).items() if entry is not None}
-    converted = {name: _convert(entry, app=context.app) for name, entry in entries.items()}
-    context.write(None, lambda session: _sync(context, session, converted))
+    converted = {name: _convert(context, entry) for name, entry in entries.items()}
+    with acting(actor=ACTOR):
+        context.write(None, lambda session: _sync(context, session, converted))
 
 
-def _convert(entry: Any, *, app: Celery) -> dict[str, Any] | Exception:
+def _convert(context: Context, entry: Any) -> dict[str, Any] | Exception:
     """Return the fields of an entry, or the error if it is invalid."""
     try:
-        return fields_of(entry, app=app)
+        fields = fields_of(entry, app=context.app)
     except (DynbeatError, ValueError, TypeError, KeyError) as error:
         return error
+    trigger = without_zone(fields["trigger"], entry["schedule"], context.settings.timezone)
+    return {**fields, "trigger": trigger}
 
 
 def _sync(
@@ -73,15 +65,20 @@ def _sync(
     session: Session,
     converted: Mapping[str, dict[str, Any] | Exception],
 ) -> None:
+    # The owner before the schedules, in the order of all locks.
+    timezone = _lock_timezone(context, session, converted.values())
     now = context.clock.now()
     removed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG)) - converted.keys()
     for name in sorted(removed):
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
-            edits.delete(session, row, now=now)
+            edits.delete(context, session, row, now=now)
     written = 0
     for name, fields in converted.items():
-        error = fields if isinstance(fields, Exception) else _write(context, session, name, fields)
+        if isinstance(fields, Exception):
+            error: Exception | None = fields
+        else:
+            error = _write(context, session, name, fields, timezone=timezone)
         if error is None:
             written += 1
         else:
@@ -94,13 +91,22 @@ def _sync(
     )
 
 
+def _lock_timezone(
+    context: Context, session: Session, converted: Iterable[dict[str, Any] | Exception]
+) -> str:
+    """Return the zone of the entries that name none, locked if there is such an entry."""
+    triggers = [each["trigger"] for each in converted if not isinstance(each, Exception)]
+    needing = next((each for each in triggers if each.needs_zone), None)
+    return owner_zone.lock(context, session, "", needing)
+
+
 def _write(
-    context: Context, session: Session, name: str, fields: Mapping[str, Any]
+    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, timezone: str
 ) -> DynbeatError | None:
     """Write the row of an entry. Return the error if the entry is refused, else None."""
     try:
         with context.rejecting_unstorable():
-            _upsert_or_retry(context, session, name, fields)
+            _upsert_or_retry(context, session, name, fields, timezone=timezone)
     except DynbeatError as error:
         return error
     return None
@@ -128,10 +134,17 @@ def _refuse(
         return
     try:
         with context.rejecting_unstorable(), session.begin_nested():
-            pausing.pause(session, row, reason=reason, now=now)
+            _pause(context, session, row, reason=reason, now=now)
     except InvalidScheduleError:
         # The reason contains a character that the database cannot store.
-        pausing.pause(session, row, reason=escaped, now=now)
+        _pause(context, session, row, reason=escaped, now=now)
+
+
+def _pause(
+    context: Context, session: Session, row: Schedule, *, reason: str, now: datetime
+) -> None:
+    with audit.recording(context, session, row, Action.PAUSE, now=now, reason=reason):
+        pausing.pause(session, row, reason=reason, now=now)
 
 
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
@@ -153,17 +166,21 @@ def _upsert_or_retry(
     session: Session,
     name: str,
     fields: Mapping[str, Any],
+    *,
+    timezone: str,
 ) -> None:
     try:
         with session.begin_nested():
-            _upsert(context, session, name, fields)
+            _upsert(context, session, name, fields, timezone=timezone)
     except ScheduleExistsError:
         # Another beat that started at the same time has inserted the row.
         with session.begin_nested():
-            _upsert(context, session, name, fields)
+            _upsert(context, session, name, fields, timezone=timezone)
 
 
-def _upsert(context: Context, session: Session, name: str, fields: Mapping[str, Any]) -> None:
+def _upsert(
+    context: Context, session: Session, name: str, fields: Mapping[str, Any], *, timezone: str
+) -> None:
     checks.check_name("name", name)
     now = context.clock.now()
     row = schedules.lock(session, owner="", name=name)
@@ -176,15 +193,19 @@ def _upsert(context: Context, session: Session, name: str, fields: Mapping[str, 
             task=fields["task"],
             trigger=fields["trigger"],
             given=given,
+            timezone=timezone,
             now=now,
         )
         new.managed_by = MANAGED_BY_CONFIG
         schedules.add(session, new.insert_values())
+        audit.created(context, session, [new], now=now)
         return
     if row.managed_by != MANAGED_BY_CONFIG:
         msg = "a schedule of that name was made through the API; rename one of the two"
         raise InvalidScheduleError(msg, field="name")
-    edits.change(context, session, row, fields, now=now, resume=_is_refused(row))
+    resume = _is_refused(row)
+    with audit.recording(context, session, row, Action.UPDATE, now=now):
+        edits.change(context, session, row, fields, now=now, timezone=timezone, resume=resume)
 
 
 def _entries(app: Celery) -> dict[str, Any]:
@@ -240,14 +261,14 @@ def _pop_policies(entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str
 
     ``app.add_periodic_task(30, task.s(), overlap="skip")`` puts a policy into the options.
     """
-    of_entry = {key: entry[key] for key in _POLICY_KEYS if key in entry}
-    of_options = {key: options.pop(key) for key in _POLICY_KEYS if key in options}
+    of_entry = {key: entry[key] for key in FIELD_DEFAULTS if key in entry}
+    of_options = {key: options.pop(key) for key in FIELD_DEFAULTS if key in options}
     expires = _expires_after(options.pop("expires", None))
     twice = sorted(of_entry.keys() & of_options.keys())
     if twice:
         rule = "is given twice, as a key of the entry and in its options; remove one of them"
         raise checks.invalid(twice[0], of_entry[twice[0]], rule)
-    policies = {**_POLICY_KEYS, **of_entry, **of_options}
+    policies = {**FIELD_DEFAULTS, **of_entry, **of_options}
     if expires is None:
         return policies
     if policies["expires_after"] is not None:

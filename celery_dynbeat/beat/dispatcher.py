@@ -2,7 +2,8 @@
 
     connect -> poll -> claim, plan, record (1 transaction) -> publish -> confirm (1 UPDATE)
                     -> sweep: take overdue runs (1 transaction) -> publish -> confirm
-                    -> no backlog: a batch of a backfill, published and confirmed in the same way
+                    -> no backlog: a batch of a backfill and of a rerun, published and confirmed
+                       in the same way
 
 After a sleep that ended at a fire time or with a notification, the pass claims before it polls. If
 it claimed a row, the next pass polls. While the confirm of one batch runs in the background, the
@@ -40,6 +41,7 @@ from celery_dynbeat.beat.due_poller import DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.quarantine import log_unpublishable
+from celery_dynbeat.beat.rerun import RerunBatch, run_due_rerun
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.broker.base import RunPublisher
@@ -50,7 +52,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import due, runs
+from celery_dynbeat.store import due, failing, runs
 from celery_dynbeat.store.pending_work import PendingWork
 
 logger = logging.getLogger(__name__)
@@ -143,9 +145,11 @@ class Dispatcher:
         if is_due(pending.overdue_at, now):
             handled += self._sweep(now)
         handled += self._maintenance.rescue(now)
-        # Backfills and pruning can wait. Fire times that are due come first.
+        # Backfills, reruns and pruning can wait. Fire times that are due come first.
         if not self._has_backlog and is_due(pending.backfill_at, now):
             handled += self._backfill(now)
+        if not self._has_backlog and is_due(pending.rerun_at, now):
+            handled += self._rerun(now)
         if not self._has_backlog:
             self._maintenance.prune(now)
         if handled:
@@ -218,6 +222,17 @@ class Dispatcher:
         self._failpoint("committed")
         self._send(backfilled.outgoing, Event.RUNS_BACKFILLED)
         return backfilled.handled
+
+    def _rerun(self, now: datetime) -> int:
+        def work(session: Session) -> RerunBatch:
+            batch = run_due_rerun(session, now=now, settings=self._settings)
+            self._failpoint("recorded")
+            return batch
+
+        batch = self._database.run(work)
+        self._failpoint("committed")
+        self._send(batch.outgoing, Event.RUNS_RERUN)
+        return batch.handled
 
     def _send(self, outgoing: Sequence[OutgoingRun], event: Event) -> None:
         """Wait for the last confirm, publish the runs, and start their confirm.
@@ -296,7 +311,8 @@ class Dispatcher:
             for (overdue_at, attempt), ids in sent_alike.items():
                 runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
             for run_id, error in refused.items():
-                runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
+                if runs.mark_unpublishable(session, run_id=run_id, now=now, error=error):
+                    failing.mark(session, run_id=run_id, now=now)
             for retry_at, ids in delayed.items():
                 runs.lease(session, ids, overdue_at=retry_at)
             for reason, run_ids in declined.revoked.items():

@@ -1,15 +1,17 @@
 """Run the periodic duties of beat that do not send due schedules.
 
 - Four times in each dynbeat_node_timeout: rescue runs whose worker died, resend retries that the
-  broker lost, terminate replaced runs again, and warn of unsupported triggers.
-- Whenever there is no backlog: prune a batch of old history.
+  broker lost, terminate replaced runs again, review holds, and warn of unsupported triggers.
+- Whenever there is no backlog: prune a batch of old history, and one of old changes.
 """
 
 import logging
 from datetime import datetime, timedelta
 from functools import partial
 
+from celery_dynbeat.beat.change_pruner import ChangeTimer, prune_changes
 from celery_dynbeat.beat.claim import warn_unsupported
+from celery_dynbeat.beat.holding import ParkedKey, review
 from celery_dynbeat.beat.pruner import PruneCursor
 from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
 from celery_dynbeat.beat.termination import Termination
@@ -17,6 +19,7 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.runtime.failing import refresh_all
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.runtime.pausing import pause_all_failing
 from celery_dynbeat.store import overlaps
@@ -43,6 +46,8 @@ class Maintenance:
         self._had_outage = False
         self._outage_ended_at: datetime | None = None
         self._cursor = PruneCursor()
+        self._reviewed: ParkedKey | None = None
+        self._changes = ChangeTimer()
 
     def note_outage(self) -> None:
         """Note that the database was unreachable: the heartbeats of other nodes failed as well."""
@@ -56,6 +61,7 @@ class Maintenance:
         rescued = self._rescue_runs(now)
         resent = self._database.run(partial(resend_retries, now=now, settings=self._settings))
         self._terminate_again(now)
+        self._reviewed = self._database.run(partial(review, now=now, after=self._reviewed))
         self._already_warned = self._database.read_in_transaction(
             partial(warn_unsupported, now=now, already_warned=self._already_warned)
         )
@@ -76,7 +82,9 @@ class Maintenance:
         ended = self._database.run(
             partial(rescue_runs, now=now, node_timeout=node_timeout, settings=self._settings),
         )
-        pause_all_failing(self._database, ended.pause_limits, now=now)
+        audit = self._settings.audit
+        refresh_all(self._database, ended.failing_ids)
+        pause_all_failing(self._database, ended.pause_limits, now=now, audit=audit)
         return ended.count
 
     def _terminate_again(self, now: datetime) -> None:
@@ -94,10 +102,25 @@ class Maintenance:
     def next_at(self) -> datetime | None:
         """When the next rescue or prune is due; None before the first pass."""
         rescue_at = None if self._rescued_at is None else self._rescued_at + self._interval
-        return min((at for at in (rescue_at, self._cursor.next_at) if at is not None), default=None)
+        times = (rescue_at, self._cursor.next_at, self._changes.next_at)
+        return min((at for at in times if at is not None), default=None)
 
     def prune(self, now: datetime) -> None:
-        """Delete a batch of old history if it is time."""
+        """Delete a batch of old history and of old changes if it is time."""
+        self._prune_runs(now)
+        self._prune_changes(now)
+
+    def _prune_changes(self, now: datetime) -> None:
+        if not self._changes.is_due(now):
+            return
+        older_than = self._settings.audit_retention
+        deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
+        self._changes.advance(deleted, now=now)
+        if deleted:
+            extra = {"event": Event.CHANGES_PRUNED, "deleted": deleted}
+            logger.debug("%s changes older than %s deleted", deleted, older_than, extra=extra)
+
+    def _prune_runs(self, now: datetime) -> None:
         if not self._cursor.is_due(now):
             return
         older_than = self._settings.history_retention

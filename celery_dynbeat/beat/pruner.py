@@ -18,7 +18,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import REQUESTED_ORIGINS
 from celery_dynbeat.store import retention
 
 BATCH_SIZE = 500
@@ -54,19 +54,17 @@ def prune(
 def _is_prunable(row: Row[Any], limit: datetime) -> bool:
     if row.finished_at is None or row.finished_at >= limit:
         return False
-    if row.schedule_id is None or row.over_at is not None or row.origin == Origin.MANUAL:
-        # No trigger yields the instant of a manual run. A finished schedule yields none at all.
+    if row.schedule_id is None or row.over_at is not None or row.origin in REQUESTED_ORIGINS:
+        # No trigger yields the instant of such a run. A finished schedule yields none at all.
         return True
     last = row.last_run_at or row.next_fire_at
     return last is not None and row.scheduled_for < last
 
 
-class PruneCursor:
-    """The position of one beat's scan, and when its next batch is due."""
+class PruneTimer:
+    """When the next batch of a prune is due."""
 
     def __init__(self) -> None:
-        self._after: str | None = None
-        self._scan_started_at: datetime | None = None
         self._checked_at: datetime | None = None
         self.next_at: datetime | None = None
 
@@ -79,6 +77,15 @@ class PruneCursor:
             self.next_at = min(self.next_at, now + SCAN_INTERVAL)
         self._checked_at = now
         return self.next_at <= now
+
+
+class PruneCursor(PruneTimer):
+    """The position of one beat's scan, and when its next batch is due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._after: str | None = None
+        self._scan_started_at: datetime | None = None
 
     def prune(self, session: Session, *, now: datetime, older_than: timedelta) -> Pruned:
         """Prune the batch at the cursor, without moving it: the transaction may be repeated."""

@@ -33,10 +33,10 @@ from celery_dynbeat.beat.quarantine import log_unpublishable
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
-from celery_dynbeat.store import due, overlaps, run_rows, runs
+from celery_dynbeat.store import due, failing, overlaps, run_rows, runs
 from celery_dynbeat.store.rows import Row, UnreadableRow, format_error
 
 logger = logging.getLogger(__name__)
@@ -93,13 +93,14 @@ def _fail_unreadable(
             extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
         )
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
+        failing.mark(session, run_id=row.id, now=now)
     schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
     due.store_unreadable_errors(session, due.lock_unreadable(session, schedule_ids=schedule_ids))
 
 
 def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
-    """Revoke the runs of paused schedules, except manual ones; return the other rows."""
-    paused = [row.id for row in rows if not row.enabled and row.origin != Origin.MANUAL]
+    """Revoke the runs of paused schedules, except requested ones; return the other rows."""
+    paused = [row.id for row in rows if not row.enabled and row.origin not in REQUESTED_ORIGINS]
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
     return [row for row in rows if row.id not in paused]
 
@@ -126,6 +127,7 @@ def _fail_unpublishable(
 def _fail(session: Session, row: Row, error: Exception, *, now: datetime) -> None:
     log_unpublishable(row, error, run_id=row.id)
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
+    failing.mark(session, run_id=row.id, now=now)
     due.quarantine(
         session, schedule_id=row.schedule_id, version=row.version, error=format_error(error)
     )

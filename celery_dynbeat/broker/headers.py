@@ -12,6 +12,8 @@ HEADER_RUN_ID = "dynbeat_run_id"
 HEADER_SCHEDULE = "dynbeat_schedule"
 HEADER_OWNER = "dynbeat_owner"
 HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
+#: Only on runs of another origin than the schedule itself: manual, backfill or rerun.
+HEADER_ORIGIN = "dynbeat_origin"
 #: In a message: the number of the attempt before it. In a task: the number of this attempt, from 1.
 HEADER_ATTEMPT = "dynbeat_attempt"
 #: Only on runs that expire. The guard refuses a first start after this instant.
@@ -47,6 +49,7 @@ def run_headers(run: OutgoingRun) -> dict[str, Any]:
         HEADER_SCHEDULED_FOR: run.scheduled_for.isoformat(),
         HEADER_ATTEMPT: run.attempt,
         **({HEADER_EXPIRES_AT: run.expires_at.isoformat()} if run.expires_at else {}),
+        **({HEADER_ORIGIN: run.origin} if run.origin != "schedule" else {}),
         **({HEADER_OVERLAP: run.overlap} if run.overlap == "buffer_one" else {}),
         # Other tools recognise a scheduled task by these two.
         "celery_beat_task": True,
@@ -65,6 +68,12 @@ def claimed_run_id(request: Any) -> str | None:
     """Return the run id of a message, executed or not, or None when no schedule sent it."""
     run_id = (request.headers or {}).get(HEADER_RUN_ID)
     return run_id if run_id == request.id and is_run_id(run_id) else None
+
+
+def schedule_of(request: Any) -> tuple[str, str]:
+    """Return the owner and the name of the schedule in the headers of a run."""
+    headers = request.headers or {}
+    return headers.get(HEADER_OWNER, ""), headers.get(HEADER_SCHEDULE, "")
 
 
 def attempt_of(request: Any) -> int | None:

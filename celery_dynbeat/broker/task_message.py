@@ -262,6 +262,18 @@ class MessageSender:
             route = "unknown"
         return Scope(Kind.TASK, run.task, route)
 
+    def queue(self, run: OutgoingRun) -> str | None:
+        """Return the name or the alias of the queue of ``run``. Raises RoutingError.
+
+        None if it is not known: an overridden method may choose another one, and the bindings of
+        the broker choose the queues of an exchange. A queue that RabbitMQ delays is the queue that
+        finally receives the message.
+        """
+        if self.is_overridden(run.task) or self._route_scope(run).kind != Kind.QUEUE:
+            return None
+        queue = self._resolve_options(run).routed.get("queue") or self._amqp.default_queue
+        return queue if isinstance(queue, str) else str(queue.alias or queue.name)
+
     def _destination(self, run: OutgoingRun) -> Scope:
         if run.options and self._is_delayed_by_broker(run):
             # RabbitMQ refuses it until a worker has declared it, for every queue.

@@ -1,4 +1,4 @@
-"""``celery -A proj dynbeat ...``: one module for each command.
+"""``celery -A proj dynbeat ...``: one module for each command or family of commands.
 
 Celery imports this module for each Celery command, also for beat and worker. So the module of
 a command is imported only when the command runs (click, "Lazily Loading Subcommands").
@@ -9,23 +9,48 @@ from importlib import import_module
 from typing import ClassVar
 
 import click
+from click_didyoumean import DYMGroup
 
 
-class _LazyGroup(click.Group):
-    """A group that imports a command when it is used."""
+class LazyGroup(DYMGroup):
+    """A group that imports a command when it is used, and suggests names for an unknown one."""
 
     #: Name -> module and object.
     lazy_commands: ClassVar = {
-        "status": "status:status",
+        "add": "add:add",
+        "list": "list_schedules:list_schedules",
+        "show": "show:show",
+        "update": "update:update",
+        "pause": "pausing:pause",
+        "resume": "pausing:resume",
+        "skip": "skipping:skip",
+        "unskip": "skipping:unskip",
+        "hold": "holds:hold",
+        "release": "holds:release",
+        "holds": "holds:holds",
+        "run": "run:run",
+        "rerun": "rerun:rerun",
+        "cancel": "cancel:cancel",
+        "delete": "delete:delete",
+        "runs": "runs:runs",
+        "next": "next_runs:next_runs",
+        "changes": "changes:changes",
+        "apply": "apply:apply_file",
+        "export": "export:export",
+        "explain": "explain:explain_schedule",
         "prune": "prune:prune_now",
+        "status": "status:status",
         "schema": "schema:schema",
+        "flower": "flower:flower",
     }
 
-    def list_commands(self, ctx: click.Context) -> Sequence[str]:  # type: ignore[override]
+    def list_commands(self, ctx: click.Context) -> Sequence[str]:
+        """Return the names of the commands in the order of the help."""
         del ctx
         return list(self.lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None if there is none of this name."""
         del ctx
         if cmd_name not in self.lazy_commands:
             return None
@@ -34,6 +59,6 @@ class _LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=_LazyGroup)
+@click.group(cls=LazyGroup)
 def dynbeat() -> None:
-    """Database-backed schedules: health, history, tables."""
+    """Schedules, runs and the health of a dynbeat installation."""

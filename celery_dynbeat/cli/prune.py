@@ -1,51 +1,87 @@
-"""``dynbeat prune``: delete old history now. Exit status 1 after an error of the database."""
+"""``dynbeat prune``: delete old history now."""
 
-import json
 from datetime import timedelta
 from functools import partial
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.beat.pruner import LOWEST_ID, prune
-from celery_dynbeat.cli.errors import fail
-from celery_dynbeat.client import Context, dynbeat_of
-from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.beat.change_pruner import prune_changes
+from celery_dynbeat.beat.pruner import BATCH_SIZE, LOWEST_ID, prune
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import yes_option
+from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.base.progress import progress
+from celery_dynbeat.client import Context
+from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import MAX_DURATION
 
 
-@click.command("prune")
+@command(
+    "prune",
+    examples=("prune", "prune --older-than 7 --yes"),
+    exit_statuses="0: done. 1: an error of the database, or not confirmed; the runs deleted before"
+    " stay deleted. 2: a wrong command line.",
+)
 @click.option(
     "--older-than",
-    type=click.FloatRange(min=0, min_open=True, max=MAX_DURATION.days),
+    type=Number(least=0, most=MAX_DURATION.days, whole=False, above=True),
     metavar="DAYS",
-    help="Delete runs that ended more than DAYS ago. Default: dynbeat_history_retention.",
+    help="Delete runs that ended more than DAYS ago, such as 7 or 0.5. Default:"
+    " dynbeat_history_retention.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def prune_now(context: click.Context, *, older_than: float | None, as_json: bool) -> None:
-    """Delete old history now, in small batches as beat does."""
-    try:
-        dynbeat_context = dynbeat_of(context.obj.app).context
-        retention = dynbeat_context.settings.history_retention
-        age = retention if older_than is None else timedelta(days=older_than)
-        deleted = _prune(dynbeat_context, age)
-    except (DynbeatError, SQLAlchemyError) as error:
-        fail(context, error, as_json=as_json)
+@yes_option
+def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
+    """Delete old history and old changes now.
+
+    The command deletes in small batches, as beat does. Some runs stay at any age: those that have
+    not ended, and the last run of a schedule. An age below dynbeat_history_retention needs a
+    confirmation. Changes are deleted after dynbeat_audit_retention.
+    """
+    context = invocation.dynbeat.context
+    retention = context.settings.history_retention
+    age = retention if older_than is None else timedelta(days=older_than)
+    if age < retention:
+        kept = f"dynbeat_history_retention keeps {format_duration(retention)}"
+        invocation.confirm(f"Delete all history older than {format_duration(age)}? {kept}.")
+    deleted = _prune(context, age)
+    changes_deleted = _prune_changes(context)
     days = age / timedelta(days=1)
-    output = {"ok": True, "deleted": deleted, "older_than_days": days}
-    text = f"runs older than {days:g} days deleted: {deleted}"
-    click.echo(json.dumps(output) if as_json else text)
+    audit_days = context.settings.audit_retention / timedelta(days=1)
+    invocation.output.done(
+        f"runs older than {days:g} days deleted: {deleted};"
+        f" changes older than {audit_days:g} days deleted: {changes_deleted}",
+        {
+            "ok": True,
+            "deleted": deleted,
+            "older_than_days": days,
+            "changes_deleted": changes_deleted,
+            "changes_older_than_days": audit_days,
+        },
+    )
 
 
 def _prune(context: Context, older_than: timedelta) -> int:
     context.prepare()
     # One instant for all batches: otherwise runs that end during the prune could prolong it.
     now, deleted, after = context.clock.now(), 0, LOWEST_ID
-    while True:
-        batch = partial(prune, now=now, older_than=older_than, after=after)
-        pruned = context.database.run(batch)
-        deleted += pruned.deleted
-        if pruned.last_id is None:
-            return deleted
-        after = pruned.last_id
+    with progress("runs deleted") as advance:
+        while True:
+            batch = partial(prune, now=now, older_than=older_than, after=after)
+            pruned = context.database.run(batch)
+            deleted += pruned.deleted
+            advance(deleted)
+            if pruned.last_id is None:
+                return deleted
+            after = pruned.last_id
+
+
+def _prune_changes(context: Context) -> int:
+    now, older_than, deleted = context.clock.now(), context.settings.audit_retention, 0
+    with progress("changes deleted") as advance:
+        while True:
+            count = context.database.run(partial(prune_changes, now=now, older_than=older_than))
+            deleted += count
+            advance(deleted)
+            if count < BATCH_SIZE:
+                return deleted

@@ -1,19 +1,18 @@
-"""``dynbeat schema upgrade|check|application``. Exit status 1 after an error or if outdated."""
-
-import json
-from collections.abc import Callable
-from typing import Any
+"""``dynbeat schema upgrade|check|application``: the tables."""
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.cli.errors import fail
-from celery_dynbeat.client import Context, dynbeat_of
-from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.client import Context
 from celery_dynbeat.common.settings import application_name
 from celery_dynbeat.db import schema as tables
-from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import application as store
+
+_OUTDATED = (
+    "0: the tables fit this version. 1: they do not, or the database refuses the command."
+    " 2: a wrong command line."
+)
 
 
 @click.group()
@@ -21,20 +20,29 @@ def schema() -> None:
     """Create and check the tables."""
 
 
-@schema.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def upgrade(context: click.Context, *, as_json: bool) -> None:
-    """Create the tables, or migrate them to this version."""
-    _run(context, tables.upgrade, "at revision {}", as_json=as_json)
+@command("upgrade", examples=("schema upgrade",), exit_statuses=_OUTDATED)
+def upgrade(invocation: Invocation) -> None:
+    """Create the tables, or migrate them to this version.
+
+    If several processes run this at the same time, one migrates and the others wait.
+    """
+    tables.upgrade(invocation.dynbeat.context.database)
+    _show_revision(invocation, "at revision {}")
 
 
-@schema.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def check(context: click.Context, *, as_json: bool) -> None:
+@command("check", examples=("schema check",), exit_statuses=_OUTDATED)
+def check(invocation: Invocation) -> None:
     """Check that the tables fit this version."""
-    _run(context, lambda _: None, "ok, revision {}", as_json=as_json)
+    _show_revision(invocation, "ok, revision {}")
+
+
+def _show_revision(invocation: Invocation, text: str) -> None:
+    database = invocation.dynbeat.context.database
+    revision = tables.check(database)
+    shown = database.shown_url
+    invocation.output.done(
+        f"{shown}: {text.format(revision)}", {"ok": True, "revision": revision, "database": shown}
+    )
 
 
 def _name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -42,30 +50,26 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
     try:
         return None if value is None else application_name(value)
     except ValueError as error:
-        msg = f"{value!r} {error}"
-        raise click.BadParameter(msg) from None
+        raise click.BadParameter(f"{value!r} {error}") from None
 
 
-@schema.command()
+@command("application", examples=("schema application", "schema application shop"))
 @click.argument("name", required=False, callback=_name)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def application(context: click.Context, name: str | None, *, as_json: bool) -> None:
+def application(invocation: Invocation, name: str | None) -> None:
     """Show the application that the tables belong to. With NAME, record that name.
 
-    A beat of an application with another name refuses to start. Running beats do not stop.
+    A beat of an application with another name refuses to start. Running beats do not stop. In
+    --json, "this" is the name of the application that -A names, or null if it has none.
     """
-    try:
-        dynbeat_context = dynbeat_of(context.obj.app).context
-        recorded = _recorded(dynbeat_context, name)
-    except (DynbeatError, SQLAlchemyError) as error:
-        fail(context, error, as_json=as_json)
-    shown = dynbeat_context.database.shown_url
-    this = dynbeat_context.settings.application
-    output = {"ok": True, "application": recorded, "this": this, "database": shown}
+    context = invocation.dynbeat.context
+    recorded = _recorded(context, name)
+    shown, this = context.database.shown_url, context.settings.application
     text = "no application is recorded" if recorded is None else f"application {recorded}"
     differs = "" if recorded in {None, this} else f" (this one is {this or 'not named'})"
-    click.echo(json.dumps(output) if as_json else f"{shown}: {text}{differs}")
+    invocation.output.done(
+        f"{shown}: {text}{differs}",
+        {"ok": True, "application": recorded, "this": this, "database": shown},
+    )
 
 
 def _recorded(context: Context, name: str | None) -> str | None:
@@ -77,19 +81,5 @@ def _recorded(context: Context, name: str | None) -> str | None:
     return context.database.read(lambda session: store.get_name(session.connection()))
 
 
-def _run(
-    context: click.Context,
-    work: Callable[[Database], Any],
-    text: str,
-    *,
-    as_json: bool,
-) -> None:
-    try:
-        database = dynbeat_of(context.obj.app).context.database
-        work(database)
-        revision = tables.check(database)
-    except (DynbeatError, SQLAlchemyError) as error:
-        fail(context, error, as_json=as_json)
-    shown = database.shown_url
-    output = {"ok": True, "revision": revision, "database": shown}
-    click.echo(json.dumps(output) if as_json else f"{shown}: {text.format(revision)}")
+for _command in (upgrade, check, application):
+    schema.add_command(_command)

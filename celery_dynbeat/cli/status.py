@@ -1,4 +1,4 @@
-"""``dynbeat status``: the health of the installation. Exit status 1 if it is unhealthy."""
+"""``dynbeat status``: the health of the installation."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,47 +9,55 @@ from typing import Any
 import click
 
 from celery_dynbeat.broker import outages
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.db.schema import head
 from celery_dynbeat.monitoring.health import (
     DatabaseStatus,
     Evaluation,
     HealthReport,
-    Problem,
     evaluate,
     state_of,
 )
 from celery_dynbeat.monitoring.probes import collect_health
+from celery_dynbeat.monitoring.problem import Problem
 from celery_dynbeat.store.health import Tables
 
 INDENT = 12
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-#: A duration is shown in the largest unit of which it has at least this number.
-_MIN_UNITS = 2
+#: Queues and tasks in the JSON output.
+MAX_UNSERVED = 20
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@command(
+    "status",
+    examples=("status", "status --json --max-lag 300"),
+    exit_statuses="0: healthy. 1: unhealthy. 2: a wrong command line.",
+)
 @click.option(
     "--max-lag",
-    type=click.FloatRange(min=0, min_open=True, max=86_400 * 365),
+    type=Number(least=0, most=86_400 * 365, whole=False, above=True),
     metavar="SECONDS",
     help="How late a schedule may be. Default: 2 x dynbeat_poll_interval +"
     " dynbeat_dispatch_timeout.",
 )
-@click.pass_context
-def status(context: click.Context, *, as_json: bool, max_lag: float | None) -> None:
-    """Show the health of the installation. The exit status is 1 if it is unhealthy."""
+def status(invocation: Invocation, *, max_lag: float | None) -> None:
+    """Show the health of the installation. The exit status is 1 if it is unhealthy.
+
+    The command writes nothing and creates no tables. It ends within about ten seconds, even if a
+    server does not respond.
+    """
     limit = None if max_lag is None else timedelta(seconds=max_lag)
-    report = collect_health(context.obj.app, max_lag=limit)
+    report = collect_health(invocation.context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
-    shown = (
-        json.dumps(as_dict(report, evaluation))
-        if as_json
-        else "\n".join(_lines(report, evaluation))
-    )
-    click.echo(shown)
-    context.exit(0 if evaluation.healthy else 1)
+    if invocation.output.as_json:
+        invocation.output.line(json.dumps(as_dict(report, evaluation)))
+    else:
+        for line in _lines(report, evaluation):
+            invocation.output.line(line)
+    invocation.context.exit(0 if evaluation.healthy else 1)
 
 
 def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
@@ -71,8 +79,11 @@ def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
         "beats": [_node(report, node) for node in _nodes(tables, NodeKind.BEAT)],
         "workers": [_node(report, node) for node in _nodes(tables, NodeKind.WORKER)],
         "schedules": tables and _schedules(report, tables),
+        "holds": tables and _holds(tables),
+        "unserved": {"queues": _unserved(report, "queues"), "tasks": _unserved(report, "tasks")},
         "runs": tables and _runs(tables),
         "backfills": tables and asdict(tables.backfills),
+        "reruns": tables and asdict(tables.reruns),
     }
 
 
@@ -122,7 +133,26 @@ def _schedules(report: HealthReport, tables: Tables) -> dict[str, Any]:
         "refused_first": [
             {"name": name, "reason": reason} for name, reason in tables.refused_first
         ],
+        "failing": asdict(tables.failing),
+        "failing_first": [
+            {**each._asdict(), "since": _iso(each.since)} for each in tables.failing_first
+        ],
     }
+
+
+def _holds(tables: Tables) -> dict[str, Any]:
+    return {
+        "count": asdict(tables.holds),
+        "first": [
+            {**hold._asdict(), "since": _iso(hold.since), "until": _iso(hold.until)}
+            for hold in tables.holds_first
+        ],
+    }
+
+
+def _unserved(report: HealthReport, kind: str) -> list[dict[str, Any]] | None:
+    unserved = getattr(report.coverage, kind)
+    return None if unserved is None else [asdict(each) for each in unserved[:MAX_UNSERVED]]
 
 
 def _runs(tables: Tables) -> dict[str, Any]:
@@ -178,17 +208,41 @@ def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
         f"quarantined {tables.quarantined}",
         f"unsupported trigger {len(tables.unsupported_trigger)}",
         *([f"entries refused {tables.refused}"] if tables.refused.count else []),
+        *([f"failing {tables.failing}"] if tables.failing.count else []),
     )
     for name, reason in tables.refused_first:
         yield _line("", f"beat_schedule[{name!r}]: {reason.partition(chr(10))[0]}")
     for owner, name, reason in (*tables.quarantined_first, *tables.unsupported_trigger):
         yield _line("", f"{owner}/{name}: {reason.partition(chr(10))[0]}")
+    yield from _failing_lines(report, tables)
+    yield from _hold_lines(tables)
     yield _line(
         "runs",
         *(f"{state} {count}" for state, count in tables.runs.items()),
         f"overdue {tables.overdue}" + (f" (since {_format_duration(since)})" if since else ""),
     )
     yield _line("backfills", f"{tables.backfills} running")
+    yield _line("reruns", f"{tables.reruns} running")
+
+
+def _failing_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
+    for each in tables.failing_first:
+        error = (each.error or "no error recorded").partition("\n")[0]
+        since = _format_duration(_ago(report, each.since))
+        yield _line("", f"{each.owner}/{each.name}: failing for {since}: {error}")
+
+
+def _hold_lines(tables: Tables) -> Iterator[str]:
+    if tables.holds.count:
+        yield _line("holds", f"{tables.holds} in force")
+    for hold in tables.holds_first:
+        whose = "everything" if hold.owner is None else f"owner {hold.owner!r}"
+        until = f"until {_iso(hold.until)}" if hold.until else "until it is released"
+        by = f" by {hold.actor}" if hold.actor else ""
+        yield _line(
+            "",
+            f"{whose}: since {_iso(hold.since)}{by}, {until}: {hold.reason.partition(chr(10))[0]}",
+        )
 
 
 def _node_cells(report: HealthReport, node: Node) -> list[str]:
@@ -246,8 +300,7 @@ def _iso(instant: datetime | None) -> str | None:
 
 
 def _format_duration(duration: timedelta | None) -> str:
+    """Return the duration in whole seconds or a larger unit."""
     seconds = 0.0 if duration is None else max(0.0, duration.total_seconds())
-    for name, size in _UNITS:
-        if seconds >= _MIN_UNITS * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds:.0f} s"
+    rounded = timedelta(seconds=round(seconds))
+    return format_duration(rounded) if rounded else "0 s"

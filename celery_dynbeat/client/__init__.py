@@ -1,5 +1,6 @@
 """Dynbeat: the API of an application. It also installs the guard and recorder in its workers."""
 
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,25 @@ from celery_dynbeat.runtime.context import Context
 if TYPE_CHECKING:
     from celery_dynbeat.client.conversion import TaskLike, TriggerLike
     from celery_dynbeat.client.fields import Changes, Fields, NewFields
+    from celery_dynbeat.client.new_rows import NewSchedule
     from celery_dynbeat.client.owner import OwnerSchedules
-    from celery_dynbeat.client.schedules import NewSchedule, Schedules
-    from celery_dynbeat.client.views import BackfillInfo, Page, RunInfo, ScheduleInfo
+    from celery_dynbeat.client.schedules import Schedules
+    from celery_dynbeat.client.views import (
+        BackfillInfo,
+        BoundedCount,
+        ChangeInfo,
+        ChangePage,
+        FireTime,
+        HoldInfo,
+        Info,
+        Page,
+        Preview,
+        PreviewedFireTime,
+        RerunInfo,
+        RunInfo,
+        RunPage,
+        ScheduleInfo,
+    )
 
 WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
 CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
@@ -57,6 +74,19 @@ class Dynbeat:
 
         return Schedules(self.context)
 
+    @staticmethod
+    def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
+        """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
+
+        ``actor`` has at most 255 characters, such as the name of a user. ``reason`` has at most
+        1,024. Blocks can be nested; each thread and each asyncio task has its own. Raises
+        InvalidScheduleError with field ``"actor"`` or ``"reason"``.
+        """
+        # A late import, as above.
+        from celery_dynbeat.client.acting import acting  # noqa: PLC0415
+
+        return acting(actor=actor, reason=reason)
+
 
 def dynbeat_of(app: Celery) -> Dynbeat:
     """Return the application's Dynbeat. Raises ConfigurationError if it has none."""
@@ -72,15 +102,25 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 __all__ = [
     "BackfillInfo",
+    "BoundedCount",
+    "ChangeInfo",
+    "ChangePage",
     "Changes",
     "Context",
     "Dynbeat",
     "Fields",
+    "FireTime",
+    "HoldInfo",
+    "Info",
     "NewFields",
     "NewSchedule",
     "OwnerSchedules",
     "Page",
+    "Preview",
+    "PreviewedFireTime",
+    "RerunInfo",
     "RunInfo",
+    "RunPage",
     "ScheduleInfo",
     "Schedules",
     "TaskLike",
@@ -92,8 +132,14 @@ _LAZY_EXPORTS = {
     "conversion": ("TaskLike", "TriggerLike"),
     "fields": ("Changes", "Fields", "NewFields"),
     "owner": ("OwnerSchedules",),
-    "schedules": ("NewSchedule", "Schedules"),
-    "views": ("BackfillInfo", "Page", "RunInfo", "ScheduleInfo"),
+    "new_rows": ("NewSchedule",),
+    "schedules": ("Schedules",),
+    "views": (
+        *("BackfillInfo", "BoundedCount"),
+        *("ChangeInfo", "ChangePage", "FireTime", "HoldInfo", "Info", "Page"),
+        *("Preview", "PreviewedFireTime"),
+        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+    ),
 }
 
 if not TYPE_CHECKING:

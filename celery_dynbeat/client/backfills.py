@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits
+from celery_dynbeat.client import audit, checks, edits
+from celery_dynbeat.client.queries import check_limit
 from celery_dynbeat.client.views import BackfillInfo
 from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     BackfillNotFoundError,
     InvalidScheduleError,
@@ -22,7 +24,6 @@ from celery_dynbeat.store import backfills, schedules
 MAX_FIRE_TIMES = 10_000
 #: Unfinished runs of a schedule's backfills at any time.
 MAX_BACKFILL_BATCH = 1_000
-MAX_LISTED = 1_000
 #: An ``end`` in the future by at most this means now: the caller's clock may be ahead.
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
@@ -63,7 +64,9 @@ class BackfillCalls:
             backfill.batch_size = batch_size
             backfills.add(session, backfill)
             self._context.notifier.notify(session)
-            return BackfillInfo.of(backfill, row)
+            info = BackfillInfo.of(backfill, row)
+            self._record_backfill(session, info, Action.BACKFILL, now=now)
+            return info
 
         return self._context.write(session, work)
 
@@ -74,7 +77,7 @@ class BackfillCalls:
 
         Raises ScheduleNotFoundError.
         """
-        checks.check_integer("limit", limit, minimum=1, maximum=MAX_LISTED)
+        check_limit("limit", limit)
         checks.check_name("name", name)
 
         def work(session: Session) -> Sequence[BackfillInfo]:
@@ -103,10 +106,25 @@ class BackfillCalls:
             backfill = backfills.lock(session, schedule_id=row.id, backfill_id=backfill_id)
             if backfill is None:
                 raise BackfillNotFoundError(owner=self.owner, name=name, backfill_id=backfill_id)
-            _cancel(session, backfill, now=self._context.clock.now())
-            return BackfillInfo.of(backfill, row)
+            now = self._context.clock.now()
+            _cancel(session, backfill, now=now)
+            info = BackfillInfo.of(backfill, row)
+            self._record_backfill(session, info, Action.CANCEL_BACKFILL, now=now)
+            return info
 
         return self._context.write(session, work)
+
+    def _record_backfill(
+        self, session: Session, info: BackfillInfo, action: Action, *, now: datetime
+    ) -> None:
+        new = {
+            "backfill_id": info.id,
+            "start_at": info.start_at.isoformat(),
+            "end_at": info.end_at.isoformat(),
+            "total": info.total,
+        }
+        edit = audit.Edit(owner=self.owner, name=info.name, action=action, new=new)
+        audit.record(self._context, session, [edit], now=now)
 
 
 def _new_backfill(
@@ -119,7 +137,7 @@ def _new_backfill(
     now: datetime,
 ) -> Backfill:
     if start > end:
-        raise checks.invalid("start", start, f"must not be after end = {end!r}")
+        raise checks.invalid("start", start, f"must not be after end = {end}")
     if end > now + MAX_CLOCK_SKEW:
         rule = f"must not lie in the future (it is {now} now): beat runs future fire times itself"
         raise checks.invalid("end", end, rule)

@@ -1,10 +1,12 @@
 """Checks of single values. Each error names the field, the value and the rule."""
 
+import difflib
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
@@ -159,6 +161,14 @@ def _format_bound(number: float) -> str:
     return f"{number:.0f}" if number == int(number) else f"{number:g}"
 
 
+def check_run_id(field: str, value: Any) -> str:
+    """Return ``value`` as the id of a run: the text of a UUID, in lower case with hyphens."""
+    try:
+        return str(UUID(value))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise invalid(field, value, "must be the id of a run, such as .id of a RunInfo") from error
+
+
 def check_version(field: str, value: Any) -> int:
     """Return ``value`` if it can be the version of a schedule."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
@@ -181,3 +191,42 @@ def check_choice(field: str, value: Any, *choices: Any) -> Any:
     if value not in choices:
         raise invalid(field, value, f"must be one of {', '.join(map(repr, choices))}")
     return value
+
+
+def check_one_of(field: str, value: Any, *choices: str) -> str:
+    """Return ``value`` if it is one of ``choices``; the error names a similar choice."""
+    if not isinstance(value, str) or value not in choices:
+        raise invalid(
+            field, value, f"must be one of {', '.join(choices)}{_suggestion(value, choices)}"
+        )
+    return str(value)
+
+
+def check_prefix(field: str, value: Any) -> str:
+    """Return ``value`` if it is a text with which a name can begin; ``""`` is valid."""
+    if not isinstance(value, str) or len(value) > NAME_LENGTH:
+        raise invalid(field, value, f"must be a string of at most {NAME_LENGTH} characters")
+    if not value.isprintable() and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
+        raise invalid(field, value, "must not contain control characters or lone surrogates")
+    return value
+
+
+def check_choices(field: str, value: Any, *choices: str) -> tuple[str, ...]:
+    """Return the choices in ``value``: one of ``choices``, several of them, or None for ()."""
+    if value is None:
+        return ()
+    many = (value,) if isinstance(value, str) else copy_as(tuple, field, value)
+    if not many:
+        raise invalid(field, value, "must not be empty; None means any")
+    # A tuple: with a set, a value that is not hashable would raise TypeError.
+    for each in many:
+        if not isinstance(each, str) or each not in choices:
+            rule = f"must be one or several of {', '.join(choices)}{_suggestion(each, choices)}"
+            raise invalid(field, each, rule)
+    return tuple(str(choice) for choice in choices if choice in many)
+
+
+def _suggestion(value: object, choices: Iterable[str]) -> str:
+    text = value[:NAME_LENGTH] if isinstance(value, str) else ""
+    near = difflib.get_close_matches(text, list(choices), n=1)
+    return f"; did you mean {str(near[0])!r}?" if near else ""

@@ -1,5 +1,6 @@
 """The columns of a schedule as plain values, for a row that no session holds."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -26,6 +27,7 @@ class ScheduleColumns:
     trigger_kind: str
     trigger_spec: str
     timezone: str
+    inherits_timezone: bool = False
     anchor_at: datetime | None
     enabled: bool = True
     paused_reason: str | None = None
@@ -43,7 +45,10 @@ class ScheduleColumns:
     pause_after_failures: int | None = None
     next_fire_at: datetime | None = None
     next_run_at: datetime | None = None
+    held_at: datetime | None = None
+    skipped_until: datetime | None = None
     last_run_at: datetime | None = None
+    failing_since: datetime | None = None
     finished_at: datetime | None = None
     error: str | None = None
     description: str = ""
@@ -64,5 +69,20 @@ class ScheduleColumns:
 
 
 ScheduleRow: TypeAlias = Schedule | ScheduleColumns
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two values of a column are the same for a task.
+
+    Python's ``[1] == [True] == [1.0]`` does not hold in JSON.
+    """
+    if isinstance(one, (list, dict)) and isinstance(other, (list, dict)):
+        return one == other and _json(one) == _json(other)
+    return bool(one == other)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
 
 _NAMES = tuple(each.name for each in fields(ScheduleColumns) if each.init)

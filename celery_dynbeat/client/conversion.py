@@ -45,10 +45,11 @@ _TRIGGERS = (
 )
 
 
-def trigger_of(given: object, *, app: Celery) -> Trigger:
+def trigger_of(given: object, *, app: Celery, timezone: str | None = None) -> Trigger:
     """Return the trigger for ``given``.
 
-    Celery's ``crontab`` follows the zone of the application that it names, else of ``app``. Raises
+    Celery's ``crontab`` follows the zone of the application that it names, else of ``app``. If that
+    is ``timezone``, the zone of triggers that name none, the trigger names no zone either. Raises
     InvalidScheduleError with field ``"trigger"`` for an object of another type, and
     InvalidTriggerError for a string or value that is not a valid trigger.
     """
@@ -60,7 +61,7 @@ def trigger_of(given: object, *, app: Celery) -> Trigger:
         return Every(given)
     if isinstance(given, datetime):
         return Once(given)
-    return _trigger_of_celery(given, app=app)
+    return _trigger_of_celery(given, app=app, timezone=timezone)
 
 
 def task_name(field: str, given: object) -> str:
@@ -81,13 +82,14 @@ def task_name(field: str, given: object) -> str:
     raise invalid(field, given, "must be the name of a task, or a Celery task (app.task)")
 
 
-def _trigger_of_celery(given: object, *, app: Celery) -> Trigger:
+def _trigger_of_celery(given: object, *, app: Celery, timezone: str | None) -> Trigger:
     from celery.schedules import BaseSchedule  # noqa: PLC0415 - most callers pass a trigger
 
     if isinstance(given, BaseSchedule):
         from celery_dynbeat import celery_schedules  # noqa: PLC0415
 
-        return celery_schedules.trigger_of(given, timezone=str(app.timezone), field="trigger")
+        trigger = celery_schedules.trigger_of(given, timezone=str(app.timezone), field="trigger")
+        return celery_schedules.without_zone(trigger, given, timezone)
     rule = _TRIGGERS
     if isinstance(given, Mapping):
         rule += "; to read the output of to_json() call trigger_from_json()"

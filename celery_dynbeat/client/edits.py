@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import flag_modified
 
-from celery_dynbeat.client import limits, timing
+from celery_dynbeat.client import audit, limits, skipping, timing
 from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
-from celery_dynbeat.client.columns import ScheduleColumns
+from celery_dynbeat.client.columns import ScheduleColumns, is_same
 from celery_dynbeat.client.conversion import trigger_of
 from celery_dynbeat.client.fields import PAYLOAD_FIELDS, check_span, merge_options, to_columns
 from celery_dynbeat.common import task_allowlist
@@ -49,27 +50,53 @@ def new_row(
     task: object,
     trigger: object,
     given: Mapping[str, Any],
+    timezone: str,
     now: datetime,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
-    With ``enabled=False`` in ``given`` the schedule is paused. Raises InvalidScheduleError if a
-    field is invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
+    ``timezone`` is the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
+    schedule is paused. Raises InvalidScheduleError if a field is invalid or the schedule never
+    fires, and InvalidTriggerError for an invalid trigger.
     """
     pause_reason = _pause_reason(given)
     fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
     values = to_columns(
         {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
     )
-    stored = trigger_of(trigger, app=context.app).resolved_at(now)
-    values |= _trigger_columns(context, stored, now)
-    row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **values)
-    limits.check(context, row, trigger=stored, now=now)
-    timing.plan_new(context, row, trigger=stored, now=now)
+    stored = as_trigger(context, trigger).resolved_at(now)
+    task_allowlist.check(context.settings, owner=owner, task=values["task"])
+    row = planned_row(
+        context,
+        owner=owner,
+        name=name,
+        values=values,
+        trigger=stored,
+        timezone=timezone,
+        now=now,
+    )
     if pause_reason is not None:
         # next_fire_at stays set, as after pause().
         row.enabled, row.paused_reason, row.next_run_at = False, pause_reason, None
     context.task_names.warn_if_unknown(row.task)
+    return row
+
+
+def planned_row(
+    context: Context,
+    *,
+    owner: str,
+    name: str,
+    values: Mapping[str, Any],
+    trigger: Trigger,
+    timezone: str,
+    now: datetime,
+) -> ScheduleColumns:
+    """Return the columns of a new schedule with its next fire time, for checked ``values``."""
+    columns = {**values, **trigger_columns(trigger, timezone=timezone, now=now)}
+    row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
+    limits.check_trigger(context, row, trigger=trigger, now=now)
+    timing.plan_new(context, row, trigger=trigger, now=now)
     return row
 
 
@@ -102,17 +129,19 @@ def change(
     given: Mapping[str, Any],
     *,
     now: datetime,
+    timezone: str = "",
     resume: bool = False,
 ) -> None:
     """Apply ``given`` to a locked row. If no value differs, the row does not change.
 
-    With ``resume`` the row is also enabled, and its next fire time is set from now. Raises
-    InvalidScheduleError and InvalidTriggerError.
+    ``timezone`` is the zone of a trigger in ``given`` that names none. With ``resume`` the row is
+    also enabled, and its next fire time is set from now. Raises InvalidScheduleError and
+    InvalidTriggerError.
     """
     trigger = None
     if "trigger" in given:
-        trigger = trigger_of(given["trigger"], app=context.app).resolved_at(now)
-    values = _changed_columns(context, row, given, trigger=trigger, now=now)
+        trigger = as_trigger(context, given["trigger"]).resolved_at(now)
+    values = _changed_columns(context, row, given, trigger=trigger, timezone=timezone, now=now)
     if not values and row.error is None and not resume:
         return
     is_replanned = bool(_TIMING_COLUMNS & values.keys()) or row.error is not None or resume
@@ -120,7 +149,7 @@ def change(
         start_at=values.get("start_at", row.start_at), end_at=values.get("end_at", row.end_at)
     )
     # Before the edit: the old trigger defines the missed fire times.
-    missed = timing.missed_fire_times(context, row, now=now) if is_replanned else None
+    missed = timing.missed_fire_times(context, session, row, now=now) if is_replanned else None
     is_moved = is_replanned and row.trigger_kind == "once"
     if resume:
         values |= {"enabled": True, "paused_reason": None}
@@ -144,6 +173,7 @@ def _changed_columns(
     given: Mapping[str, Any],
     *,
     trigger: Trigger | None,
+    timezone: str,
     now: datetime,
 ) -> dict[str, Any]:
     """Return the columns whose values differ from the row, checked against the limits."""
@@ -154,9 +184,9 @@ def _changed_columns(
         current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
     )
     if trigger is not None:
-        values |= _trigger_columns(context, trigger, now)
+        values |= trigger_columns(trigger, timezone=timezone, now=now)
     limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
-    values = {key: value for key, value in values.items() if getattr(row, key) != value}
+    values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
     # The anchor changes only with the trigger.
     if "trigger_spec" not in values:
         values.pop("anchor_at", None)
@@ -175,12 +205,15 @@ def _apply(
 ) -> None:
     for key, value in values.items():
         setattr(row, key, value)
+        # SQLAlchemy compares with ==, so it would not write True over 1 in a JSON column.
+        flag_modified(row, key)
     row.error = None
     if is_replanned:
         is_new_trigger = "trigger_spec" in values or "trigger_kind" in values
         timing.replan(
             context, session, row, trigger=trigger, is_new_trigger=is_new_trigger, now=now
         )
+        skipping.drop_invalid(context, session, row, now=now)
     elif "jitter" in values:
         timing.apply_jitter(context, row)
 
@@ -199,10 +232,10 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
     """Resume a locked row from now. A one-off whose instant passed is finished."""
     if row.enabled and row.error is None:
         return
-    missed = timing.missed_fire_times(context, row, now=now)
+    missed = timing.missed_fire_times(context, session, row, now=now)
     row.enabled, row.paused_reason, row.error = True, None, None
     try:
-        timing.plan_from(context, row, now=now)
+        timing.plan_from(context, session, row, now=now)
     except InvalidTriggerError:
         # A caller that catches the error and commits must not write half of the edit.
         session.expire(row)
@@ -211,8 +244,9 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
     touch(context, session, row, now=now)
 
 
-def delete(session: Session, row: Schedule, *, now: datetime) -> None:
+def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
     """Delete a locked row and revoke all its runs that have not started."""
+    audit.deleted(context, session, [row], now=now)
     runs.revoke_unstarted(
         session,
         schedule_ids=[row.id],
@@ -224,13 +258,13 @@ def delete(session: Session, row: Schedule, *, now: datetime) -> None:
 
 
 def cancel(session: Session, row: Schedule, *, now: datetime, reason: str) -> None:
-    """Revoke the row's runs that have not started, except manual runs."""
+    """Revoke the row's runs that have not started, except manual runs and reruns."""
     runs.revoke_unstarted(
         session,
         schedule_ids=[row.id],
         now=now,
         reason=reason,
-        keep_manual=True,
+        keep_requested=True,
     )
 
 
@@ -293,12 +327,18 @@ def _pause_reason(given: Mapping[str, Any]) -> str | None:
     return None if enabled else reason or ""
 
 
-def _trigger_columns(context: Context, trigger: Trigger, now: datetime) -> dict[str, Any]:
-    zoned = trigger.in_zone(context.settings.timezone)
+def as_trigger(context: Context, given: object) -> Trigger:
+    """Return the trigger for what a caller gave. Raises InvalidScheduleError."""
+    return trigger_of(given, app=context.app, timezone=context.settings.timezone)
+
+
+def trigger_columns(trigger: Trigger, *, timezone: str, now: datetime) -> dict[str, Any]:
+    """Return the columns of a trigger; ``timezone`` is the zone of its parts that name none."""
     return {
-        "trigger_kind": zoned.kind,
-        "trigger_spec": zoned.spec,
-        "timezone": zoned.timezone or "UTC",
+        "trigger_kind": trigger.kind,
+        "trigger_spec": trigger.row_spec,
+        "timezone": timezone if trigger.needs_zone else trigger.timezone or "UTC",
+        "inherits_timezone": trigger.needs_zone,
         # An interval without its own anchor counts from here, unless start_at is set.
         "anchor_at": now,
     }

@@ -29,6 +29,22 @@ TAG_LENGTH = 64
 MAX_TAGS = 32
 #: The columns that are sent in the message. dynbeat_max_payload_bytes limits their size.
 PAYLOAD_FIELDS = ("kwargs", "args", "options")
+#: The optional fields other than the payload, with the values of a schedule that does not set them.
+FIELD_DEFAULTS: Mapping[str, Any] = {
+    "start_at": None,
+    "end_at": None,
+    "max_runs": None,
+    "catch_up": None,
+    "catch_up_window": None,
+    "expires_after": None,
+    "jitter": None,
+    "overlap": None,
+    "max_run_time": None,
+    "on_lost": None,
+    "pause_after_failures": None,
+    "description": "",
+    "tags": [],
+}
 _NO_COLUMNS: Mapping[str, Any] = {}
 
 
@@ -161,11 +177,14 @@ def _check_duration(field: str, value: Any, *, allow_zero: bool = False) -> Any:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < MAX_SECONDS or not (seconds or allow_zero):
+    # Microseconds, so that the duration that a caller reads is the stored one.
+    is_in_range = is_number and 0 <= seconds < MAX_SECONDS
+    duration = timedelta(seconds=seconds) if is_in_range else None
+    if duration is None or not (duration or allow_zero):
         minimum = "0 or more" if allow_zero else "more than 0"
         rule = f"must be a timedelta or a number of seconds, {minimum} and below {MAX_SECONDS:,.0f}"
         raise invalid(field, value, rule)
-    return float(seconds)
+    return duration.total_seconds()
 
 
 def _check_max_runs(field: str, value: Any) -> Any:
@@ -210,7 +229,7 @@ def _check_tags(field: str, value: Any) -> Any:
 def check_span(*, start_at: datetime | None, end_at: datetime | None) -> None:
     """Raise InvalidScheduleError if ``end_at`` is before ``start_at``."""
     if start_at is not None and end_at is not None and end_at < start_at:
-        raise invalid("end_at", end_at, f"must not be before start_at = {start_at!r}")
+        raise invalid("end_at", end_at, f"must not be before start_at = {start_at}")
 
 
 def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: int) -> None:
@@ -228,7 +247,7 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
 _OTHER_FIELDS = ("priority", "queue", "trigger")
 #: Names from other libraries, and fields that another call accepts.
 _HINTS = {
-    "timezone": "it belongs to the trigger: Cron(..., timezone=...)",
+    "timezone": "it belongs to the trigger: Cron(..., timezone=...), or call set_timezone()",
     "enabled": "create() accepts it; for an existing schedule call pause() or resume()",
     "paused_reason": "create() accepts it; for an existing schedule call pause(reason=...)",
     "expires": "use expires_after",

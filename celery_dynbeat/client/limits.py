@@ -5,7 +5,7 @@ cron expression that takes about 10 ms. So a minimum that follows from the text 
 measured intervals are cached. A later fire time that is too close is skipped by beat (planning).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
@@ -40,8 +40,14 @@ def check(
     then not checked.
     """
     task_allowlist.check(context.settings, owner=columns.owner, task=columns.task)
-    if trigger is None:
-        return
+    if trigger is not None:
+        check_trigger(context, columns, trigger=trigger, now=now)
+
+
+def check_trigger(
+    context: Context, columns: ScheduleColumns, *, trigger: Trigger, now: datetime
+) -> None:
+    """Raise InvalidScheduleError if ``trigger``, that of the columns, would exceed a limit."""
     has_min_interval = _has_min_interval(trigger, context.settings.min_interval)
     if has_min_interval and not trigger.needs_budget:
         return
@@ -70,10 +76,11 @@ def _check_cost(spec: ScheduleSpec, *, given: Trigger, after: datetime) -> None:
         raise invalid("trigger", given, str(error)) from error
 
 
-def lock_owner(context: Context, session: Session, owner: str) -> None:
-    """Block other transactions that create schedules of ``owner``, if a quota is set."""
-    if context.settings.max_schedules_per_owner is not None and owner:
-        owners.lock(session, [owner])
+def lock_owners(context: Context, session: Session, names: Collection[str]) -> None:
+    """Block other transactions that create schedules of these owners, if a quota is set."""
+    limited = [owner for owner in names if owner]
+    if context.settings.max_schedules_per_owner is not None and limited:
+        owners.lock(session, limited)
 
 
 def check_quota(context: Context, session: Session, wanted: Mapping[str, int]) -> None:

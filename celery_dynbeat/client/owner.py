@@ -1,17 +1,27 @@
 """The schedules of one owner."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits, limits, queries
+from celery_dynbeat.client import audit, checks, edits, export, limits, owner_zone
 from celery_dynbeat.client.backfills import BackfillCalls
+from celery_dynbeat.client.cancelling import OwnerCancelCalls
+from celery_dynbeat.client.changes import ChangeCalls
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.fields import Changes, Fields, NewFields
-from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo
+from celery_dynbeat.client.fire_times import FireTimeCalls
+from celery_dynbeat.client.history import RunCalls
+from celery_dynbeat.client.holds import OwnerHoldCalls
+from celery_dynbeat.client.lists import OwnerListCalls
+from celery_dynbeat.client.previews import PreviewCalls
+from celery_dynbeat.client.reruns import RerunCalls
+from celery_dynbeat.client.timezones import TimezoneCalls
+from celery_dynbeat.client.views import RunInfo, ScheduleInfo
+from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     ScheduleExistsError,
@@ -21,6 +31,7 @@ from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import schedules
+from celery_dynbeat.triggers import Trigger
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +53,18 @@ def _rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-class OwnerSchedules(BackfillCalls):
+class OwnerSchedules(
+    BackfillCalls,
+    ChangeCalls,
+    FireTimeCalls,
+    OwnerCancelCalls,
+    OwnerHoldCalls,
+    OwnerListCalls,
+    PreviewCalls,
+    RerunCalls,
+    RunCalls,
+    TimezoneCalls,
+):
     """The schedules of one owner. No call reads or changes the rows of another owner.
 
     Every call accepts ``session=``. It then joins the transaction of that session and does not
@@ -55,7 +77,7 @@ class OwnerSchedules(BackfillCalls):
 
     def __init__(self, context: Context, owner: str) -> None:
         self._context = context
-        self.owner = checks.check_name("owner", owner, empty=True)
+        self.owner = self._rerun_owner = checks.check_name("owner", owner, empty=True)
 
     def create(
         self,
@@ -79,9 +101,11 @@ class OwnerSchedules(BackfillCalls):
         invalid or the schedule never fires, and InvalidTriggerError for an invalid trigger.
         """
         checks.check_name("name", name)
+        trigger = edits.as_trigger(self._context, trigger)
 
         def work(session: Session) -> ScheduleInfo:
-            return self._insert(session, name, task, trigger, given)
+            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
+            return self._insert(session, name, task, trigger, given, timezone=timezone)
 
         return self._context.write(session, work)
 
@@ -105,11 +129,22 @@ class OwnerSchedules(BackfillCalls):
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidScheduleError and
         InvalidTriggerError.
         """
+        trigger = None
+        if "trigger" in changes:
+            trigger = changes["trigger"] = edits.as_trigger(self._context, changes["trigger"])
 
-        def work(session: Session, row: Schedule, now: datetime) -> None:
-            edits.change(self._context, session, row, changes, now=now)
+        def work(session: Session) -> ScheduleInfo:
+            # The owner before the schedule, in the order of all locks.
+            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
+            row = edits.lock(
+                session, owner=self.owner, name=name, expected_version=expected_version
+            )
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.UPDATE, now=now):
+                edits.change(self._context, session, row, changes, now=now, timezone=timezone)
+            return ScheduleInfo.of(row)
 
-        return self._edit(name, session, work, expected_version=expected_version)
+        return self._context.write(session, work)
 
     def upsert(
         self,
@@ -128,18 +163,22 @@ class OwnerSchedules(BackfillCalls):
         """
         checks.check_name("name", name)
         _reject_pause(given)
+        trigger = edits.as_trigger(self._context, trigger)
         changes: Changes = {**given, "task": task, "trigger": trigger}
 
         def work(session: Session) -> ScheduleInfo:
-            limits.lock_owner(self._context, session, self.owner)
+            limits.lock_owners(self._context, session, [self.owner])
+            timezone = owner_zone.lock(self._context, session, self.owner, trigger)
             row = schedules.lock(session, owner=self.owner, name=name)
             if row is None:
                 try:
-                    return self._insert(session, name, task, trigger, given)
+                    return self._insert(session, name, task, trigger, given, timezone=timezone)
                 except ScheduleExistsError:
                     # Another transaction created it in the meantime: update that row.
                     row = edits.lock(session, owner=self.owner, name=name)
-            edits.change(self._context, session, row, changes, now=self._context.clock.now())
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.UPDATE, now=now):
+                edits.change(self._context, session, row, changes, now=now, timezone=timezone)
             return ScheduleInfo.of(row)
 
         return self._context.write(session, work)
@@ -161,7 +200,9 @@ class OwnerSchedules(BackfillCalls):
         def work(session: Session, row: Schedule, now: datetime) -> None:
             edits.pause(session, row, reason=reason, now=now)
 
-        return self._edit(name, session, work, expected_version=expected_version)
+        return self._edit(
+            name, session, work, Action.PAUSE, expected_version=expected_version, reason=reason
+        )
 
     def resume(
         self,
@@ -180,7 +221,7 @@ class OwnerSchedules(BackfillCalls):
         def work(session: Session, row: Schedule, now: datetime) -> None:
             edits.resume(self._context, session, row, now=now)
 
-        return self._edit(name, session, work, expected_version=expected_version)
+        return self._edit(name, session, work, Action.RESUME, expected_version=expected_version)
 
     def delete(
         self,
@@ -201,7 +242,7 @@ class OwnerSchedules(BackfillCalls):
                 name=name,
                 expected_version=expected_version,
             )
-            edits.delete(session, row, now=self._context.clock.now())
+            edits.delete(self._context, session, row, now=self._context.clock.now())
 
         self._context.write(session, work)
 
@@ -210,24 +251,6 @@ class OwnerSchedules(BackfillCalls):
         return self._context.read(
             session, lambda session: ScheduleInfo.of(self._find(session, name))
         )
-
-    def list(
-        self,
-        *,
-        task: str | None = None,
-        enabled: bool | None = None,
-        tag: str | None = None,
-        limit: int = 100,
-        after: str | None = None,
-        session: Session | None = None,
-    ) -> Page:
-        """Return one page of up to ``limit`` schedules, ordered by name.
-
-        ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. The filters
-        are the exact name of a task, ``enabled`` and one tag. Raises InvalidScheduleError.
-        """
-        matching = schedules.ScheduleFilter(owner=self.owner, task=task, enabled=enabled, tag=tag)
-        return queries.page(self._context, session, matching=matching, limit=limit, after=after)
 
     def run_now(self, name: str, *, session: Session | None = None) -> RunInfo:
         """Run the schedule once now, even if it is paused; its fire times do not change.
@@ -240,60 +263,37 @@ class OwnerSchedules(BackfillCalls):
         def work(session: Session) -> RunInfo:
             row = edits.lock(session, owner=self.owner, name=name)
             now = self._context.clock.now()
-            return RunInfo.of(edits.add_manual_run(self._context, session, row, now=now))
+            run = RunInfo.of(edits.add_manual_run(self._context, session, row, now=now))
+            new = {"run_id": run.id}
+            edit = audit.Edit(owner=self.owner, name=name, action=Action.RUN_NOW, new=new)
+            audit.record(self._context, session, [edit], now=now)
+            return run
 
         return self._context.write(session, work)
 
-    def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        session: Session | None = None,
-    ) -> Sequence[datetime]:
-        """Return the next ``count`` fire times, aware and in UTC.
+    def export(self, *, session: Session | None = None) -> Iterator[dict[str, Any]]:
+        """Return an iterator over all data of the owner: one dict for each line of JSON.
 
-        ``count`` is at most 1,000. The list is empty if the schedule is paused or finished. Raises
-        ScheduleNotFoundError and InvalidTriggerError.
+        ``record`` names what a dict is. The first is ``"owner"``, with the time of the export.
+        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"backfill"``,
+        ``"rerun"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
+        of tasks.
+
+        At most 500 rows are in memory. Each batch is one read: without ``session``, an edit during
+        the export can be in a later part and not in an earlier one. For a snapshot, pass a session
+        at REPEATABLE READ.
         """
-        row = self._context.read(session, lambda session: self._find(session, name))
-        return queries.upcoming(self._context, row, count=count)
-
-    def runs(
-        self,
-        name: str | None = None,
-        *,
-        status: str | None = None,
-        origin: str | None = None,
-        since: datetime | None = None,
-        limit: int = 20,
-        session: Session | None = None,
-    ) -> Sequence[RunInfo]:
-        """Return up to ``limit`` runs, newest fire time first.
-
-        Without ``name``, the runs of all schedules of the owner are returned. The history of a
-        deleted schedule stays readable under its name. ``since`` is an aware datetime: only runs
-        with a fire time from then on are returned. ``limit`` is at most 1,000. Raises
-        InvalidScheduleError.
-        """
-        return queries.history(
-            self._context,
-            session,
-            owner=self.owner,
-            name=name,
-            status=status,
-            origin=origin,
-            since=since,
-            limit=limit,
-        )
+        return export.lines(self._context, self, owner=self.owner, session=session)
 
     def _insert(
         self,
         session: Session,
         name: str,
         task: TaskLike,
-        trigger: TriggerLike,
+        trigger: Trigger,
         given: Mapping[str, Any],
+        *,
+        timezone: str,
     ) -> ScheduleInfo:
         now = self._context.clock.now()
         row = edits.new_row(
@@ -303,10 +303,12 @@ class OwnerSchedules(BackfillCalls):
             task=task,
             trigger=trigger,
             given=given,
+            timezone=timezone,
             now=now,
         )
         limits.check_quota(self._context, session, {self.owner: 1})
         row.id = schedules.add(session, row.insert_values())
+        audit.created(self._context, session, [row], now=now)
         self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)
 
@@ -315,8 +317,10 @@ class OwnerSchedules(BackfillCalls):
         name: str,
         session: Session | None,
         work: Callable[[Session, Schedule, datetime], None],
+        action: Action,
         *,
         expected_version: int | None,
+        reason: str = "",
     ) -> ScheduleInfo:
         def locked(session: Session) -> ScheduleInfo:
             row = edits.lock(
@@ -325,7 +329,9 @@ class OwnerSchedules(BackfillCalls):
                 name=name,
                 expected_version=expected_version,
             )
-            work(session, row, self._context.clock.now())
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, action, now=now, reason=reason):
+                work(session, row, now)
             return ScheduleInfo.of(row)
 
         return self._context.write(session, locked)

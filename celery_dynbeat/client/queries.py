@@ -2,107 +2,152 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.checks import check_instant, check_integer, check_name, invalid
-from celery_dynbeat.client.views import Page, RunInfo, ScheduleInfo, cursor_of, key_of
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.models import Origin, Schedule
-from celery_dynbeat.planning.plan import following
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
+from celery_dynbeat.client import checks, timing
+from celery_dynbeat.client.views import BoundedCount, FireTime, Page, ScheduleInfo, cursors
+from celery_dynbeat.common.schedule_states import ALIASES, TIMED, State
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.runtime.context import Context, naming_schedule
-from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.store import holds, schedule_pages, skips
+from celery_dynbeat.store.schedule_filters import ScheduleFilter
+from celery_dynbeat.store.schedule_pages import Order
 
 MAX_PAGE_SIZE = 1_000
+#: How the parts of a key are read from a cursor.
+_PARTS = {
+    Order.OWNER: (cursors.as_text, cursors.as_text),
+    Order.NAME: (cursors.as_text, cursors.as_text),
+    Order.NEXT_RUN_AT: (cursors.as_instant, cursors.as_row_id),
+}
+
+
+def filter_of(
+    context: Context,
+    *,
+    owner: str | None,
+    task: str | None = None,
+    enabled: bool | None = None,
+    tag: str | None = None,
+    state: str | None = None,
+    name_prefix: str | None = None,
+) -> ScheduleFilter:
+    """Return the filter of a list from the arguments of a call, checked."""
+    names: dict[str, str | None] = {"owner": owner, "task": task, "tag": tag}
+    for field, value in names.items():
+        if value is not None:
+            checks.check_name(field, value, empty=field == "owner")
+    if enabled is not None and not isinstance(enabled, bool):
+        raise checks.invalid("enabled", enabled, "must be True, False or None")
+    if name_prefix is not None:
+        checks.check_prefix("name_prefix", name_prefix)
+    now = context.clock.now() if state is not None else None
+    return ScheduleFilter(
+        owner=owner,
+        task=task,
+        enabled=enabled,
+        tag=tag,
+        state=_state(state),
+        name_prefix=name_prefix or None,
+        now=now,
+        overdue_before=None if now is None else now - context.settings.dispatch_timeout,
+    )
+
+
+def _state(state: object) -> State | None:
+    if state is None:
+        return None
+    alias = ALIASES.get(state) if isinstance(state, str) else None
+    return alias or State(checks.check_one_of("state", state, *State))
 
 
 def page(
     context: Context,
     session: Session | None,
     *,
-    matching: schedules.ScheduleFilter,
+    matching: ScheduleFilter,
+    order: str | None,
     limit: int,
     after: str | None,
 ) -> Page:
     """Return one page. Its cursor is None if it is the last page."""
-    _check_limit("limit", limit)
-    for field in ("owner", "task", "tag"):
-        value = getattr(matching, field)
-        if value is not None:
-            check_name(field, value, empty=field == "owner")
-    if matching.enabled is not None and not isinstance(matching.enabled, bool):
-        raise invalid("enabled", matching.enabled, "must be True, False or None")
-    key = None if after is None else key_of(after)
-    rows = context.read_many(
+    check_limit("limit", limit)
+    by = _order(matching, order)
+    key = None if after is None else cursors.decode(after, order=by, parts=_PARTS[by])
+    found = context.read_many(
         session,
-        lambda session: schedules.page(session, matching=matching, after=key, limit=limit + 1),
+        lambda session: schedule_pages.page(
+            session, matching=matching, order=by, after=key, limit=limit
+        ),
     )
-    items = tuple(ScheduleInfo.of(row) for row in rows[:limit])
-    return Page(items, cursor_of(items[-1]) if len(rows) > limit else None)
+    cursor = None if found.last_key is None else cursors.encode(by, found.last_key)
+    return Page(tuple(map(ScheduleInfo.of, found.rows)), cursor)
 
 
-def history(
+def _order(matching: ScheduleFilter, order: str | None) -> Order:
+    if order is None:
+        order = "next_run_at" if matching.state == State.OVERDUE else "name"
+    if checks.check_one_of("order", order, "name", "next_run_at") == "next_run_at":
+        if matching.state is not None and matching.state not in TIMED:
+            rule = f"{matching.state} schedules have no next_run_at; list them by 'name'"
+            raise checks.invalid("order", order, rule)
+        return Order.NEXT_RUN_AT
+    spans_owners = matching.owner is None and matching.state != State.HELD
+    return Order.NAME if matching.name_prefix and spans_owners else Order.OWNER
+
+
+def count(
     context: Context,
     session: Session | None,
     *,
-    owner: str,
-    name: str | None,
-    status: str | None,
-    origin: str | None,
-    since: datetime | None,
-    limit: int,
-) -> Sequence[RunInfo]:
-    """Return the newest runs that match.
+    matching: ScheduleFilter,
+    limit: int | None = None,
+) -> BoundedCount:
+    """Return the number of matching schedules; of ``limit`` schedules that are read, if given."""
+    found, is_more = context.read_many(
+        session, lambda session: schedule_pages.count(session, matching=matching, limit=limit)
+    )
+    return BoundedCount(count=found, exact=not is_more)
 
-    If a schedule of this ``name`` exists, only its own runs are returned. Otherwise the runs of
-    all deleted schedules of this name are returned.
+
+def upcoming(
+    context: Context, session: Session, row: Schedule, *, count: int
+) -> Sequence[datetime]:
+    """Return the next ``count`` fire times of a row, within its span and ``max_runs``.
+
+    The fire times that skip() took out are left out.
     """
-    _check_limit("limit", limit)
-    # A tuple: with a set, a value that is not hashable would raise TypeError.
-    if status is not None and status not in tuple(Status):
-        raise invalid("status", status, f"must be one of {', '.join(Status)}")
-    if origin is not None and origin not in tuple(Origin):
-        raise invalid("origin", origin, f"must be one of {', '.join(Origin)}")
-    since = check_instant("since", since)
-    if name is not None:
-        check_name("name", name)
-
-    def work(session: Session) -> Sequence[RunInfo]:
-        row = None if name is None else schedules.get(session, owner=owner, name=name)
-        matching = runs.RunFilter(
-            owner=owner,
-            name=name,
-            schedule_id=None if row is None else row.id,
-            status=status,
-            origin=origin,
-            since=since,
-        )
-        return [RunInfo.of(run) for run in runs.history(session, matching=matching, limit=limit)]
-
-    return context.read_many(session, work)
-
-
-def upcoming(context: Context, row: Schedule, *, count: int) -> list[datetime]:
-    """Return the next ``count`` fire times of a row, within its span and ``max_runs``."""
-    _check_limit("count", count)
+    now = context.clock.now()
+    held_at = _waiting_since(session, row, now=now)
     with naming_schedule(row):
-        return _upcoming(context.spec(row), row, count=count)
+        spec = timing.spec_without_skips(context, session, row, now=now)
+        # Earlier fire times wait for the release. Then catch_up decides about them.
+        return list(islice(iter_upcoming(spec, row, after=held_at), count))
 
 
-def _upcoming(spec: ScheduleSpec, row: Schedule, *, count: int) -> list[datetime]:
-    if row.max_runs is not None:
-        count = min(count, row.max_runs - row.run_count)
-    fire_times: list[datetime] = []
-    # Without next_run_at the schedule is paused, finished or quarantined.
-    fire_at = None if row.next_run_at is None else row.next_fire_at
-    while fire_at is not None and len(fire_times) < count:
-        if spec.end_at is not None and fire_at > spec.end_at:
-            break
-        fire_times.append(fire_at)
-        fire_at = following(spec, fire_at)
-    return fire_times
+def fire_times(
+    context: Context, session: Session, row: Schedule, *, count: int
+) -> Sequence[FireTime]:
+    """Return the next ``count`` fire times of a row, with those that skip() took out."""
+    now = context.clock.now()
+    runs_at = upcoming(context, session, row, count=count)
+    skipped = skips.of_rows(session, [row], now=now).get(row.id, ())
+    first = sorted({*runs_at, *(at for at in skipped if at > now)})[:count]
+    reasons = skips.reasons(session, schedule_id=row.id, instants={*first}.intersection(skipped))
+    return [FireTime(at=at, is_skipped=at in reasons, reason=reasons.get(at)) for at in first]
 
 
-def _check_limit(field: str, value: object) -> None:
-    check_integer(field, value, minimum=1, maximum=MAX_PAGE_SIZE)
+def _waiting_since(session: Session, row: Schedule, *, now: datetime) -> datetime | None:
+    """Return ``now`` if the row is due and held, else None."""
+    if row.next_run_at is None or row.next_fire_at is None or row.next_fire_at > now:
+        return None
+    is_held = row.held_at is not None or holds.end_of(session, owner=row.owner, now=now)
+    return now if is_held else None
+
+
+def check_limit(field: str, value: object) -> None:
+    """Raise InvalidScheduleError unless ``value`` is a number of rows from 1 to MAX_PAGE_SIZE."""
+    checks.check_integer(field, value, minimum=1, maximum=MAX_PAGE_SIZE)

@@ -1,37 +1,27 @@
 """The schedules of all owners."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Required
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits, limits, queries
-from celery_dynbeat.client.columns import ScheduleColumns
-from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-from celery_dynbeat.client.fields import NewFields
+from celery_dynbeat.client import audit, changes, checks, erasure, history, limits
+from celery_dynbeat.client.cancelling import CancelCalls
+from celery_dynbeat.client.erasure import Progress
+from celery_dynbeat.client.history import StatusFilter
+from celery_dynbeat.client.holds import HoldCalls
+from celery_dynbeat.client.lists import ListCalls
+from celery_dynbeat.client.new_rows import NewRows, NewSchedule
 from celery_dynbeat.client.owner import OwnerSchedules
-from celery_dynbeat.client.views import Page
-from celery_dynbeat.common.errors import (
-    InvalidScheduleError,
-    InvalidTriggerError,
-    ScheduleExistsError,
-)
+from celery_dynbeat.client.reruns import RerunCalls
+from celery_dynbeat.client.views import BoundedCount, ChangePage, RunInfo, RunPage
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import owners, runs, schedules
+from celery_dynbeat.store import schedules
+from celery_dynbeat.store.changes import ChangeFilter
 
 
-class NewSchedule(NewFields, total=False):
-    """One schedule for ``create_many``. Without ``owner`` it belongs to the application itself."""
-
-    owner: str
-    name: Required[str]
-    task: Required[TaskLike]
-    trigger: Required[TriggerLike]
-
-
-class Schedules:
+class Schedules(CancelCalls, HoldCalls, ListCalls, RerunCalls):
     """The calls that span owners. ``for_owner`` gives the calls of one owner.
 
     Every call accepts ``session=`` and then joins the transaction of the caller.
@@ -61,89 +51,138 @@ class Schedules:
         """
         if not isinstance(many, Iterable):
             raise checks.invalid("many", many, "must be an iterable of mappings")
-        now = self._context.clock.now()
-        rows = [self._new_row(index, new, now) for index, new in enumerate(many)]
-        _check_unique_names(rows)
-        earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
+        batch = NewRows(self._context, many)
+        if session is None:
+            # Planned before the transaction, so that it holds its locks for a shorter time.
+            batch.plan(self._context.read(None, batch.read_timezones))
 
         def work(session: Session) -> int:
+            rows = batch.plan(batch.lock_timezones(session))
             limits.check_quota(self._context, session, Counter(row.owner for row in rows))
             schedules.add_many(session, [row.insert_values() for row in rows])
-            self._context.notify_beat(session, next_run_at=earliest, now=now)
+            audit.created(self._context, session, rows, now=batch.now)
+            earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
+            self._context.notify_beat(session, next_run_at=earliest, now=batch.now)
             return len(rows)
 
         return self._context.write(session, work)
 
-    def delete_owner(self, owner: str, *, session: Session | None = None) -> int:
-        """Delete all schedules of ``owner`` and return their number.
+    def delete_owner(
+        self,
+        owner: str,
+        *,
+        erase_history: bool = False,
+        progress: Progress | None = None,
+        session: Session | None = None,
+    ) -> int:
+        """Delete all schedules of ``owner`` and its holds, and return the number of schedules.
 
         Their runs that have not started are revoked. The history stays until it is pruned.
+
+        With ``erase_history`` the owner's runs, changes, backfills and requests of reruns are
+        deleted, too. Running tasks continue; their rows are deleted. One change remains: the
+        owner's name, with the actor and the reason of this call. Without ``session`` each batch
+        commits: first the schedules stop, then the history is deleted. ``progress`` is called after
+        each batch with the number of deleted rows. If the call fails, repeat it. Let the
+        application create nothing for the owner meanwhile.
+
+        Raises InvalidScheduleError.
         """
         checks.check_name("owner", owner, empty=True)
+        if not isinstance(erase_history, bool):
+            raise checks.invalid("erase_history", erase_history, "must be True or False")
+        if progress is not None and not callable(progress):
+            raise checks.invalid("progress", progress, "must be a function of one number")
+        if not erase_history:
+            return erasure.delete(self._context, session, owner=owner)
+        report = progress or (lambda _deleted: None)
+        return erasure.erase(self._context, session, owner=owner, progress=report)
 
-        def work(session: Session) -> int:
-            owners.delete_row(session, owner=owner)
-            schedules.lock_ids_of_owner(session, owner=owner)
-            now = self._context.clock.now()
-            runs.revoke_owner(session, owner=owner, now=now, reason="the owner was deleted")
-            return schedules.delete_of_owner(session, owner=owner)
+    def run(self, run_id: str, *, session: Session | None = None) -> RunInfo:
+        """Return the run with this id, of any owner. Raises RunNotFoundError."""
+        return history.get(self._context, session, owner=None, run_id=run_id)
 
-        return self._context.write(session, work)
-
-    def list(
+    def runs(
         self,
         *,
         owner: str | None = None,
+        status: StatusFilter | None = None,
         task: str | None = None,
-        enabled: bool | None = None,
-        tag: str | None = None,
-        limit: int = 100,
+        origin: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 20,
         after: str | None = None,
         session: Session | None = None,
-    ) -> Page:
-        """Return one page of up to ``limit`` schedules, ordered by owner and name.
+    ) -> RunPage:
+        """Return one page of up to ``limit`` runs of all owners, the newest first.
 
-        ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000. Without
-        ``owner``, the schedules of all owners are returned. Raises InvalidScheduleError.
+        The order is that of creation: a run of a backfill for a past fire time is new. With
+        ``owner``, the runs and their order are those of ``for_owner(owner).runs()``, where the
+        arguments are described.
+
+        A row of ``skip()`` is created before its fire time. With ``since`` it appears only if it
+        was created after that instant, too. If more than 10,000 runs are unfinished, a list of
+        unfinished statuses only is ordered by schedule, and newest first in each.
         """
-        matching = schedules.ScheduleFilter(owner=owner, task=task, enabled=enabled, tag=tag)
-        return queries.page(self._context, session, matching=matching, limit=limit, after=after)
+        if owner is not None:
+            checks.check_name("owner", owner, empty=True)
+        matching = history.filter_of(
+            owner=owner,
+            name=None,
+            status=status,
+            task=task,
+            origin=origin,
+            since=since,
+            until=until,
+        )
+        return history.page(self._context, session, matching=matching, limit=limit, after=after)
 
-    def _new_row(self, index: int, new: object, now: datetime) -> ScheduleColumns:
-        field = f"schedule {index} of create_many"
-        if not isinstance(new, Mapping):
-            rule = "must be a mapping with name, task and trigger"
-            raise checks.invalid(field, new, rule)
-        new = checks.copy_as(dict, field, new)
-        missing = {"name", "task", "trigger"} - new.keys()
-        if missing:
-            field = min(missing)
-            rule = "name, task and trigger are required"
-            msg = f"schedule {index} of create_many has no {field!r}: {rule}"
-            raise InvalidScheduleError(msg, field=field)
-        given = {key: value for key, value in new.items() if key not in _KEYS}
-        try:
-            return edits.new_row(
-                self._context,
-                owner=checks.check_name("owner", new.get("owner", ""), empty=True),
-                name=checks.check_name("name", new["name"]),
-                task=new["task"],
-                trigger=new["trigger"],
-                given=given,
-                now=now,
-            )
-        except (InvalidScheduleError, InvalidTriggerError) as error:
-            msg = f"schedule {index} of create_many: {error}"
-            raise type(error)(msg, field=error.field) from error
+    def count_runs(
+        self,
+        *,
+        owner: str | None = None,
+        status: StatusFilter | None = None,
+        task: str | None = None,
+        origin: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session: Session | None = None,
+    ) -> BoundedCount:
+        """Return the number of runs that match, up to 10,000: ``"10,000+"`` as text.
 
+        The filters are those of ``runs()``. As for ``for_owner(owner).count_runs()``, the count can
+        be a lower bound. Raises InvalidScheduleError.
+        """
+        if owner is not None:
+            checks.check_name("owner", owner, empty=True)
+        matching = history.filter_of(
+            owner=owner,
+            name=None,
+            status=status,
+            task=task,
+            origin=origin,
+            since=since,
+            until=until,
+        )
+        return history.count(self._context, session, matching=matching)
 
-_KEYS = frozenset({"owner", "name", "task", "trigger"})
+    def changes(
+        self,
+        *,
+        owner: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+        limit: int = 20,
+        after: str | None = None,
+        session: Session | None = None,
+    ) -> ChangePage:
+        """Return one page of up to ``limit`` edits, newest first, for the audit.
 
-
-def _check_unique_names(rows: Iterable[ScheduleColumns]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for row in rows:
-        key = (row.owner, row.name)
-        if key in seen:
-            raise ScheduleExistsError(owner=row.owner, name=row.name)
-        seen.add(key)
+        Without ``owner``, the edits of all owners and of everything are returned. The other
+        arguments are those of ``OwnerSchedules.changes``. Pass ``since`` with a rare ``action``:
+        all changes since then are read until ``limit`` of them match. Raises InvalidScheduleError.
+        """
+        matching = ChangeFilter(owner=owner, actor=actor, action=action, since=since)
+        return changes.page(self._context, session, matching=matching, limit=limit, after=after)

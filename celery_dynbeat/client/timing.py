@@ -9,10 +9,11 @@ from celery_dynbeat.client.columns import ScheduleColumns, ScheduleRow
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, without
 from celery_dynbeat.runtime.context import Context, naming_schedule
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import runs, skips
 from celery_dynbeat.triggers import Once, Trigger
+from celery_dynbeat.triggers.skipping import nominal
 
 
 def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: datetime) -> None:
@@ -26,13 +27,26 @@ def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: d
         raise _never_fires(spec, row, trigger=trigger, now=now)
 
 
-def plan_from(context: Context, row: Schedule, *, now: datetime) -> None:
+def spec_without_skips(
+    context: Context, session: Session, row: ScheduleRow, *, now: datetime
+) -> ScheduleSpec:
+    """Return the spec of a row without the fire times that skip() took out.
+
+    Raises InvalidTriggerError.
+    """
+    # In the middle of an edit the row is incomplete and must not be flushed.
+    with session.no_autoflush:
+        skipped = skips.of_rows(session, [row], now=now)
+    return without(context.spec(row), skipped.get(row.id, ()))
+
+
+def plan_from(context: Context, session: Session, row: ScheduleRow, *, now: datetime) -> None:
     """Set the first fire time after ``now``; a row without one is finished.
 
     Raises InvalidTriggerError, which names the row, if its trigger cannot be read.
     """
     with naming_schedule(row):
-        spec = context.spec(row)
+        spec = spec_without_skips(context, session, row, now=now)
         _set_next_fire(row, spec, _first_fire(row, spec, now=now), now=now)
 
 
@@ -52,9 +66,9 @@ def replan(
     InvalidScheduleError if the schedule never fires.
     """
     if trigger is None:
-        plan_from(context, row, now=now)
+        plan_from(context, session, row, now=now)
     else:
-        spec = context.spec(row)
+        spec = spec_without_skips(context, session, row, now=now)
         fire_at = _first_fire(row, spec, now=now, is_new_trigger=is_new_trigger)
         if fire_at is not None and fire_at <= now:
             _check_has_no_run(session, row, fire_at, trigger=trigger)
@@ -65,19 +79,30 @@ def replan(
         row.finished_at = row.next_run_at = None
 
 
+def move_to(row: Schedule, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime) -> None:
+    """Set the next fire time; a paused or quarantined row stays out of the index."""
+    _set_next_fire(row, spec, fire_at, now=now)
+    if not row.enabled or row.error is not None:
+        row.finished_at = row.next_run_at = None
+
+
 def apply_jitter(context: Context, row: Schedule) -> None:
     """Set the next run by a new jitter; its fire time does not change."""
     if row.next_run_at is not None and row.next_fire_at is not None:
         with naming_schedule(row):
+            # If the schedule is held, beat finds that again.
             row.next_run_at = run_at(context.spec(row), row.next_fire_at)
+            row.held_at = None
 
 
-def missed_fire_times(context: Context, row: Schedule, *, now: datetime) -> Skip | None:
+def missed_fire_times(
+    context: Context, session: Session, row: ScheduleRow, *, now: datetime
+) -> Skip | None:
     """Return the fire times of the row until ``now`` that beat did not send, or None."""
     if row.next_fire_at is None:
         return None
     try:
-        spec = context.spec(row)
+        spec = spec_without_skips(context, session, row, now=now)
         return skip_missed(spec, fire_at=row.next_fire_at, now=now, reason=_missed_reason(row))
     except InvalidTriggerError:
         # The trigger is damaged or too costly to search. An edit must still be able to replace it.
@@ -91,7 +116,7 @@ def _never_fires(
 
     The message shows ``trigger``, the one that the caller gave.
     """
-    if _has_reached_max_runs(row):
+    if has_reached_max_runs(row):
         rule = f"is reached after {row.run_count} runs: choose more, None, or use run_now()"
         return invalid("max_runs", row.max_runs, rule)
     if row.end_at is not None and row.end_at <= now:
@@ -102,6 +127,9 @@ def _never_fires(
 
 def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
     """Return why the trigger has no fire time after ``now`` within the span of the row."""
+    skipping, spec = spec, spec._replace(trigger=nominal(spec.trigger))
+    if first_fire(skipping, now=now) is None and first_fire(spec, now=now) is not None:
+        return "skip() took out each fire time that is left; call unskip() for one of them first"
     if row.start_at is not None and spec.trigger.next_after(row.start_at - MICROSECOND) is None:
         return f"all of its fire times are before start_at = {row.start_at}; choose an earlier one"
     if spec.trigger.next_after(now) is None:
@@ -126,7 +154,7 @@ def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
 def _set_next_fire(
     row: ScheduleRow, spec: ScheduleSpec, fire_at: datetime | None, *, now: datetime
 ) -> None:
-    row.next_fire_at = fire_at
+    row.next_fire_at, row.held_at = fire_at, None
     # Not before now: beat reads the index from its watermark on.
     row.next_run_at = None if fire_at is None else max(run_at(spec, fire_at), now)
     row.finished_at = now if fire_at is None else None
@@ -135,7 +163,7 @@ def _set_next_fire(
 def _first_fire(
     row: ScheduleRow, spec: ScheduleSpec, *, now: datetime, is_new_trigger: bool = False
 ) -> datetime | None:
-    if _has_reached_max_runs(row):
+    if has_reached_max_runs(row):
         return None
     passed_at = _recently_passed(spec, now=now) if is_new_trigger else None
     return passed_at or first_fire(spec, now=now, last_run_at=row.last_run_at)
@@ -153,24 +181,28 @@ def _check_has_no_run(
         raise invalid("trigger", trigger, rule)
 
 
-def _has_reached_max_runs(row: ScheduleRow) -> bool:
+def has_reached_max_runs(row: ScheduleRow) -> bool:
+    """Return whether the row has made as many runs as ``max_runs`` allows."""
     return row.max_runs is not None and row.run_count >= row.max_runs
 
 
 def _recently_passed(spec: ScheduleSpec, *, now: datetime) -> datetime | None:
     """Return the instant of a one-off that passed within the grace and fires at once, else None."""
-    if not isinstance(spec.trigger, Once):
+    trigger = nominal(spec.trigger)
+    if not isinstance(trigger, Once):
         return None
-    at = spec.trigger.at
+    at = trigger.at
     in_span = (spec.start_at is None or spec.start_at <= at) and (
         spec.end_at is None or at <= spec.end_at
     )
     return at if in_span and now - spec.grace <= at <= now else None
 
 
-def _missed_reason(row: Schedule) -> str:
+def _missed_reason(row: ScheduleRow) -> str:
     if row.error is not None:
         return "missed: the schedule was quarantined"
     if not row.enabled:
         return "missed: the schedule was paused"
+    if row.held_at is not None:
+        return "missed: the schedule was held"
     return "missed: the schedule was edited before a beat could send it"

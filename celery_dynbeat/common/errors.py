@@ -3,6 +3,8 @@
 Each message names the value, the rule and the fix. Facts that a program may need are attributes.
 """
 
+from collections.abc import Sequence
+
 
 class DynbeatError(Exception):
     """The base class of all errors of this package."""
@@ -63,6 +65,31 @@ class BackfillNotFoundError(DynbeatError, LookupError):
         self.backfill_id = backfill_id
 
 
+class RunNotFoundError(DynbeatError, LookupError):
+    """The history has no run with this id, or the run belongs to another owner.
+
+    ``owner`` None: no owner has it.
+    """
+
+    def __init__(self, *, owner: str | None, run_id: str) -> None:
+        whose = "the history" if owner is None else f"the history of owner {owner!r}"
+        super().__init__(
+            f"{whose} has no run {run_id}; runs() shows those that exist, and old runs are pruned",
+        )
+        self.owner = owner
+        self.run_id = run_id
+
+
+class RerunNotFoundError(DynbeatError, LookupError):
+    """There is no rerun with this id, or it belongs to another owner."""
+
+    def __init__(self, *, owner: str | None, rerun_id: int) -> None:
+        whose = "there is" if owner is None else f"owner {owner!r} has"
+        super().__init__(f"{whose} no rerun {rerun_id}; reruns() shows those that exist")
+        self.owner = owner
+        self.rerun_id = rerun_id
+
+
 class ScheduleExistsError(DynbeatError):
     """The owner already has a schedule with this name."""
 
@@ -88,6 +115,18 @@ class StaleScheduleError(DynbeatError):
         self.name = name
         self.expected_version = expected_version
         self.version = version
+
+
+class HeldByOthersError(DynbeatError):
+    """A release by an actor that has no hold, while other actors have.
+
+    ``owner`` None means everything. ``actors`` are the other actors.
+    """
+
+    def __init__(self, message: str, *, owner: str | None, actors: Sequence[str]) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.actors = actors
 
 
 class OwnerLimitError(DynbeatError):

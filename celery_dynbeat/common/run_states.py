@@ -56,7 +56,7 @@ CONFIRM = _transition(UNSTARTED, Status.SENT)
 GIVE_UP = _transition(UNSTARTED, Status.FAILED)
 #: No worker started the run within expires_after.
 EXPIRE = _transition(UNSTARTED, Status.EXPIRED)
-#: A pause, a delete, a moved one-off or a newer run cancels the run before an attempt starts.
+#: A call, a pause, a delete, a moved one-off or a newer run cancels the run before its next start.
 REVOKE = _transition(UNOWNED, Status.REVOKED)
 #: A worker starts the attempt that a message asks for.
 START = _transition(UNSTARTED, Status.RUNNING)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.zone_names import nearest_zone
 
 PREFIX = "dynbeat_"
 _UNSET = object()
@@ -127,7 +128,9 @@ def _zone(value: object) -> str:
     try:
         ZoneInfo(_text(value))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        msg = "must be a time zone of the tz database, such as 'Europe/Berlin'"
+        nearest = nearest_zone(value) if isinstance(value, str) else None
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        msg = f"must be a time zone of the tz database, such as 'Europe/Berlin'{hint}"
         raise ValueError(msg) from None
     return str(value)
 
@@ -170,6 +173,8 @@ class Settings:
     on_lost: str = _setting("record", _one_of(*ON_LOST))
     pause_after_failures: int | None = _setting(None, _count)
     history_retention: timedelta = _setting(timedelta(days=30), _duration)
+    audit: bool = _setting(default=True, check=_flag)
+    audit_retention: timedelta = _setting(timedelta(days=90), _duration)
     min_interval: timedelta = _setting(timedelta(seconds=1), _delay)
     max_schedules_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)

@@ -1,13 +1,17 @@
-"""Quote values in error messages."""
+"""Quote values and count things in messages."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 #: The number of characters that an error message shows of a value: one line of a terminal.
 _SHOWN = 80
 
 
 def shorten(value: object) -> str:
-    """Return the repr of a value for an error message, cut so that any input is short and cheap."""
+    """Return the repr of a value for an error message, cut so that any input is short and cheap.
+
+    An instant is shown as ISO 8601 text.
+    """
     text = ""
     try:
         for piece in _pieces(value):
@@ -20,10 +24,17 @@ def shorten(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun: ``1 run``, ``2,000 runs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _pieces(value: object) -> Iterator[str]:
     """Yield the repr of ``value`` in pieces, so that the caller can stop before a large rest."""
     if isinstance(value, (str, bytes, bytearray)):
         yield repr(value[: _SHOWN + 1])
+    elif isinstance(value, datetime):
+        yield str(value)
     elif isinstance(value, dict):
         yield "{"
         for number, (key, inner) in enumerate(value.items()):

@@ -227,6 +227,22 @@ def lateral_for_each(
     return select(rows).select_from(one.join(rows, true()))
 
 
+def lateral_for_rows(
+    keys: Sequence[Any], rows: Sequence[Sequence[Any]], query: Callable[..., Select[Any]]
+) -> Select[Any]:
+    """Return a SELECT that runs ``query`` once for each of ``rows``, with LATERAL.
+
+    A row has one value for each of ``keys``, with its type.
+    """
+    arrays = [
+        _array_of(key, values) for key, values in zip(keys, zip(*rows, strict=True), strict=True)
+    ]
+    columns = [column(f"value{index}", key.type) for index, key in enumerate(keys)]
+    one = func.unnest(*arrays).table_valued(*columns).render_derived("given")
+    found = query(*one.c).lateral("found")
+    return select(found).select_from(one.join(found, true()))
+
+
 def _array_of(key: Any, values: Sequence[Any]) -> ColumnElement[Any]:
     return cast(cast(literal(_array(values)), Text), ARRAY(key.type))
 

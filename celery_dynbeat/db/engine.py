@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -33,14 +34,24 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import pool_ping, prepared_statements, timeouts
-from celery_dynbeat.db.dialects import Capabilities, capabilities_of, is_embedded
+from celery_dynbeat.db.dialects import (
+    Capabilities,
+    capabilities_of,
+    check_supported,
+    is_embedded,
+)
 from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION
 
 T = TypeVar("T")
 
 ATTEMPTS = 6
 _FIRST_PAUSE = 0.01
-_EXTRAS = {"psycopg": "celery-dynbeat[postgres]", "pymysql": "celery-dynbeat[mysql]"}
+#: SQLAlchemy's name of a database -> the scheme of its URL, and the extra with its driver.
+_DRIVERS = {
+    "postgresql": ("postgresql+psycopg", "celery-dynbeat[postgres]"),
+    "mysql": ("mysql+pymysql", "celery-dynbeat[mysql]"),
+    "mariadb": ("mariadb+pymysql", "celery-dynbeat[mysql]"),
+}
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -115,6 +126,21 @@ class Database:
         """Whether two threads can write at the same time, each on its own connection."""
         pools = (QueuePool, NullPool)
         return not self.capabilities.embedded and isinstance(self.engine.pool, pools)
+
+    def check_folder(self) -> None:
+        """Raise ConfigurationError if the folder of an embedded database does not exist.
+
+        Call it before the first use of the tables. A running process must not raise it: the folder
+        may be on a disk that is mounted again, and the process waits as for a server.
+        """
+        file = embedded_file(self.engine.url)
+        if file is None or file.parent.is_dir():
+            return
+        raise ConfigurationError(
+            f"the folder {str(file.absolute().parent)!r} of dynbeat_database_url does not exist:"
+            " create it, or correct the path; an absolute path has four slashes:"
+            " sqlite:////srv/app.db"
+        )
 
     @property
     def shown_url(self) -> str:
@@ -243,9 +269,12 @@ class Database:
     def _create(self) -> Engine:
         try:
             url = make_url(self._url or "")
+            check_supported(url.get_backend_name())
             engine = create_engine(url, **self._options_for(url))
             capabilities = capabilities_of(engine.dialect)
-        except (ArgumentError, NoSuchModuleError, NotImplementedError, ValueError) as error:
+        except NotImplementedError as error:
+            raise ConfigurationError(f"dynbeat_database_url: {error}") from None
+        except (ArgumentError, NoSuchModuleError, ValueError) as error:
             # The URL can contain a password: show only its scheme.
             scheme = _SCHEME.match(self._url or "")
             begins = f" that begins with {scheme[0]!r}" if scheme else ""
@@ -256,10 +285,7 @@ class Database:
             )
             raise ConfigurationError(msg) from None
         except ModuleNotFoundError as error:
-            hint = _EXTRAS.get(error.name or "", "it, or use another driver: psycopg or pymysql")
-            driver = f"the driver {error.name!r} of dynbeat_database_url"
-            msg = f"{driver} is not installed: install {hint}"
-            raise ConfigurationError(msg) from error
+            raise _driver_missing(url, error.name) from error
         if "@" in (url.host or ""):
             msg = "the host of dynbeat_database_url contains an @: write an @ in a password as %40"
             raise ConfigurationError(msg)
@@ -283,6 +309,23 @@ class Database:
             **self._options,
             "connect_args": timeouts.connect_args(url, self._options.get("connect_args", {})),
         }
+
+
+def _driver_missing(url: URL, module: str | None) -> ConfigurationError:
+    scheme, extra = _DRIVERS.get(url.get_backend_name(), (url.drivername, "it"))
+    other = "" if url.drivername == scheme else f"write {scheme}://... and "
+    return ConfigurationError(
+        f"the driver {module!r} of dynbeat_database_url is not installed: {other}install {extra}"
+    )
+
+
+def embedded_file(url: URL) -> Path | None:
+    """Return the file of an embedded database, None for a server or a database in memory."""
+    if not is_embedded(url.get_backend_name()):
+        return None
+    name = url.database or ":memory:"
+    # A URI may name a database in memory.
+    return None if name.startswith((":memory:", "file:")) else Path(name)
 
 
 def _from_json(text: str | bytes) -> Any:

@@ -6,19 +6,25 @@ import neither this module nor the dialects of databases that they do not use.
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Index, and_
+from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
-from celery_dynbeat.db.models import Backfill, Base, Run, Schedule
+from celery_dynbeat.db.models import Backfill, Base, Change, Hold, Rerun, Run, Schedule
 from celery_dynbeat.db.types import MYSQL
 
 #: All tables with their indexes. A test compares the migrations with it.
 METADATA = Base.metadata
 
 
-def _partial(name: str, *columns: Any, where: ColumnElement[bool]) -> None:
+def _partial(name: str, *columns: Any, where: ColumnElement[bool]) -> Index:
     """Index the rows that match ``where``. MySQL has no partial indexes and indexes all rows."""
-    Index(name, *columns, postgresql_where=where, sqlite_where=where)
+    return Index(name, *columns, postgresql_where=where, sqlite_where=where)
 
+
+def _only_on(dialects: tuple[str, ...], index: Index) -> None:
+    index.ddl_if(dialect=dialects)  # type: ignore[arg-type]  # the annotation lacks tuples
+
+
+_MYSQL = tuple(sorted(MYSQL))
 
 # The claim reads the start of this index. It does not contain rows that can never be due.
 _partial(
@@ -40,6 +46,34 @@ _partial(
         Schedule.error.is_(None),
     ),
 )
+
+# The schedules in a rare state by owner and name. MySQL has no partial indexes: there an index
+# selects the schedules in the state. That of the unplanned schedules selects the paused and
+# finished ones.
+for _state, _is_in_state in {
+    "paused": not_(Schedule.enabled),
+    "finished": Schedule.finished_at.is_not(None),
+    "quarantined": Schedule.error.is_not(None),
+    "failing": Schedule.failing_since.is_not(None),
+}.items():
+    _only_on(
+        ("postgresql", "sqlite"),
+        _partial(
+            f"ix_dynbeat_schedule_{_state}", Schedule.owner, Schedule.name, where=_is_in_state
+        ),
+    )
+_only_on(_MYSQL, Index("ix_dynbeat_schedule_failing", Schedule.failing_since))
+_only_on(
+    _MYSQL,
+    Index("ix_dynbeat_schedule_quarantined", Schedule.error, mysql_length=1, mariadb_length=1),
+)
+# The names of all owners that begin with a text, by code points. PostgreSQL's collation may have
+# another order.
+_only_on(
+    ("postgresql",),
+    Index("ix_dynbeat_schedule_name", Schedule.name.collate("C"), Schedule.owner),
+)
+_only_on(("sqlite", *_MYSQL), Index("ix_dynbeat_schedule_name", Schedule.name, Schedule.owner))
 
 Index("ix_dynbeat_run_owner_scheduled_for", Run.owner, Run.scheduled_for)
 _partial("ix_dynbeat_run_overdue", Run.overdue_at, where=Run.overdue_at.is_not(None))
@@ -67,6 +101,41 @@ _partial(
     Backfill.next_run_at,
     where=Backfill.next_run_at.is_not(None),
 )
+
+# The failed and lost runs of all owners, newest last. Only PostgreSQL can use it, see
+# Capabilities.has_partial_indexes; elsewhere a page scans the newest runs.
+Index(
+    "ix_dynbeat_run_failed",
+    Run.id,
+    postgresql_where=Run.status.in_([literal_column("'failed'"), literal_column("'lost'")]),
+).ddl_if(dialect="postgresql")
+_partial("ix_dynbeat_run_rerun_of", Run.rerun_of, where=Run.rerun_of.is_not(None))
+_partial(
+    "ix_dynbeat_rerun_next_run_at",
+    Rerun.next_run_at,
+    where=Rerun.next_run_at.is_not(None),
+)
+Index("ix_dynbeat_rerun_owner", Rerun.owner, Rerun.id)
+Index("ix_dynbeat_hold_owner", Hold.owner)
+_partial("ix_dynbeat_hold_until_at", Hold.until_at, where=Hold.until_at.is_not(None))
+# Few schedules are held. Beat compares them with the holds.
+_partial(
+    "ix_dynbeat_schedule_held_at",
+    Schedule.held_at,
+    Schedule.id,
+    where=Schedule.held_at.is_not(None),
+)
+# Each order of changes() is that of an index. Prune reads the first.
+Index("ix_dynbeat_change_changed_at", Change.changed_at, Change.id)
+_partial(
+    "ix_dynbeat_change_actor",
+    Change.actor,
+    Change.changed_at,
+    Change.id,
+    where=Change.actor != "",
+)
+Index("ix_dynbeat_change_owner", Change.owner, Change.changed_at, Change.id)
+Index("ix_dynbeat_change_owner_name", Change.owner, Change.name, Change.changed_at, Change.id)
 
 for _table in METADATA.tables.values():
     for _dialect in MYSQL:

@@ -38,6 +38,11 @@ class Origin(StrEnum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
     BACKFILL = "backfill"
+    RERUN = "rerun"
+
+
+#: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
+REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
 
 
 class NodeKind(StrEnum):
@@ -68,9 +73,10 @@ EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
 
 
-def _json_check(column: str) -> CheckConstraint:
-    # The other databases validate JSON themselves.
-    constraint = CheckConstraint(f"json_valid({column})", name=f"{column}_json")
+def _json_check(column: str, *, nullable: bool = False) -> CheckConstraint:
+    # The other databases validate JSON themselves. Some versions return 0 for json_valid(NULL).
+    or_null = f"{column} IS NULL OR " if nullable else ""
+    constraint = CheckConstraint(f"{or_null}json_valid({column})", name=f"{column}_json")
     constraint.ddl_if(dialect="sqlite")
     return constraint
 
@@ -96,6 +102,8 @@ class Schedule(Base):
     trigger_kind: Mapped[str] = mapped_column(ExactText(32))
     trigger_spec: Mapped[str] = mapped_column(Text)
     timezone: Mapped[str] = mapped_column(ExactText(64), server_default="UTC")
+    # The trigger names no time zone: `timezone` follows the owner's.
+    inherits_timezone: Mapped[bool] = mapped_column(server_default=false())
     # The anchor of an interval that has none in its spec. NULL: start_at, else created_at.
     anchor_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     enabled: Mapped[bool] = mapped_column(server_default=true())
@@ -120,7 +128,14 @@ class Schedule(Base):
     next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When beat claims the schedule: next_fire_at plus jitter.
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When beat found the due schedule held. next_run_at is then the end of the hold.
+    held_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # No fire time after this instant is one that skip() took out. The row of history of a skipped
+    # fire time exists before it passes.
+    skipped_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When the first of the last failed or lost runs ended. NULL: the last ended run succeeded.
+    failing_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     description: Mapped[str] = mapped_column(ExactText(1024), server_default="")
@@ -201,6 +216,11 @@ class Run(Base):
     # The attempt during which the broker delivered the run's message again. If this is the current
     # attempt and its worker loses it, the run is sent again, independent of on_lost.
     redelivered_attempt: Mapped[int | None]
+    # The run whose fire time a rerun runs again. It may be pruned: not a foreign key.
+    rerun_of: Mapped[str | None] = mapped_column(RunId)
+    # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
+    # so that of a rerun is a free microsecond after it.
+    nominal_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
 
@@ -257,12 +277,102 @@ class Backfill(Base):
     )
 
 
+class Rerun(Base):
+    """A request to run ended runs again.
+
+    ``owner`` NULL means the runs of all owners, ``name`` NULL those of all schedules, ``task`` NULL
+    those of all tasks. ``since`` and ``until`` limit the fire times. Runs that began or ended after
+    ``created_at`` do not match. ``after_at`` and ``after_id`` are the position of the search.
+    ``next_run_at`` is when beat makes the next runs; NULL after the request has ended.
+    """
+
+    __tablename__ = "dynbeat_rerun"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # The schedule of owner and name. It may be deleted: not a foreign key.
+    schedule_id: Mapped[int | None] = mapped_column(BigId)
+    task: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # A JSON array.
+    statuses: Mapped[list[str]] = mapped_column(JSON)
+    since: Mapped[datetime] = mapped_column(UtcDateTime)
+    until: Mapped[datetime] = mapped_column(UtcDateTime)
+    batch_size: Mapped[int]
+    # Numbers of runs: in total, made, and left out because they cannot or need not run again.
+    total: Mapped[int]
+    made: Mapped[int] = mapped_column(server_default="0")
+    left_out: Mapped[int] = mapped_column(server_default="0")
+    after_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    after_id: Mapped[str] = mapped_column(RunId)
+    # JSON arrays of ids: runs before the position that cannot run again yet, and the new runs that
+    # were unfinished when beat last made some.
+    waiting_ids: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    unfinished_ids: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    cancelled: Mapped[bool] = mapped_column(server_default=false())
+
+    __table_args__ = (
+        CheckConstraint("batch_size > 0", name="batch_size_positive"),
+        CheckConstraint("since <= until", name="span_ordered"),
+        _json_check("statuses"),
+        _json_check("waiting_ids"),
+        _json_check("unfinished_ids"),
+    )
+
+
+class Hold(Base):
+    """A temporary stop of all schedules of an owner. ``owner`` NULL: of all schedules.
+
+    Several holds of an owner can exist. The last release, or ``until_at``, ends the stop.
+    """
+
+    __tablename__ = "dynbeat_hold"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    actor: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
+    reason: Mapped[str] = mapped_column(ExactText(1024), server_default="")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    # NULL: until release().
+    until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Change(Base):
+    """One edit of a schedule, of an owner, or of everything, for the audit.
+
+    ``owner`` NULL means everything; ``name`` "" means the owner. ``old_values`` and
+    ``new_values`` hold the fields that the edit changed.
+    """
+
+    __tablename__ = "dynbeat_change"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    changed_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
+    action: Mapped[str] = mapped_column(ExactText(32))
+    actor: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), server_default="")
+    reason: Mapped[str] = mapped_column(ExactText(1024), server_default="")
+    old_values: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    new_values: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+    __table_args__ = (
+        _json_check("old_values", nullable=True),
+        _json_check("new_values", nullable=True),
+    )
+
+
 class Owner(Base):
-    """An owner whose number of schedules is limited. Concurrent creates lock this row."""
+    """What applies to all schedules of an owner. Calls that depend on it lock this row."""
 
     __tablename__ = "dynbeat_owner"
 
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH), primary_key=True)
+    # The time zone of triggers that name none. NULL: the setting dynbeat_timezone applies.
+    timezone: Mapped[str | None] = mapped_column(ExactText(64))
 
 
 class Application(Base):
@@ -305,6 +415,10 @@ class Node(Base):
     notifier: Mapped[str | None] = mapped_column(ExactText(16))
     # A JSON array of at most ten entries. Not JSON: no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
+    # JSON arrays: the queues that a worker consumes, and the names of its tasks. NULL: not known.
+    # Only the health check reads them, and they are long.
+    queues: Mapped[str | None] = mapped_column(LongText, deferred=True)
+    tasks: Mapped[str | None] = mapped_column(LongText, deferred=True)
     # When the node deregistered. A redelivered run of it starts without the node timeout.
     stopped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
@@ -318,13 +432,17 @@ class Node(Base):
 
 __all__ = [
     "NAME_LENGTH",
+    "REQUESTED_ORIGINS",
     "Application",
     "Backfill",
     "Base",
+    "Change",
+    "Hold",
     "Node",
     "NodeKind",
     "Origin",
     "Owner",
+    "Rerun",
     "Run",
     "Schedule",
 ]

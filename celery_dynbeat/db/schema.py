@@ -22,6 +22,7 @@ def upgrade(database: Database) -> None:
     A lock makes concurrent upgrades run one after the other. A newer schema stays unchanged.
     """
     capabilities = database.capabilities
+    database.check_folder()
     with database.engine.connect() as connection:
         encoding.check_encoding(connection, shown_url=database.shown_url)
         if _is_current(_revision(connection)):
@@ -42,6 +43,7 @@ def check(database: Database) -> str:
     Raises SchemaError when the tables are missing or their revision is too old. A newer revision is
     accepted: a rolling upgrade migrates the tables first, and migrations only add.
     """
+    database.check_folder()
     with database.engine.connect() as connection:
         return check_connection(connection, database.shown_url)
 

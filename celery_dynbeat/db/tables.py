@@ -5,7 +5,17 @@ The statements of each pass and of each run use them: with ORM entities they too
 
 from typing import TYPE_CHECKING, cast
 
-from celery_dynbeat.db.models import Application, Backfill, Node, Run, Schedule
+from celery_dynbeat.db.models import (
+    Application,
+    Backfill,
+    Change,
+    Hold,
+    Node,
+    Owner,
+    Rerun,
+    Run,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
@@ -15,3 +25,7 @@ RUNS = cast("Table", Run.__table__)
 NODES = cast("Table", Node.__table__)
 APPLICATIONS = cast("Table", Application.__table__)
 BACKFILLS = cast("Table", Backfill.__table__)
+CHANGES = cast("Table", Change.__table__)
+HOLDS = cast("Table", Hold.__table__)
+OWNERS = cast("Table", Owner.__table__)
+RERUNS = cast("Table", Rerun.__table__)

@@ -7,19 +7,24 @@ Problems (unhealthy):
 - a run is overdue for longer than twice dynbeat_dispatch_timeout
 - a beat cannot publish to a queue or exchange, or cannot publish a task
 - runs wait, and no worker was alive for max_lag
+- runs wait in a queue that no living worker consumes
+- no living worker has a task of this application that is due within an hour
 
 Warnings (healthy):
 - one of several beats makes no progress
 - no worker is alive, and no run waits
 - schedules are quarantined, or have a trigger that only a newer version supports
 - entries of beat_schedule are rejected
+- the last runs of schedules all failed
+- schedules are held
+- schedules have a queue that no living worker consumes, or a task that none has registered
 - a beat uses another notifier than the configured one
 - the tables belong to another application
 - the encoding of the database is not UTF-8
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -27,6 +32,9 @@ from celery_dynbeat.broker import outages
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Node, NodeKind
+from celery_dynbeat.monitoring.coverage import Coverage
+from celery_dynbeat.monitoring.problem import Problem
+from celery_dynbeat.monitoring.stopped_work import stopped_warnings, unserved_problems
 from celery_dynbeat.store.health import Tables
 
 #: For how long a node is shown after its last heartbeat.
@@ -46,7 +54,8 @@ class NodeState(StrEnum):
     STOPPED = "stopped"
 
 
-_ALIVE = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
+#: The states of a node that sends heartbeats.
+ALIVE = (NodeState.STARTING, NodeState.WORKING, NodeState.NO_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +83,6 @@ class Limits:
             lag=default if max_lag is None else max_lag,
             overdue=2 * settings.dispatch_timeout,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem or warning: a stable ``code``, a description, and a hint how to fix it."""
-
-    code: str
-    text: str
-    hint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class HealthReport:
 
     ``misconfigured`` is the error that prevented the probes. ``tables`` is None if they could not
     be read. ``application`` is the name of the application that runs the probes, None if it has
-    none.
+    none. ``coverage`` is what no worker serves.
     """
 
     misconfigured: str | None = None
@@ -127,6 +127,7 @@ class HealthReport:
     notifier: str | None = None
     tables: Tables | None = None
     limits: Limits | None = None
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,9 @@ def evaluate(report: HealthReport) -> Evaluation:
         problems += checks.problems()
         warnings += checks.warnings()
         warnings += _config_warnings(report.tables, application=report.application)
+        problems += unserved_problems(report.coverage, urgent=True)
+        warnings += unserved_problems(report.coverage, urgent=False)
+        warnings += stopped_warnings(report.tables)
     if report.database is not None and report.database.encoding is not None:
         warnings.append(_encoding_limited(report.database.encoding))
     return Evaluation(problems, warnings)
@@ -230,7 +234,7 @@ class _TableChecks:
     def _outages(self) -> Iterator[Problem]:
         """Yield one problem for each queue, exchange or task, even if several beats report it."""
         reports = [
-            outages.parse_report(node.outages) for node, state in self._beats if state in _ALIVE
+            outages.parse_report(node.outages) for node, state in self._beats if state in ALIVE
         ]
         reported = {(each.kind, each.name): each for report in reports for each in report}
         for each in list(reported.values())[: outages.MAX_REPORTED]:
@@ -246,7 +250,7 @@ class _TableChecks:
 
     def _no_beat(self) -> Problem:
         for node, state in self._beats:
-            if state in _ALIVE:
+            if state in ALIVE:
                 return _beat_failing(node)
         hint = "start one: `celery -A your_app beat`; the log of the last one says why it ended"
         return Problem("no_beat", "no beat is alive: no schedule runs", hint)
@@ -269,7 +273,7 @@ class _TableChecks:
             yield Problem("runs_overdue", text, "read beat's log: no beat resends these runs")
 
     def _a_worker_lives(self) -> bool:
-        return any(state in _ALIVE for _, state in self._workers)
+        return any(state in ALIVE for _, state in self._workers)
 
     def _worker_is_missing(self) -> bool:
         """Return whether no worker was alive for the time that a restart takes."""

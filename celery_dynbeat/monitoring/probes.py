@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Thread
 from typing import Generic, TypeVar
 
@@ -23,7 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.errors import DynbeatError, SchemaError
 from celery_dynbeat.db import schema
-from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.engine import Database, embedded_file
+from celery_dynbeat.monitoring import coverage
+from celery_dynbeat.monitoring.coverage import Coverage
 from celery_dynbeat.monitoring.health import (
     SHOWN_FOR,
     BrokerStatus,
@@ -57,6 +58,7 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
     except DynbeatError as error:
         return HealthReport(misconfigured=str(error), broker=_broker_status(app, broker))
     database = _start(lambda: _probe_database(context, limits))
+    served = _start(lambda: _probe_coverage(context, limits))
     report = database.result(
         DATABASE_TIMEOUT,
         lambda error: HealthReport(database=DatabaseStatus(url=shown_url, error=error)),
@@ -67,6 +69,8 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
         broker=_broker_status(app, broker),
         notifier=notifier,
         limits=limits,
+        # The database probe reports what prevents this one.
+        coverage=served.result(DATABASE_TIMEOUT, lambda _: Coverage()),
     )
 
 
@@ -118,6 +122,13 @@ def _error_text(error: BaseException) -> str:
 
 
 def _probe_database(context: Context, limits: Limits) -> HealthReport:
+    context.database.check_folder()
+    file = embedded_file(context.database.engine.url)
+    # A connection would create the file.
+    if file is not None and not file.exists():
+        missing = f"the file {str(file)!r} does not exist"
+        url = context.database.shown_url
+        return HealthReport(database=DatabaseStatus(url=url, schema_error=missing))
     database = _probe_connection(context.database)
     report = HealthReport(database=database)
     try:
@@ -137,6 +148,19 @@ def _probe_database(context: Context, limits: Limits) -> HealthReport:
     )
 
 
+def _probe_coverage(context: Context, limits: Limits) -> Coverage:
+    file = embedded_file(context.database.engine.url)
+    if file is not None and not file.exists():
+        return Coverage()
+    schema.check(context.database)
+    now = context.clock.now()
+    return context.database.read_in_transaction(
+        lambda session: coverage.read(
+            session, context.app, now=now, node_timeout=limits.node_timeout, lag=limits.lag
+        )
+    )
+
+
 def _limited_encoding(database: Database) -> str | None:
     with database.engine.connect() as connection:
         return database.capabilities.limited_encoding(connection)
@@ -144,10 +168,6 @@ def _limited_encoding(database: Database) -> str | None:
 
 def _probe_connection(database: Database) -> DatabaseStatus:
     embedded = database.capabilities.embedded
-    file = database.engine.url.database or ":memory:"
-    # A connection would create the file.
-    if embedded and not file.startswith((":memory:", "file:")) and not Path(file).exists():
-        raise FileNotFoundError(file)
     with database.engine.connect() as connection:
         host_time, started = datetime.now(UTC), time.monotonic()
         if embedded:

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND, Skip, following
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
 from celery_dynbeat.triggers import Trigger
+from celery_dynbeat.triggers.skipping import SkippingTrigger
 
 #: How far back the previous fire time is searched.
 _LOOKBACK = timedelta(days=3660)
@@ -89,14 +90,20 @@ def select_missing(
 
 
 def remainder_of(
-    trigger: Trigger, row: SkippedRow, removed: Sequence[datetime]
+    trigger: Trigger,
+    row: SkippedRow,
+    removed: Sequence[datetime],
+    *,
+    by_call: Collection[datetime] = (),
 ) -> SkippedRemainder | None:
     """Return what a skipped row covers without ``removed``, or None if it does not cover them.
 
     ``removed`` are consecutive fire times up to the row's newest. No other row of history lies
-    between them.
+    between them, except those of ``skip()``: ``by_call`` are the fire times from the first removed
+    one to the row's newest that have such a row. The skipped row does not count them.
     """
     newest = row.scheduled_for
+    trigger = SkippingTrigger(trigger, by_call) if by_call else trigger
     if trigger.next_after(newest - MICROSECOND) != newest:
         # The row was written under another trigger. It covers no fire time of this one.
         return None
@@ -104,7 +111,7 @@ def remainder_of(
     newer = trigger.count_until(after=removed[-1], until=newest, limit=limit)
     if newer == limit:
         return None
-    older = row.fire_count - newer - len(removed)
+    older = row.fire_count - newer - sum(at not in by_call for at in removed)
     if older <= 0:
         return SkippedRemainder(newer, None)
     before = removed[0] - MICROSECOND

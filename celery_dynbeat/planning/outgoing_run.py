@@ -11,6 +11,7 @@ class OutgoingRun(NamedTuple):
     ``version`` is the schedule's version when its row was read. ``expires_at`` None means that the
     run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
     run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
+    ``origin`` is a value of ``db.models.Origin``.
     """
 
     run_id: str
@@ -28,3 +29,4 @@ class OutgoingRun(NamedTuple):
     attempt: int = 0
     retries: int = 0
     unstarted_since: datetime | None = None
+    origin: str = "schedule"

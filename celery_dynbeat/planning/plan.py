@@ -8,12 +8,13 @@ docs/explanation/design.md.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec
+from celery_dynbeat.triggers.skipping import SkippingTrigger, nominal
 
 TOO_NEAR = "limit: nearer to the fire time before it than dynbeat_min_interval allows"
 #: The resolution of the instants in every supported database.
@@ -95,7 +96,7 @@ def first_fire(
     after = now if spec.start_at is None else max(now, spec.start_at - MICROSECOND)
     if last_run_at is not None:
         after = max(after, min(last_run_at, now) + spec.min_interval - MICROSECOND)
-    return _next(spec, after)
+    return next_fire(spec, after)
 
 
 def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
@@ -105,7 +106,8 @@ def run_at(spec: ScheduleSpec, fire_at: datetime) -> datetime:
     """
     if not spec.jitter:
         return fire_at
-    next_at = spec.trigger.next_after(fire_at)
+    # Also if skip() took out the next one: it may return.
+    next_at = nominal(spec.trigger).next_after(fire_at)
     longest = spec.jitter if next_at is None else min(spec.jitter, next_at - fire_at)
     digest = hashlib.blake2b(f"{spec.key}@{fire_at.isoformat()}".encode(), digest_size=8).digest()
     delay = longest // MICROSECOND * int.from_bytes(digest) >> 64
@@ -117,6 +119,21 @@ def following(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
     return spec.trigger.next_after(fire_at + max(spec.min_interval - MICROSECOND, timedelta(0)))
 
 
+def next_fire(spec: ScheduleSpec, after: datetime) -> datetime | None:
+    """Return the first fire time after ``after``, up to ``end_at``, or None if there is none."""
+    fire_at = spec.trigger.next_after(after)
+    if fire_at is None or (spec.end_at is not None and fire_at > spec.end_at):
+        return None
+    return fire_at
+
+
+def unskipped(spec: ScheduleSpec, fire_at: datetime) -> datetime | None:
+    """Return ``fire_at``, or the next fire time if ``skip()`` took it out; None if none is left."""
+    trigger = spec.trigger
+    is_skipped = isinstance(trigger, SkippingTrigger) and fire_at in trigger.skipped
+    return next_fire(spec, fire_at) if is_skipped else fire_at
+
+
 def skip_missed(
     spec: ScheduleSpec, *, fire_at: datetime, now: datetime, reason: str
 ) -> Skip | None:
@@ -124,7 +141,9 @@ def skip_missed(
 
     It is for a schedule that was paused, quarantined or edited while they passed.
     """
-    return _skip(spec, fire_at, now if spec.end_at is None else min(now, spec.end_at), reason)
+    first = unskipped(spec, fire_at)
+    until = now if spec.end_at is None else min(now, spec.end_at)
+    return None if first is None else _skip(spec, first, until, reason)
 
 
 def plan(
@@ -145,11 +164,18 @@ def plan(
     of runs so far. ``unfinished`` runs count for overlap, and ``buffered`` of these are not sent.
     ``last_run_at`` is the fire time of the newest run.
     """
+    first = unskipped(spec, fire_at)
+    if first is None or (first > fire_at and run_at(spec, first) > now):
+        return Plan(next_fire_at=first)
+    fire_at = first
     until = _due_until(spec, fire_at, now)
     if spec.max_runs is not None:
         limit = min(limit, spec.max_runs - run_count)
-    if fire_at > until or limit <= 0:
+    if limit <= 0 or (spec.end_at is not None and fire_at > spec.end_at):
         return Plan()
+    if fire_at > until:
+        # Not due: an UPDATE by hand moved next_run_at, for example.
+        return Plan(next_fire_at=fire_at)
     catch_up = _apply_catch_up(spec, fire_at, until, now, limit)
     wanted, decided_until = catch_up.wanted, catch_up.decided_until
     overlap = _apply_overlap(spec.overlap, wanted, unfinished=unfinished, buffered=buffered)
@@ -157,15 +183,44 @@ def plan(
     exhausted = spec.max_runs is not None and run_count + made >= spec.max_runs
     if wanted:
         decided_until = max(decided_until, wanted[-1] + spec.min_interval - MICROSECOND)
-    too_near = _too_near(spec, fire_at, wanted, last_run_at)
-    skips = (catch_up.missed, overlap.overlapped, too_near)
+    near = too_near(spec, fire_at, wanted, last_run_at)
+    skips = (catch_up.missed, overlap.overlapped, near)
     return Plan(
         send=overlap.send,
         buffered=overlap.buffered,
         skips=tuple(skip for skip in skips if skip is not None),
         replaces=spec.overlap == "cancel_previous" and unfinished > 0 and bool(overlap.send),
-        next_fire_at=None if exhausted else _next(spec, decided_until),
+        next_fire_at=None if exhausted else next_fire(spec, decided_until),
     )
+
+
+def too_near(
+    spec: ScheduleSpec, fire_at: datetime, wanted: Sequence[datetime], last_run_at: datetime | None
+) -> Skip | None:
+    """Return the Skip for the fire times that follow a run by less than ``min_interval``.
+
+    The runs are those of the ``wanted`` fire times, and that of ``last_run_at`` if ``fire_at``
+    directly follows it. Fire times after the newest wanted one have not passed: the pass of the
+    fire time that follows it reports them, unless ``skip()`` took out that fire time.
+    """
+    earlier = list(wanted if wanted and _precedes_skipped(spec, wanted[-1]) else wanted[:-1])
+    if last_run_at is not None and following(spec, last_run_at) == fire_at:
+        earlier.insert(0, last_run_at)
+    near = []
+    for instant in earlier:
+        first = next_fire(spec, instant)
+        if first is not None and first < instant + spec.min_interval:
+            near.append(_skip(spec, first, instant + spec.min_interval - MICROSECOND, TOO_NEAR))
+    skips = [skip for skip in near if skip is not None]
+    return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
+
+
+def _precedes_skipped(spec: ScheduleSpec, fire_at: datetime) -> bool:
+    """Return whether ``skip()`` took out the fire time that would follow ``fire_at``."""
+    trigger = spec.trigger
+    if not (spec.min_interval and isinstance(trigger, SkippingTrigger)):
+        return False
+    return following(spec._replace(trigger=trigger.trigger), fire_at) in trigger.skipped
 
 
 def _due_until(spec: ScheduleSpec, fire_at: datetime, now: datetime) -> datetime:
@@ -244,25 +299,6 @@ def _fire_times(
         fire_at = following(spec, fire_at)
 
 
-def _too_near(
-    spec: ScheduleSpec, fire_at: datetime, wanted: _Instants, last_run_at: datetime | None
-) -> Skip | None:
-    """Return the Skip for the fire times that follow a wanted one by less than ``min_interval``.
-
-    Those after the newest wanted fire time have not passed. The next pass reports them.
-    """
-    earlier = list(wanted[:-1])
-    if last_run_at is not None and following(spec, last_run_at) == fire_at:
-        earlier.insert(0, last_run_at)
-    near = []
-    for instant in earlier:
-        first = _next(spec, instant)
-        if first is not None and first < instant + spec.min_interval:
-            near.append(_skip(spec, first, instant + spec.min_interval - MICROSECOND, TOO_NEAR))
-    skips = [skip for skip in near if skip is not None]
-    return Skip(skips[-1].newest, sum(skip.count for skip in skips), TOO_NEAR) if skips else None
-
-
 def _oldest_allowed(spec: ScheduleSpec, now: datetime) -> datetime | None:
     limits = [spec.catch_up_window] if spec.catch_up_window is not None else []
     if spec.catch_up == "none":
@@ -285,10 +321,3 @@ def _skip(spec: ScheduleSpec, fire_at: datetime, until: datetime, reason: str) -
     limit = FAST_COUNT_LIMIT if spec.trigger.counts_fast else COUNT_LIMIT
     others = spec.trigger.count_until(after=fire_at, until=until, limit=limit - 1)
     return Skip(newest, 1 + others, reason)
-
-
-def _next(spec: ScheduleSpec, after: datetime) -> datetime | None:
-    fire_at = spec.trigger.next_after(after)
-    if fire_at is None or (spec.end_at is not None and fire_at > spec.end_at):
-        return None
-    return fire_at

@@ -1,12 +1,18 @@
 """The specification of a schedule: its columns, with the settings as defaults."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Once, Trigger, parse_trigger
 from celery_dynbeat.triggers.budgeted import BudgetedTrigger
 from celery_dynbeat.triggers.search_budget import PLAN_STEPS, SearchBudget
+from celery_dynbeat.triggers.skipping import SkippingTrigger
+
+T = TypeVar("T")
 
 
 class ScheduleSpec(NamedTuple):
@@ -58,7 +64,7 @@ class SpecColumns(Protocol):
 def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
     """Return the specification of the schedule in a row.
 
-    Raises InvalidTriggerError when the trigger's text or time zone is invalid.
+    Raises InvalidTriggerError when the trigger's text, its time zone or a duration is invalid.
     """
     key = key_for(columns.owner, columns.name)
     trigger = parse_trigger(columns.trigger_kind, columns.trigger_spec, timezone=columns.timezone)
@@ -71,11 +77,11 @@ def spec_from_row(columns: SpecColumns, settings: Settings) -> ScheduleSpec:
         end_at=columns.end_at,
         max_runs=columns.max_runs,
         catch_up=columns.catch_up or settings.catch_up,
-        catch_up_window=settings.catch_up_window if window is None else timedelta(seconds=window),
+        catch_up_window=_duration("catch_up_window", window, settings.catch_up_window),
         grace=settings.dispatch_timeout,
         overlap=columns.overlap or settings.overlap,
         max_run_time=max_run_time(columns.max_run_time, settings),
-        jitter=settings.jitter if jitter is None else timedelta(seconds=jitter),
+        jitter=_duration("jitter", jitter, settings.jitter),
         # A one-off that is moved does not fire too often.
         min_interval=timedelta(0) if isinstance(trigger, Once) else settings.min_interval,
     )
@@ -87,20 +93,40 @@ def key_for(owner: str, name: str) -> str:
     return f"{owner}\n{name}"
 
 
-def with_search_budget(spec: ScheduleSpec, *, steps: int = PLAN_STEPS) -> ScheduleSpec:
+def with_search_budget(
+    spec: ScheduleSpec, *, steps: int = PLAN_STEPS, budget: SearchBudget | None = None
+) -> ScheduleSpec:
     """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
 
-    A call that exceeds the budget raises InvalidTriggerError. A trigger whose calls have a constant
-    cost stays as it is.
+    Several specs can share the given ``budget``. A call that exceeds it raises InvalidTriggerError.
+    A trigger whose calls have a constant cost stays as it is.
     """
     if not spec.trigger.needs_budget:
         return spec
-    return spec._replace(trigger=BudgetedTrigger(spec.trigger, SearchBudget(steps)))
+    shared = SearchBudget(steps) if budget is None else budget
+    return spec._replace(trigger=BudgetedTrigger(spec.trigger, shared))
+
+
+def without(spec: ScheduleSpec, skipped: Collection[datetime]) -> ScheduleSpec:
+    """Return ``spec`` without the fire times ``skipped``. Give it a search budget before."""
+    if not skipped:
+        return spec
+    return spec._replace(trigger=SkippingTrigger(spec.trigger, skipped))
 
 
 def max_run_time(seconds: float | None, settings: Settings) -> timedelta:
     """Return how long a started run of a schedule counts as unfinished for overlap."""
-    return settings.max_run_time if seconds is None else timedelta(seconds=seconds)
+    return _duration("max_run_time", seconds, settings.max_run_time)
+
+
+def _duration(column: str, seconds: float | None, default: T) -> timedelta | T:
+    """Return a duration. Raises InvalidTriggerError for one that only SQL can have written."""
+    try:
+        return default if seconds is None else timedelta(seconds=seconds)
+    # SQLite stores a text in a column of numbers.
+    except (OverflowError, TypeError, ValueError) as error:
+        rule = "must be a number of seconds of at most three centuries"
+        raise InvalidTriggerError(f"{column} = {shorten(seconds)}: {rule}", field=column) from error
 
 
 def expires_at(

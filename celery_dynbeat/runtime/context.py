@@ -19,7 +19,6 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous
-from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.sessions import session_to_join
@@ -171,7 +170,7 @@ class Context:
 
 
 @contextmanager
-def naming_schedule(row: Schedule) -> Iterator[None]:
+def naming_schedule(row: SpecColumns) -> Iterator[None]:
     """Make each InvalidTriggerError raised in the block name the schedule and the fix."""
     try:
         yield

@@ -16,7 +16,7 @@ a second start: a redelivered message finds its run started or ended.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import REQUESTED_ORIGINS
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.overlaps import REPLACED
 from celery_dynbeat.store.rows import LockedRows
@@ -43,12 +43,13 @@ class EndedAttempts:
     """The ended attempts of one batch: their number, and how many of their runs are sent again.
 
     ``pause_limits`` maps schedules that may have to be paused to the number of failures in a row
-    that their policy allows.
+    that their policy allows. ``failing_ids`` are the schedules of the lost runs.
     """
 
     count: int
     rerun_count: int
     pause_limits: Mapping[int, int]
+    failing_ids: Sequence[int]
 
 
 def end_attempts(
@@ -67,7 +68,8 @@ def end_attempts(
     for result, rows in (("revoked", replaced), ("sent again", rerun), ("lost", lost)):
         _log(rows, result=result, reason=reason)
     count = len(locked.rows) + len(locked.unreadable)
-    return EndedAttempts(count, len(rerun), _pause_limits(lost, settings))
+    failing_ids = sorted({row.schedule_id for row in lost if row.schedule_id is not None})
+    return EndedAttempts(count, len(rerun), _pause_limits(lost, settings), failing_ids)
 
 
 def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
@@ -96,6 +98,7 @@ def _pause_limits(lost: list[Row[Any]], settings: Settings) -> dict[int, int]:
 
 def _is_rerun(row: Row[Any], settings: Settings) -> bool:
     # A pause or a delete prevents a new attempt, as it prevents the first.
-    allowed = row.attempt < MAX_ATTEMPTS and (bool(row.enabled) or row.origin == Origin.MANUAL)
+    is_active = bool(row.enabled) or row.origin in REQUESTED_ORIGINS
+    allowed = row.attempt < MAX_ATTEMPTS and is_active
     redelivered = row.redelivered_attempt == row.attempt
     return allowed and (redelivered or (row.on_lost or settings.on_lost) == "rerun")

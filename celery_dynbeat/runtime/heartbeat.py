@@ -10,11 +10,14 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.db.reasons import reason_of
 from celery_dynbeat.store import nodes
 
 logger = logging.getLogger(__name__)
 
 HEARTBEATS_PER_TIMEOUT = 3
+#: The names of queues and of tasks.
+_Names = tuple[str | None, str | None]
 
 
 class HeartbeatWriter:
@@ -46,6 +49,8 @@ class HeartbeatWriter:
         self._error: str | None = None
         self._notifier: str | None = None
         self._outages: str | None = None
+        self._names: _Names = (None, None)
+        self._written_names: _Names = (None, None)
         self.interval = timeout / HEARTBEATS_PER_TIMEOUT
 
     def note_progress(self) -> None:
@@ -58,19 +63,24 @@ class HeartbeatWriter:
         error: str | None = None,
         notifier: str | None = None,
         outages: str | None = None,
+        queues: str | None = None,
+        tasks: str | None = None,
     ) -> bool:
         """Write a heartbeat if ``interval`` has passed since the last one or an argument changed.
 
         ``error`` is what prevents progress, ``notifier`` how a beat receives notifications,
-        ``outages`` the report of what it cannot publish to. Returns whether this call wrote to a
-        row that already belonged to this process: then no other process uses the node's name.
+        ``outages`` the report of what it cannot publish to. ``queues`` and ``tasks`` are the names
+        of those of a worker, as JSON arrays. Returns whether this call wrote to a row that already
+        belonged to this process: then no other process uses the node's name.
         """
         elapsed = None if self._written is None else time.monotonic() - self._written
         is_fresh = elapsed is not None and elapsed < self.interval.total_seconds()
         changed = (error, notifier, outages) != (self._error, self._notifier, self._outages)
+        changed = changed or (queues, tasks) != self._names
         if is_fresh and not changed:
             return False
         self._error, self._notifier, self._outages = error, notifier, outages
+        self._names = (queues, tasks)
         is_own_row = False
         try:
             is_own_row = self._write()
@@ -79,7 +89,7 @@ class HeartbeatWriter:
             logger.warning(
                 "heartbeat of %s not written: %s",
                 self._name,
-                type(failure).__name__,
+                reason_of(failure),
                 extra={"event": Event.HEARTBEAT_FAILED},
             )
         self._written = time.monotonic()
@@ -102,7 +112,7 @@ class HeartbeatWriter:
             logger.warning(
                 "end of %s not written: %s",
                 self._name,
-                type(error).__name__,
+                reason_of(error),
                 extra={"event": Event.HEARTBEAT_FAILED},
             )
 
@@ -117,9 +127,11 @@ class HeartbeatWriter:
             error=self._error,
             notifier=self._notifier,
             outages=self._outages,
+            queues=self._names[0],
+            tasks=self._names[1],
         )
         # Not by name and pid alone: in containers, the previous process had the same.
-        if self._is_registered and self._database.run(partial(nodes.refresh, heartbeat=heartbeat)):
+        if self._is_registered and self._refresh(heartbeat):
             return True
         # Computed once. After a step of the clock, a later value would be after the start of the
         # runs that this node executes.
@@ -128,8 +140,17 @@ class HeartbeatWriter:
         self._database.run(
             partial(nodes.register, heartbeat=heartbeat, started_at=self._started_at)
         )
-        self._is_registered = True
+        self._is_registered, self._written_names = True, self._names
         return False
+
+    def _refresh(self, heartbeat: nodes.NodeHeartbeat) -> bool:
+        changed = self._names != self._written_names
+        written = self._database.run(
+            partial(nodes.refresh, heartbeat=heartbeat, with_names=changed)
+        )
+        if written:
+            self._written_names = self._names
+        return written
 
 
 def _instant_of(reading: float, now: datetime) -> datetime:

@@ -4,25 +4,32 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import runs, schedules, stuck_runs
+from celery_dynbeat.store import changes, runs, schedules, stuck_runs
 
 logger = logging.getLogger(__name__)
 
+#: The actor of this pause in the audit.
+ACTOR = "dynbeat"
+#: Characters of a reason in the audit.
+REASON_LENGTH = 1024
+
 
 def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
-    """Pause a locked schedule and revoke its runs that have not started, except manual runs.
+    """Pause a locked schedule and revoke its runs that have not started, except requested ones.
 
     ``next_fire_at`` stays unchanged: a resume records the fire times missed since then.
     """
     row.enabled, row.paused_reason = False, reason
-    row.next_run_at = None
+    row.next_run_at = row.held_at = None
     row.version += 1
     row.updated_at = now
     session.flush()
@@ -31,20 +38,25 @@ def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> Non
         schedule_ids=[row.id],
         now=now,
         reason="the schedule was paused",
-        keep_manual=True,
+        keep_requested=True,
     )
 
 
-def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: datetime) -> bool:
+def pause_if_failing(
+    session: Session, *, schedule_id: int, limit: int, now: datetime, audit: bool
+) -> bool:
     """Pause a schedule whose last ``limit`` runs all failed or were lost; return whether it did.
 
-    Runs that ended before the last edit or resume do not count. Call it in its own transaction: it
-    locks the schedule, and a schedule is locked before its runs.
+    Runs that ended before the last edit or resume do not count. With ``audit`` the pause is
+    recorded as a change. Call it in its own transaction: it locks the schedule, and a schedule is
+    locked before its runs.
     """
     row = schedules.lock_id(session, schedule_id=schedule_id)
     if row is None or not row.enabled:
         return False
-    ends = stuck_runs.latest_outcomes(session, schedule_id=schedule_id, limit=limit)
+    # Later than ``now`` if the clock was set back.
+    until = now if row.last_run_at is None else max(now, row.last_run_at)
+    ends = stuck_runs.latest_outcomes(session, schedule_id=schedule_id, until=until, limit=limit)
     failures = [
         end for end in ends if end.status != Status.SUCCEEDED and end.finished_at > row.updated_at
     ]
@@ -53,6 +65,8 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
     rule = f"{limit} failures in a row"
     reason = f"{rule}; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
+    if audit:
+        changes.add(session, [_change(row, now=now)])
     logger.warning(
         "schedule %r of owner %r is paused: %s",
         row.name,
@@ -64,7 +78,28 @@ def pause_if_failing(session: Session, *, schedule_id: int, limit: int, now: dat
     return True
 
 
-def pause_all_failing(database: Database, limits: Mapping[int, int], *, now: datetime) -> None:
+def _change(row: Schedule, *, now: datetime) -> dict[str, Any]:
+    """Return the row of the audit for the pause of an enabled schedule."""
+    return {
+        "changed_at": now,
+        "owner": row.owner,
+        "name": row.name,
+        "action": Action.PAUSE,
+        "actor": ACTOR,
+        "reason": (row.paused_reason or "")[:REASON_LENGTH],
+        "old_values": {"enabled": True, "version": row.version - 1},
+        "new_values": {
+            "enabled": False,
+            "paused_reason": row.paused_reason,
+            "version": row.version,
+        },
+    }
+
+
+def pause_all_failing(
+    database: Database, limits: Mapping[int, int], *, now: datetime, audit: bool
+) -> None:
     """Pause each schedule whose last runs failed as often as its limit says, one by one."""
     for schedule_id, limit in limits.items():
-        database.run(partial(pause_if_failing, schedule_id=schedule_id, limit=limit, now=now))
+        pause_one = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, audit=audit)
+        database.run(partial(pause_one, now=now))

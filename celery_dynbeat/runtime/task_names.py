@@ -29,7 +29,7 @@ class TaskNames:
         """
         if name in self._warned or len(self._warned) >= MAX_WARNED:
             return
-        known = self._known()
+        known = self.known()
         if name in known:
             return
         own = [each for each in list(known) if not each.startswith("celery.")]
@@ -45,7 +45,8 @@ class TaskNames:
             extra={"event": Event.TASK_UNKNOWN, "task": name},
         )
 
-    def _known(self) -> Collection[str]:
+    def known(self) -> Collection[str]:
+        """Return the names of the registered tasks; none if the registry cannot be read."""
         # With autofinalize=False the registry is not complete before the application finalizes it.
         if not (self._app.finalized or self._app.autofinalize):
             return ()

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, or_, select, update
+from sqlalchemy import Row, delete, not_, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import REVOKE, Status
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Backfill, Origin, Run, Schedule
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, Backfill, Origin, Run, Schedule
 from celery_dynbeat.db.tables import BACKFILLS, SCHEDULES
-from celery_dynbeat.store import rows
+from celery_dynbeat.store import holds, rows, skips
 from celery_dynbeat.store.runs import (
     MAX_IN_LIST,
     UNFINISHED_INDEX,
@@ -71,13 +71,14 @@ def lock_oldest_due(
 ) -> tuple[Backfill, Schedule] | UnreadableBackfill | None:
     """Return the due backfill with the earliest ``next_run_at``, and its schedule, both locked.
 
-    None if no backfill is due, or if other transactions have locked the due ones. Until the end of
+    None if no backfill is due, if other transactions have locked the due ones, or during a hold of
+    everything. Until the end of
     this transaction a claim skips the schedule, and an edit of the schedule waits.
     """
     statement = (
         select(Backfill, Schedule)
         .join(Schedule, Schedule.id == Backfill.schedule_id)
-        .where(*_due(now))
+        .where(*_due(now), not_(holds.everything_is_held(now)))
         .order_by(Backfill.next_run_at)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -223,20 +224,24 @@ def fire_times_with_run(
 def first_run_from(session: Session, *, schedule_id: int, instant: datetime) -> Row[Any] | None:
     """Return id, status, scheduled_for, fire_count and error of the first history row.
 
-    The row is the first with ``scheduled_for`` at or after ``instant``. Manual runs are left out,
-    because their instants are not fire times. None if there is no row.
+    The row is the first with ``scheduled_for`` at or after ``instant``. Manual runs and reruns are
+    left out, because their instants are not fire times. Rows of ``skip()`` are left out, because
+    they cover no other fire time. None if there is no row, or after MAX_IN_LIST rows of ``skip()``.
     """
-    statement = (
-        select(*_FIRE_TIME_COLUMNS)
+    statement: Any = (
+        select(*_FIRE_TIME_COLUMNS, skips.is_by_call().label("is_by_call"))
         .where(
             Run.schedule_id == schedule_id,
             Run.scheduled_for >= instant,
-            Run.origin != Origin.MANUAL,
+            Run.origin.not_in(REQUESTED_ORIGINS),
         )
         .order_by(Run.scheduled_for)
-        .limit(1)
     )
-    return session.execute(statement).one_or_none()
+    first = session.execute(statement.limit(1)).one_or_none()
+    if first is None or not first.is_by_call:
+        return first
+    rows_from = session.execute(statement.limit(MAX_IN_LIST))
+    return next((row for row in rows_from if not row.is_by_call), None)
 
 
 def shrink_skipped(session: Session, *, run_id: str, fire_count: int) -> int:

@@ -5,18 +5,21 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, not_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
-from celery_dynbeat.db.index_order import in_index_order
+from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.store import holds
 from celery_dynbeat.store.rows import LockedRows, UnreadableRow, read
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
+DUE_INDEX = "ix_dynbeat_schedule_due"
+_UNPLANNED_INDEX = "ix_dynbeat_schedule_unplanned"
 #: Rows at the start of an index that are searched for unsupported triggers.
 UNSUPPORTED_SEARCH_LIMIT = 500
 #: The columns that beat needs to plan and publish the runs of a schedule.
@@ -43,6 +46,7 @@ _DUE_COLUMNS = (
     _COLUMNS.overlap,
     _COLUMNS.max_run_time,
     _COLUMNS.next_fire_at,
+    _COLUMNS.skipped_until,
     _COLUMNS.last_run_at,
     _COLUMNS.created_at,
     _COLUMNS.version,
@@ -77,7 +81,8 @@ def lock_due(
     Unreadable rows are locked, too. Rows locked by another beat are skipped, and rows whose trigger
     this version does not support. SQLite has no row locks; there the write lock of the transaction
     keeps two beats apart. ``since`` is the earliest ``next_run_at`` to read; None means all.
-    ``only_owners`` and ``except_owners`` limit the owners.
+    If ``hold_id`` of a row is not None, its owner may have a hold (``holds.may_be_held``). During a
+    hold of everything no row is returned. ``only_owners`` and ``except_owners`` limit the owners.
     """
     statement = _lock_due_statement(since is not None)
     values = {"now": now, "limit": limit, "since": since}
@@ -97,8 +102,10 @@ def due_statement(*, now: datetime, limit: int) -> Select[Any]:
 @cache
 def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
     at = _COLUMNS.next_run_at
-    due = select(*_DUE_COLUMNS).where(
-        at.is_not(None), at <= bindparam("now", type_=UtcDateTime), _has_supported_trigger()
+    now = bindparam("now", type_=UtcDateTime)
+    columns = (*_DUE_COLUMNS, holds.may_be_held().label("hold_id"))
+    due = force_index(select(*columns), SCHEDULES, DUE_INDEX).where(
+        at.is_not(None), at <= now, _has_supported_trigger(), not_(holds.everything_is_held(now))
     )
     if in_part:
         due = due.where(at >= bindparam("since", type_=UtcDateTime))
@@ -114,7 +121,9 @@ def lock_unplanned(session: Session, *, limit: int) -> LockedRows:
 
 def unplanned_statement(*, limit: int) -> Select[Any]:
     """Return the statement of ``lock_unplanned``, for EXPLAIN."""
-    unplanned = select(*_DUE_COLUMNS).where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
+    columns = (*_DUE_COLUMNS, holds.was_parked().label("hold_id"))
+    unplanned = force_index(select(*columns), SCHEDULES, _UNPLANNED_INDEX)
+    unplanned = unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
     return unplanned.with_for_update(skip_locked=True)
 
 
@@ -125,8 +134,27 @@ def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Seque
     All these schedules are locked for this transaction, readable or not. Rows that another
     transaction has locked are skipped.
     """
-    statement = select(*_DUE_COLUMNS).where(Schedule.id.in_(schedule_ids), Schedule.error.is_(None))
-    return read(session, statement.with_for_update(skip_locked=True), key=Schedule.id).unreadable
+    statement = _by_ids(schedule_ids, *_DUE_COLUMNS).where(_COLUMNS.error.is_(None))
+    return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id).unreadable
+
+
+@in_index_order
+def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> LockedRows:
+    """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
+    columns = (*_DUE_COLUMNS, _COLUMNS.enabled, _COLUMNS.error)
+    statement = _by_ids(schedule_ids, *columns).order_by(_COLUMNS.id)
+    return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id)
+
+
+@in_index_order
+def existing_ids(session: Session, schedule_ids: Collection[int]) -> Sequence[int]:
+    """Return those of the ids that belong to a schedule, locked or not."""
+    return session.scalars(_by_ids(schedule_ids, _COLUMNS.id)).all()
+
+
+def _by_ids(schedule_ids: Collection[int], *columns: Any) -> Select[Any]:
+    statement = force_index(select(*columns), SCHEDULES, "PRIMARY")
+    return statement.where(_COLUMNS.id.in_(schedule_ids))
 
 
 def first_due_id(*, now: datetime) -> Any:
@@ -134,22 +162,24 @@ def first_due_id(*, now: datetime) -> Any:
 
     It reads no instant, so it works for unreadable rows.
     """
-    due = select(Schedule.id).where(Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
-    first = due.where(_has_supported_trigger()).order_by(Schedule.next_run_at, Schedule.id)
-    return first.limit(1).scalar_subquery()
+    at = _COLUMNS.next_run_at
+    due = force_index(select(_COLUMNS.id), SCHEDULES, DUE_INDEX)
+    due = due.where(at.is_not(None), at <= now, _has_supported_trigger())
+    return due.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
 
 
 def first_unplanned_id() -> Any:
     """Return a subquery for the id of an unplanned schedule, NULL if there is none."""
-    unplanned = select(_COLUMNS.id).where(*_unplanned()).order_by(*_UNPLANNED)
-    return unplanned.limit(1).scalar_subquery()
+    unplanned = force_index(select(_COLUMNS.id), SCHEDULES, _UNPLANNED_INDEX)
+    return unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(1).scalar_subquery()
 
 
 def earliest_next_run_at(*, since: Any = None) -> Any:
     """Return a subquery for the earliest ``next_run_at``, from ``since`` on if it is given."""
     # Not min(): with another condition MariaDB reads the whole index for it.
     at = _COLUMNS.next_run_at
-    earliest = select(at).where(at.is_not(None), _has_supported_trigger())
+    earliest = force_index(select(at), SCHEDULES, DUE_INDEX)
+    earliest = earliest.where(at.is_not(None), _has_supported_trigger())
     if since is not None:
         earliest = earliest.where(at >= since)
     return earliest.order_by(at, _COLUMNS.id).limit(1).scalar_subquery()
@@ -162,16 +192,16 @@ def find_unsupported(session: Session, *, now: datetime, limit: int) -> Sequence
     Only due and unplanned schedules are searched: the first UNSUPPORTED_SEARCH_LIMIT rows of each.
     Unsupported rows stay at the start of the index, because beat claims all the others.
     """
-    columns = (Schedule.id, Schedule.owner, Schedule.name, Schedule.trigger_kind)
-    due = (Schedule.next_run_at.is_not(None), Schedule.next_run_at <= now)
+    columns = (_COLUMNS.id, _COLUMNS.owner, _COLUMNS.name, _COLUMNS.trigger_kind)
+    due = (_COLUMNS.next_run_at.is_not(None), _COLUMNS.next_run_at <= now)
     searches = (
-        (due, (Schedule.next_run_at, Schedule.id)),
-        (_is_unplanned_of_any_kind(), _UNPLANNED),
+        (DUE_INDEX, due, (_COLUMNS.next_run_at, _COLUMNS.id)),
+        (_UNPLANNED_INDEX, _is_unplanned_of_any_kind(), _UNPLANNED),
     )
     unsupported: list[Any] = []
-    for conditions, order in searches:
+    for index, conditions, order in searches:
         first = (
-            select(*columns)
+            force_index(select(*columns), SCHEDULES, index)
             .where(*conditions)
             .order_by(*order)
             .limit(UNSUPPORTED_SEARCH_LIMIT)
@@ -211,7 +241,7 @@ def quarantine(session: Session, *, schedule_id: int, version: int, error: str) 
     statement = (
         update(Schedule)
         .where(Schedule.id == schedule_id, Schedule.version == version, Schedule.enabled)
-        .values(next_run_at=None, error=error)
+        .values(next_run_at=None, held_at=None, error=error)
     )
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return bool(result.rowcount == 1)  # type: ignore[attr-defined]
@@ -219,6 +249,5 @@ def quarantine(session: Session, *, schedule_id: int, version: int, error: str) 
 
 def store_unreadable_errors(session: Session, unreadable: Iterable[UnreadableRow]) -> None:
     """Quarantine locked schedules that cannot be read."""
-    advance(
-        session, [{"id": each.id, "next_run_at": None, "error": str(each)} for each in unreadable]
-    )
+    quarantined = {"next_run_at": None, "held_at": None}
+    advance(session, [{"id": each.id, **quarantined, "error": str(each)} for each in unreadable])

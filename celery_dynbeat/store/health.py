@@ -14,11 +14,14 @@ from sqlalchemy import Row, Select, func, not_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import UNFINISHED
-from celery_dynbeat.db.index_order import in_index_order
-from celery_dynbeat.db.models import Backfill, Node, NodeKind, Run, Schedule
-from celery_dynbeat.store import application, due
-from celery_dynbeat.store.runs import UNFINISHED_ORDER
+from celery_dynbeat.db.dialects import Capabilities, capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.models import Backfill, Node, NodeKind, Rerun, Run, Schedule
+from celery_dynbeat.store import application, due, holds, stopped_schedules
+from celery_dynbeat.store.due import DUE_INDEX
+from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
+from celery_dynbeat.store.stopped_schedules import FailingSchedule, HoldInForce
 from celery_dynbeat.triggers import KINDS
 
 #: Rows that are counted. A larger number is reported as this number "or more".
@@ -61,11 +64,18 @@ class Tables:
     overdue_since: datetime | None
     runs: Mapping[str, Count]
     backfills: Count
+    reruns: Count
     #: The application that the tables belong to.
     application: str | None
     refused: Count
     #: Name and reason of the first MAX_NAMED schedules whose beat_schedule entry is refused.
     refused_first: Sequence[tuple[str, str]]
+    #: Schedules that fire again, and whose last run failed or was lost.
+    failing: Count
+    failing_first: Sequence[FailingSchedule]
+    #: The holds in force. Those of everything come first.
+    holds: Count
+    holds_first: Sequence[HoldInForce]
 
 
 @in_index_order
@@ -76,6 +86,9 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
     due_at = session.scalars(due_times_statement(now=now)).all()
     overdue = session.scalars(overdue_statement(now=now)).all()
     refused = session.execute(refused_statement()).all()
+    bounds = {"limit": MAX_COUNTED + 1, "named": MAX_NAMED}
+    failing, failing_first = stopped_schedules.read_failing(session, length=MAX_TEXT, **bounds)
+    held, holds_first = stopped_schedules.read_holds(session, now=now, **bounds)
     return Tables(
         nodes=[
             node
@@ -91,16 +104,32 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         unsupported_trigger=[(row.owner, row.name, row.trigger_kind) for row in unsupported],
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
-        runs=_by_status(session.execute(runs_statement()).all()),
+        runs=count_unfinished(session),
         backfills=_counted(session.scalars(backfills_statement()).all()),
+        reruns=_counted(session.scalars(reruns_statement()).all()),
         application=application.get_name(session.connection()),
         refused=_counted(refused),
         refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
+        failing=_count(failing),
+        failing_first=failing_first,
+        holds=_count(held),
+        holds_first=holds_first,
     )
 
 
 def _counted(rows: Sequence[Any]) -> Count:
-    return Count(min(len(rows), MAX_COUNTED), len(rows) > MAX_COUNTED)
+    return _count(len(rows))
+
+
+def _count(number: int) -> Count:
+    return Count(min(number, MAX_COUNTED), number > MAX_COUNTED)
+
+
+@in_index_order
+def count_unfinished(session: Session) -> Mapping[str, Count]:
+    """Return the number of unfinished runs by status. At most MAX_RUNS_READ are counted."""
+    capabilities = capabilities_of(session.get_bind(Run).dialect)
+    return _by_status(session.execute(runs_statement(capabilities)).all())
 
 
 def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
@@ -110,13 +139,14 @@ def _by_status(rows: Sequence[Row[Any]]) -> dict[str, Count]:
 
 
 def due_times_statement(*, now: datetime) -> Select[Any]:
-    """Return the SELECT of the schedules that are due, oldest first."""
+    """Return the SELECT of the schedules that are due, oldest first; none while all are held."""
     return (
-        select(Schedule.next_run_at)
+        force_index(select(Schedule.next_run_at), Schedule, DUE_INDEX)
         .where(
             Schedule.next_run_at.is_not(None),
             Schedule.next_run_at <= now,
             Schedule.trigger_kind.in_(KINDS),
+            not_(holds.everything_is_held(now)),
         )
         .order_by(Schedule.next_run_at, Schedule.id)
         .limit(MAX_COUNTED + 1)
@@ -133,12 +163,15 @@ def overdue_statement(*, now: datetime) -> Select[Any]:
     )
 
 
-def runs_statement() -> Select[Any]:
+def runs_statement(capabilities: Capabilities) -> Select[Any]:
     """Return the SELECT that counts unfinished runs by status."""
+    # With the first column of the index in ORDER BY, MariaDB sorts all unfinished runs. PostgreSQL
+    # needs it to read the index in its order.
+    order = UNFINISHED_ORDER if capabilities.has_partial_indexes else UNFINISHED_ORDER[1:]
     unfinished = (
-        select(Run.status)
+        force_index(select(Run.status), Run, UNFINISHED_INDEX)
         .where(Run.finished_at.is_(None))
-        .order_by(*UNFINISHED_ORDER)
+        .order_by(*order)
         .limit(MAX_RUNS_READ + 1)
         .subquery()
     )
@@ -191,6 +224,16 @@ def backfills_statement() -> Select[Any]:
         select(Backfill.next_run_at)
         .where(Backfill.next_run_at.is_not(None))
         .order_by(Backfill.next_run_at)
+        .limit(MAX_COUNTED + 1)
+    )
+
+
+def reruns_statement() -> Select[Any]:
+    """Return the SELECT of the unfinished requests of rerun_many()."""
+    return (
+        select(Rerun.next_run_at)
+        .where(Rerun.next_run_at.is_not(None))
+        .order_by(Rerun.next_run_at)
         .limit(MAX_COUNTED + 1)
     )
 

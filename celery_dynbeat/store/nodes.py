@@ -24,7 +24,8 @@ class NodeHeartbeat:
     """One heartbeat of a node: its last progress, and the error that prevents progress.
 
     Instants are those of the database's clock. ``notifier`` is how a beat receives notifications.
-    ``outages`` is the report of what it cannot publish to.
+    ``outages`` is the report of what it cannot publish to. ``queues`` and ``tasks`` are those of a
+    worker, as JSON arrays.
     """
 
     kind: NodeKind
@@ -35,6 +36,8 @@ class NodeHeartbeat:
     error: str | None = None
     notifier: str | None = None
     outages: str | None = None
+    queues: str | None = None
+    tasks: str | None = None
 
 
 @in_index_order
@@ -61,8 +64,12 @@ def _started_after(now: datetime, *, worker: str) -> Any:
     )
 
 
-def refresh(session: Session, *, heartbeat: NodeHeartbeat) -> bool:
-    """Write a heartbeat. Return False if the row is missing or belongs to another process."""
+def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = False) -> bool:
+    """Write a heartbeat. Return False if the row is missing or belongs to another process.
+
+    The names of queues and tasks are long and rarely change: ``with_names`` writes them, too.
+    """
+    names = {"queues": heartbeat.queues, "tasks": heartbeat.tasks} if with_names else {}
     statement = (
         update(Node)
         .where(Node.kind == heartbeat.kind, Node.name == heartbeat.name, Node.pid == heartbeat.pid)
@@ -73,6 +80,7 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat) -> bool:
             notifier=heartbeat.notifier,
             outages=heartbeat.outages,
             stopped_at=None,
+            **names,
         )
     )
     return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]

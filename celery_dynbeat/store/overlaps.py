@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Origin, Run
+from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.store.rows import Row, read
 from celery_dynbeat.store.runs import (
     MAX_IN_LIST,
@@ -152,3 +152,27 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
     if not ids:
         return 0
     return execute_dml(session, update(Run).where(Run.id.in_(ids), *unsent).values(overdue_at=now))
+
+
+@in_index_order
+def make_all_buffered_overdue(
+    session: Session, schedule_ids: Sequence[int], *, default: str, now: datetime
+) -> int:
+    """Make the buffered runs of the schedules overdue, because other runs of them have ended.
+
+    ``default`` is the overlap policy of a schedule without its own. Returns the number of changed
+    runs. The sweep leaves a run buffered that still has to wait.
+    """
+    policy = func.coalesce(Schedule.overlap, default)
+    buffering = select(Schedule.id).where(Schedule.id.in_(schedule_ids), policy == "buffer_one")
+    ids = session.scalars(buffering).all()
+    if not ids:
+        return 0
+    statement = update(Run).where(
+        is_unfinished_of(session, ids),
+        Run.status == Status.PENDING,
+        Run.sent_at.is_(None),
+        Run.origin == Origin.SCHEDULE,
+    )
+    made = statement.values(overdue_at=now)
+    return execute_dml(session, force_index(made, Run.__table__, UNFINISHED_INDEX))

@@ -1,17 +1,24 @@
-"""Queries on owners: the locks of creates where the number of schedules is limited.
+"""Queries on owners: their time zones, and the locks of calls that depend on all their schedules.
+
+A create locks the owner's row in share mode when it needs the owner's zone, and exclusively when
+the number of schedules is limited. A change of the zone locks it exclusively. So the change waits
+for creates that have read the old zone, and then sees their schedules.
 
 The order of locks is: rows of owners by name, then rows of schedules. A transaction of the
 application that locks in another order can end in a deadlock.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.dialects.base import OWN_TRANSACTION
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Owner, Schedule
+from celery_dynbeat.db.tables import OWNERS
 
 _BATCH = 500
 OWNER_NAME_INDEX = "uq_dynbeat_schedule_owner_name"
@@ -40,6 +47,69 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
         batch = select(Owner.owner, counted).where(Owner.owner.in_(names[start : start + _BATCH]))
         counts.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
     return counts
+
+
+def timezones(session: Session, owners: Collection[str]) -> Mapping[str, str]:
+    """Return the time zones by owner, without locks; an owner without one is left out."""
+    found = _rows(session, owners, for_share=False)
+    return {owner: zone for owner, zone in found.items() if zone is not None}
+
+
+def lock_timezones(session: Session, owners: Collection[str]) -> Mapping[str, str]:
+    """Return the time zones by owner; an owner without one is left out.
+
+    The rows of the owners are inserted if they do not exist. All are locked in share mode for this
+    transaction: a change of a zone waits for its end.
+    """
+    found = dict(_rows(session, owners, for_share=True))
+    missing = sorted(set(owners) - found.keys())
+    if missing:
+        rows = [{"owner": owner} for owner in missing]
+        if batches.insert_new(_connection(session), OWNERS, rows) != len(missing):
+            # Another transaction has inserted some of them in the meantime.
+            found.update(_rows(session, missing, for_share=True))
+    return {owner: zone for owner, zone in found.items() if zone is not None}
+
+
+def set_timezone(session: Session, *, owner: str, timezone: str | None) -> None:
+    """Set the time zone of a locked owner, if it differs."""
+    differs = Owner.timezone.is_distinct_from(timezone)
+    changed = update(Owner).where(Owner.owner == owner, differs).values(timezone=timezone)
+    session.execute(changed, execution_options={"synchronize_session": False})
+
+
+def _rows(
+    session: Session, owners: Collection[str], *, for_share: bool
+) -> Mapping[str, str | None]:
+    """Return the zones of the owners that have a row."""
+    found: dict[str, str | None] = {}
+    for names in _parts(sorted(owners)):
+        statement = select(Owner.owner, Owner.timezone).where(Owner.owner.in_(names))
+        if for_share and _locks_gaps(session):
+            # Only rows that exist are locked, each by its key.
+            existing = [owner for owner, _ in session.execute(statement)]
+            if not existing:
+                continue
+            statement = statement.where(Owner.owner.in_(existing))
+        if for_share:
+            statement = statement.order_by(Owner.owner).with_for_update(read=True)
+        found.update((owner, zone) for owner, zone in session.execute(statement))
+    return found
+
+
+def _locks_gaps(session: Session) -> bool:
+    """Return whether a locking read may lock gaps; a transaction of the package does not."""
+    is_own = session.info.get(OWN_TRANSACTION)
+    return not is_own and capabilities_of(session.get_bind(Owner).dialect).locks_gaps
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + _BATCH] for start in range(0, len(names), _BATCH))
+
+
+def _connection(session: Session) -> Connection:
+    # The caller's session may choose its database by the mapped class.
+    return session.connection(bind_arguments={"mapper": Owner})
 
 
 def delete_row(session: Session, *, owner: str) -> None:

@@ -1,4 +1,4 @@
-"""The next work of beat, in one query that reads the start of four indexes."""
+"""The next work of beat, in one query that reads the start of five indexes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, select, type_coerce
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store import backfills, due, rows, runs
+from celery_dynbeat.store import backfills, due, holds, reruns, rows, runs
 
 #: A transaction may commit an instant this much later; reading from the watermark still finds it.
 IN_FLIGHT = timedelta(seconds=1)
@@ -35,18 +35,20 @@ NO_WATERMARK = Watermark()
 class PendingWork:
     """The earliest instant of each kind of work, None if there is none.
 
-    The next query may start at ``watermark``.
+    During a hold of everything, ``next_run_at``, ``backfill_at`` and ``rerun_at`` are not before
+    its end. The next query may start at ``watermark``.
     """
 
     next_run_at: datetime | None
     overdue_at: datetime | None
     unplanned: bool
     backfill_at: datetime | None
+    rerun_at: datetime | None
     watermark: Watermark = NO_WATERMARK
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
-        instants = (self.next_run_at, self.overdue_at, self.backfill_at)
+        instants = (self.next_run_at, self.overdue_at, self.backfill_at, self.rerun_at)
         return min((at for at in instants if at is not None), default=None)
 
 
@@ -59,13 +61,29 @@ def read(
     out. The claim and the sweep quarantine the unreadable row once it is due.
     """
     has_watermark = watermark != NO_WATERMARK
-    result = session.execute(_pending_statement(has_watermark), _parameters(until, watermark))
+    parameters = _parameters(now, until, watermark)
+    result = session.execute(_pending_statement(has_watermark), parameters)
     try:
-        next_run_at, overdue_at, unplanned, backfill_at = result.one()
+        row = result.one()
+        next_run_at, overdue_at, unplanned, backfill_at, rerun_at, held_until, has_no_end = row
     except rows.UNREADABLE:
         return _read_due_only(session, now)
     reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
-    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, reached)
+    held_until = holds.NEVER if has_no_end else held_until
+    return PendingWork(
+        next_run_at=_not_before(held_until, next_run_at),
+        overdue_at=overdue_at,
+        unplanned=unplanned is not None,
+        backfill_at=_not_before(held_until, backfill_at),
+        rerun_at=_not_before(held_until, rerun_at),
+        watermark=reached,
+    )
+
+
+def _not_before(held_until: datetime | None, instant: datetime | None) -> datetime | None:
+    if held_until is None or instant is None:
+        return instant
+    return max(instant, held_until)
 
 
 def _watermark_at(instant: datetime | None, now: datetime) -> datetime:
@@ -79,20 +97,28 @@ def _read_due_only(session: Session, now: datetime) -> PendingWork:
         runs.first_overdue_id(now=now),
         due.first_unplanned_id(),
         backfills.first_due_id(now=now),
+        reruns.first_due_id(now=now),
+        holds.everything_is_held(now),
     )
-    due_at = [now if each is not None else None for each in session.execute(ids).one()]
-    next_run_at, overdue_at, unplanned, backfill_at = due_at
-    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at)
+    *found, is_held = session.execute(ids).one()
+    due_at = [now if each is not None else None for each in found]
+    next_run_at, overdue_at, unplanned, backfill_at, rerun_at = due_at
+    if is_held:
+        next_run_at = backfill_at = rerun_at = None
+    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, rerun_at)
 
 
-def statement(*, until: datetime, watermark: Watermark = NO_WATERMARK) -> Select[Any]:
+def statement(
+    *, now: datetime, until: datetime, watermark: Watermark = NO_WATERMARK
+) -> Select[Any]:
     """Return the statement of ``read``, for EXPLAIN."""
     has_watermark = watermark != NO_WATERMARK
-    return _pending_statement(has_watermark).params(_parameters(until, watermark))
+    return _pending_statement(has_watermark).params(_parameters(now, until, watermark))
 
 
-def _parameters(until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
+def _parameters(now: datetime, until: datetime, watermark: Watermark) -> dict[str, datetime | None]:
     return {
+        "now": now,
         "until": until,
         "due": watermark.no_due_before,
         "overdue": watermark.no_overdue_before,
@@ -102,6 +128,7 @@ def _parameters(until: datetime, watermark: Watermark) -> dict[str, datetime | N
 # Cached: all passes use the same two statements.
 @cache
 def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
+    now = bindparam("now", type_=UtcDateTime)
     until = bindparam("until", type_=UtcDateTime)
     due_since = bindparam("due", type_=UtcDateTime) if has_watermark else None
     overdue_since = bindparam("overdue", type_=UtcDateTime) if has_watermark else None
@@ -110,4 +137,7 @@ def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a 
         type_coerce(runs.earliest_overdue_at(since=overdue_since, until=until), UtcDateTime),
         due.first_unplanned_id(),
         type_coerce(backfills.earliest_next_run_at(), UtcDateTime),
+        type_coerce(reruns.earliest_next_run_at(), UtcDateTime),
+        type_coerce(holds.last_end_of_everything(now), UtcDateTime),
+        holds.everything_is_held_without_end(),
     )

@@ -33,7 +33,7 @@ UNREADABLE = (
     ValueError,
 )
 #: Columns that beat computes. A user does not set them.
-_PLANNED_COLUMNS = ("next_fire_at", "next_run_at", "finished_at")
+_PLANNED_COLUMNS = ("next_fire_at", "next_run_at", "held_at", "skipped_until", "finished_at")
 #: Rows of a result that are converted together.
 ROWS_PER_PARTITION = 100
 #: Characters of an error's text that are stored.

@@ -14,7 +14,12 @@ from celery_dynbeat.planning.schedule_spec import expires_at
 
 
 def new_outgoing_run(
-    row: Any, fire_at: datetime, *, now: datetime, settings: Settings
+    row: Any,
+    fire_at: datetime,
+    *,
+    now: datetime,
+    settings: Settings,
+    origin: Origin = Origin.SCHEDULE,
 ) -> OutgoingRun:
     """Return a new outgoing run of the schedule in ``row``."""
     return _outgoing(
@@ -23,6 +28,7 @@ def new_outgoing_run(
         run_id=new_run_id(now),
         schedule_id=row.id,
         scheduled_for=fire_at,
+        origin=origin,
         expires_at=expires_at(row.expires_after, created_at=now, settings=settings),
     )
 
@@ -35,7 +41,9 @@ def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
         settings,
         run_id=row.id,
         schedule_id=row.schedule_id,
-        scheduled_for=row.scheduled_for,
+        # The fire time of a rerun is that of its original.
+        scheduled_for=row.nominal_at or row.scheduled_for,
+        origin=row.origin,
         # A run with an attempt has started in time, so it does not expire.
         expires_at=None if row.attempt else expiry,
         attempt=row.attempt,
@@ -58,16 +66,14 @@ def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
     )
 
 
-def pending_row(
-    run: OutgoingRun, *, now: datetime, overdue_at: datetime, origin: Origin = Origin.SCHEDULE
-) -> dict[str, Any]:
+def pending_row(run: OutgoingRun, *, now: datetime, overdue_at: datetime) -> dict[str, Any]:
     """Return the row of a pending run. The sweep sends it after ``overdue_at``."""
     return {
         **_history(run.schedule_id, run.owner, run.name, run.task),
         "id": run.run_id,
         "scheduled_for": run.scheduled_for,
         "status": Status.PENDING,
-        "origin": origin,
+        "origin": run.origin,
         "created_at": now,
         "overdue_at": overdue_at,
         "finished_at": None,
@@ -90,6 +96,15 @@ def skipped_row(row: Any, skip: Skip, *, now: datetime) -> dict[str, Any]:
         "fire_count": skip.count,
         "error": skip.reason,
     }
+
+
+def row_of_skip(row: Any, fire_at: datetime, *, now: datetime, reason: str) -> dict[str, Any]:
+    """Return the row of a future fire time that ``skip()`` takes out of the schedule in ``row``.
+
+    It ends at the fire time, so that it is not pruned before.
+    """
+    ended = {"finished_at": fire_at, "created_at": now}
+    return {**skipped_row(row, Skip(fire_at, 1, reason), now=now), **ended}
 
 
 def _history(schedule_id: int, owner: str, name: str, task: str) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ listed in ``common.run_states``; those of a worker are in ``store.attempts``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -27,7 +26,7 @@ from celery_dynbeat.common.run_states import CONFIRM, EXPIRE, GIVE_UP, REVOKE, S
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Origin, Run, Schedule
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.rows import LockedRows, read
@@ -41,21 +40,6 @@ UNFINISHED_ORDER = (Run.finished_at, Run.schedule_id)
 NEWEST_UNFINISHED = (Run.finished_at.desc(), Run.schedule_id.desc(), Run.id.desc())
 UNFINISHED_INDEX = "ix_dynbeat_run_newest_unfinished"
 FIRE_TIME_INDEX = "uq_dynbeat_run_schedule_id_scheduled_for"
-
-
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """The filter of a history; None means any. ``since`` is compared with ``scheduled_for``.
-
-    ``schedule_id`` is the id of the schedule that now has this ``owner`` and ``name``.
-    """
-
-    owner: str
-    name: str | None = None
-    schedule_id: int | None = None
-    status: str | None = None
-    origin: str | None = None
-    since: datetime | None = None
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -175,6 +159,7 @@ def lock_overdue(
             Run.owner,
             Run.name,
             Run.scheduled_for,
+            Run.nominal_at,
             Run.created_at,
             Run.origin,
             Run.sent_at,
@@ -299,19 +284,27 @@ def newest_unfinished(
 
 
 @in_index_order
+def oldest_unfinished(session: Session, *, schedule_id: int, limit: int) -> Sequence[Run]:
+    """Return up to ``limit`` unfinished runs of a schedule, the first created first."""
+    unfinished = (Run.finished_at.is_(None), Run.schedule_id == schedule_id)
+    statement = select(Run).where(*unfinished).order_by(*UNFINISHED_ORDER, Run.id).limit(limit)
+    return session.scalars(force_index(statement, Run, UNFINISHED_INDEX)).all()
+
+
+@in_index_order
 def revoke_unstarted(
     session: Session,
     *,
     schedule_ids: Sequence[int],
     now: datetime,
     reason: str,
-    keep_manual: bool = False,
+    keep_requested: bool = False,
     except_ids: Sequence[str] = (),
 ) -> int:
     """Move the pending, sent and retrying runs of the schedules to revoked: a cancel wins.
 
-    The schedules must be locked. Runs in ``except_ids`` stay unchanged, and with ``keep_manual``
-    manual runs, too. Returns the number of revoked runs.
+    The schedules must be locked. Runs in ``except_ids`` stay unchanged, and with ``keep_requested``
+    manual runs and reruns, too. Returns the number of revoked runs.
     """
     statement = (
         update(Run)
@@ -320,8 +313,8 @@ def revoke_unstarted(
             status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
         )
     )
-    if keep_manual:
-        statement = statement.where(Run.origin != Origin.MANUAL)
+    if keep_requested:
+        statement = statement.where(Run.origin.not_in(REQUESTED_ORIGINS))
     if except_ids:
         statement = statement.where(Run.id.not_in(except_ids))
     return execute_dml(session, force_index(statement, Run.__table__, UNFINISHED_INDEX))
@@ -343,29 +336,6 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
 def get(session: Session, *, run_id: str) -> Run | None:
     """Return the run, or None."""
     return session.get(Run, run_id, populate_existing=True)
-
-
-@in_index_order
-def history(session: Session, *, matching: RunFilter, limit: int) -> Sequence[Run]:
-    """Return up to ``limit`` matching runs, the newest fire time first."""
-    statement = select(Run)
-    order: list[Any] = [Run.scheduled_for.desc()]
-    if matching.schedule_id is not None:
-        # Without conditions on owner and name, which it implies: the planner would use their index.
-        statement = force_index(statement, Run, FIRE_TIME_INDEX)
-        statement = statement.where(Run.schedule_id == matching.schedule_id)
-    else:
-        order.append(Run.id.desc())
-        statement = statement.where(Run.owner == matching.owner)
-        if matching.name is not None:
-            statement = statement.where(Run.name == matching.name)
-    if matching.status is not None:
-        statement = statement.where(Run.status == matching.status)
-    if matching.origin is not None:
-        statement = statement.where(Run.origin == matching.origin)
-    if matching.since is not None:
-        statement = statement.where(Run.scheduled_for >= matching.since)
-    return session.scalars(statement.order_by(*order).limit(limit)).all()
 
 
 @in_index_order

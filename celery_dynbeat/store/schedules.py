@@ -1,11 +1,9 @@
 """The API's queries on schedules, one function each."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Select,
     delete,
     insert,
@@ -31,16 +29,6 @@ REFUSED_PREFIX = "the beat_schedule entry is refused: "
 
 #: A constant: building it with its values takes longer than executing it.
 _INSERT = insert(SCHEDULES)
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleFilter:
-    """The filter of a list of schedules; None means any."""
-
-    owner: str | None = None
-    task: str | None = None
-    enabled: bool | None = None
-    tag: str | None = None
 
 
 def add(session: Session, values: Mapping[str, Any]) -> int:
@@ -121,47 +109,6 @@ def _named(owner: str, name: str) -> Select[Schedule]:
     return select(Schedule).where(Schedule.owner == owner, Schedule.name == name)
 
 
-@in_index_order
-def page(
-    session: Session,
-    *,
-    matching: ScheduleFilter,
-    after: tuple[str, str] | None,
-    limit: int,
-) -> Sequence[Schedule]:
-    """Return up to ``limit`` matching schedules by (owner, name), after the key ``after``."""
-    # With the owner in ORDER BY, MariaDB sorts all schedules of the owner.
-    order = [Schedule.name] if matching.owner is not None else [Schedule.owner, Schedule.name]
-    statement = select(Schedule).order_by(*order).limit(limit)
-    for condition in _conditions(session, matching):
-        statement = statement.where(condition)
-    if after is not None:
-        statement = statement.where(_is_after(session, after, owner=matching.owner))
-    return load_or_null(session, statement)
-
-
-def _is_after(
-    session: Session, after: tuple[str, str], *, owner: str | None
-) -> ColumnElement[bool]:
-    if owner == after[0]:
-        # With a condition on the owner, a comparison of both columns is not an index range.
-        return Schedule.name > after[1]
-    dialect = session.get_bind().dialect
-    return capabilities_of(dialect).row_after((Schedule.owner, Schedule.name), after)
-
-
-def _conditions(session: Session, matching: ScheduleFilter) -> Iterable[Any]:
-    if matching.owner is not None:
-        yield Schedule.owner == matching.owner
-    if matching.task is not None:
-        yield Schedule.task == matching.task
-    if matching.enabled is not None:
-        yield Schedule.enabled == matching.enabled
-    if matching.tag is not None:
-        dialect = session.get_bind().dialect
-        yield capabilities_of(dialect).has_tag(Schedule.tags, matching.tag)
-
-
 def delete_one(session: Session, *, schedule_id: int) -> None:
     """Delete one schedule and its backfills. Its history stays, with ``schedule_id`` NULL."""
     # The foreign keys do the same, except on SQLite with an application's engine that leaves them
@@ -192,6 +139,23 @@ def lock_ids_of_owner(session: Session, *, owner: str) -> Sequence[int]:
     return session.scalars(statement).all()
 
 
+def batches_of_owner(session: Session, *, owner: str, limit: int) -> Iterator[Sequence[Schedule]]:
+    """Yield the owner's schedules by name, as the database has them now, ``limit`` at a time.
+
+    Unreadable columns are None.
+    """
+    statement = select(Schedule).where(Schedule.owner == owner).order_by(Schedule.name).limit(limit)
+    statement = statement.execution_options(populate_existing=True)
+    rows = _load(session, statement)
+    while rows:
+        yield rows
+        rows = _load(session, statement.where(Schedule.name > rows[-1].name))
+
+
+# Not on the generator: the setting must not last between two batches in the caller's transaction.
+_load = in_index_order(load_or_null)
+
+
 @in_index_order
 def managed_names(session: Session, *, managed_by: str) -> Sequence[str]:
     """Return the names of the application's schedules with this ``managed_by``."""
@@ -200,3 +164,10 @@ def managed_names(session: Session, *, managed_by: str) -> Sequence[str]:
         Schedule.managed_by == managed_by,
     )
     return session.scalars(statement).all()
+
+
+@in_index_order
+def tags_of(session: Session, ids: Iterable[int]) -> Mapping[int, Sequence[str]]:
+    """Return the tags of up to a thousand schedules by id."""
+    rows = session.execute(select(Schedule.id, Schedule.tags).where(Schedule.id.in_(list(ids))))
+    return {row.id: row.tags for row in rows}

@@ -150,15 +150,18 @@ def resend_retries(session: Session, *, before: datetime, now: datetime, limit: 
 
 
 @in_index_order
-def latest_outcomes(session: Session, *, schedule_id: int, limit: int) -> Sequence[Row[Any]]:
+def latest_outcomes(
+    session: Session, *, schedule_id: int, until: datetime, limit: int
+) -> Sequence[Row[Any]]:
     """Return status, finished_at and error of the last succeeded, failed and lost runs.
 
-    The newest fire time comes first. Manual runs and runs of a backfill are left out. The query
-    reads at most the newest ``limit`` + UNTRIED_MARGIN rows of the schedule's history.
+    The newest fire time up to ``until`` comes first. Rows after it are skips of the future. Manual
+    runs and runs of a backfill are left out. The query reads at most the newest ``limit`` +
+    UNTRIED_MARGIN rows of the schedule's history.
     """
     newest = (
         select(Run.status, Run.finished_at, Run.error, Run.origin)
-        .where(Run.schedule_id == schedule_id)
+        .where(Run.schedule_id == schedule_id, Run.scheduled_for <= until)
         .order_by(Run.scheduled_for.desc())
         .limit(limit + UNTRIED_MARGIN)
         .subquery()

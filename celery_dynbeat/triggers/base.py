@@ -145,6 +145,16 @@ class Trigger(ABC):
         """
         return self
 
+    @property
+    def needs_zone(self) -> bool:
+        """Whether a part of the rule follows a wall clock and names no zone."""
+        return False
+
+    @property
+    def row_spec(self) -> str:
+        """Return ``spec`` for a row whose zone is that of the parts with ``needs_zone``."""
+        return self.spec
+
     def to_json(self) -> dict[str, str | None]:
         """Return a dict for JSON. ``trigger_from_json`` reads it back."""
         return {"kind": self.kind, "spec": self.spec, "timezone": self.timezone}

@@ -55,7 +55,7 @@ def trigger_from_text(text: str) -> Trigger:
     Raises ``InvalidTriggerError``.
     """
     text = require_text(text, field="trigger", example="0 9 * * mon-fri")
-    kind = _kind_of(text[:_BEGINNING_LENGTH])
+    kind = kind_of(text)
     try:
         return _parse_whole(kind, text, None)
     except InvalidTriggerError as error:
@@ -69,7 +69,9 @@ def trigger_from_text(text: str) -> Trigger:
         raise InvalidTriggerError(message, field=error.field) from error
 
 
-def _kind_of(beginning: str) -> str:
+def kind_of(text: str) -> str:
+    """Return the kind that the first characters of ``text`` select, as ``trigger_from_text``."""
+    beginning = text[:_BEGINNING_LENGTH]
     return next((kind for kind, pattern in _BEGINNINGS if pattern.match(beginning)), "cron")
 
 

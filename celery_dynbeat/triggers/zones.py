@@ -5,19 +5,17 @@ back, it repeats a *fold* of wall times. Offsets come from PEP 495: the two read
 (fold 0 and fold 1) have different offsets only inside a gap or a fold.
 """
 
-import difflib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cache, lru_cache
-from zoneinfo import ZoneInfo, available_timezones
+from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.zone_names import nearest_zone, zone_names
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
-# These names are in the tz database, but their meaning differs between machines.
-_NOT_ZONES = {"localtime", "posixrules", "Factory"}
 _SECOND = timedelta(seconds=1)
 # In the tz database since 1900, two clock changes are at least almost four days apart (Freetown,
 # 1939). So if both ends of a stride have the same offset, there is no change between them.
@@ -42,7 +40,7 @@ def load_zone(name: str) -> ZoneInfo:
     """
     # The list of names keeps paths, directories and other files away from ZoneInfo. It also
     # rejects "asia/seoul" on file systems that ignore case.
-    if not _NAME.fullmatch(name) or name not in _names():
+    if not _NAME.fullmatch(name) or name not in zone_names():
         raise _unknown(name)
     return ZoneInfo(name)
 
@@ -134,24 +132,8 @@ def _bisect_change(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
     return stop
 
 
-@cache
-def _names() -> frozenset[str]:
-    return frozenset(available_timezones() - _NOT_ZONES)
-
-
 def _unknown(name: str) -> InvalidTriggerError:
     rule = "it must be a name of the tz database, such as 'Asia/Seoul' or 'UTC'"
-    nearest = _nearest(name)
+    nearest = nearest_zone(name)
     hint = f"did you mean {nearest!r}?" if nearest else rule
     return InvalidTriggerError(f"unknown time zone {shorten(name)}: {hint}", field="timezone")
-
-
-def _nearest(name: str) -> str | None:
-    folded = {known.lower(): known for known in _names()}
-    wanted = name.strip()[:40].lower().replace(" ", "_")
-    if wanted in folded:
-        return folded[wanted]
-    # Places only: a zone with letters similar to "KST" or "UTC+9" can be hours away.
-    places = [known for known in folded if "/" in known and not known.startswith("etc/")]
-    matches = difflib.get_close_matches(wanted, places, n=1)
-    return folded[matches[0]] if matches else None

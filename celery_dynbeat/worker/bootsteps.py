@@ -16,6 +16,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.pool_slots import PoolSlots
+from celery_dynbeat.worker.reported_names import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 
@@ -75,7 +76,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()
-        self.heartbeat.beat()
+        self._beat()
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="dynbeat-heartbeat", daemon=True
         )
@@ -98,9 +99,13 @@ class DynbeatStep(bootsteps.StartStopStep):
 
     def _run_heartbeat(self) -> None:
         while not self._stopping.wait(self.heartbeat.interval.total_seconds()):
-            if self.heartbeat.beat():
+            if self._beat():
                 self._pool_check.check()
         self.heartbeat.deregister()
+
+    def _beat(self) -> bool:
+        # Remote control adds and cancels queues at run time.
+        return self.heartbeat.beat(**reported_names(self._worker.app)._asdict())
 
 
 def _pool_forks(worker: Any) -> bool:

@@ -27,6 +27,7 @@ from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.runtime.failing import note_end
 from celery_dynbeat.runtime.pausing import pause_if_failing
 from celery_dynbeat.store import attempts, overlaps, stuck_runs
 
@@ -186,8 +187,11 @@ class Recorder:
         # An awaited run ends and the waiting run is released in the same transaction.
         run = self._database.run if outcome.awaited else self._database.run_autocommit
         written = run(lambda session: self._write_within(session, outcome))
-        if written and outcome.status == Status.FAILED:
-            # In its own transaction: a schedule is locked before its runs.
+        if not written:
+            return
+        # In own transactions: a schedule is locked before its runs.
+        note_end(self._database, run_id=outcome.run_id, status=outcome.status)
+        if outcome.status == Status.FAILED:
             self._database.run(lambda session: self._pause_if_failing(session, outcome))
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
@@ -205,7 +209,10 @@ class Recorder:
         schedule_id, own_limit = stuck_runs.pause_policy(session, run_id=outcome.run_id)
         limit = self._settings.pause_after_failures if own_limit is None else own_limit
         if schedule_id is not None and limit:
-            pause_if_failing(session, schedule_id=schedule_id, limit=limit, now=outcome.at)
+            audit = self._settings.audit
+            pause_if_failing(
+                session, schedule_id=schedule_id, limit=limit, now=outcome.at, audit=audit
+            )
 
     def _append(self, outcome: Outcome) -> None:
         buffered = _truncated(outcome, error_length=ERROR_LENGTH)

@@ -48,6 +48,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.runtime.dead_attempts import EndedAttempts
+from celery_dynbeat.runtime.failing import refresh_all
 from celery_dynbeat.runtime.pausing import pause_all_failing
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.worker.dropped_attempts import end_dropped
@@ -319,7 +320,9 @@ class PoolCheck:
         ended = self._context.database.run(
             lambda session: self._end_dropped(session, attempts, now)
         )
-        pause_all_failing(self._context.database, ended.pause_limits, now=now)
+        audit = self._context.settings.audit
+        refresh_all(self._context.database, ended.failing_ids)
+        pause_all_failing(self._context.database, ended.pause_limits, now=now, audit=audit)
 
     def _end_dropped(
         self, session: Session, attempts: Mapping[str, int], now: datetime

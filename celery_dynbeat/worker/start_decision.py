@@ -44,11 +44,13 @@ class StartDecision:
     """The action for a message. START: ``attempt`` is the number of the started attempt.
 
     REFUSE: ``unfinished`` says that the run has not ended and that another message will end it.
+    ``reason`` is why the run does not start.
     """
 
     action: StartAction
     attempt: int | None = None
     unfinished: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +88,26 @@ def decide_start(
         return StartDecision(StartAction.START, expected + 1)
     run = runs.get(session, run_id=delivery.run_id)
     if run is None:
-        return StartDecision(StartAction.REFUSE)
+        return StartDecision(StartAction.REFUSE, reason="its row was deleted")
     if _may_start_next(run, delivery):
         beginning = _beginning(delivery, run.attempt)
         return _decision(run, started=attempts.start(session, beginning, now=now))
     if _may_be_orphaned(run, delivery):
         return _decide_redelivery(session, run, delivery, now=now, timeout=timeout)
-    return StartDecision(StartAction.REFUSE, unfinished=run.finished_at is None)
+    return StartDecision(
+        StartAction.REFUSE, unfinished=run.finished_at is None, reason=_refusal_reason(run)
+    )
+
+
+def _refusal_reason(run: Run) -> str:
+    """Return why no message of the run may start it, as far as its row shows."""
+    if run.cancelled_at is not None:
+        return "a newer run replaced it"
+    if run.finished_at is not None:
+        return f"it has ended as {run.status}"
+    if run.status == Status.RUNNING:
+        return f"attempt {run.attempt} is running on {run.worker}"
+    return f"it is {run.status} after attempt {run.attempt}, which this message does not follow"
 
 
 def _decide_redelivery(
@@ -121,8 +136,8 @@ def _beginning(delivery: Delivery, expected_attempt: int) -> attempts.AttemptSta
 def _decision(run: Run, *, started: bool) -> StartDecision:
     if started:
         return StartDecision(StartAction.START, run.attempt + 1)
-    # Another message started the run first.
-    return StartDecision(StartAction.REFUSE, unfinished=True)
+    reason = "another message started it first"
+    return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason)
 
 
 def _may_start_next(run: Run, delivery: Delivery) -> bool:

@@ -36,6 +36,7 @@ from celery_dynbeat.broker.headers import (
     claimed_run_id,
     instant_in,
     run_id_of,
+    schedule_of,
 )
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
@@ -189,7 +190,7 @@ class TaskGuard:
         if decision.action is StartAction.NOTE_REDELIVERY:
             self._drop_redelivered(run_id)
         if decision.action is StartAction.REFUSE:
-            self._refuse(run_id, decision)
+            self._refuse(request, run_id, decision)
         admit(request, decision.attempt)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
@@ -212,13 +213,23 @@ class TaskGuard:
             lambda session: decide_start(session, delivery, now=now, timeout=timeout),
         )
 
-    def _refuse(self, run_id: str, decision: StartDecision) -> NoReturn:
+    def _refuse(self, request: Any, run_id: str, decision: StartDecision) -> NoReturn:
+        owner, name = schedule_of(request)
         logger.info(
-            "run %s refused: cancelled, or started before",
+            "run %s refused: %s (schedule %r of owner %r)",
             run_id,
-            extra={"event": Event.RUN_REFUSED, "run_id": run_id},
+            decision.reason,
+            name,
+            owner,
+            extra={
+                "event": Event.RUN_REFUSED,
+                "run_id": run_id,
+                "owner": owner,
+                "schedule": name,
+                "reason": decision.reason,
+            },
         )
-        msg = f"run {run_id} was cancelled, or started before"
+        msg = f"run {run_id} does not start: {decision.reason}"
         # Of an unfinished run another message sends the events that monitors show.
         raise Ignore(msg) if decision.unfinished else RunRefused(msg)
 

@@ -210,6 +210,7 @@ def perform(screen: Screen, stack: ExitStack) -> int:
     checks = demo.checks()
     screen.show_summary(demo.runs(), checks)
     if all(checks.values()):
+        screen.print_step("`make demo-ui` shows such schedules in a browser, in Flower")
         return 0
     screen.print_error("\n".join(program.tail() for program in (beat, worker)))
     return 1

@@ -92,6 +92,6 @@ def test_a_pause_revokes_a_run_whose_message_is_in_the_queue(any_site):
     worker = any_site.worker()
 
     witness = any_site.wait_for_run("witness", "succeeded")
-    worker.wait_for_log("refused: cancelled")
+    worker.wait_for_log("refused: it has ended as revoked")
     assert [start["run_id"] for start in any_site.event_log.starts()] == [witness.id]
     wait_until(lambda: any_site.runs("queued")[0].status == "revoked", within=5)

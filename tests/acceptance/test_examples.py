@@ -1,11 +1,18 @@
 """The examples, started as a user starts them."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
+
+from tests.support.servers.processes import OwnedProcess, is_alive
+from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OF_SERVERS = ("DYNBEAT_DEMO_DATABASE_URL", "DYNBEAT_DEMO_BROKER_URL")
@@ -39,3 +46,51 @@ def test_the_load_example_ends_with_an_outcome_for_each_run():
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "lag p99" in ended.stdout
+
+
+@pytest.fixture
+def flower_demo(tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key not in OF_SERVERS}
+    process = OwnedProcess(
+        [sys.executable, EXAMPLES / "flower" / "demo.py"],
+        folder=tmp_path,
+        log=tmp_path / "log",
+        environment={**environment, "TMPDIR": str(tmp_path)},
+    )
+    yield process
+    process.kill()
+
+
+def read(url):
+    # A literal address: only the Flower of the demo is queried.
+    with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310
+        return page.read().decode()
+
+
+@pytest.mark.slow
+def test_the_flower_demo_shows_all_states_until_it_is_interrupted(flower_demo, tmp_path):
+    def address():
+        text = (tmp_path / "log").read_text()
+        assert flower_demo.exit_status is None, text
+        return re.search(r"http://127\.0\.0\.1:\d+/dynbeat/schedules", text)
+
+    def has_rows(shown):
+        try:
+            return "data-row" in read(shown)
+        except ConnectionError:
+            # The log says why Flower closed the connection.
+            assert address()
+            return False
+
+    url = wait_until(address, within=60)[0]
+    for state in ("paused", "held", "failing", "finished", "broken"):
+        shown = f"{url}?state={state}"
+        wait_until(lambda shown=shown: has_rows(shown), within=30, message=state)
+    programs = psutil.Process(flower_demo.pid).children(recursive=True)
+
+    os.kill(flower_demo.pid, signal.SIGINT)
+
+    assert flower_demo.wait(within=30) == 0
+    assert len(programs) >= 3
+    assert not any(map(is_alive, programs))
+    assert list(tmp_path.glob("dynbeat-flower-*")) == []

@@ -57,7 +57,9 @@ def test_a_refused_run_has_ended_for_monitors(redis_site):
 def test_without_events_nothing_is_sent(redis_site):
     run = cancelled_run(redis_site)
     with monitor(redis_site) as state_of:
-        worker = redis_site.worker(pool="threads").wait_for_log(f"run {run.id} refused")
+        worker = redis_site.worker(pool="threads").wait_for_log(
+            f"run {run.id} refused: it has ended as revoked (schedule 'cancelled' of owner"
+        )
         worker.terminate()
 
         assert state_of(run.id) is None

@@ -173,6 +173,24 @@ def test_no_worker_is_a_problem_when_runs_wait(redis_site):
     assert waiting["runs"]["sent"] == {"count": 1, "more": False}
 
 
+def test_a_queue_that_no_worker_consumes_is_a_problem_until_a_worker_consumes_it(redis_site):
+    redis_site.config["dynbeat_node_timeout"] = 3
+    redis_site.beat().wait_for_log("beat started")
+    redis_site.worker().wait_for_log("ready.")
+    redis_site.create_once("record", queue="reports")
+    redis_site.wait_for_run("record", "sent")
+
+    exit_status, waiting = status(redis_site)
+    redis_site.app.control.add_consumer("reports", reply=True)
+    redis_site.wait_for_run("record", "succeeded")
+    reports = []
+    wait_until(lambda: reports.append(status(redis_site)) or reports[-1][0] == 0, within=30)
+
+    assert (exit_status, codes(waiting)) == (1, ["queue_not_consumed"])
+    assert "'reports' (waiting runs: 1, schedules: 0)" in waiting["problems"][0]["text"]
+    assert reports[-1][1]["unserved"] == {"queues": [], "tasks": []}
+
+
 def test_status_writes_nothing(redis_site, postgresql_url):
     empty = status(redis_site)
     tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'dynbeat%'"
@@ -193,7 +211,9 @@ def test_status_writes_nothing(redis_site, postgresql_url):
 def test_status_does_not_create_a_missing_file(file_site):
     exit_status, report = status(file_site)
 
-    assert (exit_status, codes(report)) == (1, ["database_unreachable"])
+    assert (exit_status, codes(report)) == (1, ["schema_outdated"])
+    assert "does not exist" in report["problems"][0]["text"]
+    assert report["problems"][0]["hint"] == "run `celery -A your_app dynbeat schema upgrade`"
     assert not list(file_site.folder.glob("**/*.sqlite3"))
     assert not list(file_site.folder.parent.glob("dynbeat.sqlite3*"))
 
@@ -226,8 +246,13 @@ def test_prune_deletes_old_runs_and_prints_their_number(redis_site):
 
     gone = redis_site.run("dynbeat", "prune", "--json")
     assert gone.wait(within=REPORTED_WITHIN) == 0
-    output = {"ok": True, "deleted": 1, "older_than_days": 30.0}
-    assert json.loads(gone.text.splitlines()[-1]) == output
+    assert json.loads(gone.text.splitlines()[-1]) == {
+        "ok": True,
+        "deleted": 1,
+        "older_than_days": 30.0,
+        "changes_deleted": 0,
+        "changes_older_than_days": 90.0,
+    }
     assert redis_site.all_runs() == []
 
 

@@ -42,6 +42,27 @@ def test_a_retry_is_recorded_and_starts_a_second_attempt(running):
     assert [start["retries"] for start in running.event_log.starts(after.id)] == [0, 1]
 
 
+def test_a_task_knows_its_current_run_and_its_subtask_has_none(running):
+    running.create_once("current")
+    first = running.wait_for_run("current", "succeeded")
+    running.mine.run_now("current")
+    wait_until(lambda: running.runs("current")[0].origin == "manual", within=30)
+    wait_until(lambda: running.runs("current")[0].status == "succeeded", within=30)
+    wait_until(lambda: len(running.event_log.read("current")) == 6, within=30)
+
+    seen = [each["run"] for each in running.event_log.read("current")]
+    of_runs = [run for run in seen if run is not None]
+    assert len(of_runs) == 4
+    assert [(run["attempt"], run["origin"]) for run in of_runs] == [
+        *((1, "schedule"), (2, "schedule")),
+        *((1, "manual"), (2, "manual")),
+    ]
+    fire_time = first.scheduled_for.isoformat()
+    assert [run["last_success_at"] for run in of_runs] == [None, None, fire_time, fire_time]
+    assert of_runs[0]["scheduled_for"] == fire_time
+    assert of_runs[0]["run_id"] == first.id
+
+
 def test_ignore_ends_the_run(running):
     running.create_once("ignore")
 

@@ -5,6 +5,8 @@ import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
 from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, trigger_from_json
+from celery_dynbeat.client.acting import acting
+from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.triggers import trigger_from_text
 from tests.support.applications import MINUTELY, START
 
@@ -94,10 +96,22 @@ FIELDS = {
 }  # fmt: skip
 
 CURSORS = [
-    *ANY, LONG, cursor(b"[" * 5_000), cursor(b"[" * 500_000), cursor(["a" * 10_000, "b"]),
+    *ANY, LONG, cursor(["name", "a", "\x00"]), cursor(["name", "\ud800", "b"]),
+    cursor(["name", 1, 2]),
+    cursor(["name", "a"]), cursor(["fire_time", "a", "b"]),
+    cursor(["fire_time", START.isoformat(), "b"]),
+    cursor(["fire_time", "2026-11-22T08:00:00", new_run_id(START)]), cursor(b"[" * 5_000),
+    cursor(b"[" * 500_000),
+    cursor(["name", "a" * 10_000, "b"]),
     cursor(["\ud800", "b"]), cursor(["a", "\x00"]), cursor([1, 2]), cursor(["a"]), cursor("ab\x00"),
     cursor({"a": 1, "b": 2}), cursor(b"[" + b"1" * 5_000 + b",2]"), cursor(b"\xff"), "\ud800", "=",
 ]  # fmt: skip
+
+
+def acting_pause(mine, **given):
+    with acting(**{"actor": "", **given}):
+        mine.pause("n")
+
 
 #: Calls for the schedule "n" of an owner, each with a list of arguments to replace.
 CALLS = {
@@ -110,21 +124,101 @@ CALLS = {
     "delete": (lambda mine, value: mine.delete("n", expected_version=value), [*ANY, 2**31]),
     "after": (lambda mine, value: mine.list(after=value), CURSORS),
     "limit": (lambda mine, value: mine.list(limit=value), [*ANY, 0, -1, True, 10**9]),
+    "state": (lambda mine, value: mine.list(state=value), [*ANY, "", {}, "ACTIVE"]),
+    "counted": (lambda mine, value: mine.count(state=value), [*ANY, ""]),
+    "order": (lambda mine, value: mine.list(order=value), [*ANY, "", {}, "id"]),
+    "prefix": (lambda mine, value: mine.list(name_prefix=value), [*ANY, LONG, "\x00", "\ud800"]),
     "enabled": (lambda mine, value: mine.list(enabled=value), [*ANY, 1, "true"]),
     "with task": (lambda mine, value: mine.list(task=value), [*ANY, "\x00"]),
     "tag": (lambda mine, value: mine.list(tag=value), [*ANY, "\x00"]),
     "runs of": (lambda mine, value: mine.runs(value), [*ANY, "\x00", "n "]),
+    "runs after": (lambda mine, value: mine.runs(after=value), CURSORS),
+    "run id": (lambda mine, value: mine.run(value), [*ANY, "", "0" * 35, "{" + "0" * 32]),
+    "until": (lambda mine, value: mine.runs(until=value), [*ANY, START.replace(tzinfo=None)]),
+    "runs with task": (lambda mine, value: mine.runs(task=value), [*ANY, "\x00"]),
+    "statuses": (lambda mine, value: mine.runs(status=[value]), [*ANY, "", {}, "SENT"]),
     "status": (lambda mine, value: mine.runs("n", status=value), [*ANY, "", {}, "SENT"]),
     "origin": (lambda mine, value: mine.runs("n", origin=value), [*ANY, "", {}]),
     "since": (lambda mine, value: mine.runs("n", since=value), [*ANY, START.replace(tzinfo=None)]),
     "run count": (lambda mine, value: mine.runs("n", limit=value), [*ANY, 0, 10**9]),
     "count": (lambda mine, value: mine.upcoming("n", count=value), [*ANY, 0, 10**9]),
+    "skip": (lambda mine, value: mine.skip("n", value), [*ANY, START.replace(tzinfo=None)]),
+    "unskip": (lambda mine, value: mine.unskip("n", value), [*ANY, START]),
+    "skip reason": (lambda mine, value: mine.skip("n", START, reason=value), [*ANY, "\x00"]),
+    "with_skipped": (lambda mine, value: mine.upcoming("n", with_skipped=value), [*ANY, 1, None]),
     "start": (lambda mine, value: mine.backfill("n", start=value, end=START), ANY),
     "end": (lambda mine, value: mine.backfill("n", start=START, end=value), ANY),
     "batch": (
         lambda mine, value: mine.backfill("n", start=START, end=START, batch_size=value),
         [*ANY, 0, 10**9],
     ),
+    "changes of": (lambda mine, value: mine.changes(value), [*ANY, "\x00", "\ud800", "n "]),
+    "changes after": (
+        lambda mine, value: mine.changes(after=value),
+        [
+            *CURSORS,
+            cursor(["newest_change", "9999-12-31T23:59:59-12:00", 1]),
+            cursor(["newest_change", START.isoformat(), 2**63]),
+            cursor(["newest_change", START.isoformat(), -1]),
+            cursor(["newest_change", None, 1]),
+        ],
+    ),
+    "changes by": (lambda mine, value: mine.changes(actor=value), [*ANY, "\x00", "\ud800"]),
+    "action": (lambda mine, value: mine.changes(action=value), [*ANY, "", {}, "PAUSE"]),
+    "changes since": (lambda mine, value: mine.changes(since=value), [*ANY, "2026-01-01"]),
+    "change count": (lambda mine, value: mine.changes(limit=value), [*ANY, 0, 10**9]),
+    "actor": (lambda mine, value: acting_pause(mine, actor=value), [*ANY, "\x00", "\ud800", None]),
+    "acting reason": (
+        lambda mine, value: acting_pause(mine, reason=value),
+        [*ANY, "\x00", "\ud800", None],
+    ),
+    "preview": (lambda mine, value: mine.preview("n", value), [*ANY, None, "", "* * * *"]),
+    "preview of": (lambda mine, value: mine.preview(value, MINUTELY), [*ANY, "", "n\n"]),
+    "preview count": (lambda mine, value: mine.preview("n", MINUTELY, value), [*ANY, 0, 10**9]),
+    "preview jitter": (lambda mine, value: mine.preview("n", MINUTELY, jitter=value), DURATIONS),
+    "preview start": (
+        lambda mine, value: mine.preview("n", MINUTELY, start_at=value),
+        FIELDS["start_at"],
+    ),
+    "preview runs": (
+        lambda mine, value: mine.preview("n", MINUTELY, max_runs=value),
+        FIELDS["max_runs"],
+    ),
+    "owner zone": (
+        lambda mine, value: mine.set_timezone(value),
+        [*ANY, "", "../../etc/passwd", "UTC\x00", "\ud800", "Europe"],
+    ),
+    "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800", None]),
+    "hold until": (
+        lambda mine, value: mine.hold(reason="", until=value),
+        [
+            *ANY,
+            START.replace(tzinfo=None),
+            START - timedelta(days=1),
+            datetime.max.replace(tzinfo=UTC),
+        ],
+    ),
+    "rerun": (lambda mine, value: mine.rerun(value), [*ANY, "", "0" * 35, new_run_id(START)]),
+    "rerun since": (
+        lambda mine, value: mine.rerun_many(since=value),
+        [*ANY, START.replace(tzinfo=None), None],
+    ),
+    "rerun until": (lambda mine, value: mine.rerun_many(since=START, until=value), ANY),
+    "rerun status": (
+        lambda mine, value: mine.rerun_many(since=START, status=value),
+        [*ANY, "", "sent", "skipped", ()],
+    ),
+    "rerun of": (
+        lambda mine, value: mine.rerun_many(since=START, name=value),
+        [*ANY, "\x00", "other"],
+    ),
+    "rerun batch": (
+        lambda mine, value: mine.rerun_many(since=START, batch_size=value),
+        [*ANY, 0, 10**9],
+    ),
+    "rerun id": (lambda mine, value: mine.get_rerun(value), [*ANY, 0, -1, 2**63, 1, "1", True]),
+    "cancelled id": (lambda mine, value: mine.cancel_rerun(value), [*ANY, 0, -1, 2**63, 1, True]),
+    "rerun count": (lambda mine, value: mine.reruns(limit=value), [*ANY, 0, 10**9]),
     "backfill id": (
         lambda mine, value: mine.cancel_backfill("n", value),
         [*ANY, 0, -1, 2**63, 1, "1 OR 1=1", True],

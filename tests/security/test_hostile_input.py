@@ -59,8 +59,17 @@ def store_and_read(dynbeat, text):
     with pytest.raises(InvalidScheduleError):
         mine.runs(text, status=text)
     assert before <= everything(dynbeat)
+    assert {(each.owner, each.name) for each in mine.changes(text)} == {(text, text)}
     mine.delete(text)
-    assert everything(dynbeat) == before
+    assert without_changes(dynbeat) == {line for line in before if not is_change(line)}
+
+
+def without_changes(dynbeat):
+    return {line for line in everything(dynbeat) if not is_change(line)}
+
+
+def is_change(line):
+    return line.startswith("dynbeat_change:")
 
 
 @pytest.mark.parametrize(
@@ -189,11 +198,17 @@ def test_any_input_is_stored_or_rejected_on_mariadb(mariadb_url):
     check(mariadb_url, examples=30)
 
 
+def named_cursor(key):
+    return cursor(["name", *key])
+
+
 def test_any_cursor_is_accepted_or_rejected(postgresql_url):
     with prepared_application(postgresql_url, clock=FrozenClock(START)) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=MINUTELY)
-        cursors = st.lists(TEXTS, min_size=2, max_size=2).map(cursor) | st.binary().map(cursor)
+        cursors = st.lists(TEXTS, min_size=2, max_size=2).map(named_cursor) | st.binary().map(
+            cursor
+        )
 
         @settings(max_examples=50 * EXAMPLE_FACTOR, database=None)
         @given(cursors | TEXTS)

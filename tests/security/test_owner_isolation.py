@@ -13,12 +13,15 @@ from celery_dynbeat import (
     BackfillNotFoundError,
     Every,
     InvalidScheduleError,
+    RerunNotFoundError,
+    RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
 from celery_dynbeat.client import OwnerSchedules, Schedules
+from celery_dynbeat.monitoring.explain.collect import explain
 from tests.security.lookalikes import ALIKE, INVALID_OWNERS, VICTIM, everything
-from tests.support.applications import MINUTELY, START
+from tests.support.applications import MINUTELY, START, execute
 
 NAME = "dáily"
 NEW = {"name": NAME, "task": "t", "trigger": MINUTELY}
@@ -32,22 +35,49 @@ MISSING = {
     "delete": lambda mine, name, **how: mine.delete(name, **how),
     "get": lambda mine, name, **how: mine.get(name, **how),
     "run_now": lambda mine, name, **how: mine.run_now(name, **how),
+    "skip": lambda mine, name, **how: mine.skip(name, START + timedelta(minutes=1), **how),
+    "unskip": lambda mine, name, **how: mine.unskip(name, START + timedelta(minutes=1), **how),
     "upcoming": lambda mine, name, **how: mine.upcoming(name, **how),
     "backfill": lambda mine, name, **how: mine.backfill(name, **SPAN, **how),
     "backfills": lambda mine, name, **how: mine.backfills(name, **how),
     "cancel_backfill": lambda mine, name, **how: mine.cancel_backfill(name, **how),
 }
+
+
+def lines_about(mine, name, **how):
+    """Return the lines of an export that name the schedule."""
+    return [line for line in mine.export(**how) if line.get("name") == name]
+
+
 #: Calls that return a list.
 LISTS = {
     "list": lambda mine, theirs, **how: mine.list(after=theirs.cursor, **how),
+    "count": lambda mine, theirs, **how: range(
+        mine.count(name_prefix=theirs.name[:2], **how).count
+    ),
     "runs": lambda mine, theirs, **how: mine.runs(theirs.name, **how),
+    "export": lambda mine, theirs, **how: lines_about(mine, theirs.name, **how),
+    "holds": lambda mine, _theirs, **how: mine.holds(**how),
+    "changes": lambda mine, theirs, **how: mine.changes(theirs.name, **how),
 }
+#: Calls for the run of another owner.
+RUNS = {
+    "run": lambda mine, theirs, **how: mine.run(theirs.run_id, **how),
+    "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
+}
+#: Calls for a request to run ended runs again.
+REQUESTS = {
+    "get_rerun": lambda mine, theirs, **how: mine.get_rerun(theirs, **how),
+    "cancel_rerun": lambda mine, theirs, **how: mine.cancel_rerun(theirs, **how),
+}
+#: Calls without a schedule of another owner. Tests of their own cover them.
+WITHOUT = {"rerun_many", "reruns", "hold", "release", "holds"}
 #: Calls that create a schedule of the caller.
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
     "upsert": lambda mine, **how: mine.upsert(NAME, task="other", trigger=Every(9), **how),
 }
-VERSIONED = {"update", "pause", "resume", "delete"}
+VERSIONED = {"update", "pause", "resume", "delete", "skip", "unskip"}
 
 
 def public(kind):
@@ -55,11 +85,15 @@ def public(kind):
 
 
 def test_each_call_of_an_owner_is_covered():
-    assert public(OwnerSchedules) == {*MISSING, *LISTS, *CREATES}
+    own = {"preview", "timezone", "set_timezone"}
+    assert public(OwnerSchedules) == {
+        *(*MISSING, *LISTS, *RUNS, *REQUESTS, *CREATES, *WITHOUT, *own)
+    }
 
 
 def test_each_call_that_spans_owners_is_covered():
-    assert public(Schedules) == {"for_owner", "create_many", "delete_owner", "list"}
+    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "run", "runs", "changes"}
+    assert public(Schedules) == {*calls, "rerun", *REQUESTS, *WITHOUT}
 
 
 def populate(dynbeat, beat, clock, *owners):
@@ -116,6 +150,19 @@ def test_the_schedule_of_another_owner_is_not_found_and_does_not_change(dynbeat,
     assert everything(dynbeat) == before
 
 
+@pytest.mark.parametrize("call", RUNS)
+def test_the_run_of_another_owner_is_not_found_and_does_not_change(dynbeat, theirs, call):
+    before = everything(dynbeat)
+
+    for owner, within in itertools.product(ALIKE, (False, True)):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=within) as how, pytest.raises(RunNotFoundError) as caught:
+            RUNS[call](mine, theirs, **how)
+        assert (caught.value.owner, caught.value.run_id) == (owner, theirs.run_id)
+
+    assert everything(dynbeat) == before
+
+
 def test_an_invalid_name_matches_no_row(dynbeat, theirs):
     before = everything(dynbeat)
     mine = dynbeat.schedules.for_owner(ALIKE[0])
@@ -154,7 +201,101 @@ def test_a_schedule_with_the_same_name_of_another_owner_is_separate(dynbeat, cal
 
     after = everything(dynbeat)
     assert before <= after
-    assert len(after - before) == len(ALIKE)
+    # A schedule and its change each.
+    assert len(after - before) == 2 * len(ALIKE)
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_hold_of_another_owner_is_neither_shown_nor_released(dynbeat):
+    victim = dynbeat.schedules.for_owner(VICTIM)
+    held = victim.hold(reason="mine")
+
+    for owner in ALIKE:
+        mine = dynbeat.schedules.for_owner(owner)
+        assert mine.holds() == []
+        assert list(mine.release()) == []
+
+    assert victim.holds() == [held]
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_rerun_request_of_another_owner_is_neither_found_nor_cancelled(dynbeat, clock):
+    clock.advance(timedelta(minutes=1))
+    execute(dynbeat, "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL,"
+                     " finished_at = scheduled_for WHERE status = 'sent'")  # fmt: skip
+    theirs = dynbeat.schedules.for_owner(VICTIM).rerun_many(since=START)
+    of_all = dynbeat.schedules.rerun_many(since=START)
+    before = everything(dynbeat)
+    assert theirs.total > 0
+
+    for owner, within in itertools.product(ALIKE, (False, True)):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=within) as how:
+            assert list(mine.reruns(**how)) == []
+            for call, request in itertools.product(REQUESTS.values(), (theirs, of_all)):
+                with pytest.raises(RerunNotFoundError) as caught:
+                    call(mine, request.id, **how)
+                assert (caught.value.owner, caught.value.rerun_id) == (owner, request.id)
+    assert everything(dynbeat) == before
+
+    for owner in ALIKE:
+        assert dynbeat.schedules.for_owner(owner).rerun_many(since=START).total == 0
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_hold_and_a_time_zone_change_no_other_owner(dynbeat):
+    def of_victim():
+        return {line for line in everything(dynbeat) if f"{VICTIM!r}," in line}
+
+    before = of_victim()
+    assert before
+
+    for owner in ALIKE:
+        mine = dynbeat.schedules.for_owner(owner)
+        mine.hold(reason="mine")
+        mine.set_timezone("Asia/Seoul")
+
+    assert of_victim() == before
+    victim = dynbeat.schedules.for_owner(VICTIM)
+    assert (victim.timezone(), victim.holds(), victim.get(NAME).timezone) == ("UTC", [], "UTC")
+
+
+@pytest.mark.parametrize("call", ["list", "runs", "changes"])
+@pytest.mark.usefixtures("theirs")
+def test_a_cursor_of_another_owner_pages_only_through_own_rows(dynbeat, call):
+    other = getattr(dynbeat.schedules.for_owner(VICTIM), call)(limit=1).cursor
+    assert other is not None
+
+    for owner in ALIKE:
+        mine = dynbeat.schedules.for_owner(owner)
+        mine.create("zz", task="t", trigger=MINUTELY)
+        mine.run_now("zz")
+        for cursor in (other, None):
+            page = getattr(mine, call)(after=cursor, limit=1_000)
+            assert {each.owner for each in page} <= {owner}
+
+
+@pytest.mark.usefixtures("theirs")
+def test_an_explanation_is_only_of_own_schedules(dynbeat):
+    before = everything(dynbeat)
+
+    for owner in ALIKE:
+        with pytest.raises(ScheduleNotFoundError):
+            explain(dynbeat, owner=owner, name=NAME)
+
+    assert everything(dynbeat) == before
+
+
+@pytest.mark.usefixtures("theirs")
+def test_an_erasure_leaves_the_data_of_another_owner(dynbeat):
+    before = everything(dynbeat)
+
+    for owner in ALIKE:
+        assert dynbeat.schedules.delete_owner(owner, erase_history=True) == 0
+
+    assert before <= everything(dynbeat)
+    # The record of each erasure.
+    assert len(everything(dynbeat) - before) == len(ALIKE)
 
 
 @pytest.mark.usefixtures("theirs")
@@ -167,7 +308,8 @@ def test_create_many_cannot_replace_the_schedule_of_another_owner(dynbeat):
 
     after = everything(dynbeat)
     assert before <= after
-    assert len(after - before) == len(ALIKE)
+    # A schedule and its change each.
+    assert len(after - before) == 2 * len(ALIKE)
 
 
 def test_the_backfill_of_another_owner_is_not_found_through_the_same_name(dynbeat, theirs):
@@ -183,16 +325,6 @@ def test_the_backfill_of_another_owner_is_not_found_through_the_same_name(dynbea
         assert everything(dynbeat) == before
 
 
-def test_the_cursor_of_another_owner_pages_only_through_own_schedules(dynbeat, theirs):
-    mine = dynbeat.schedules.for_owner(ALIKE[0])
-    for number in range(3):
-        mine.create(f"{number}", task="t", trigger=MINUTELY)
-
-    page = mine.list(after=theirs.cursor, limit=2)
-
-    assert {schedule.owner for schedule in page} <= {mine.owner}
-
-
 @pytest.mark.usefixtures("theirs")
 def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
     before, schedules = everything(dynbeat), dynbeat.schedules
@@ -202,6 +334,7 @@ def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
         lambda owner: schedules.create_many([{**NEW, "owner": owner}]),
         # None means all owners, which only the application may request.
         lambda owner: schedules.list(owner=owner if owner is not None else 0),
+        lambda owner: schedules.runs(owner=owner if owner is not None else 0),
     ]
 
     for call, owner in itertools.product(calls, INVALID_OWNERS):
@@ -247,4 +380,7 @@ def test_the_owner_filter_returns_only_that_owner(dynbeat):
     for owner in ALIKE:
         assert list(dynbeat.schedules.list(owner=owner)) == []
 
+        assert list(dynbeat.schedules.runs(owner=owner)) == []
+
     assert {schedule.owner for schedule in dynbeat.schedules.list(owner=VICTIM)} == {VICTIM}
+    assert {run.owner for run in dynbeat.schedules.runs(owner=VICTIM)} == {VICTIM}

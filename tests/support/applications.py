@@ -35,8 +35,11 @@ def application(
         **{f"dynbeat_{name}": value for name, value in settings.items()},
     )
     dynbeat = Dynbeat(app, clock=clock or FrozenClock(START), engine=engine)
-    yield dynbeat
-    dynbeat.context.database.dispose()
+    try:
+        yield dynbeat
+    finally:
+        # Also after a failure: a connection that stays open fails the test that runs then.
+        dynbeat.context.database.dispose()
 
 
 def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:

@@ -8,16 +8,21 @@ import contextlib
 import functools
 import shutil
 import sqlite3
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
 
 from tests.support.waiting import wait_until
 
 # The server needs some time to notice that a process with an open transaction was killed.
 TRANSACTIONS_END_WITHIN = 3.0
+# INNODB_TRX shows the result of the previous read until 0.1 s pass without a read.
+INNODB_TRX_CACHED = 0.15
+_innodb_trx_read_at: dict[str, float] = {}
 
 POSTGRESQL_TRANSACTIONS = """
     SELECT pid, state, query FROM pg_stat_activity
@@ -31,6 +36,13 @@ MARIADB_TRANSACTIONS = """
 """
 
 
+@event.listens_for(Engine, "connect")
+def _disable_fsync_on_sqlite(connection: Any, _record: Any) -> None:
+    # For all engines of this process. A commit survives the end of the process without the fsync.
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
+
+
 @contextlib.contextmanager
 def new_postgresql_database(server_url: str, options: str = "") -> Iterator[str]:
     """Yield the URL of a new database on the server, which is dropped with its connections.
@@ -42,7 +54,7 @@ def new_postgresql_database(server_url: str, options: str = "") -> Iterator[str]
         connection.execute(text(f"CREATE DATABASE {name} {options}"))
         try:
             yield database_url(server_url, name)
-            assert_no_open_transaction(connection, POSTGRESQL_TRANSACTIONS, name=name)
+            assert_no_open_transaction(open_postgresql_transactions, connection, name=name)
         finally:
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
@@ -62,7 +74,7 @@ def new_mariadb_database(
             if fill:
                 fill(connection, name)
             yield f"{database_url(server_url, name)}?charset=utf8mb4"
-            assert_no_open_transaction(connection, MARIADB_TRANSACTIONS, name=name)
+            assert_no_open_transaction(open_mariadb_transactions, connection, name=name)
         finally:
             end_mariadb_sessions(connection, name=name)
             connection.execute(text(f"DROP DATABASE {name}"))
@@ -109,12 +121,35 @@ def database_url(server_url: str, name: str) -> str:
     return make_url(server_url).set(database=name, query={}).render_as_string(hide_password=False)
 
 
-def assert_no_open_transaction(connection: Connection, question: str, *, name: str) -> None:
+def open_postgresql_transactions(connection: Connection, name: str) -> Sequence[object]:
+    """Return the open transactions of the clients of a PostgreSQL database."""
+    return connection.execute(text(POSTGRESQL_TRANSACTIONS), {"name": name}).all()
+
+
+def open_mariadb_transactions(connection: Connection, name: str) -> Sequence[object]:
+    """Return the open transactions of the clients of a MariaDB database.
+
+    It waits until the server computes them again. Only the reads of this process are considered.
+    """
+    server = str(connection.engine.url)
+    next_at = _innodb_trx_read_at.get(server, 0.0) + INNODB_TRX_CACHED
+    wait_until(lambda: time.monotonic() >= next_at, within=2 * INNODB_TRX_CACHED)
+    found = connection.execute(text(MARIADB_TRANSACTIONS), {"name": name}).all()
+    _innodb_trx_read_at[server] = time.monotonic()
+    return found
+
+
+def assert_no_open_transaction(
+    open_transactions: Callable[[Connection, str], Sequence[object]],
+    connection: Connection,
+    *,
+    name: str,
+) -> None:
     """Raise AssertionError with the queries if clients of the database have open transactions."""
     left: list[object] = []
 
     def all_ended() -> bool:
-        left[:] = connection.execute(text(question), {"name": name}).all()
+        left[:] = open_transactions(connection, name)
         return not left
 
     try:

@@ -1,7 +1,9 @@
 """The expected runs of a schedule, by plain enumeration of its fire times: an oracle for beat."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 
 from celery_dynbeat.planning.plan import COUNT_LIMIT, MICROSECOND
@@ -34,7 +36,8 @@ class ExpectedSchedule:
     Fire times later than ``after`` are neither sent nor recorded as skipped yet. ``accounted``
     counts the earlier ones since the schedule's creation, ``made`` those that became runs.
     ``exempt`` means that the schedule was planned while the clock was before one of its settled
-    fire times: its counts are then not checked.
+    fire times: its counts are then not checked. ``skipped`` are the fire times that ``skip()`` took
+    out, also the past ones.
     """
 
     id: int
@@ -46,6 +49,7 @@ class ExpectedSchedule:
     accounted: int = 0
     made: int = 0
     exempt: bool = False
+    skipped: frozenset[datetime] = frozenset()
 
     def get(self, field: str, default: Any = None) -> Any:
         """Return a field, or ``default`` if it is not set."""
@@ -59,17 +63,27 @@ class ExpectedSchedule:
 
     def due(self, now: datetime) -> tuple[datetime, ...]:
         """Return the fire times that are due at ``now`` without jitter."""
-        fire_times: list[datetime] = []
-        at = self.next_fire_time()
-        while at is not None and at <= min(now, self.get("end_at", now)):
-            fire_times.append(at)
-            at = self._trigger().next_after(at)
-        return tuple(fire_times)
+        if self.remaining_runs <= 0:
+            return ()
+        fire_times = takewhile(lambda at: at <= now, self.nominal_after(self.after))
+        return tuple(at for at in fire_times if at not in self.skipped)
 
     def next_fire_time(self) -> datetime | None:
         """Return the next fire time, None when the schedule has finished."""
-        at = self._trigger().next_after(self.after) if self.remaining_runs > 0 else None
-        return None if at is None or at > self.get("end_at", at) else at
+        return next(self.upcoming(self.after), None)
+
+    def upcoming(self, instant: datetime) -> Iterator[datetime]:
+        """Yield the fire times after ``instant`` that become runs if none is missed."""
+        fire_times = (at for at in self.nominal_after(instant) if at not in self.skipped)
+        return islice(fire_times, max(self.remaining_runs, 0))
+
+    def nominal_after(self, instant: datetime) -> Iterator[datetime]:
+        """Yield the fire times after ``instant`` with the skipped ones, in the schedule's span."""
+        first = self.get("start_at", instant + MICROSECOND) - MICROSECOND
+        at = self._trigger().next_after(max(instant, first))
+        while at is not None and at <= self.get("end_at", at):
+            yield at
+            at = self._trigger().next_after(at)
 
     def plan_from(self, now: datetime, newest: datetime | None = None) -> None:
         """Plan from ``now``, or from a later ``start_at``, as after an edit of the trigger.
@@ -78,6 +92,25 @@ class ExpectedSchedule:
         """
         self.exempt = self.exempt or (newest is not None and newest > now)
         self.after = max(now, self.get("start_at", now + MICROSECOND) - MICROSECOND)
+
+    def has_settled_after(self, skipped: datetime) -> bool:
+        """Return whether a fire time after the ``skipped`` one is settled."""
+        settled = takewhile(lambda at: at <= self.after, self.nominal_after(skipped))
+        return any(at not in self.skipped for at in settled)
+
+    def put_back(self, skipped: datetime) -> None:
+        """Put a skipped fire time back after which none is settled."""
+        self.skipped -= {skipped}
+        self.after = min(self.after, skipped - MICROSECOND)
+
+    def without_invalid_skips(self, now: datetime) -> "ExpectedSchedule":
+        """Return the schedule without the skips after ``now`` that are no fire times of it."""
+        valid = frozenset(
+            at
+            for at in self.skipped
+            if at <= now or next(self.nominal_after(at - MICROSECOND), None) == at
+        )
+        return replace(self, skipped=valid)
 
     def decide(
         self, due: tuple[datetime, ...], *, now: datetime, busy: int, waiting: int

@@ -16,7 +16,7 @@ from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
 from celery.schedules import crontab, solar
 
-from celery_dynbeat import Dynbeat
+from celery_dynbeat import Dynbeat, current_run
 from tests.support.event_log import (
     BARE_VARIABLE,
     CONFIG_VARIABLE,
@@ -83,6 +83,24 @@ def record(self: Task, *args: Any, **kwargs: Any) -> str:
     del args, kwargs
     _started(self)
     return "recorded"
+
+
+@app.task(bind=True, name="probe.current")
+def current(self: Task, *, is_subtask: bool = False) -> None:
+    """Log the current run, send a subtask of itself, and retry once."""
+    run = current_run()
+    details = run and {
+        "run_id": run.run_id,
+        "schedule": run.schedule,
+        "scheduled_for": run.scheduled_for.isoformat(),
+        "attempt": run.attempt,
+        "origin": run.origin,
+        "last_success_at": run.last_success_at and run.last_success_at.isoformat(),
+    }
+    event_log.write("current", run_id=self.request.id, run=details)
+    if not is_subtask and not self.request.retries:
+        self.delay(is_subtask=True)
+        raise self.retry(countdown=0)
 
 
 @app.task(bind=True, name="probe.fail")

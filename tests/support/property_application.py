@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import delete, event
+from sqlalchemy import delete
 
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.common.clock import Clock
@@ -18,11 +18,8 @@ EXAMPLE_FACTOR = int(os.environ.get("DYNBEAT_EXAMPLES", "1"))
 
 @contextlib.contextmanager
 def prepared_application(url: str, *, clock: Clock, **settings: Any) -> Iterator[Dynbeat]:
-    """Yield an application with tables. On SQLite, commits do not wait for the disk."""
+    """Yield an application with tables."""
     with application(url, clock=clock, **settings) as dynbeat:
-        database = dynbeat.context.database
-        if database.capabilities.embedded:
-            event.listen(database.engine, "connect", _disable_fsync)
         dynbeat.context.prepare()
         yield dynbeat
 
@@ -32,7 +29,3 @@ def delete_all_rows(dynbeat: Dynbeat) -> None:
     with dynbeat.context.database.engine.begin() as connection:
         for table in reversed(Base.metadata.sorted_tables):
             connection.execute(delete(table))
-
-
-def _disable_fsync(connection: Any, _record: Any) -> None:
-    connection.execute("PRAGMA synchronous = OFF")

@@ -77,17 +77,20 @@ class Site:
         self.app.close()
         self.dynbeat.context.database.dispose()
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables that configure a process of this installation (``proj.py``)."""
+        return {
+            CONFIG_VARIABLE: json.dumps(self.config),
+            CONSTANTS_VARIABLE: json.dumps(self.constants),
+            EVENT_LOG_VARIABLE: str(self.event_log.path),
+        }
+
     def run(self, *arguments: str, name: str = "celery", **environment: str) -> CeleryProcess:
         """Start a ``celery`` command on this installation; the test ends it."""
         process = CeleryProcess(
             arguments,
             folder=self.folder / f"{name}-{next(self._numbers)}",
-            environment={
-                CONFIG_VARIABLE: json.dumps(self.config),
-                CONSTANTS_VARIABLE: json.dumps(self.constants),
-                EVENT_LOG_VARIABLE: str(self.event_log.path),
-                **environment,
-            },
+            environment={**self.environment(), **environment},
         )
         self._processes.append(process)
         return self._stack.enter_context(process)

@@ -1,6 +1,6 @@
 """The public API as an application uses it. mypy --strict checks this file; it never runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 
@@ -12,16 +12,27 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import (
     AnyOf,
     BackfillInfo,
+    BoundedCount,
+    ChangeInfo,
+    ChangePage,
     Cron,
+    CurrentRun,
     Dynbeat,
     Every,
+    FireTime,
+    HoldInfo,
     Once,
     Page,
+    Preview,
+    PreviewedFireTime,
+    RerunInfo,
     RRule,
     RunInfo,
+    RunPage,
     ScheduleInfo,
     Solar,
     Trigger,
+    current_run,
     trigger_from_text,
 )
 from celery_dynbeat.broker.publisher import Publisher
@@ -80,23 +91,67 @@ assert_type(mine.upsert("x", task="t", trigger=Once.after(timedelta(minutes=5)))
 assert_type(mine.pause("digest", reason="on holiday"), ScheduleInfo)
 assert_type(mine.resume("digest"), ScheduleInfo)
 assert_type(mine.run_now("digest"), RunInfo)
+assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
+again = mine.rerun_many(
+    since=clock.now(), until=None, status=["failed"], name="digest", batch_size=5
+)
+assert_type(again, RerunInfo)
+assert_type(again.progress, float)
+assert_type(mine.reruns(limit=5), Sequence[RerunInfo])
+assert_type(mine.get_rerun(again.id), RerunInfo)
+assert_type(dynbeat.schedules.cancel_rerun(again.id), RerunInfo)
 assert_type(mine.upcoming("digest", count=5), Sequence[datetime])
+fire_times = mine.upcoming("digest", with_skipped=True)
+assert_type(fire_times, Sequence[FireTime])
+assert_type(fire_times[0].at, datetime)
+assert_type(fire_times[0].is_skipped, bool)
+assert_type(fire_times[0].reason, str | None)
+assert_type(mine.skip("digest", fire_times[0].at, reason="holiday"), ScheduleInfo)
+assert_type(mine.unskip("digest", fire_times[0].at, expected_version=3), ScheduleInfo)
 assert_type(mine.list(tag="red", limit=10), Page)
+assert_type(mine.list(state="failing", name_prefix="rep", order="next_run_at"), Page)
+assert_type(dynbeat.schedules.count(owner=None, state="overdue"), BoundedCount)
+assert_type(mine.count(name_prefix="rep").exact, bool)
+assert_type(mine.list()[0].state, str)
 assert_type(mine.list()[0], ScheduleInfo)
 assert_type(mine.list().cursor, str | None)
-assert_type(mine.runs("digest", status="failed", since=clock.now()), Sequence[RunInfo])
+assert_type(mine.runs("digest", status="failed", since=clock.now()), RunPage)
+assert_type(mine.runs(status=("failed", "lost"), task="t", until=clock.now()).cursor, str | None)
+assert_type(mine.runs()[0], RunInfo)
+assert_type(mine.run(mine.runs()[0].id), RunInfo)
+assert_type(dynbeat.schedules.runs(owner=None, origin="manual", after=None), RunPage)
+assert_type(dynbeat.schedules.run(mine.runs()[0].id).to_dict(), dict[str, Any])
+assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), ChangePage)
+assert_type(mine.changes()[0].before, Mapping[str, Any] | None)
+assert_type(dynbeat.schedules.changes(action="delete")[0], ChangeInfo)
 assert_type(mine.run_now("digest").lag, timedelta | None)
 past = mine.backfill("digest", start=clock.now(), end=clock.now(), batch_size=10)
 assert_type(past, BackfillInfo)
 assert_type(past.progress, float)
 assert_type(mine.backfills("digest"), Sequence[BackfillInfo])
 assert_type(mine.cancel_backfill("digest", past.id), BackfillInfo)
+assert_type(mine.set_timezone("Asia/Seoul"), int)
+assert_type(mine.set_timezone(None), int)
+assert_type(mine.timezone(), str)
+assert_type(made.inherits_timezone, bool)
+assert_type(made.given_trigger, Trigger | None)
+assert_type(made.stored_trigger, Mapping[str, str])
+shown = mine.preview("digest", "0 9 * * mon-fri", 3, jitter=30, end_at=clock.now())
+assert_type(shown, Preview)
+assert_type(shown.warnings, Sequence[str])
+assert_type(shown.fire_times[0], PreviewedFireTime)
+assert_type(shown.fire_times[0].note, str | None)
+assert_type(shown.to_dict(), dict[str, Any])
 mine.delete("digest")
 
 many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]
 many.append({"name": "m", "task": send, "trigger": "PT5M", "enabled": False})
 assert_type(dynbeat.schedules.create_many(many), int)
 assert_type(dynbeat.schedules.delete_owner("user:42"), int)
+dynbeat.schedules.delete_owner("user:42", erase_history=True, progress=print)
+assert_type(mine.export(), Iterator[dict[str, Any]])
+with dynbeat.acting(actor="alice@example.com", reason="ticket 12") as nothing:
+    assert_type(nothing, None)
 with Session() as session:
     mine.create("joined", task="t", trigger=Every(5), session=session)
 
@@ -118,3 +173,18 @@ mine.update("n", trigger=None)  # type: ignore[arg-type]
 mine.create("n", task="t", trigger=Every(5), colour="red")  # type: ignore[call-arg]
 mine.create("n", task="t", trigger=Every(5), max_runs="2")  # type: ignore[arg-type]
 mine.create("n", "t", Every(5))  # type: ignore[call-arg]
+
+run_of_task = current_run()
+assert_type(run_of_task, CurrentRun | None)
+if run_of_task is not None:
+    assert_type((run_of_task.run_id, run_of_task.owner, run_of_task.schedule), tuple[str, str, str])
+    assert_type((run_of_task.scheduled_for, run_of_task.attempt), tuple[datetime, int])
+    assert_type((run_of_task.origin, run_of_task.last_success_at), tuple[str, datetime | None])
+
+assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
+assert_type(mine.holds(), Sequence[HoldInfo])
+assert_type(mine.release(all_actors=True), Sequence[HoldInfo])
+with dynbeat.acting(actor="alice"):
+    assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
+assert_type(dynbeat.schedules.holds(limit=10, after=7), Sequence[HoldInfo])
+assert_type(dynbeat.schedules.release(), Sequence[HoldInfo])

@@ -17,12 +17,13 @@ NAMES = [(file, name) for file, cell in ROWS for name in re.findall(r"`([\w.]+)`
 
 def files_of_tree():
     """Yield each file that the tree names, as a path within the package."""
-    folder = ""
+    folders = []
     for line in TREE.splitlines():
-        if match := re.match(r"  ([\w/]+)/ ", f"{line} "):
-            folder = f"{match[1]}/"
-        elif match := re.match(r"  (\w+\.py)", line):
-            folder = ""
+        indent = len(line) - len(line.lstrip())
+        folders = [each for each in folders if each[0] < indent]
+        if match := re.match(r" +([\w/]+)/ ", f"{line} "):
+            folders.append((indent, f"{match[1]}/"))
+        folder = "".join(name for _, name in folders)
         for file in re.findall(r"(?<![\w/])(?:\w+/)*\w+\.py", line):
             yield f"{folder}{file}"
 
@@ -31,10 +32,10 @@ def names_in(file):
     """Return the functions, classes, methods and constants of a module, as dotted names."""
     names = set()
     for node in ast.parse((PACKAGE / file).read_text()).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
         for inner in getattr(node, "body", ()) if isinstance(node, ast.ClassDef) else ():
-            if isinstance(inner, ast.FunctionDef):
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 names.add(f"{node.name}.{inner.name}")
         for target in getattr(node, "targets", [getattr(node, "target", None)]):
             names.add(getattr(target, "id", ""))

@@ -19,7 +19,8 @@ COMMANDS = [
 def parse(words, group, context):
     """Return the words that no command accepts. click rejects unknown options."""
     name, command, words = group.resolve_command(context, words)
-    context = Context(command, parent=context, info_name=name)
+    settings = command.context_settings
+    context = Context(command, parent=context, info_name=name, **settings)
     if hasattr(command, "resolve_command"):
         return parse(words, command, context)
     return command.make_parser(context).parse_args(words)[1]
@@ -36,4 +37,6 @@ def test_every_command_exists_with_its_options(command):
 
 
 def test_all_programs_are_started():
-    assert {command[3] for command in COMMANDS} == {"dynbeat", "beat", "worker", "flower"}
+    programs = {" ".join(command[3:5]) for command in COMMANDS if command[3] == "dynbeat"}
+    assert programs == {"dynbeat schema", "dynbeat flower"}
+    assert {command[3] for command in COMMANDS} == {"dynbeat", "beat", "worker"}

@@ -67,3 +67,17 @@ def test_the_command_line_of_celery_imports_no_database():
 )
 def test_beat_does_not_import_triggers_that_no_schedule_uses(spec):
     assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")
+
+
+def test_rich_is_imported_only_to_print_on_a_terminal():
+    code = (
+        "import sys; from celery_dynbeat.cli import dynbeat; import click;"
+        " context = click.Context(dynbeat);"
+        " [dynbeat.get_command(context, name) for name in dynbeat.list_commands(context)];"
+        " print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    assert "celery_dynbeat.cli.prune" in modules
+    assert "rich" not in modules

@@ -25,11 +25,16 @@ def capabilities_of(dialect: Dialect) -> Capabilities:
 
     Raises NotImplementedError for a database that this package does not support.
     """
-    if dialect.name not in _KNOWN:
-        supported = ", ".join(sorted(_KNOWN))
-        msg = f"database {dialect.name!r} is not supported; use one of: {supported}"
-        raise NotImplementedError(msg)
+    check_supported(dialect.name)
     return _capabilities(*_KNOWN[dialect.name])
+
+
+def check_supported(name: str) -> None:
+    """Raise NotImplementedError if this package does not support the database ``name``."""
+    if name not in _KNOWN:
+        supported = ", ".join(sorted(_KNOWN))
+        msg = f"database {name!r} is not supported; use one of: {supported}"
+        raise NotImplementedError(msg)
 
 
 @cache
@@ -43,4 +48,4 @@ def is_embedded(name: str) -> bool:
     return name == _EMBEDDED
 
 
-__all__ = ["Capabilities", "capabilities_of", "is_embedded"]
+__all__ = ["Capabilities", "capabilities_of", "check_supported", "is_embedded"]

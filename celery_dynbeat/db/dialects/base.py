@@ -34,6 +34,14 @@ class Capabilities(ABC):
     has_json_recordset: ClassVar[bool] = False
     #: Whether the database supports LATERAL, arrays and ANY.
     has_lateral: ClassVar[bool] = False
+    #: Whether a query uses a partial index if its condition implies that of the index. SQLite
+    #: compares their texts.
+    has_partial_indexes: ClassVar[bool] = False
+    #: Whether ORDER BY may begin with columns that the conditions fix (IS NULL, =). Without them,
+    #: PostgreSQL does not use the index for IS NULL; with them, MariaDB sorts all rows.
+    orders_by_fixed_columns: ClassVar[bool] = True
+    #: Whether a locking read that finds no row locks the gap, so that two inserts can deadlock.
+    locks_gaps: ClassVar[bool] = False
     #: Whether autocommit saves the round trips of BEGIN and COMMIT.
     autocommit_saves_round_trips: ClassVar[bool] = False
 
@@ -83,8 +91,10 @@ class Capabilities(ABC):
         # PostgreSQL and SQLite raise an error for a write in a transaction with an older snapshot.
         return statement
 
-    def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
-        """Delete the rows with these run ids. It waits for locks on these rows only."""
+    def delete(
+        self, connection: Connection, table: Table, ids: Sequence[str] | Sequence[int]
+    ) -> None:
+        """Delete the rows with these ids. It waits for locks on these rows only."""
         connection.execute(delete(table).where(table.c.id.in_(ids)))
 
     def row_after(
@@ -92,6 +102,16 @@ class Capabilities(ABC):
     ) -> ColumnElement[bool]:
         """Return the condition ``columns > key`` in a form that is a range of an index."""
         return tuple_(*columns) > tuple_(*key)
+
+    def row_until(
+        self, columns: tuple[Any, Any], key: tuple[object, object]
+    ) -> ColumnElement[bool]:
+        """Return the condition ``columns <= key`` in a form that is a range of an index."""
+        return tuple_(*columns) <= tuple_(*key)
+
+    def by_code_point(self, column: Any) -> Any:
+        """Return a text column in a form that compares code points."""
+        return column
 
     @abstractmethod
     def is_transient(self, error: DBAPIError) -> bool:

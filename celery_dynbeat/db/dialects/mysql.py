@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Integer,
     Table,
     and_,
     func,
@@ -25,10 +26,15 @@ from celery_dynbeat.db.dialects.base import SCHEMA_LOCK, Capabilities, S
 
 _DELETE = """
     DELETE {table}
-    FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id CHAR(36) PATH '$')) AS doomed
-    STRAIGHT_JOIN {table}
-      ON {table}.id = CAST(doomed.id AS CHAR(36) CHARACTER SET ascii) COLLATE ascii_bin
+    FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id {type} PATH '$')) AS doomed
+    STRAIGHT_JOIN {table} ON {table}.id = {id}
 """
+#: The types of ids: a number, and the 36 characters of a run id.
+_NUMBER = {"type": "BIGINT", "id": "doomed.id"}
+_RUN_ID = {
+    "type": "CHAR(36)",
+    "id": "CAST(doomed.id AS CHAR(36) CHARACTER SET ascii) COLLATE ascii_bin",
+}
 
 
 class MySql(Capabilities):
@@ -37,6 +43,8 @@ class MySql(Capabilities):
     # REPEATABLE READ locks gaps: two beats would wait for each other.
     execution_options: ClassVar[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
     configures_isolation = True
+    orders_by_fixed_columns = False
+    locks_gaps = True
     # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
     _transient = frozenset({1213, 1205, 1020})
     # ER_CANT_AGGREGATE_2COLLATIONS, ER_INVALID_CHARACTER_STRING,
@@ -64,9 +72,13 @@ class MySql(Capabilities):
         # At REPEATABLE READ only a locking read sees rows newer than the snapshot.
         return statement.with_for_update(read=True)
 
-    def delete(self, connection: Connection, table: Table, ids: Sequence[str]) -> None:
+    def delete(
+        self, connection: Connection, table: Table, ids: Sequence[str] | Sequence[int]
+    ) -> None:
         # For a list of ids, InnoDB prefers to scan a small table, and waits for each locked row.
-        statement = text(_DELETE.format(table=table.name))
+        is_number = isinstance(table.c.id.type, Integer)
+        key = _NUMBER if is_number else _RUN_ID
+        statement = text(_DELETE.format(table=table.name, **key))
         connection.execute(statement, {"ids": json.dumps(list(ids))})
 
     def row_after(
@@ -75,6 +87,12 @@ class MySql(Capabilities):
         # The optimizer makes no index range of a row comparison.
         (first, second), (first_key, second_key) = columns, key
         return or_(first > first_key, and_(first == first_key, second > second_key))
+
+    def row_until(
+        self, columns: tuple[Any, Any], key: tuple[object, object]
+    ) -> ColumnElement[bool]:
+        (first, second), (first_key, second_key) = columns, key
+        return or_(first < first_key, and_(first == first_key, second <= second_key))
 
     def is_transient(self, error: DBAPIError) -> bool:
         return _number(error) in self._transient

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Connection,
     Table,
     bindparam,
+    collate,
     func,
     literal,
     select,
@@ -56,6 +57,7 @@ class PostgreSql(Capabilities):
     notifies = True
     has_json_recordset = True
     has_lateral = True
+    has_partial_indexes = True
     autocommit_saves_round_trips = True
     # serialization_failure, deadlock_detected, lock_not_available
     _transient = frozenset({"40001", "40P01", "55P03"})
@@ -111,6 +113,9 @@ class PostgreSql(Capabilities):
         new = postgresql.insert(table)
         key = {column.name: new.excluded[column.name] for column in table.primary_key}
         return new.on_conflict_do_update(index_elements=list(key), set_=key)
+
+    def by_code_point(self, column: Any) -> Any:
+        return collate(column, "C")
 
     def is_transient(self, error: DBAPIError) -> bool:
         return _sqlstate(error) in self._transient or self.is_prepared_statement_lost(error)

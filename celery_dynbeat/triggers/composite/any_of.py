@@ -9,7 +9,13 @@ from typing import ClassVar
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import SAMPLE, Trigger
-from celery_dynbeat.triggers.composite.base import Composite, part_json, phrase_of, rebuilt
+from celery_dynbeat.triggers.composite.base import (
+    Composite,
+    part_json,
+    phrase_of,
+    rebuilt,
+    row_part_json,
+)
 from celery_dynbeat.triggers.composite.parts import distinct, dump, load, read_parts
 from celery_dynbeat.triggers.cursors import Cursor, MergedCursor, iter_fire_times
 from celery_dynbeat.triggers.search_budget import SEARCH_STEPS, SearchBudget
@@ -54,7 +60,12 @@ class AnyOf(Composite):
     @classmethod
     def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
         """Return the trigger for a JSON list; parts that name no zone are in ``timezone``."""
-        return cls(*read_parts(load(spec, example=_EXAMPLE), timezone=timezone))
+        data = load(spec, example=_EXAMPLE)
+        parts = read_parts(data, timezone=timezone)
+        if timezone is not None and len(_flat(parts)) < _MIN_TRIGGERS:
+            # Different triggers can become equal in a zone: "0 9 * * *" in that zone, and in none.
+            return cls(*read_parts(data, timezone=None)).in_zone(timezone)
+        return cls(*parts)
 
     def __repr__(self) -> str:
         return f"AnyOf({', '.join(map(repr, self.triggers))})"
@@ -68,6 +79,11 @@ class AnyOf(Composite):
     def spec(self) -> str:
         """Return the triggers as a JSON list."""
         return dump([part_json(trigger) for trigger in self.triggers])
+
+    @property
+    def row_spec(self) -> str:
+        """Return the triggers as a JSON list. Those without a zone have no key for it."""
+        return dump([row_part_json(trigger) for trigger in self.triggers])
 
     def cursor(self, budget: SearchBudget) -> Cursor:
         """Return a cursor over the fire times of all triggers."""

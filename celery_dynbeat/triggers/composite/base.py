@@ -58,6 +58,11 @@ class Composite(Trigger):
         """Return the newest fire time in ``(after, until]``. Take its steps from ``budget``."""
 
     @property
+    def needs_zone(self) -> bool:
+        """Whether any part needs a zone."""
+        return any(part.needs_zone for part in self.parts)
+
+    @property
     def preparation_steps(self) -> int:
         """Return the steps to prepare the recurrence rules of all parts."""
         return sum(part.preparation_steps for part in self.parts)
@@ -147,6 +152,17 @@ def part_json(part: Trigger) -> dict[str, object]:
     data: dict[str, object] = {**part.to_json()}
     if isinstance(part, Composite):
         data["spec"] = json.loads(part.spec)
+    return data
+
+
+def row_part_json(part: Trigger) -> dict[str, object]:
+    """Return a part for the JSON of a row. Without the key ``timezone`` it follows the row's."""
+    data: dict[str, object] = {**part.to_json()}
+    if isinstance(part, Composite):
+        data["spec"] = json.loads(part.row_spec)
+    if part.needs_zone:
+        # A combination that names its own zone has it in its spec.
+        del data["timezone"]
     return data
 
 

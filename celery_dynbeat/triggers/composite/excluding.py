@@ -10,7 +10,13 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import SAMPLE, Trigger
 from celery_dynbeat.triggers.composite.any_of import AnyOf
-from celery_dynbeat.triggers.composite.base import Composite, part_json, phrase_of, rebuilt
+from celery_dynbeat.triggers.composite.base import (
+    Composite,
+    part_json,
+    phrase_of,
+    rebuilt,
+    row_part_json,
+)
 from celery_dynbeat.triggers.composite.excluded_days import ExcludingCursor, latest_included
 from celery_dynbeat.triggers.composite.parts import (
     distinct,
@@ -26,7 +32,7 @@ from celery_dynbeat.triggers.zones import load_zone
 
 _MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_KEYS = ("trigger", "dates", "triggers")
+_KEYS = ("trigger", "dates", "triggers", "timezone")
 _EXAMPLE = '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]}'
 
 
@@ -83,14 +89,18 @@ class Excluding(Composite):
 
     @classmethod
     def from_spec(cls, spec: str, timezone: str | None) -> Trigger:
-        """Return the trigger for a JSON object; parts that name no zone are in ``timezone``."""
+        """Return the trigger for a JSON object; parts that name no zone are in ``timezone``.
+
+        So are its days, unless the object has a ``timezone`` of its days.
+        """
         data = load(spec, example=_EXAMPLE)
         if not isinstance(data, dict) or "trigger" not in data or data.keys() - set(_KEYS):
             rule = f"it must be an object with the keys {', '.join(_KEYS)}, such as {_EXAMPLE}"
             raise InvalidTriggerError(f"{shorten(spec)}: {rule}", field="spec")
         trigger = read_part(data["trigger"], timezone=timezone)
         triggers = read_parts(data.get("triggers", []), timezone=timezone)
-        return cls(trigger, *_read_dates(data.get("dates", [])), *triggers, timezone=timezone)
+        zone = data.get("timezone", timezone)
+        return cls(trigger, *_read_dates(data.get("dates", [])), *triggers, timezone=zone)
 
     def __repr__(self) -> str:
         what = ", ".join(map(repr, (*self.dates, *self.triggers)))
@@ -104,11 +114,22 @@ class Excluding(Composite):
     @property
     def spec(self) -> str:
         """Return the trigger, the dates and the excluded triggers as a JSON object."""
-        data: dict[str, object] = {"trigger": part_json(self.trigger)}
-        if self.dates:
-            data["dates"] = [day.isoformat() for day in self.dates]
-        if self.triggers:
-            data["triggers"] = [part_json(trigger) for trigger in self.triggers]
+        return dump(self._data(part_json))
+
+    @property
+    def needs_zone(self) -> bool:
+        """Whether its days or any part need a zone."""
+        return self.timezone is None or any(part.needs_zone for part in self.parts)
+
+    @property
+    def row_spec(self) -> str:
+        """Return the JSON object of ``spec`` without the zones that the row gives.
+
+        If only the days have a zone, the object has it as ``timezone``.
+        """
+        data = self._data(row_part_json)
+        if self.needs_zone and self.timezone is not None:
+            data["timezone"] = self.timezone
         return dump(data)
 
     def cursor(self, budget: SearchBudget) -> Cursor:
@@ -150,6 +171,14 @@ class Excluding(Composite):
             return self
         trigger, *excluded = changed
         return rebuilt(self, trigger=trigger, triggers=distinct(excluded))
+
+    def _data(self, to_json: Callable[[Trigger], dict[str, object]]) -> dict[str, object]:
+        data: dict[str, object] = {"trigger": to_json(self.trigger)}
+        if self.dates:
+            data["dates"] = [day.isoformat() for day in self.dates]
+        if self.triggers:
+            data["triggers"] = [to_json(trigger) for trigger in self.triggers]
+        return data
 
     def _describe_dates(self) -> str:
         words = ", ".join(day.isoformat() for day in self.dates)

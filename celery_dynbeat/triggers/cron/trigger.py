@@ -113,6 +113,11 @@ class Cron(Trigger):
         words = describe_cron(parse_expression(self.expression), day_or=self.day_or)
         return f"{words}, {self.timezone or 'UTC'}"
 
+    @property
+    def needs_zone(self) -> bool:
+        """Whether it names no zone."""
+        return self.timezone is None
+
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger in the zone ``name``, itself if it has a zone already."""
         return self if self.timezone is not None else replace(self, timezone=name)

@@ -174,11 +174,14 @@ class Every(Trigger):
             words if self.anchor is None else f"{words} from {self.anchor.replace(tzinfo=None)} UTC"
         )
 
+    @property
+    def needs_zone(self) -> bool:
+        """Whether it is calendar time without a zone."""
+        return self.interval is None and self.timezone is None
+
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger in the zone ``name``, if it is calendar time without a zone."""
-        if self.interval is not None or self.timezone is not None:
-            return self
-        return replace(self, timezone=name)
+        return replace(self, timezone=name) if self.needs_zone else self
 
     def anchored_at(self, instant: datetime) -> Trigger:
         """Return this trigger counting from ``instant``, itself if it has an anchor already."""

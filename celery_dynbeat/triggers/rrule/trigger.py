@@ -121,6 +121,11 @@ class RRule(Trigger):
         """Describe the rule in words, or as it is written if there are no words for it."""
         return describe_recurrence(prepare(self.text, self.timezone).recurrence)
 
+    @property
+    def needs_zone(self) -> bool:
+        """Whether it names no zone."""
+        return self.timezone is None
+
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger in the zone ``name``, itself if it has a zone already."""
         return self if self.timezone is not None else RRule(self.text, timezone=name)

@@ -773,7 +773,7 @@ def test_the_history_can_be_filtered_by_origin(mine):
 
     assert mine.runs("n", origin="manual") == [run]
     assert mine.runs("n", origin="backfill") == []
-    with pytest.raises(InvalidScheduleError, match="must be one of schedule, manual, backfill"):
+    with pytest.raises(InvalidScheduleError, match="must be one of 'schedule'"):
         mine.runs("n", origin="x")
 
 

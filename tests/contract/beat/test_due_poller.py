@@ -216,7 +216,7 @@ def test_the_cost_of_a_poll_does_not_grow_while_a_transaction_is_open(dynbeat):
 
 def blocks(engine, front):
     """Return how many blocks the database reads for a poll."""
-    statement = pending_work.statement(until=START, watermark=front)
+    statement = pending_work.statement(now=START, until=START, watermark=front)
     compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
     with engine.connect() as connection:
         explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}".replace(":", r"\:"))

@@ -33,6 +33,25 @@ def test_a_new_trigger_sets_the_next_fire_time_from_now(mine, clock, made):
 
 
 @pytest.mark.parametrize(
+    ("field", "before", "after"),
+    [
+        ("args", [1], [True]),
+        ("args", [1.0], [1]),
+        ("kwargs", {"a": {"b": False}}, {"a": {"b": 0}}),
+        ("options", {"headers": {"a": 1}}, {"headers": {"a": True}}),
+    ],
+)
+def test_values_that_are_equal_in_python_but_not_in_json_are_an_edit(mine, field, before, after):
+    mine.create("a", task="t", trigger=MINUTELY, **{field: before})
+
+    edited = mine.update("a", **{field: after})
+
+    assert repr(getattr(edited, field)) == repr(getattr(mine.get("a"), field)) == repr(after)
+    assert repr(mine.changes("a")[0].after[field]) == repr(after)
+    assert mine.update("a", **{field: after}).version == edited.version
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"task": "u"},

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron, InvalidScheduleError, ScheduleNotFoundError
-from celery_dynbeat.client.views import cursor_of
 from tests.support.applications import MINUTELY, START
 
 
@@ -79,8 +78,9 @@ def test_a_forged_cursor_is_rejected(mine, cursor):
 
 def test_the_cursor_of_another_owner_shows_none_of_its_schedules(dynbeat, mine):
     theirs = dynbeat.schedules.for_owner("user:41")
-    cursor = cursor_of(theirs.create("a", task="t", trigger=MINUTELY))
+    theirs.create("a", task="t", trigger=MINUTELY)
     theirs.create("b", task="t", trigger=MINUTELY)
+    cursor = theirs.list(limit=1).cursor
     mine.create("z", task="t", trigger=MINUTELY)
 
     assert names(mine.list(after=cursor)) == ["z"]

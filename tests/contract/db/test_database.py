@@ -1,6 +1,7 @@
 """The database: instants, repeated transactions, forks, passwords, and outages."""
 
 import os
+import re
 import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from celery_dynbeat import ConfigurationError, Every
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.worker import outcome_recorder
@@ -101,6 +103,31 @@ def test_a_password_is_in_no_shown_url_and_in_no_error():
         with pytest.raises(ConfigurationError) as caught:
             _ = Database(url).engine
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("mysql://u:s3cret@h/d", "write mysql+pymysql://... and install celery-dynbeat[mysql]"),
+        ("mariadb+aiomysql://h/d", "write mariadb+pymysql://... and install celery-dynbeat[mysql]"),
+        ("postgresql+pg8000://h/d", "write postgresql+psycopg://... and install"),
+        ("oracle://u:s3cret@h/d", "database 'oracle' is not supported; use one of: mariadb"),
+    ],
+)
+def test_the_error_of_an_unusable_url_names_the_fix(url, expected):
+    with pytest.raises(ConfigurationError, match=re.escape(expected)) as caught:
+        _ = Database(url).engine
+
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prepare", [schema.upgrade, schema.check])
+@pytest.mark.parametrize("url", ["sqlite:////no/such/folder/d.db", "sqlite:///no-such-folder/d.db"])
+def test_tables_in_a_folder_that_does_not_exist_name_the_fix(url, prepare):
+    database = Database(url)
+
+    with pytest.raises(ConfigurationError, match="folder' of dynbeat_database_url does not exist"):
+        prepare(database)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from celery import Celery
 
-from celery_dynbeat import Cron, Dynbeat, Every
+from celery_dynbeat import Cron, Dynbeat, Every, Once
 from celery_dynbeat.cli.status import as_dict
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import NodeKind
@@ -23,7 +23,7 @@ from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers.machine import free_port
 from tests.support.worker_stub import WorkerStub
 
-SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TIMEOUT = MINUTE
 #: With the default settings: 2 x dynbeat_poll_interval + dynbeat_dispatch_timeout.
 MAX_LAG = timedelta(seconds=40)
@@ -39,7 +39,7 @@ def codes(report, kind="problems"):
     return [problem["code"] for problem in report[kind]]
 
 
-def register(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None):
+def register(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=None, **names):
     """Register a node, with progress unless ``progressed`` is False."""
     now = dynbeat.context.clock.now()
     heartbeat = nodes.NodeHeartbeat(
@@ -49,6 +49,7 @@ def register(dynbeat, kind=NodeKind.BEAT, name="b1", *, progressed=True, error=N
         seen_at=now,
         progressed_at=now if progressed else None,
         error=error,
+        **names,
     )
     work = partial(nodes.register, heartbeat=heartbeat, started_at=now)
     dynbeat.context.database.run(work)
@@ -92,7 +93,11 @@ def test_an_idle_installation_with_a_beat_and_a_worker_is_healthy(dynbeat):
         "unsupported_trigger": [],
         "refused": {"count": 0, "more": False},
         "refused_first": [],
+        "failing": {"count": 0, "more": False},
+        "failing_first": [],
     }
+    assert report["holds"] == {"count": {"count": 0, "more": False}, "first": []}
+    assert report["unserved"] == {"queues": None, "tasks": None}
 
 
 @pytest.mark.usefixtures("working_nodes")
@@ -363,11 +368,218 @@ def test_a_schedule_with_an_unsupported_trigger_is_named_and_not_late(dynbeat, m
 
 
 @pytest.mark.usefixtures("working_nodes")
+def test_a_running_rerun_is_counted(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at",
+    )
+    clock.advance(timedelta(seconds=1))
+
+    assert mine.rerun_many(since=run.created_at).total == 1
+
+    assert status_json(dynbeat)["reruns"] == {"count": 1, "more": False}
+
+
 def test_a_running_backfill_is_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
     mine.backfill("n", start=START - timedelta(hours=2), end=START - timedelta(hours=1))
 
     assert status_json(dynbeat)["backfills"] == {"count": 1, "more": False}
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_failing_schedules_are_a_warning_with_the_last_error(dynbeat, mine, beat, sent, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.create("one-off", task="t", trigger=Once(START + MINUTE))
+    mine.create("fine", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    worker = WorkerStub(dynbeat, "w1@test")
+    for run in sent:
+        worker.start(run)
+        worker.finish(run, Status.SUCCEEDED if run.name == "fine" else Status.FAILED)
+    # Sets the column as the recorder does.
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_schedule SET failing_since = last_run_at WHERE name <> 'fine'",
+    )
+    register(dynbeat)
+
+    report = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert "schedules_failing" in codes(report, "warnings")
+    assert report["schedules"]["failing"] == {"count": 1, "more": False}
+    (first,) = report["schedules"]["failing_first"]
+    assert (first["owner"], first["name"], first["error"]) == ("user:42", "n", "ValueError: no")
+    assert first["since"] == (START + MINUTE).isoformat()
+
+
+@pytest.mark.usefixtures("working_nodes")
+def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
+    mine.hold(reason="ticket 12")
+    with dynbeat.acting(actor="alice"):
+        dynbeat.schedules.hold(reason="migration", until=START + HOUR)
+
+    report = status_json(dynbeat)
+    clock.advance(HOUR)
+    register(dynbeat)
+    register(dynbeat, NodeKind.WORKER, "w1@test")
+    later = status_json(dynbeat)
+
+    assert report["healthy"]
+    assert codes(report, "warnings") == ["schedules_held"]
+    assert "no schedule runs" in report["warnings"][0]["text"]
+    assert report["holds"]["count"] == {"count": 2, "more": False}
+    assert report["holds"]["first"] == [
+        {
+            "owner": None,
+            "actor": "alice",
+            "reason": "migration",
+            "since": START.isoformat(),
+            "until": (START + HOUR).isoformat(),
+        },
+        {
+            "owner": "user:42",
+            "actor": "",
+            "reason": "ticket 12",
+            "since": START.isoformat(),
+            "until": None,
+        },
+    ]
+    assert [hold["owner"] for hold in later["holds"]["first"]] == ["user:42"]
+    assert "no schedule runs" not in later["warnings"][0]["text"]
+
+
+def serve(dynbeat, *, queues=("celery",), tasks=("t",), name="w1@test"):
+    """Register a worker that reports these names."""
+    names = {"queues": json.dumps(queues), "tasks": json.dumps(tasks)}
+    register(dynbeat, NodeKind.WORKER, name, **names)
+
+
+def test_a_queue_without_a_worker_is_a_problem_only_while_runs_wait_in_it(dynbeat, mine, beat):
+    register(dynbeat)
+    serve(dynbeat)
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)), queue="reports")
+
+    before = status_json(dynbeat)
+    mine.run_now("n")
+    beat.run_until_idle()
+    waiting = status_json(dynbeat)
+    serve(dynbeat, queues=["reports"], name="w2@test")
+    served = status_json(dynbeat)
+
+    assert (codes(before), codes(before, "warnings")) == ([], ["queue_not_consumed"])
+    assert codes(waiting) == ["queue_not_consumed"]
+    assert "'reports' (waiting runs: 1, schedules: 1)" in waiting["problems"][0]["text"]
+    assert "worker -Q reports" in waiting["problems"][0]["hint"]
+    assert waiting["unserved"]["queues"] == [
+        {"name": "reports", "queue": None, "runs": 1, "schedules": 1, "urgent": True}
+    ]
+    assert served["healthy"]
+    assert served["unserved"] == {"queues": [], "tasks": []}
+
+
+def test_a_task_of_the_application_that_no_worker_has_is_a_problem_within_an_hour(
+    dynbeat, mine, clock
+):
+    def body():
+        """Do nothing."""
+
+    dynbeat.app.task(name="mail.send", shared=False)(body)
+    dynbeat.app.finalize()
+    serve(dynbeat)
+    mine.create("later", task="mail.send", trigger=Once(START + 2 * HOUR))
+    later = status_json(dynbeat)
+    clock.advance(HOUR)
+    register(dynbeat)
+    serve(dynbeat)
+    soon = status_json(dynbeat)
+
+    assert "task_not_registered" in codes(later, "warnings")
+    assert codes(soon) == ["task_not_registered"]
+    assert soon["unserved"]["tasks"][0]["name"] == "mail.send"
+    assert soon["unserved"]["tasks"][0]["queue"] == "celery"
+
+
+def test_a_task_that_the_application_does_not_know_either_is_a_warning(dynbeat, mine):
+    register(dynbeat)
+    serve(dynbeat)
+    mine.create("n", task="mail.sned", trigger=MINUTELY)
+
+    report = status_json(dynbeat)
+
+    assert (codes(report), codes(report, "warnings")) == ([], ["task_not_registered"])
+    assert "'mail.sned'" in report["warnings"][0]["text"]
+
+
+def test_a_worker_of_an_older_version_may_serve_anything(dynbeat, mine):
+    register(dynbeat)
+    serve(dynbeat)
+    register(dynbeat, NodeKind.WORKER, "old@test")
+    mine.create("n", task="mail.sned", trigger=MINUTELY, queue="reports")
+
+    report = status_json(dynbeat)
+
+    assert report["warnings"] == []
+    assert report["unserved"] == {"queues": None, "tasks": None}
+
+
+@pytest.mark.parametrize("damaged", ["[", "7", '"celery"', "[" * 100_000])
+def test_a_worker_whose_names_sql_damaged_may_serve_anything(dynbeat, mine, damaged):
+    register(dynbeat)
+    serve(dynbeat)
+    mine.create("n", task="t", trigger=MINUTELY, queue="reports")
+    execute(dynbeat, "UPDATE dynbeat_node SET queues = :names", names=damaged)
+
+    assert status_json(dynbeat)["unserved"] == {"queues": None, "tasks": None}
+
+
+def test_a_worker_that_ended_just_now_still_counts(dynbeat, mine, clock):
+    register(dynbeat)
+    serve(dynbeat)
+    serve(dynbeat, queues=["reports"], name="w2@test")
+    mine.create("n", task="t", trigger=Every(timedelta(days=1)), queue="reports")
+    w2 = {"kind": NodeKind.WORKER, "name": "w2@test", "pid": os.getpid()}
+    dynbeat.context.database.run(partial(nodes.deregister, now=clock.now(), **w2))
+
+    clock.advance(MAX_LAG)
+    restarting = status_json(dynbeat)
+    clock.advance(SECOND)
+
+    assert restarting["unserved"]["queues"] == []
+    assert codes(status_json(dynbeat), "warnings") == ["queue_not_consumed"]
+
+
+@pytest.mark.parametrize("fault", ["router", "override"])
+def test_a_queue_that_is_not_known_is_not_reported(dynbeat, mine, fault):
+    def route(_name, args, *_, **__):
+        if fault == "router":
+            raise ValueError
+        return {"queue": args[0]}
+
+    register(dynbeat)
+    serve(dynbeat, queues=["a"])
+    dynbeat.app.conf.task_routes = [route]
+    mine.create("n", task="t", trigger=MINUTELY, args=["reports"])
+    if fault == "override":
+        dynbeat.app.send_task = partial(dynbeat.app.send_task)
+
+    assert status_json(dynbeat)["unserved"]["queues"] == []
+
+
+def test_a_router_gets_the_arguments_of_the_schedule(dynbeat, mine):
+    register(dynbeat)
+    serve(dynbeat, queues=["a"])
+    dynbeat.app.conf.task_routes = [lambda _name, args, *_, **__: {"queue": args[0]}]
+    for queue in ("a", "b"):
+        mine.create(queue, task="t", trigger=MINUTELY, args=[queue])
+
+    report = status_json(dynbeat)
+
+    assert [each["name"] for each in report["unserved"]["queues"]] == ["b"]
 
 
 @pytest.mark.empty_database

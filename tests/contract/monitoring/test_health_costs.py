@@ -6,8 +6,14 @@ import pytest
 from sqlalchemy import select, text
 
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import health
+from celery_dynbeat.store import health, served_work
 from celery_dynbeat.store.health import MAX_COUNTED
+from celery_dynbeat.store.stopped_schedules import (
+    MAX_FAILING_READ,
+    failing_statement,
+    holds_of_everything_statement,
+    holds_of_owners_statement,
+)
 from tests.support.applications import application, execute
 
 ROWS = 20_000
@@ -17,14 +23,22 @@ MANY = f"""
       + n * INTERVAL '1 second' FROM generate_series(1, {ROWS}) AS s(n)
 """
 HISTORY = f"""
-    INSERT INTO dynbeat_run (id, owner, name, task, scheduled_for, status, finished_at, overdue_at)
-    SELECT gen_random_uuid(), 'crowd', 'n', 't', now(), {{status}}, {{finished}}, {{overdue}}
+    INSERT INTO dynbeat_run
+      (id, schedule_id, owner, name, task, scheduled_for, status, finished_at, overdue_at)
+    SELECT gen_random_uuid(), n, 'crowd', 'n', 't', clock_timestamp(), {{status}}, {{finished}},
+        {{overdue}}
       FROM generate_series(1, {ROWS}) AS s(n)
+"""
+HOLDS = f"""
+    INSERT INTO dynbeat_hold (owner)
+    SELECT NULLIF('user:' || n, 'user:1') FROM generate_series(1, {ROWS}) AS s(n)
 """
 LOADS = (
     MANY,
     HISTORY.format(status="'succeeded'", finished="now()", overdue="NULL"),
     HISTORY.format(status="'sent'", finished="NULL", overdue="'2026-11-20'"),
+    "UPDATE dynbeat_schedule SET failing_since = next_run_at, next_run_at = NULL WHERE id % 2 = 0",
+    HOLDS,
     "ANALYZE",
 )
 
@@ -43,6 +57,8 @@ def rows_read(dynbeat, statement):
     engine = dynbeat.context.database.engine
     sql = statement.compile(engine, compile_kwargs={"literal_binds": True}).string
     with engine.connect() as connection:
+        # As health.read does.
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
         form = "EXPLAIN (ANALYZE, FORMAT JSON) "
         (found,) = connection.execute(text((form + sql).replace(":", r"\:"))).scalar_one()
     return max(step["Actual Rows"] + step.get("Rows Removed by Filter", 0) for step in steps(found))
@@ -61,11 +77,21 @@ def test_no_query_reads_more_rows_than_it_counts(full_tables):
         "due": health.due_times_statement(now=now),
         "overdue": health.overdue_statement(now=now),
         "backfills": health.backfills_statement(),
+        "reruns": health.reruns_statement(),
+        "holds": holds_of_owners_statement(now=now, limit=MAX_COUNTED + 1),
+        "holds of everything": holds_of_everything_statement(now=now, limit=MAX_COUNTED + 1),
+        "next due": served_work.due_statement(with_arguments=True),
     }
 
     read = {name: rows_read(full_tables, statement) for name, statement in statements.items()}
 
-    assert max(read.values()) <= MAX_COUNTED + 1, read
-    assert rows_read(full_tables, health.runs_statement()) <= health.MAX_RUNS_READ + 1
+    # One hold is of everything.
+    assert max(read.values()) <= MAX_COUNTED + 2, read
+    waiting = served_work.waiting_statement(with_arguments=True)
+    assert rows_read(full_tables, waiting) <= 2 * served_work.MAX_SAMPLE
+    unfinished = health.runs_statement(full_tables.context.database.capabilities)
+    assert rows_read(full_tables, unfinished) <= health.MAX_RUNS_READ + 1
+    # The finished and paused ones among them are not counted.
+    assert rows_read(full_tables, failing_statement(limit=MAX_COUNTED + 1)) <= MAX_FAILING_READ
     # Check the measurement: a query that reads all rows is detected.
     assert rows_read(full_tables, select(Schedule.id).where(Schedule.task == "x")) == ROWS

@@ -4,6 +4,7 @@ import json
 import threading
 
 import pytest
+from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dynbeat import ConfigurationError, DatabaseScheduler
@@ -53,15 +54,12 @@ def start_beat(dynbeat):
     scheduler.close()
 
 
-class _Named:
-    def __init__(self, app):
-        self.app = app
-
-
 def shown(dynbeat, *arguments):
     """Run ``dynbeat schema application`` and return its exit status and its output."""
     options = ["schema", "application", *arguments]
-    result = CliRunner().invoke(command, options, obj=_Named(dynbeat.app))
+    result = CliRunner().invoke(
+        command, options, obj=CLIContext(dynbeat.app, no_color=True, workdir=None)
+    )
     return result.exit_code, result.output
 
 

@@ -1,15 +1,16 @@
 """Beats, workers and a broker agree with a plain model in any order of events.
 
-Each example is a random history: schedules are created, edited, paused, run and deleted; the clock
-advances, jumps and is set back; beats crash; the broker is unreachable; workers die; messages
-arrive twice. After each step the tables are compared with plain enumeration
-(``ExpectedSchedule``) and checked against rules that always hold. At the end every part works
-again, and no run may be unfinished.
+Each example is a random history: schedules are created, edited, paused, held, run and deleted;
+fire times are skipped and put back; the clock advances, jumps and is set back; beats crash; the
+broker is unreachable; workers die; messages arrive twice. After each step the tables are compared
+with plain enumeration (``ExpectedSchedule``) and checked against rules that always hold. At the end
+every part works again, and no run may be unfinished.
 """
 
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from unittest import mock
 
 import pytest
@@ -24,6 +25,7 @@ from hypothesis.stateful import (
 
 from celery_dynbeat import InvalidScheduleError, Once
 from celery_dynbeat.beat import dispatcher
+from celery_dynbeat.client.skipping import MAX_SKIPPED
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.testing import FrozenClock
@@ -56,6 +58,10 @@ def some(values):
 
 def schedules(machine):
     return sorted(machine.expected)
+
+
+def skipping(machine):
+    return [name for name in schedules(machine) if machine.expected[name].skipped]
 
 
 def free(machine):
@@ -118,6 +124,7 @@ class Schedules(Watched):
             new.accounted, new.after = passed.accounted, passed.after
             new.anchor = was.anchor if trigger == was.trigger else now
             new.plan_from(now, self.newest(was))
+            new = new.without_invalid_skips(now)
         if retimed and was.enabled and new.next_fire_time() is None and "trigger" in given:
             with pytest.raises(InvalidScheduleError):
                 call()
@@ -161,6 +168,82 @@ class Schedules(Watched):
         self.pause(name)
         self.advance_minutes(minutes, which)
         self.resume(name)
+        self.tick(which)
+
+    @precondition(schedules)
+    @rule(name=some(schedules), number=st.integers(0, 3))
+    def skip(self, name, number):
+        """Take out one of the next fire times."""
+        expected, now = self.expected[name], self.clock.now()
+        candidates = expected.nominal_after(max(now, expected.after))
+        fire_time = next(islice(candidates, number, None), None)
+        if fire_time is None or len(expected.skipped) == MAX_SKIPPED:
+            return
+        taken = {row.scheduled_for for row in self.rows(expected.id)} - expected.skipped
+        # A pause keeps a schedule finished.
+        is_finished = self.mine.get(name).finished_at is not None
+        if is_finished or fire_time in taken:
+            with pytest.raises(InvalidScheduleError):
+                self.mine.skip(name, fire_time)
+            return
+        self.mine.skip(name, fire_time)
+        expected.skipped |= {fire_time}
+        self.compare_upcoming(name)
+
+    @precondition(skipping)
+    @rule(name=some(skipping), number=st.integers(0, 3))
+    def unskip(self, name, number):
+        """Put back one of the skipped fire times, if it has not passed."""
+        expected, now = self.expected[name], self.clock.now()
+        fire_time = sorted(expected.skipped)[-1 - number % len(expected.skipped)]
+        is_behind = now < fire_time <= expected.after
+        if is_behind and (expected.exempt or expected.remaining_runs <= 0):
+            # The model does not know which fire times beat has decided on.
+            return
+        if fire_time <= now or expected.has_settled_after(fire_time):
+            with pytest.raises(InvalidScheduleError):
+                self.mine.unskip(name, fire_time)
+            return
+        self.mine.unskip(name, fire_time)
+        expected.put_back(fire_time)
+        self.compare_upcoming(name)
+
+    @precondition(schedules)
+    @rule(
+        name=some(schedules),
+        numbers=st.lists(st.integers(0, 2), min_size=1, max_size=3),
+        minutes=st.integers(1, 9),
+        which=st.integers(0, 1),
+    )
+    def skip_and_pass(self, name, numbers, minutes, which):
+        for number in numbers:
+            self.skip(name, number)
+        self.advance_minutes(minutes, which)
+
+    @rule(
+        minutes=st.integers(1, 9),
+        which=st.integers(0, 1),
+        everything=st.booleans(),
+        skipped=st.none() | st.integers(0, 3),
+        put_back=st.booleans(),
+    )
+    def hold_for_minutes(self, minutes, which, everything, skipped, put_back):
+        held = self.dynbeat.schedules if everything else self.mine
+        enabled = [expected for expected in self.expected.values() if expected.enabled]
+        held.hold(reason="r")
+        if skipped is not None:
+            for name in schedules(self):
+                self.skip(name, skipped)
+        for expected in enabled:
+            expected.enabled = False
+        self.advance_minutes(minutes, which)
+        for expected in enabled:
+            expected.enabled = True
+        if put_back:
+            for name in skipping(self):
+                self.unskip(name, 0)
+        held.release()
+        # catch_up decides, as after downtime.
         self.tick(which)
 
     @precondition(schedules)

@@ -77,7 +77,7 @@ def reads_all(plan):
 def test_the_claim_reads_the_start_of_an_index(crowded, kind):
     plan = explained(crowded, kind, due.due_statement(now=START, limit=1_000))
 
-    assert reads_all(plan) == []
+    assert [node for node in reads_all(plan) if not is_empty_table(node)] == []
     # The check itself: it detects a query without an index.
     assert reads_all(explained(crowded, kind, select(Schedule.id).where(Schedule.task == "x")))
 
@@ -86,13 +86,15 @@ def test_the_query_of_pending_work_reads_the_starts_of_indexes(crowded, kind):
     reached = pending_work.Watermark(no_due_before=START, no_overdue_before=START)
 
     for watermark in (pending_work.NO_WATERMARK, reached):
-        plan = explained(crowded, kind, pending_work.statement(until=START, watermark=watermark))
+        plan = explained(
+            crowded, kind, pending_work.statement(now=START, until=START, watermark=watermark)
+        )
 
         assert [node for node in reads_all(plan) if not is_empty_table(node)] == []
 
 
 def is_empty_table(node):
-    # There are no runs and no backfills here: reading and sorting these tables costs nothing.
+    # There are no runs, backfills and holds here: reading and sorting these tables costs nothing.
     of = " ".join(node.get("Sort Key", []))
     table = str(node.get("Relation Name", node.get("table_name", of)))
-    return "run" in table or "backfill" in table
+    return any(name in table for name in ("run", "backfill", "hold"))

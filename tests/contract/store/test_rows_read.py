@@ -8,11 +8,13 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import cursor_of
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.store import runs, stuck_runs
+from celery_dynbeat.store import last_success, runs, stuck_runs
+from celery_dynbeat.store.last_success import FIRST_ROWS, MAX_ROWS
 from celery_dynbeat.testing import FrozenClock, ManualBeat
-from tests.support.applications import START, application, execute
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.cursors import cursor_after
+from tests.support.executed_statements import record_statements
 
 ROWS = 50_000
 DUE = 20
@@ -152,7 +154,7 @@ def behind(dynbeat, position):
     ordered = "SELECT owner, name FROM dynbeat_schedule ORDER BY owner, name LIMIT 1 OFFSET"
     with dynbeat.context.database.engine.connect() as connection:
         owner, name = connection.execute(text(f"{ordered} {position}")).one()
-    return cursor_of(dynbeat.schedules.for_owner(owner).get(name)), owner
+    return cursor_after(owner, name), owner
 
 
 def test_a_confirm_with_a_plan_for_an_empty_history_reads_no_history_later(postgresql_url):
@@ -217,3 +219,39 @@ def test_a_worker_reads_only_its_own_runs(request, kind):
 
         assert len(found) == DUE
         assert [rows_read(dynbeat, kind, *each) for each in selects] == [DUE]
+
+
+@pytest.mark.parametrize(
+    ("failed", "limit"), [(0, FIRST_ROWS), (FIRST_ROWS - 1, FIRST_ROWS), (ROWS, MAX_ROWS)]
+)
+def test_the_search_for_a_success_reads_the_newest_runs(request, kind, failed, limit):
+    url = request.getfixturevalue(f"{kind}_url")
+    with application(url) as dynbeat, record_statements(dynbeat.context.database.engine) as read:
+        run_id = add_history(dynbeat, kind, failed=failed)
+        read.clear()
+        found = dynbeat.context.database.read_in_transaction(
+            lambda session: last_success.read(session, run_id=run_id, before=START)
+        )
+
+    assert found == (None if failed == ROWS else START - timedelta(seconds=failed + 1))
+    # MariaDB writes the rows to a temporary table and reads them there again.
+    assert 0 < sum(each.rows for each in read) <= 2 * limit + 3 * FIRST_ROWS
+
+
+def add_history(dynbeat, kind, *, failed):
+    """Give a schedule one run at START, and before it failed ones and then succeeded ones."""
+    dynbeat.context.prepare()
+    mine = dynbeat.schedules.for_owner("user:42")
+    mine.create("n", task="t", trigger=MINUTELY)
+    run_id = mine.run_now("n").id
+    second = "n * INTERVAL '1 second'" if kind == "postgresql" else "INTERVAL n SECOND"
+    now = instants(kind)["now"]
+    statement = f"""
+        INSERT INTO dynbeat_run
+            (id, schedule_id, owner, name, task, scheduled_for, status, finished_at)
+        SELECT {IDS[kind]}, (SELECT id FROM dynbeat_schedule), 'user:42', 'n', 't',
+            {now} - {second}, CASE WHEN n <= {failed} THEN 'failed' ELSE 'succeeded' END, {now}
+        FROM {SEQUENCES[kind]}
+    """
+    execute(dynbeat, statement)
+    return run_id

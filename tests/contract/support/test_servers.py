@@ -2,6 +2,7 @@
 
 import queue
 from contextlib import ExitStack
+from pathlib import Path
 
 import kombu
 import psutil
@@ -33,6 +34,14 @@ def test_a_database_server_restarts_with_all_committed_rows(own_server, kind, en
 
     assert execute(server.url, "SELECT id FROM kept") == 7
     assert server.pid != before
+
+
+def test_mariadb_servers_that_start_together_have_separate_temporary_tables(own_server):
+    servers = [own_server(MariaDBServer) for _ in range(2)]
+
+    folders = [Path(execute(server.url, "SELECT @@tmpdir")) for server in servers]
+
+    assert [folder.parent for folder in folders] == [server.folder for server in servers]
 
 
 def test_redis_restarts_empty(own_server):
@@ -84,6 +93,10 @@ def test_a_transaction_left_open_fails_the_test_that_left_it(request, monkeypatc
     monkeypatch.setattr(databases, "TRANSACTIONS_END_WITHIN", 0.1)
     server = request.getfixturevalue(f"{kind}_server")
     new_database = getattr(databases, f"new_{kind}_database")
+    # The check of a previous test, immediately before.
+    with databases.administration(server.url) as connection:
+        find = getattr(databases, f"open_{kind}_transactions")
+        assert find(connection, "of_no_database") == []
 
     def leave_one_open(leak):
         with new_database(server.url) as url:

@@ -13,7 +13,7 @@ from celery_dynbeat.db.models import NodeKind, Run
 from celery_dynbeat.store import nodes
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, decide_start
-from tests.support.applications import MINUTELY
+from tests.support.applications import MINUTELY, execute
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -457,3 +457,25 @@ def test_a_refusal_says_whether_the_run_is_unfinished(dynbeat, clock, message, d
 
     finish(Status.SUCCEEDED)
     assert not is_unfinished()
+
+
+def test_a_refusal_has_its_reason(dynbeat, clock, message, finish):
+    def refusal(**changes):
+        decision = dynbeat.context.database.run(
+            lambda session: decide_start(
+                session, replace(message, **changes), now=clock.now(), timeout=TIMEOUT
+            )
+        )
+        return decision.reason
+
+    unknown = refusal(run_id="01900000-0000-7000-8000-000000000000")
+    assert refusal() == ""
+    running = refusal()
+    finish(Status.FAILED)
+    ended = refusal()
+    execute(dynbeat, "UPDATE dynbeat_run SET cancelled_at = finished_at")
+
+    assert unknown == "its row was deleted"
+    assert running == "attempt 1 is running on w1"
+    assert ended == "it has ended as failed"
+    assert refusal() == "a newer run replaced it"

@@ -29,11 +29,13 @@ class MariaDBServer(Server):
 
     def prepare(self) -> None:
         """Create the system tables."""
+        self._temporary.mkdir()
         self.run(
             [
                 self._install,
                 "--no-defaults",
                 f"--datadir={self._data}",
+                f"--tmpdir={self._temporary}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 *self._as_root(),
@@ -48,6 +50,7 @@ class MariaDBServer(Server):
             "--no-defaults",
             *self._as_root(),
             f"--datadir={self._data}",
+            f"--tmpdir={self._temporary}",
             f"--socket={self.folder / 'mariadb.sock'}",
             f"--pid-file={self.folder / 'mariadb.pid'}",
             f"--port={self.port}",
@@ -78,6 +81,11 @@ class MariaDBServer(Server):
     @property
     def _data(self) -> Path:
         return self.folder / "data"
+
+    @property
+    def _temporary(self) -> Path:
+        # Not the folder of all: at its start, a server deletes the temporary tables in its folder.
+        return self.folder / "tmp"
 
     def _as_root(self) -> Sequence[str]:
         # MariaDB runs as root only with this option.

@@ -150,3 +150,14 @@ def test_an_ignored_key_is_accepted_if_the_setting_itself_is_set(value):
 
 def test_the_settings_of_another_namespace_are_ignored():
     assert configured("CELERY", OTHER_DYNBEAT_BATCH_SIZE=5) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("zone", "nearest"),
+    [("Seoul", "'Asia/Seoul'"), ("europe/berlin", "'Europe/Berlin'"), ("Mars", None)],
+)
+def test_an_unknown_time_zone_comes_with_the_nearest_one(zone, nearest):
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.read({"dynbeat_timezone": zone}, timezone="UTC")
+
+    assert str(caught.value).endswith(f"did you mean {nearest}?") == (nearest is not None)

@@ -1,0 +1,78 @@
+"""``dynbeat cancel``: cancel runs that have not started."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
+from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
+from celery_dynbeat.client.cancelling import MAX_CANCELLED
+from celery_dynbeat.common.run_states import REVOKE
+from celery_dynbeat.db.models import Origin
+
+
+@command(
+    "cancel",
+    examples=(
+        "cancel 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
+        "cancel --all --name digest --owner user:42 --reason 'wrong template'",
+        "cancel --all --all-owners --task mail.send --since 2h --yes",
+    ),
+)
+@click.argument("run_ids", type=RunId(), nargs=-1, metavar="[RUN_ID]...")
+@click.option("--all", "is_all", is_flag=True, help="All runs that match the options below.")
+@owners_option
+@click.option(
+    "--status",
+    type=click.Choice([each.value for each in REVOKE.sources]),
+    multiple=True,
+    help="This status. Repeatable. Default: all three.",
+)
+@click.option("--name", metavar="NAME", help="Only runs of the schedules of this name.")
+@click.option("--task", metavar="TASK", help="Only runs of this task.")
+@click.option(
+    "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
+)
+@click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
+@click.option("--until", type=Instant(-1), help="Only fire times until then.")
+@click.option(
+    "--limit",
+    type=Number(least=1, most=MAX_CANCELLED),
+    default=10_000,
+    show_default=True,
+    help="With --all, at most this number of runs.",
+)
+@actor_options
+@yes_option
+def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **filters: Any) -> None:
+    """Cancel runs that have not started or that wait for a retry.
+
+    Give ids of runs, or --all. A worker drops the message of a cancelled run. A running run is not
+    cancelled: Celery's `revoke` with terminate ends it. With --all the command asks first.
+    """
+    if bool(run_ids) == is_all:
+        raise click.UsageError("give either RUN_ID or --all", invocation.context)
+    if is_all:
+        _cancel_all(invocation, **filters)
+        return
+    for run_id in run_ids:
+        run = invocation.run_calls.cancel_run(run_id)
+        invocation.output.done(f"cancelled run {run.id} of schedule {run.name!r}", run.to_dict())
+
+
+def _cancel_all(
+    invocation: Invocation, *, status: Sequence[str], limit: int, **filters: Any
+) -> None:
+    filters |= {name: invocation.instant(filters[name]) for name in ("since", "until")}
+    whose = "all owners" if invocation.owner is None else f"owner {invocation.owner!r}"
+    given = [f"{name} {value}" for name, value in filters.items() if value is not None]
+    words = f" with {', '.join(given)}" if given else ""
+    statuses = tuple(status) or REVOKE.sources
+    invocation.confirm(f"Cancel all {', '.join(statuses)} runs of {whose}{words}?")
+    number = invocation.calls.cancel_runs(status=statuses, limit=limit, **filters)
+    more = "; more may match: repeat the command" if number == limit else ""
+    runs = "run" if number == 1 else "runs"
+    invocation.output.done(f"cancelled {number} {runs}{more}", {"ok": True, "cancelled": number})

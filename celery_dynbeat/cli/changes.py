@@ -1,0 +1,93 @@
+"""``dynbeat changes``: the audit."""
+
+import json
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import owners_option, page_options
+from celery_dynbeat.cli.base.parameter_types import Instant
+from celery_dynbeat.client import ChangeInfo, ChangePage
+from celery_dynbeat.client.typed_text import TypedInstant
+from celery_dynbeat.common.actions import Action
+
+
+def _changed(change: ChangeInfo) -> str:
+    """Return the changed fields: ``jitter: 5.0 -> null``. A new or deleted schedule has none."""
+    before, after = change.before or {}, change.after or {}
+    if change.before is None:
+        return "" if change.action == Action.CREATE else _listed(after)
+    if change.after is None:
+        return ""
+    return "; ".join(
+        f"{field}: {_text(before.get(field))} -> {_text(after.get(field))}"
+        for field in {**before, **after}
+        if field != "version"
+    )
+
+
+def _listed(values: Any) -> str:
+    return "; ".join(f"{field}: {_text(value)}" for field, value in values.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+COLUMNS = (
+    time_column("changed_at"),
+    owner_column(),
+    Column("name", width=12),
+    Column("action", width=10),
+    Column("actor", width=8),
+    Column("reason", width=12, optional=True),
+    Column("changed", _changed, width=20, optional=True),
+)
+
+
+@command(
+    "changes",
+    columns=COLUMNS,
+    examples=(
+        "changes digest --owner user:42",
+        "changes --all-owners --actor alice --since 1d --json",
+        "changes --all-owners --action hold",
+    ),
+)
+@click.argument("name", required=False)
+@owners_option
+@click.option("--actor", "by", metavar="NAME", help="Only edits by this actor.")
+@click.option(
+    "--action", type=click.Choice([each.value for each in Action]), help="Only this action."
+)
+@click.option("--since", type=Instant(-1), help="Only edits from then on, such as 2h (ago).")
+@page_options
+def changes(
+    invocation: Invocation,
+    *,
+    name: str | None,
+    by: str | None,
+    since: TypedInstant | None,
+    after: str | None,
+    all_pages: bool,
+    **filters: Any,
+) -> None:
+    """List who changed what and why, the newest first.
+
+    With NAME, the edits of one schedule are listed. The values before and after are in --json, with
+    the keys of `dynbeat show --json`. The owner of an edit of everything is * in piped output, and
+    null in --json. The name is empty for an edit of an owner.
+    """
+    if name is not None and invocation.owner is None:
+        raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
+    filters |= {"actor": by, "since": invocation.instant(since)}
+
+    def fetch(cursor: str | None) -> ChangePage:
+        if invocation.owner is None:
+            return invocation.schedules.changes(after=cursor, **filters)
+        return invocation.mine.changes(name, after=cursor, **filters)
+
+    invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages)

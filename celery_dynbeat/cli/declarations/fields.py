@@ -1,0 +1,142 @@
+"""One schedule of a file: its fields, as the arguments of the API and back.
+
+Each field of ``create()`` has the same name here. Durations are seconds, instants are ISO 8601 with
+an offset. A trigger is a text, or an object as ``Trigger.to_json`` writes it.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.client.fields import FIELD_DEFAULTS
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers import Trigger, trigger_from_json, trigger_from_text
+
+#: The fields with their defaults: what a declared schedule has where its file says nothing.
+DEFAULTS: Mapping[str, Any] = {"args": [], "kwargs": {}, "options": {}, **FIELD_DEFAULTS}
+#: Short for entries of ``options``.
+OPTION_FIELDS = ("queue", "priority")
+REQUIRED = ("task", "trigger")
+#: The order in which a file shows the fields.
+ORDER = (
+    "owner",
+    "name",
+    "task",
+    "trigger",
+    "timezone",
+    *OPTION_FIELDS,
+    *DEFAULTS,
+    "enabled",
+    "paused_reason",
+)
+_INSTANTS = ("start_at", "end_at")
+
+
+def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``create()`` for a declared schedule, without its pause.
+
+    A field that is not given has its default. Raises InvalidScheduleError and InvalidTriggerError.
+    """
+    values = {key: value for key, value in given.items() if key in DEFAULTS}
+    for field in _INSTANTS:
+        if values.get(field) is not None:
+            values[field] = _instant(field, values[field])
+    if "paused_reason" in given and given.get("enabled") is not False:
+        rule = "needs enabled: false"
+        message = f"paused_reason = {shorten(given['paused_reason'])}: {rule}"
+        raise InvalidScheduleError(message, field="paused_reason")
+    trigger = trigger_of(given.get("trigger"), timezone=given.get("timezone"))
+    options = {key: given[key] for key in OPTION_FIELDS if key in given}
+    return {**DEFAULTS, **values, **options, "task": given.get("task"), "trigger": trigger}
+
+
+def trigger_of(given: object, *, timezone: object) -> Trigger:
+    """Return the trigger of a text or of an object; ``timezone`` is for one that names none."""
+    if isinstance(given, Mapping):
+        spec = given.get("spec")
+        # The spec of a combined trigger may be an object or a list, which people can read.
+        text = json.dumps(spec, ensure_ascii=False) if isinstance(spec, list | dict) else spec
+        zone = {} if timezone is None else {"timezone": timezone}
+        return trigger_from_json({**zone, **given, "spec": text})
+    if not isinstance(given, str):
+        rule = (
+            "must be a text ('0 9 * * mon-fri', 'PT5M', '2026-11-21T09:00:00Z', the lines of an"
+            " RRULE), or an object with kind, spec and timezone"
+        )
+        raise InvalidTriggerError(f"trigger = {shorten(given)}: {rule}", field="trigger")
+    trigger = trigger_from_text(given)
+    if timezone is None:
+        return trigger
+    return _in_zone(trigger, timezone)
+
+
+def _in_zone(trigger: Trigger, timezone: object) -> Trigger:
+    if trigger.timezone is not None and trigger.timezone != timezone:
+        rule = f"the trigger names the zone {trigger.timezone!r} itself; leave one of them out"
+        raise InvalidScheduleError(f"timezone = {shorten(timezone)}: {rule}", field="timezone")
+    zoned = trigger_from_json({**trigger.to_json(), "timezone": timezone})
+    if zoned.timezone is None:
+        rule = f"a trigger of the kind {trigger.kind!r} follows no wall clock; leave timezone out"
+        raise InvalidScheduleError(f"timezone = {shorten(timezone)}: {rule}", field="timezone")
+    return zoned
+
+
+def _instant(field: str, given: object) -> datetime:
+    rule = "must be an instant with its offset, such as '2026-11-21T09:00:00Z'"
+    try:
+        if isinstance(given, str) and (instant := datetime.fromisoformat(given)).tzinfo is not None:
+            return instant
+    except ValueError:
+        pass
+    raise InvalidScheduleError(f"{field} = {shorten(given)}: {rule}", field=field)
+
+
+def declared(info: ScheduleInfo, *, with_owner: bool) -> dict[str, Any]:
+    """Return the fields of a stored schedule that differ from their defaults, in ORDER.
+
+    ``arguments`` reads them back. The trigger must be readable.
+    """
+    values: dict[str, Any] = {"name": info.name, "task": info.task}
+    if with_owner:
+        values["owner"] = info.owner
+    values |= _declared_trigger(info)
+    options = dict(info.options)
+    values |= {key: options.pop(key) for key in OPTION_FIELDS if key in options}
+    for field, default in DEFAULTS.items():
+        value = options if field == "options" else _plain(getattr(info, field))
+        if value != default:
+            values[field] = value
+    if not info.enabled:
+        values["enabled"] = False
+        if info.paused_reason:
+            values["paused_reason"] = info.paused_reason
+    return {field: values[field] for field in ORDER if field in values}
+
+
+_PLAIN: Mapping[type, Callable[[Any], Any]] = {
+    timedelta: timedelta.total_seconds,
+    datetime: lambda instant: instant.isoformat().replace("+00:00", "Z"),
+    tuple: list,
+}
+
+
+def _plain(value: Any) -> Any:
+    convert = _PLAIN.get(type(value))
+    return value if convert is None else convert(value)
+
+
+def _declared_trigger(info: ScheduleInfo) -> dict[str, Any]:
+    assert info.given_trigger is not None  # noqa: S101 - the caller checks it
+    as_json = info.given_trigger.to_json()
+    zone = {} if as_json["timezone"] is None else {"timezone": as_json["timezone"]}
+    text = info.given_trigger.spec
+    try:
+        if trigger_of(text, timezone=zone.get("timezone")) == trigger_from_json(as_json):
+            return {"trigger": text, **zone}
+    except (InvalidScheduleError, InvalidTriggerError):
+        pass
+    spec = json.loads(text) if text.startswith(("{", "[")) else text
+    return {"trigger": {**as_json, "spec": spec}}

@@ -1,0 +1,119 @@
+"""``dynbeat explain``: why a schedule ran, or did not run."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.cells import plain
+from celery_dynbeat.cli.base.columns import Column, state_style, time_column
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import owner_option
+from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.common.printable import escape
+from celery_dynbeat.monitoring.explain.collect import explain
+from celery_dynbeat.monitoring.explain.explanation import Explanation
+
+_RUNS = (
+    time_column("fire_time", lambda each: each.run.scheduled_for),
+    Column("status", lambda each: each.run.status, style=state_style),
+    Column("origin", lambda each: each.run.origin),
+    Column("what_happened", lambda each: each.text, width=30),
+)
+_NEXT = (time_column("fire_time", lambda each: each.at), Column("note", width=30))
+_NODES = (
+    Column("kind", width=6),
+    Column("name", width=12),
+    Column("state"),
+    time_column("seen_at"),
+    Column("error", width=20),
+)
+
+
+@command(
+    "explain",
+    examples=("explain digest", "explain digest --owner user:42 --json"),
+    exit_statuses="0: done, also if the schedule does not run. 1: not found, or an error of the"
+    " database. 2: a wrong command line.",
+)
+@click.argument("name")
+@owner_option
+@click.option(
+    "--count",
+    type=Number(least=1, most=100),
+    default=5,
+    show_default=True,
+    help="The number of last and of next fire times.",
+)
+def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
+    """Say why a schedule ran, or did not run.
+
+    The first line states the cause, the second one the fix. Then come the last fire times with what
+    happened to each, the next ones, the beats, and the workers that consume its queue. --json
+    prints the cause as a word that programs can compare, such as "no_worker_for_queue".
+    """
+    found = explain(
+        invocation.dynbeat, owner=invocation.owner or "", name=name, run_count=count, count=count
+    )
+    output = invocation.output
+    if output.as_json:
+        output.done("", found.to_dict())
+        return
+    output.line(found.sentence)
+    if output.on_terminal:
+        _show_tables(invocation, found)
+    else:
+        for line in _plain_lines(found):
+            output.line_of(line)
+
+
+def _show_tables(invocation: Invocation, found: Explanation) -> None:
+    schedule, output = found.schedule, invocation.output
+    if found.fix:
+        output.line(f"Fix: {found.fix}")
+    meaning = "(damaged)" if schedule.trigger is None else schedule.trigger.describe()
+    output.line("")
+    output.line(f"{schedule.name}: {meaning}; task {schedule.task}; queue {found.queue or '?'}")
+    sections: Sequence[tuple[str, Any, Sequence[Any]]] = (
+        ("Last fire times", _RUNS, found.runs),
+        ("Next fire times", _NEXT, found.next),
+        ("Beats, and workers of the queue", _NODES, list(_nodes(found))),
+    )
+    for title, columns, items in sections:
+        output.line("")
+        output.line(title if items else f"{title}: none")
+        if items:
+            invocation.show(columns, items)
+
+
+class _Node:
+    """A row of the table of nodes."""
+
+    def __init__(self, kind: str, info: Any) -> None:
+        self.kind, self.name, self.state = kind, info.name, info.state
+        self.seen_at, self.error = info.seen_at, info.error
+
+
+def _nodes(found: Explanation) -> Iterator[_Node]:
+    yield from (_Node("beat", each) for each in found.beats)
+    yield from (_Node("worker", each) for each in found.workers)
+
+
+def _plain_lines(found: Explanation) -> Iterator[Sequence[str]]:
+    """Yield rows of cells; the first cell names the kind of row."""
+    if found.fix:
+        yield "fix", escape(found.fix)
+    yield "queue", escape(found.queue or "")
+    for each in found.runs:
+        yield "last", plain(each.run.scheduled_for), each.run.status, escape(each.text)
+    for fire_time in found.next:
+        yield "next", plain(fire_time.at), escape(fire_time.note or "")
+    for node in _nodes(found):
+        yield (
+            node.kind,
+            escape(node.name),
+            node.state,
+            plain(node.seen_at),
+            escape(node.error or ""),
+        )

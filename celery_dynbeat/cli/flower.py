@@ -1,0 +1,41 @@
+"""``dynbeat flower``: Flower with the schedule pages."""
+
+import click
+
+from celery_dynbeat.cli.base.command import DocumentedCommand
+
+INSTALL = (
+    "Flower is not installed: pip install 'celery-dynbeat[flower]' installs it for the schedule"
+    " pages"
+)
+
+
+@click.command(
+    "flower",
+    cls=DocumentedCommand,
+    context_settings={"ignore_unknown_options": True},
+    examples=(
+        "flower --port=5555 --basic-auth=alice:secret",
+        "flower --read-only --dynbeat-hide-arguments",
+    ),
+    exit_statuses="0: stopped. 1: Flower is not installed. 2: a wrong command line.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF FLOWER]")
+@click.pass_context
+def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """Start Flower with pages for schedules, runs and beats.
+
+    All options of Flower work, such as --port, --address, --basic-auth, --auth, --url-prefix and
+    --read-only. So do FLOWER_* environment variables and flowerconfig.py.
+
+    Without --auth and --basic-auth the schedule pages are read-only.
+    --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-hide-arguments hides
+    the arguments of tasks. --dynbeat-query-timeout=SECONDS limits each database call (default: 10).
+    """
+    try:
+        from celery_dynbeat.flower import program  # noqa: PLC0415 - Flower is optional
+    except ModuleNotFoundError as error:
+        if error.name != "flower":
+            raise
+        raise click.ClickException(INSTALL) from None
+    program.run(context, arguments)

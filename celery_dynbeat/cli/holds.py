@@ -1,0 +1,131 @@
+"""``dynbeat hold|release|holds``: stop everything, or one owner, for a time."""
+
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import actor_option, combined, reason_option
+from celery_dynbeat.cli.base.parameter_types import Instant
+from celery_dynbeat.client import HoldInfo
+from celery_dynbeat.client.queries import MAX_PAGE_SIZE
+from celery_dynbeat.client.typed_text import TypedInstant
+from celery_dynbeat.common.printable import escape
+
+COLUMNS = (
+    owner_column(),
+    Column("actor", width=10),
+    Column("reason", width=20),
+    time_column("created_at"),
+    time_column("until_at"),
+)
+#: Neither is the default: an operator who stops the wrong half of an incident loses time.
+scope_options = combined(
+    click.option(
+        "--owner", default=None, metavar="OWNER", help='The owner; "" is the application itself.'
+    ),
+    click.option("--all-owners", is_flag=True, help="Everything: all schedules of all owners."),
+)
+
+
+def _calls(invocation: Invocation) -> Any:
+    """Return the API of the scope."""
+    return invocation.schedules if invocation.owner is None else invocation.mine
+
+
+def _check_scope(invocation: Invocation) -> None:
+    if invocation.owner is None and not invocation.all_owners:
+        raise click.UsageError("give --owner OWNER or --all-owners", invocation.context)
+
+
+@command(
+    "hold",
+    examples=(
+        "hold --all-owners --reason 'database migration'",
+        "hold --owner user:42 --reason 'ticket 12' --until 2h",
+    ),
+)
+@scope_options
+@actor_option
+@click.option("--reason", required=True, metavar="TEXT", help="Why, for the other operators.")
+@click.option("--until", type=Instant(1), help="Release by itself then. Default: at `release`.")
+def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
+    """Stop all schedules of an owner, or everything.
+
+    The hold ends at `dynbeat release`, or at --until. Runs that are recorded already, and `dynbeat
+    run`, continue. A schedule's own pause does not change. Afterwards the policy catch_up decides
+    about the missed fire times. Each actor has one hold of an owner. A second one changes its
+    reason and end.
+    """
+    _check_scope(invocation)
+    info = _calls(invocation).hold(reason=invocation.reason, until=invocation.instant(until))
+    end = f" until {invocation.time(info.until_at)}" if info.until_at else ""
+    invocation.output.done(f"held {_scope(invocation)}{end}", info.to_dict())
+
+
+@command(
+    "release",
+    examples=("release --all-owners", "release --owner user:42 --all-actors"),
+    exit_statuses="0: done. 1: there is no such hold, only other actors hold, or an error of the"
+    " database. 2: a wrong command line.",
+    is_list=True,
+)
+@scope_options
+@actor_option
+@reason_option
+@click.option("--all-actors", is_flag=True, help="Also end the holds of other actors.")
+def release(invocation: Invocation, *, all_actors: bool) -> None:
+    """End a hold of the actor. With --all-owners, the hold of everything; those of owners stay."""
+    _check_scope(invocation)
+    ended = _calls(invocation).release(all_actors=all_actors)
+    if not ended:
+        invocation.refuse(f"there is no hold of {_scope(invocation)}; `dynbeat holds` lists all")
+    if invocation.output.as_json:
+        invocation.show(COLUMNS, ended)
+        return
+    by = ", ".join(each.actor or "(no actor)" for each in ended)
+    invocation.output.line(f"released {_scope(invocation)}: held by {by}")
+    for left in invocation.mine.holds() if invocation.owner is not None else ():
+        invocation.output.note(f"still held: {described(left, invocation)}")
+
+
+@command("holds", columns=COLUMNS, examples=("holds", "holds --owner user:42"))
+@click.option(
+    "--owner", default=None, metavar="OWNER", help="Those in force for OWNER. Default: all holds."
+)
+def holds(invocation: Invocation) -> None:
+    """List the holds in force, with who holds and why.
+
+    The oldest comes first. The owner of a hold of everything is * in piped output, and null in
+    --json.
+    """
+    if invocation.owner is not None:
+        found = list(invocation.mine.holds())
+    else:
+        found = _all_holds(invocation)
+    invocation.show(COLUMNS, found, hidden=())
+
+
+def _all_holds(invocation: Invocation) -> list[HoldInfo]:
+    found: list[HoldInfo] = []
+    while True:
+        after = found[-1].id if found else None
+        page = invocation.schedules.holds(limit=MAX_PAGE_SIZE, after=after)
+        found += page
+        if len(page) < MAX_PAGE_SIZE:
+            return found
+
+
+def _scope(invocation: Invocation) -> str:
+    if invocation.owner is None:
+        return "everything"
+    return f"owner {invocation.owner!r}" if invocation.owner else "the application's own schedules"
+
+
+def described(info: HoldInfo, invocation: Invocation) -> str:
+    """Return a hold in words: scope, actor, reason, end."""
+    scope = "everything" if info.owner is None else f"owner {info.owner!r}"
+    end = f", until {invocation.time(info.until_at)}" if info.until_at else ""
+    return escape(f"{scope} by {info.actor or '(no actor)'}: {info.reason or '(no reason)'}{end}")

@@ -1,0 +1,91 @@
+"""``dynbeat runs``: the history."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import owners_option, page_options
+from celery_dynbeat.cli.base.parameter_types import Instant, RunId
+from celery_dynbeat.cli.schedule_columns import RUNS
+from celery_dynbeat.client import RunPage
+from celery_dynbeat.client.typed_text import TypedInstant
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Origin
+
+# Of an enum, click would offer the names of the members.
+STATUSES = [each.value for each in Status]
+
+
+@command(
+    "runs",
+    columns=RUNS,
+    examples=(
+        "runs --status failed --status lost --since 1d --all-owners",
+        "runs digest --owner user:42 --all --json",
+        "runs --id 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
+    ),
+)
+@click.argument("name", required=False)
+@owners_option
+@click.option("--id", "run_id", type=RunId(), help="Show one run, with its traceback.")
+@click.option(
+    "--status", type=click.Choice(STATUSES), multiple=True, help="This status. Repeatable."
+)
+@click.option("--task", metavar="TASK", help="Only runs of this task.")
+@click.option(
+    "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
+)
+@click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
+@click.option("--until", type=Instant(-1), help="Only fire times until then.")
+@page_options
+def runs(invocation: Invocation, *, name: str | None, run_id: str | None, **given: Any) -> None:
+    """List runs, the newest fire time first.
+
+    With NAME, those of one schedule are listed. With --all-owners, the run that was created last
+    comes first.
+    """
+    if run_id is not None:
+        _show_one(invocation, run_id)
+    elif name is not None and invocation.owner is None:
+        raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
+    else:
+        _list(invocation, name, **given)
+
+
+def _list(
+    invocation: Invocation,
+    name: str | None,
+    *,
+    status: Sequence[str],
+    since: TypedInstant | None,
+    until: TypedInstant | None,
+    after: str | None,
+    all_pages: bool,
+    **filters: Any,
+) -> None:
+    filters |= {
+        "status": status or None,
+        "since": invocation.instant(since),
+        "until": invocation.instant(until),
+    }
+
+    def fetch(cursor: str | None) -> RunPage:
+        if invocation.owner is None:
+            return invocation.schedules.runs(after=cursor, **filters)
+        return invocation.mine.runs(name, after=cursor, **filters)
+
+    invocation.show_pages(RUNS, fetch, after=after, all_pages=all_pages)
+
+
+def _show_one(invocation: Invocation, run_id: str) -> None:
+    as_dict = (run := invocation.run_calls.run(run_id)).to_dict()
+    values = {key: getattr(run, key) for key in as_dict if key != "traceback"}
+    shown = {key: value for key, value in values.items() if value is not None}
+    output = invocation.output
+    output.record(shown, zone=invocation.zone, now=invocation.now, as_dict=as_dict)
+    if run.traceback and not output.as_json:
+        for line in run.traceback.splitlines():
+            output.line(line)

@@ -1,0 +1,45 @@
+"""The columns of lists of schedules and of runs."""
+
+from typing import Any
+
+from celery_dynbeat.cli.base.columns import Column, owner_column, state_style, time_column
+from celery_dynbeat.client import RunInfo, ScheduleInfo
+
+
+def _trigger(schedule: ScheduleInfo) -> Any:
+    return "(damaged)" if schedule.trigger is None else schedule.trigger
+
+
+def _zone(schedule: ScheduleInfo) -> str | None:
+    """Return the time zone that the trigger follows, None if it follows no wall clock."""
+    return None if schedule.trigger is None else schedule.trigger.timezone
+
+
+def _first_line(run: RunInfo) -> str | None:
+    return None if run.error is None else run.error.partition("\n")[0]
+
+
+SCHEDULES = (
+    owner_column(),
+    Column("name", width=12),
+    Column("task", width=12),
+    Column("trigger", _trigger, width=12),
+    Column("state", style=state_style),
+    time_column("next_run_at"),
+    time_column("last_run_at", optional=True),
+    Column("tags", optional=True),
+    Column("timezone", _zone, optional=True),
+)
+RUNS = (
+    owner_column(),
+    Column("name", width=8),
+    time_column("scheduled_for"),
+    Column("status", style=state_style),
+    Column("id", width=36),
+    Column("error", _first_line, width=20, optional=True),
+    Column("lag", optional=True),
+    Column("took", lambda run: run.duration, optional=True),
+    Column("origin", optional=True),
+    Column("attempt", width=7, optional=True),
+    Column("worker", width=10, optional=True),
+)

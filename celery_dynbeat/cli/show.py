@@ -1,0 +1,80 @@
+"""``dynbeat show``: one schedule with its next fire times and last runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import owner_option
+from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.holds import described
+from celery_dynbeat.cli.schedule_columns import RUNS
+from celery_dynbeat.client import FireTime, ScheduleInfo
+
+_EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
+_DETAILS = (
+    *("paused_reason", "args", "kwargs", "options", "tags", "start_at", "end_at", "max_runs"),
+    *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter", "expires_after"),
+    *("on_lost", "pause_after_failures", "failing_since", "finished_at", "managed_by"),
+)
+
+
+@command("show", examples=("show report", "show report --owner user:42 --json"))
+@click.argument("name")
+@owner_option
+@click.option(
+    "--count",
+    type=Number(least=1, most=100),
+    default=5,
+    show_default=True,
+    help="The number of next fire times and of last runs.",
+)
+def show(invocation: Invocation, *, name: str, count: int) -> None:
+    """Show a schedule, its next fire times and its last runs.
+
+    A policy that is not shown follows its setting. --json prints the keys of the API, with the
+    next fire times as "upcoming" and the last runs as "runs".
+    """
+    mine, output = invocation.mine, invocation.output
+    info = mine.get(name)
+    # A damaged trigger has no fire times.
+    upcoming = () if info.error else mine.upcoming(name, count=count, with_skipped=True)
+    runs = mine.runs(name, limit=count)
+    as_dict = info.to_dict() | {
+        "upcoming": [each.to_dict() for each in upcoming],
+        "runs": [each.to_dict() for each in runs],
+    }
+    holds = "; ".join(described(each, invocation) for each in mine.holds())
+    values = {"time_zone": invocation.zone.key, "held": holds, **_values(info, upcoming)}
+    shown = {key: value for key, value in values.items() if value not in _EMPTY}
+    output.record(shown, zone=invocation.zone, now=invocation.now, as_dict=as_dict)
+    if runs and output.on_terminal:
+        output.line("")
+        columns = [column for column in RUNS if column.name != "name"]
+        invocation.show(columns, runs)
+
+
+def _values(info: ScheduleInfo, upcoming: Sequence[FireTime]) -> Mapping[str, Any]:
+    trigger = info.trigger
+    details = {name: getattr(info, name) for name in _DETAILS}
+    return {
+        "name": info.name,
+        "owner": info.owner,
+        "state": info.state,
+        "error": info.error,
+        "description": info.description,
+        "task": info.task,
+        "trigger": trigger,
+        "meaning": trigger and trigger.describe(),
+        "next_run_at": info.next_run_at,
+        "upcoming": [each.at for each in upcoming if not each.is_skipped],
+        "skipped": [each.at for each in upcoming if each.is_skipped],
+        "last_run_at": info.last_run_at,
+        "run_count": info.run_count,
+        **details,
+        "version": info.version,
+        "created_at": info.created_at,
+        "updated_at": info.updated_at,
+    }

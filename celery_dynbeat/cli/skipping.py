@@ -1,0 +1,55 @@
+"""``dynbeat skip|unskip``: take single fire times out of a schedule."""
+
+import click
+
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import edit_options
+from celery_dynbeat.cli.base.parameter_types import Instant
+from celery_dynbeat.client.typed_text import TypedInstant
+
+_FIRE_TIME = click.argument("fire_time", type=Instant(1), required=False)
+_NEXT = click.option("--next", "is_next", is_flag=True, help="The next fire time.")
+
+
+@command(
+    "skip",
+    examples=(
+        "skip digest 2026-12-24T09:00 --owner user:42 --reason 'public holiday'",
+        "skip digest --next",
+    ),
+)
+@click.argument("name")
+@_FIRE_TIME
+@_NEXT
+@edit_options
+def skip(
+    invocation: Invocation, *, name: str, fire_time: TypedInstant | None, is_next: bool
+) -> None:
+    """Take one fire time out of a schedule; all others stay. `dynbeat next` lists them.
+
+    If FIRE_TIME is not a fire time of the schedule, the error names the nearest ones.
+    """
+    if (fire_time is None) != is_next:
+        raise click.UsageError("give either FIRE_TIME or --next", invocation.context)
+    mine = invocation.mine
+    if (at := invocation.instant(fire_time)) is None:
+        at = next(iter(mine.upcoming(name, count=1)), None)
+    if at is None:
+        invocation.refuse(f"{invocation.label(name)} has no next fire time")
+    info = mine.skip(name, at, reason=invocation.reason)
+    text = f"{invocation.label(name)}: skipped {invocation.time(at)}{invocation.when(info)}"
+    invocation.output.done(text, info.to_dict())
+
+
+@command("unskip", examples=("unskip digest 2026-12-24T09:00 --owner user:42",))
+@click.argument("name")
+@click.argument("fire_time", type=Instant(1))
+@edit_options
+def unskip(invocation: Invocation, *, name: str, fire_time: TypedInstant) -> None:
+    """Put a skipped fire time back, before it passes."""
+    at = invocation.instant(fire_time)
+    assert at is not None  # noqa: S101 - FIRE_TIME is required
+    info = invocation.mine.unskip(name, at)
+    text = f"{invocation.label(name)}: put back {invocation.time(at)}{invocation.when(info)}"
+    invocation.output.done(text, info.to_dict())

@@ -1,0 +1,68 @@
+"""``dynbeat update``: change fields of a schedule."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import edit_options
+from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.declarations.fields import DEFAULTS
+from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_options
+
+#: Field -> its value after ``--clear``.
+_CLEARED = {**DEFAULTS, "queue": None, "priority": None}
+
+
+@command(
+    "update",
+    examples=(
+        "update digest --cron '30 9 * * mon-fri' --reason 'ticket 12'",
+        "update poll --owner user:42 --overlap skip --clear jitter",
+    ),
+)
+@click.argument("name")
+@click.option("--task", metavar="TASK", help="The name of the task.")
+@trigger_options
+@edit_options
+@field_options
+@click.option(
+    "--clear",
+    multiple=True,
+    type=click.Choice(sorted(_CLEARED)),
+    metavar="FIELD",
+    help="Set a field back to its default, such as jitter. Repeatable.",
+)
+@click.option(
+    "--expected-version",
+    type=Number(least=1, most=2**31 - 1),
+    metavar="NUMBER",
+    help="Refuse if the schedule has another version.",
+)
+def update(
+    invocation: Invocation,
+    *,
+    name: str,
+    clear: Sequence[str],
+    expected_version: int | None,
+    **given: Any,
+) -> None:
+    """Change fields of a schedule; all others keep their values.
+
+    A new trigger, --start-at, --end-at or --max-runs sets the next fire time from now. --tag
+    replaces all tags.
+    """
+    trigger = trigger_from(invocation, given)
+    changes = fields_from(invocation, given)
+    if both := sorted(changes.keys() & set(clear)):
+        raise click.UsageError(f"--clear {both[0]} and its option exclude each other")
+    changes |= {field: _CLEARED[field] for field in clear}
+    if trigger is not None:
+        changes["trigger"] = trigger
+    if not changes:
+        raise click.UsageError("give at least one option that changes a field")
+    info = invocation.mine.update(name, expected_version=expected_version, **changes)
+    text = f"updated {invocation.label(name)}: {', '.join(changes)}{invocation.when(info)}"
+    invocation.output.done(text, info.to_dict())

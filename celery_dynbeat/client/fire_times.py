@@ -1,0 +1,153 @@
+"""The calls of an owner on the upcoming fire times of a schedule."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Literal, overload
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client import audit, checks, edits, queries, skipping
+from celery_dynbeat.client.views import FireTime, ScheduleInfo
+from celery_dynbeat.client.views.base import as_json
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import ScheduleNotFoundError
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.store import schedules
+
+
+class FireTimeCalls:
+    """The calls of OwnerSchedules on upcoming fire times."""
+
+    _context: Context
+    owner: str
+
+    def skip(
+        self,
+        name: str,
+        fire_time: datetime,
+        *,
+        reason: str = "",
+        expected_version: int | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Take one fire time out of the schedule; all others stay.
+
+        ``fire_time`` is an aware datetime in the future that the trigger yields within ``start_at``
+        and ``end_at``. Its history row, a run with status ``"skipped"``, exists from the call on.
+        It names the actor of ``acting()`` and ``reason``, by default the reason of ``acting()``.
+        The schedule may be paused. A fire time beyond ``max_runs`` can be skipped. A second call
+        for the same fire time changes nothing. A schedule has at most 100 skipped fire times in the
+        future.
+
+        Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
+        InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
+        """
+        fire_at = checks.check_required_instant("fire_time", fire_time)
+        checks.check_text("reason", reason)
+
+        def work(session: Session, row: Schedule, now: datetime) -> audit.Edit | None:
+            if not skipping.skip(self._context, session, row, fire_at, reason=reason, now=now):
+                return None
+            new = {"fire_time": as_json(fire_at)}
+            return audit.Edit(
+                owner=row.owner, name=row.name, action=Action.SKIP, new=new, reason=reason
+            )
+
+        return self._edit_fire_times(name, session, work, expected_version=expected_version)
+
+    def unskip(
+        self,
+        name: str,
+        fire_time: datetime,
+        *,
+        expected_version: int | None = None,
+        session: Session | None = None,
+    ) -> ScheduleInfo:
+        """Put a fire time back that ``skip`` took out, before it passes.
+
+        A schedule that finished because of the skip continues. Raises ScheduleNotFoundError,
+        StaleScheduleError, InvalidTriggerError, and InvalidScheduleError if ``fire_time`` has
+        passed or is not skipped. It has also passed if beat decided on a later fire time before the
+        clock was set back.
+        """
+        fire_at = checks.check_required_instant("fire_time", fire_time)
+
+        def work(session: Session, row: Schedule, now: datetime) -> audit.Edit:
+            skipping.unskip(self._context, session, row, fire_at, now=now)
+            new = {"fire_time": as_json(fire_at)}
+            return audit.Edit(owner=row.owner, name=row.name, action=Action.UNSKIP, new=new)
+
+        return self._edit_fire_times(name, session, work, expected_version=expected_version)
+
+    @overload
+    def upcoming(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        with_skipped: Literal[False] = False,
+        session: Session | None = None,
+    ) -> Sequence[datetime]: ...
+
+    @overload
+    def upcoming(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        with_skipped: Literal[True],
+        session: Session | None = None,
+    ) -> Sequence[FireTime]: ...
+
+    def upcoming(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        with_skipped: bool = False,
+        session: Session | None = None,
+    ) -> Sequence[datetime] | Sequence[FireTime]:
+        """Return the next ``count`` fire times, aware and in UTC.
+
+        The fire times that ``skip`` took out are left out. With ``with_skipped`` the result is
+        FireTime objects, and the skipped ones are among them. ``count`` is at most 1,000. A paused
+        or finished schedule has no other fire times. During a hold the result has the fire times
+        after now. Raises ScheduleNotFoundError and InvalidTriggerError.
+        """
+        queries.check_limit("count", count)
+        if not isinstance(with_skipped, bool):
+            raise checks.invalid("with_skipped", with_skipped, "must be True or False")
+        checks.check_name("name", name)
+        query = queries.fire_times if with_skipped else queries.upcoming
+
+        def work(session: Session) -> Sequence[datetime] | Sequence[FireTime]:
+            row = schedules.get(session, owner=self.owner, name=name)
+            if row is None:
+                raise ScheduleNotFoundError(owner=self.owner, name=name)
+            return query(self._context, session, row, count=count)
+
+        return self._context.read_many(session, work)
+
+    def _edit_fire_times(
+        self,
+        name: str,
+        session: Session | None,
+        work: Callable[[Session, Schedule, datetime], audit.Edit | None],
+        *,
+        expected_version: int | None,
+    ) -> ScheduleInfo:
+        """Lock the schedule and call ``work``. It returns the edit, None if nothing changed."""
+
+        def locked(session: Session) -> ScheduleInfo:
+            row = edits.lock(
+                session, owner=self.owner, name=name, expected_version=expected_version
+            )
+            now = self._context.clock.now()
+            edit = work(session, row, now)
+            if edit is not None:
+                edits.touch(self._context, session, row, now=now)
+                audit.record(self._context, session, [edit], now=now)
+            return ScheduleInfo.of(row)
+
+        return self._context.write(session, locked)

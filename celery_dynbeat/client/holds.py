@@ -1,0 +1,243 @@
+"""Hold and release all schedules, or those of one owner.
+
+A hold is one row for each scope and actor. Holding and listing do not read schedules. Beat parks
+the schedules of a held owner when they are due, and a release makes the parked ones due.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client import audit, checks
+from celery_dynbeat.client.acting import current_actor
+from celery_dynbeat.client.queries import MAX_PAGE_SIZE, check_limit
+from celery_dynbeat.client.views import HoldInfo
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import HeldByOthersError
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.db.models import Hold
+from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.store import holds
+
+#: Other actors that an error names.
+_MAX_NAMED = 5
+
+
+def hold(
+    context: Context,
+    session: Session | None,
+    *,
+    owner: str | None,
+    reason: str,
+    until: datetime | None,
+) -> HoldInfo:
+    """Hold the schedules of ``owner``, or all for None, until ``until`` or a release."""
+    checks.check_text("reason", reason)
+    until = checks.check_instant("until", until)
+
+    def work(session: Session) -> HoldInfo:
+        now = context.clock.now()
+        if until is not None and until <= now:
+            raise checks.invalid("until", until, f"must be later than now, {now}, or None")
+        return HoldInfo.of(
+            _hold(context, session, owner=owner, reason=reason, until=until, now=now)
+        )
+
+    return context.write(session, work)
+
+
+def _hold(
+    context: Context,
+    session: Session,
+    *,
+    owner: str | None,
+    reason: str,
+    until: datetime | None,
+    now: datetime,
+) -> Hold:
+    actor = current_actor().actor
+    present = holds.lock_of(session, owner=owner, now=now)
+    of_actor = [each for each in present if each.actor == actor]
+    if not of_actor:
+        new = Hold(owner=owner, actor=actor, reason=reason, created_at=now, until_at=until)
+        holds.add(session, new)
+        edit = _edit(Action.HOLD, before=None, after=HoldInfo.of(new))
+        audit.record(context, session, [edit], now=now)
+        return new
+    # Two first calls at the same time insert two holds.
+    mine, *others = of_actor
+    before = HoldInfo.of(mine)
+    mine.reason, mine.until_at = reason, until
+    session.flush()
+    if others:
+        present = _without(session, present, others)
+    edit = _edit(Action.HOLD, before=before, after=HoldInfo.of(mine))
+    audit.record(context, session, [edit], now=now)
+    # The new end can be earlier.
+    _on_shorter(context, session, owner=owner, left=present, now=now)
+    return mine
+
+
+def release(
+    context: Context, session: Session | None, *, owner: str | None, all_actors: bool
+) -> Sequence[HoldInfo]:
+    """End the holds of the current actor, or of all actors, in one scope; return them."""
+    if not isinstance(all_actors, bool):
+        raise checks.invalid("all_actors", all_actors, "must be True or False")
+
+    def work(session: Session) -> Sequence[HoldInfo]:
+        now, actor = context.clock.now(), current_actor().actor
+        present = holds.lock_of(session, owner=owner, now=now)
+        ended = [each for each in present if all_actors or each.actor == actor]
+        if not ended:
+            if present:
+                raise _held_by_others(owner, present, actor=actor)
+            return ()
+        infos = tuple(map(HoldInfo.of, ended))
+        left = _without(session, present, ended)
+        edits = [_edit(Action.RELEASE, before=info, after=None) for info in infos]
+        audit.record(context, session, edits, now=now)
+        _on_shorter(context, session, owner=owner, left=left, now=now)
+        return infos
+
+    return context.write(session, work)
+
+
+def _without(session: Session, present: Sequence[Hold], deleted: Sequence[Hold]) -> Sequence[Hold]:
+    """Delete some of the holds and return the others."""
+    for each in deleted:
+        session.expunge(each)
+    holds.delete_ids(session, [each.id for each in deleted])
+    return [each for each in present if each not in deleted]
+
+
+def _edit(action: Action, *, before: HoldInfo | None, after: HoldInfo | None) -> audit.Edit:
+    """Return the edit of one hold for the audit."""
+    some = after or before
+    assert some is not None  # noqa: S101 - one of both is given
+    return audit.Edit(
+        owner=some.owner,
+        action=action,
+        old=None if before is None else before.to_dict(),
+        new=None if after is None else after.to_dict(),
+        reason=some.reason,
+    )
+
+
+def _on_shorter(
+    context: Context, session: Session, *, owner: str | None, left: Iterable[Hold], now: datetime
+) -> None:
+    """Make the parked schedules due at the end of the holds that are ``left``, and wake beat."""
+    if owner is not None:
+        end = max((each.until_at or holds.NEVER for each in left), default=None)
+        holds.move_parked(session, owner=owner, now=now, end=end)
+    context.notifier.notify(session)
+
+
+def _held_by_others(owner: str | None, present: Sequence[Hold], *, actor: str) -> HeldByOthersError:
+    actors = sorted({each.actor for each in present})
+    named = ", ".join(map(shorten, actors[:_MAX_NAMED]))
+    scope = "everything" if owner is None else f"owner {owner!r}"
+    msg = (
+        f"{scope} is held by {named}{', ...' if len(actors) > _MAX_NAMED else ''}, not by"
+        f" {actor!r}: holds() shows why; call release() as that actor (Dynbeat.acting), or"
+        " release(all_actors=True) to end all of these holds"
+    )
+    return HeldByOthersError(msg, owner=owner, actors=actors)
+
+
+class OwnerHoldCalls:
+    """The calls of OwnerSchedules for holds."""
+
+    _context: Context
+    owner: str
+
+    def hold(
+        self, *, reason: str, until: datetime | None = None, session: Session | None = None
+    ) -> HoldInfo:
+        """Stop all schedules of the owner until ``release``, or until ``until``.
+
+        - Beat sends no fire time of the owner. Backfills and ``rerun_many`` wait; ``run_now`` and
+          ``rerun`` start. So do runs that are recorded already, and their retries.
+        - Afterwards, ``catch_up`` decides about the missed fire times, as after downtime.
+        - A schedule's own pause does not change.
+        - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
+        - Each actor (``Dynbeat.acting``) has at most one hold of the owner. A second call of the
+          same actor changes its reason and end. The owner is held while any hold is in force.
+
+        The cost does not depend on the number of schedules. A batch that beat has claimed before
+        the commit is still sent. Raises InvalidScheduleError.
+        """
+        return hold(self._context, session, owner=self.owner, reason=reason, until=until)
+
+    def release(
+        self, *, all_actors: bool = False, session: Session | None = None
+    ) -> Sequence[HoldInfo]:
+        """End the owner's hold by the current actor; return the ended holds.
+
+        With ``all_actors`` the holds of all actors end. A hold of everything does not end. Nothing
+        is returned if the owner is not held. Raises HeldByOthersError if only other actors hold the
+        owner.
+        """
+        return release(self._context, session, owner=self.owner, all_actors=all_actors)
+
+    def holds(self, *, session: Session | None = None) -> Sequence[HoldInfo]:
+        """Return the holds in force of this owner and of everything, the oldest first.
+
+        At most 1,000 of each are returned.
+        """
+        now = self._context.clock.now()
+
+        def work(session: Session) -> Sequence[HoldInfo]:
+            rows = [
+                row
+                for scope in (None, self.owner)
+                for row in holds.of_owner(session, owner=scope, now=now, limit=MAX_PAGE_SIZE)
+            ]
+            return [HoldInfo.of(row) for row in sorted(rows, key=lambda row: row.id)]
+
+        return self._context.read_many(session, work)
+
+
+class HoldCalls:
+    """The calls of Schedules for holds."""
+
+    _context: Context
+
+    def hold(
+        self, *, reason: str, until: datetime | None = None, session: Session | None = None
+    ) -> HoldInfo:
+        """Stop all schedules of all owners until ``release``, or until ``until``.
+
+        Otherwise as ``OwnerSchedules.hold``. Raises InvalidScheduleError.
+        """
+        return hold(self._context, session, owner=None, reason=reason, until=until)
+
+    def release(
+        self, *, all_actors: bool = False, session: Session | None = None
+    ) -> Sequence[HoldInfo]:
+        """End the hold of everything by the current actor; return the ended holds.
+
+        Otherwise as ``OwnerSchedules.release``. The holds of single owners do not end. Raises
+        HeldByOthersError.
+        """
+        return release(self._context, session, owner=None, all_actors=all_actors)
+
+    def holds(
+        self, *, limit: int = 100, after: int | None = None, session: Session | None = None
+    ) -> Sequence[HoldInfo]:
+        """Return up to ``limit`` holds in force, of everything and of each owner, the oldest first.
+
+        ``after`` is the id of the last hold of the previous call. ``limit`` is at most 1,000.
+        Raises InvalidScheduleError.
+        """
+        check_limit("limit", limit)
+        if after is not None:
+            checks.check_integer("after", after, minimum=0, maximum=2**63 - 1)
+        now = self._context.clock.now()
+        rows = self._context.read_many(
+            session,
+            lambda session: holds.page(session, now=now, after=after or 0, limit=limit),
+        )
+        return [HoldInfo.of(row) for row in rows]

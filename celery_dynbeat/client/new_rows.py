@@ -1,0 +1,131 @@
+"""The rows of ``create_many``, each planned in the zone of its owner."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Required
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client import checks, edits, owner_zone
+from celery_dynbeat.client.columns import ScheduleColumns
+from celery_dynbeat.client.conversion import TaskLike, TriggerLike
+from celery_dynbeat.client.fields import NewFields
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    ScheduleExistsError,
+)
+from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.triggers import Trigger
+
+
+class NewSchedule(NewFields, total=False):
+    """One schedule for ``create_many``. Without ``owner`` it belongs to the application itself."""
+
+    owner: str
+    name: Required[str]
+    task: Required[TaskLike]
+    trigger: Required[TriggerLike]
+
+
+_KEYS = frozenset({"owner", "name", "task", "trigger"})
+
+
+@dataclass(slots=True)
+class _New:
+    """One schedule: what the caller gave, and its row as planned in ``timezone``."""
+
+    owner: str
+    name: str
+    task: object
+    trigger: Trigger
+    given: Mapping[str, Any]
+    timezone: str | None = None
+    row: ScheduleColumns | None = None
+
+
+class NewRows:
+    """The new schedules of one call. All are planned from the same instant ``now``.
+
+    Raises InvalidScheduleError or InvalidTriggerError, with the index of the invalid schedule, and
+    ScheduleExistsError if a name occurs twice.
+    """
+
+    def __init__(self, context: Context, many: Iterable[object]) -> None:
+        self._context = context
+        self.now = context.clock.now()
+        self._all = [self._checked(index, new) for index, new in enumerate(many)]
+        # The owners whose zone a trigger needs.
+        self._owners = sorted({new.owner for new in self._all if new.trigger.needs_zone})
+        _check_unique_names(self._all)
+
+    def read_timezones(self, session: Session) -> Mapping[str, str]:
+        """Return the zones that the triggers need, by owner, without locks."""
+        return owner_zone.read_many(self._context, session, self._owners)
+
+    def lock_timezones(self, session: Session) -> Mapping[str, str]:
+        """Return the zones that the triggers need, by owner, locked for this transaction."""
+        return owner_zone.lock_many(self._context, session, self._owners)
+
+    def plan(self, timezones: Mapping[str, str]) -> Sequence[ScheduleColumns]:
+        """Return the rows. A row that is planned already is only planned in another zone again."""
+        return [self._planned(index, new, timezones) for index, new in enumerate(self._all)]
+
+    def _planned(self, index: int, new: _New, timezones: Mapping[str, str]) -> ScheduleColumns:
+        timezone = timezones.get(new.owner, self._context.settings.timezone)
+        if new.row is not None and (new.timezone == timezone or not new.trigger.needs_zone):
+            return new.row
+        with _naming_index(index):
+            new.row = edits.new_row(
+                self._context,
+                owner=new.owner,
+                name=new.name,
+                task=new.task,
+                trigger=new.trigger,
+                given=new.given,
+                timezone=timezone,
+                now=self.now,
+            )
+        new.timezone = timezone
+        return new.row
+
+    def _checked(self, index: int, new: object) -> _New:
+        field = f"schedule {index} of create_many"
+        if not isinstance(new, Mapping):
+            rule = "must be a mapping with name, task and trigger"
+            raise checks.invalid(field, new, rule)
+        new = checks.copy_as(dict, field, new)
+        missing = {"name", "task", "trigger"} - new.keys()
+        if missing:
+            field = min(missing)
+            rule = "name, task and trigger are required"
+            msg = f"schedule {index} of create_many has no {field!r}: {rule}"
+            raise InvalidScheduleError(msg, field=field)
+        with _naming_index(index):
+            return _New(
+                checks.check_name("owner", new.get("owner", ""), empty=True),
+                checks.check_name("name", new["name"]),
+                new["task"],
+                edits.as_trigger(self._context, new["trigger"]),
+                {key: value for key, value in new.items() if key not in _KEYS},
+            )
+
+
+@contextmanager
+def _naming_index(index: int) -> Iterator[None]:
+    """Make each error of the block name the index of the schedule."""
+    try:
+        yield
+    except (InvalidScheduleError, InvalidTriggerError) as error:
+        msg = f"schedule {index} of create_many: {error}"
+        raise type(error)(msg, field=error.field) from error
+
+
+def _check_unique_names(all_new: Iterable[_New]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for new in all_new:
+        key = (new.owner, new.name)
+        if key in seen:
+            raise ScheduleExistsError(owner=new.owner, name=new.name)
+        seen.add(key)

@@ -1,0 +1,130 @@
+"""What a user may not expect of a trigger that is valid."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
+from celery_dynbeat.triggers import Cron, Once, Trigger
+from celery_dynbeat.triggers.cron.expression import CronExpression, parse_expression
+from celery_dynbeat.triggers.local_days import day_around
+from celery_dynbeat.triggers.zones import load_zone
+
+_YEAR, _MICROSECOND = timedelta(days=366), timedelta(microseconds=1)
+
+
+def warnings_of(
+    spec: ScheduleSpec, trigger: Trigger, fire_times: Sequence[datetime], *, now: datetime
+) -> Iterator[str]:
+    """Yield the warnings for a schedule; ``fire_times`` are its next ones, at least two if any.
+
+    ``trigger`` is as the user wrote it, with its zone.
+    """
+    for cron in _crons(trigger):
+        yield from _day_or(cron)
+    yield from _rare(spec, fire_times, now=now)
+    yield from _exclusions(spec, fire_times, now=now)
+    if not spec.jitter and not spec.key.startswith("\n"):
+        # The application itself has one schedule of each name. Users have many alike.
+        for cron in _crons(trigger):
+            yield from _same_second(cron)
+
+
+def _crons(trigger: Trigger) -> Iterator[Cron]:
+    """Yield each Cron that fires; excluded ones do not."""
+    if isinstance(trigger, Cron):
+        yield trigger
+    parts: tuple[Trigger, ...] = getattr(trigger, "parts", ())
+    for part in parts if trigger.kind == "any_of" else parts[:1]:
+        yield from _crons(part)
+
+
+def _day_or(cron: Cron) -> Iterator[str]:
+    fields = parse_expression(cron.expression)
+    is_either = cron.day_or and not (fields.day.starred or fields.weekday.starred)
+    if is_either and not (fields.day.full or fields.weekday.full):
+        yield (
+            f"{cron.expression!r} names days of the month and days of the week: it fires if one of"
+            " them matches, as in cron; write Cron(..., day_or=False) if both must match"
+        )
+
+
+def _rare(spec: ScheduleSpec, fire_times: Sequence[datetime], *, now: datetime) -> Iterator[str]:
+    if isinstance(spec.trigger, Once) or not fire_times:
+        return
+    start = now if spec.start_at is None else max(now, spec.start_at)
+    first, *later = fire_times
+    if later and later[0] - first > _YEAR:
+        yield f"fires less than once a year: on {first:%Y-%m-%d}, and then on {later[0]:%Y-%m-%d}"
+    elif first - start > _YEAR:
+        yield f"fires less than once a year: the first fire time is on {first:%Y-%m-%d}"
+
+
+def _exclusions(
+    spec: ScheduleSpec, fire_times: Sequence[datetime], *, now: datetime
+) -> Iterator[str]:
+    if spec.trigger.kind != "excluding" or not fire_times:
+        return
+    inner = spec._replace(trigger=spec.trigger.parts[0])  # type: ignore[attr-defined]
+    try:
+        nearest = list(islice(_iterate(inner, after=now), len(fire_times)))
+        has_effect = _has_effect(spec, inner, now=now)
+    except InvalidTriggerError:
+        # Too costly to tell.
+        return
+    if nearest and not set(nearest) & set(fire_times):
+        yield (
+            f"the next {len(nearest)} fire times of the rule are on excluded days: the first one"
+            f" that is left is on {fire_times[0]:%Y-%m-%d}"
+        )
+    elif not has_effect:
+        yield "no excluded date is a day on which the rule fires from now on"
+
+
+def _iterate(spec: ScheduleSpec, *, after: datetime) -> Iterator[datetime]:
+    trigger = with_search_budget(spec).trigger
+    instant = trigger.next_after(after if spec.start_at is None else max(after, spec.start_at))
+    while instant is not None:
+        yield instant
+        instant = trigger.next_after(instant)
+
+
+def _has_effect(spec: ScheduleSpec, inner: ScheduleSpec, *, now: datetime) -> bool:
+    """Return whether an excluded date is a day on which the rule fires from ``now`` on."""
+    excluding = spec.trigger
+    if excluding.parts[1:]:  # type: ignore[attr-defined]
+        # Excluded triggers have no last day.
+        return True
+    zone = load_zone(excluding.timezone or "UTC")
+    rule = with_search_budget(inner).trigger
+    for date in excluding.dates:  # type: ignore[attr-defined]
+        noon = datetime(date.year, date.month, date.day, 12, tzinfo=zone)
+        day = day_around(zone, noon.astimezone(now.tzinfo))
+        if day.end <= now:
+            continue
+        found = rule.next_after(max(day.start - _MICROSECOND, now))
+        if found is not None and found < day.end:
+            return True
+    return False
+
+
+def _same_second(cron: Cron) -> Iterator[str]:
+    fields = parse_expression(cron.expression)
+    if fields.hashed:
+        return
+    hint = _hashed_text(cron.expression, fields)
+    spread = f"write {hint!r}, or set jitter" if hint else "set jitter"
+    yield (
+        f"{cron.expression!r} fires at the same second for all users who write it: {spread}, to"
+        " spread the load"
+    )
+
+
+def _hashed_text(expression: str, fields: CronExpression) -> str | None:
+    """Return the expression with an ``H`` for the minute, None if the minute has several values."""
+    minute, *rest = expression.split()
+    if len(fields.minute.values) == 1:
+        return " ".join(["H", *rest])
+    step = minute.removeprefix("*/")
+    return " ".join([f"H/{step}", *rest]) if step != minute and step.isdigit() else None

@@ -1,0 +1,77 @@
+"""Durations and instants as people type them, in a shell or in a form. PURE.
+
+Each error is a ValueError with the value and the rule.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.common.text import shorten
+from celery_dynbeat.triggers.iso8601 import parse_duration as parse_iso_duration
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)?", re.ASCII)
+_MAX_SECONDS = 1e10
+_SHOWN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+
+@dataclass(frozen=True, slots=True)
+class TypedInstant:
+    """An instant as it was typed: with an offset, without one, or relative to now."""
+
+    value: datetime | timedelta
+
+    def resolve(self, *, now: Callable[[], datetime], zone: ZoneInfo) -> datetime:
+        """Return the aware instant; a time without an offset is on the clock of ``zone``."""
+        if isinstance(self.value, timedelta):
+            return (now() + self.value).replace(microsecond=0)
+        return self.value if self.value.tzinfo else self.value.replace(tzinfo=zone)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration of ``90``, ``5m``, ``1.5h`` or ``PT5M``. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match:
+        seconds = float(match[1]) * _UNITS[match[2] or "s"]
+        if seconds <= _MAX_SECONDS:
+            return timedelta(seconds=seconds)
+    elif text.strip()[:1].upper() == "P":
+        parsed = parse_iso_duration(text)
+        if isinstance(parsed, timedelta):
+            return parsed
+    raise ValueError(
+        f"{shorten(text)} is not a duration: write seconds, or a number with s, m, h, d or w,"
+        " such as 90, 5m, 2h or 1d"
+    )
+
+
+def format_duration(value: timedelta) -> str:
+    """Return ``1d``, ``2h``, ``5m`` or ``1.5s``, which ``parse_duration`` reads back exactly."""
+    for unit, size in _SHOWN_UNITS:
+        count, rest = divmod(value, timedelta(seconds=size))
+        if count and not rest:
+            return f"{count}{unit}"
+    seconds, fraction = divmod(value, timedelta(seconds=1))
+    return f"{seconds}.{fraction.microseconds:06}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_instant(text: str, *, direction: int = 1) -> TypedInstant:
+    """Return the instant of ``2026-11-22T09:00``, ``2026-11-22T09:00Z`` or a duration.
+
+    A duration counts from now (``direction`` 1) or back from now (-1). Raises ValueError.
+    """
+    try:
+        return TypedInstant(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        pass
+    try:
+        return TypedInstant(direction * parse_duration(text))
+    except ValueError:
+        where = "before now" if direction < 0 else "from now"
+        raise ValueError(
+            f"{shorten(text)} is not a time: write 2026-11-22T09:00 (in the owner's time zone),"
+            f" 2026-11-22T09:00Z, or a duration {where} such as 30m, 2h or 1d"
+        ) from None

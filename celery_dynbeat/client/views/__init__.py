@@ -1,0 +1,31 @@
+"""The values that the API returns. They belong to no session. ``Info.to_dict`` gives their JSON."""
+
+from celery_dynbeat.client.views.backfill import BackfillInfo
+from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.views.change import ChangeInfo
+from celery_dynbeat.client.views.count import BoundedCount
+from celery_dynbeat.client.views.fire_time import FireTime
+from celery_dynbeat.client.views.hold import HoldInfo
+from celery_dynbeat.client.views.page import ChangePage, ItemPage, Page, RunPage
+from celery_dynbeat.client.views.preview import Preview, PreviewedFireTime
+from celery_dynbeat.client.views.rerun import RerunInfo
+from celery_dynbeat.client.views.run import RunInfo
+from celery_dynbeat.client.views.schedule import ScheduleInfo
+
+__all__ = [
+    "BackfillInfo",
+    "BoundedCount",
+    "ChangeInfo",
+    "ChangePage",
+    "FireTime",
+    "HoldInfo",
+    "Info",
+    "ItemPage",
+    "Page",
+    "Preview",
+    "PreviewedFireTime",
+    "RerunInfo",
+    "RunInfo",
+    "RunPage",
+    "ScheduleInfo",
+]

@@ -1,0 +1,29 @@
+"""What the API returns for a hold."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.db.models import Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldInfo(Info):
+    """A snapshot of a hold. Instants are aware and in UTC.
+
+    - ``owner`` None means everything.
+    - ``actor`` is "" if the hold was made outside ``Dynbeat.acting``.
+    - ``until_at`` None means until ``release``.
+    """
+
+    id: int
+    owner: str | None
+    actor: str
+    reason: str
+    created_at: datetime
+    until_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Hold) -> "HoldInfo":
+        """Return a snapshot of a row."""
+        return cls(**{name: getattr(row, name) for name in cls.__slots__})

@@ -1,0 +1,26 @@
+"""What an edit does, for the audit."""
+
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    """The action of a row of ``dynbeat_change``. Programs filter by it: a name does not change."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DELETE = "delete"
+    SKIP = "skip"
+    UNSKIP = "unskip"
+    RUN_NOW = "run_now"
+    BACKFILL = "backfill"
+    CANCEL_BACKFILL = "cancel_backfill"
+    CANCEL = "cancel"
+    RERUN = "rerun"
+    RERUN_MANY = "rerun_many"
+    CANCEL_RERUN = "cancel_rerun"
+    HOLD = "hold"
+    RELEASE = "release"
+    SET_TIMEZONE = "set_timezone"
+    ERASE = "erase"

@@ -1,0 +1,1 @@
+"""The schedule pages of Flower: ``celery -A proj dynbeat flower``."""

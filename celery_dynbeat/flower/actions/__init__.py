@@ -1,0 +1,1 @@
+"""What a page can change: POST requests, followed by a redirect."""

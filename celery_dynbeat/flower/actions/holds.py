@@ -1,0 +1,86 @@
+"""Hold and release everything, or one owner.
+
+A form without the field ``owner`` means everything: ``""`` is the application itself.
+"""
+
+from datetime import datetime, timedelta
+
+from celery_dynbeat.client.views import HoldInfo
+from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
+from celery_dynbeat.flower.base.fragments import local_time
+from celery_dynbeat.flower.base.instants import given_instant
+from celery_dynbeat.flower.base.messages import Message
+
+#: The choices of the form -> after how many hours the hold ends.
+HOURS = {"1 h": 1, "4 h": 4, "24 h": 24}
+
+
+class _OfOwner(ActionHandler):
+    """An action on everything, or on one owner."""
+
+    @property
+    def owner(self) -> str | None:
+        """The owner that the form names; None means everything."""
+        return self.field("owner") if "owner" in self.request.body_arguments else None
+
+    @property
+    def whose(self) -> str:
+        """What the action concerns."""
+        return "Everything" if self.owner is None else owner_label(self.owner)
+
+
+class HoldAction(_OfOwner):
+    """Stop the schedules until a release, or until a time."""
+
+    def confirmation(self) -> Confirmation:
+        """Ask for the reason and the end."""
+        scope = "all schedules" if self.owner is None else f"the schedules of {self.whose}"
+        return Confirmation(
+            question=f"Hold {scope}?",
+            button="Hold",
+            details=(
+                "Beat starts no fire time until the release. Manual runs still start.",
+                "After the release, catch_up decides about the missed fire times.",
+            ),
+            asks_until=True,
+        )
+
+    def act(self) -> Message:
+        """Hold, with the reason that the confirmation asked for."""
+        reason, until = self.field("reason").strip(), self._until()
+        if self.owner is None:
+            hold = self.schedules.hold(reason=reason, until=until)
+        else:
+            hold = self.for_owner(self.owner).hold(reason=reason, until=until)
+        return Message(f"{self.whose} is held{self._end(hold)}.")
+
+    def _end(self, hold: HoldInfo) -> str:
+        if hold.until_at is None:
+            return " until it is released"
+        return f" until {local_time(hold.until_at, self.zone.common)}"
+
+    def _until(self) -> datetime | None:
+        hours, typed = HOURS.get(self.field("until")), self.field("until_at")
+        if hours is not None:
+            return self.dynbeat.context.clock.now() + timedelta(hours=hours)
+        if not typed:
+            return None
+        now = self.dynbeat.context.clock.now()
+        return given_instant("until", typed, zone=self.zone.common, now=now)
+
+
+class ReleaseAction(_OfOwner):
+    """End the holds of everything, or of the owner that the form names."""
+
+    def act(self) -> Message:
+        """End the holds of all actors: the page shows who holds and why."""
+        if self.owner is None:
+            ended = self.schedules.release(all_actors=True)
+        else:
+            ended = self.for_owner(self.owner).release(all_actors=True)
+        return Message(f"{self.whose} {'is released' if ended else 'was not held'}.")
+
+
+def owner_label(owner: str) -> str:
+    """Return an owner for a sentence."""
+    return owner or "(the application)"

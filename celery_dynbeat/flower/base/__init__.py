@@ -1,0 +1,1 @@
+"""What the pages share: access, database calls, zones, URLs, fragments of HTML."""

@@ -1,0 +1,85 @@
+"""Fragments of HTML that several pages show. PURE: they take ``now``.
+
+Each function returns HTML in which all values are escaped. Templates write it with ``{% raw %}``.
+"""
+
+import json
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.common.durations import format_distance, format_duration
+from celery_dynbeat.flower.templates import show
+
+NOTHING = '<span class="db-none" aria-label="none">&ndash;</span>'
+
+
+def local_time(at: datetime, zone: ZoneInfo, *, fraction: bool = False) -> str:
+    """Return ``Mon 23 Nov 2026 09:00:00 +09`` as text, with milliseconds on request."""
+    local = at.astimezone(zone)
+    part = f".{local.microsecond // 1000:03}" if fraction else ""
+    offset = local.strftime("%z")
+    shown = offset[:3] if offset.endswith("00") else f"{offset[:3]}:{offset[3:]}"
+    return f"{local:%a} {local.day} {local:%b %Y %H:%M:%S}{part} {shown}"
+
+
+def exact_time(at: datetime | None, zone: ZoneInfo, *, fraction: bool = False) -> str:
+    """Return an instant in the zone, with the time in UTC on hover."""
+    if at is None:
+        return NOTHING
+    return _time(
+        at, text=local_time(at, zone, fraction=fraction), title=local_time(at, ZoneInfo("UTC"))
+    )
+
+
+def coming_time(at: datetime, zone: ZoneInfo) -> str:
+    """Return an instant of the next months, without the year, with the time in UTC on hover."""
+    year = f" {at.astimezone(zone):%Y} "
+    return _time(
+        at, text=local_time(at, zone).replace(year, " ", 1), title=local_time(at, ZoneInfo("UTC"))
+    )
+
+
+def relative_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
+    """Return ``in 5 min`` or ``5 min ago``, with the time in the zone on hover."""
+    if at is None:
+        return NOTHING
+    # page.js counts on in whole seconds.
+    seconds = timedelta(seconds=round((at - now).total_seconds()))
+    text = format_distance(now + seconds, now=now)
+    return _time(at, text=text, title=local_time(at, zone), relative=True)
+
+
+def next_time(at: datetime | None, zone: ZoneInfo, *, now: datetime) -> str:
+    """Return when a schedule runs next. A time that passed reads ``overdue 42 s``."""
+    if at is None or at > now:
+        return relative_time(at, zone, now=now)
+    late = f"overdue {format_duration(now - at)}"
+    return _time(at, text=late, title=local_time(at, zone), css="db-overdue")
+
+
+def duration(value: timedelta | None) -> str:
+    """Return a duration in one unit."""
+    return NOTHING if value is None else show(format_duration(value))
+
+
+def lines(text: str) -> str:
+    """Return a text of several lines for ``<pre>``."""
+    return "\n".join(map(show, text.splitlines()))
+
+
+def as_json(value: object) -> str:
+    """Return a value of JSON on several lines."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def chip(state: str) -> str:
+    """Return the state of a schedule, a run or a node as a chip: a colour, a shape and a word."""
+    return f'<span class="db-chip db-chip-{show(state)}">{show(state.replace("_", " "))}</span>'
+
+
+def _time(at: datetime, *, text: str, title: str, relative: bool = False, css: str = "") -> str:
+    attributes = f' class="{css}"' if css else ""
+    attributes += " data-relative" if relative else ""
+    return (
+        f'<time datetime="{at.isoformat()}" title="{show(title)}"{attributes}>{show(text)}</time>'
+    )

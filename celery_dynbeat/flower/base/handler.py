@@ -1,0 +1,151 @@
+"""The base of all handlers: login, headers, database calls, errors."""
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, TypeVar
+from urllib.parse import urlencode
+
+from flower.views import BaseHandler
+from sqlalchemy.exc import SQLAlchemyError
+from tornado.web import authenticated
+
+from celery_dynbeat.client import Dynbeat, OwnerSchedules, Schedules
+from celery_dynbeat.flower.base.access import why_read_only
+from celery_dynbeat.flower.base.database_calls import DatabaseCalls
+from celery_dynbeat.flower.base.errors import PageError, page_error
+from celery_dynbeat.flower.base.static_files import static_version
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+#: The style sheet of Bootstrap contains images as data: URLs.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'"
+)
+
+
+class PagesApplication(Protocol):
+    """What the handlers need of Flower's application."""
+
+    options: Any
+    #: What Flower received from the workers.
+    events: Any
+    database_calls: DatabaseCalls
+
+    @property
+    def dynbeat(self) -> Dynbeat:
+        """The Dynbeat of the Celery application."""
+
+
+class DynbeatHandler(BaseHandler):
+    """A handler behind the login of Flower. Each request is checked, before its method runs."""
+
+    application: PagesApplication
+
+    #: The headers of each response.
+    _HEADERS: ClassVar = {
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "same-origin",
+        # The pages show the data of users. No cache keeps them.
+        "Cache-Control": "no-store",
+    }
+
+    def set_default_headers(self) -> None:
+        """Set our headers, and not those of Flower that let other sites read a page."""
+        for name, value in self._HEADERS.items():
+            self.set_header(name, value)
+
+    def prepare(self) -> None:
+        """Redirect to the login of Flower, or answer 401 or 403, without a login."""
+        _require_login(self)
+
+    def options(self, *_: Any, **__: Any) -> None:
+        """Answer 405: other sites have no use for these pages."""
+        self.send_error(405)
+
+    @property
+    def dynbeat(self) -> Dynbeat:
+        """The Dynbeat of the Celery application."""
+        return self.application.dynbeat
+
+    @property
+    def schedules(self) -> Schedules:
+        """The calls across owners."""
+        return self.dynbeat.schedules
+
+    def for_owner(self, owner: str) -> OwnerSchedules:
+        """Return the calls of an owner."""
+        return self.schedules.for_owner(owner)
+
+    @property
+    def why_read_only(self) -> str | None:
+        """Why this Flower changes no schedules; None if it may."""
+        return why_read_only(self.application.options)
+
+    @property
+    def hides_arguments(self) -> bool:
+        """Whether the pages hide the arguments of tasks."""
+        return bool(self.application.options.dynbeat_hide_arguments)
+
+    async def call(self, call: Callable[[], T]) -> T:
+        """Return ``call()``, which reads or writes the database, from a thread."""
+        return await self.application.database_calls.run(call)
+
+    def link(self, route: str, *path: str, **query: object) -> str:
+        """Return the URL of a page of ours, with the arguments that are not None."""
+        given = {key: value for key, value in query.items() if value is not None}
+        url = self.reverse_url(route, *path)
+        return f"{url}?{urlencode(given, doseq=True)}" if given else url
+
+    def static_file(self, name: str) -> str:
+        """Return the URL of a static file of ours. It changes with the file."""
+        url = self.reverse_url("dynbeat_static", name)
+        return f"{url}?v={static_version(name)}"
+
+    def argument(self, name: str, default: str = "") -> str:
+        """Return an argument of the URL as it was given: neither stripped nor escaped."""
+        value = self.get_query_argument(name, default, strip=False)
+        return default if value is None else value
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Render an error of the API as a page with its text; other errors as Flower does."""
+        error = page_error(_error_of(kwargs))
+        if error is None:
+            super().write_error(status_code, **kwargs)
+            return
+        self.set_status(error.status)
+        self.write_page_error(error)
+
+    def write_page_error(self, error: PageError) -> None:
+        """Write the response for an error of the API."""
+        self.set_header("Content-Type", "text/plain; charset=UTF-8")
+        self.finish(error.text)
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """Log an expected error in one line. The text of a driver's error has no password."""
+        if page_error(value) is None:
+            super().log_exception(typ, value, tb)
+        elif isinstance(value, SQLAlchemyError):
+            cause = getattr(value, "orig", None) or value
+            logger.warning("%s: database error %s", self.request.path, type(cause).__name__)
+        else:
+            logger.info("%s: %s", self.request.path, value)
+
+
+@authenticated
+def _require_login(handler: DynbeatHandler) -> None:
+    """Return if the request has a login, or if Flower requires none."""
+
+
+def _error_of(kwargs: dict[str, Any]) -> BaseException | None:
+    exc_info = kwargs.get("exc_info")
+    return exc_info[1] if exc_info else None

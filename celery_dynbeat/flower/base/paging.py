@@ -1,0 +1,71 @@
+"""Links between the pages of a list. PURE.
+
+A page starts after a cursor, so a list has no page numbers. The way back is in the URL: ``after``
+is the cursor of this page, each ``back`` that of an earlier one, the oldest first.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+SIZES = (25, 50, 100)
+#: Earlier pages in a URL, and their characters: a proxy can refuse a URL of 8,000.
+MAX_BACK = 20
+MAX_LENGTH = 4_000
+#: The cursor of the first page in ``back``.
+_FIRST = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a list a page is, from the arguments of its URL."""
+
+    after: str | None
+    back: Sequence[str]
+    size: int
+
+    @classmethod
+    def of(cls, *, after: str, back: Sequence[str], size: str) -> "Place":
+        """Return the place; an unknown size means the smallest."""
+        return cls(
+            after=after or None,
+            back=tuple(back) if after else (),
+            size=next((each for each in SIZES if str(each) == size), SIZES[0]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """The links below a list. None: there is no such page."""
+
+    first: str | None
+    previous: str | None
+    next: str | None
+    #: The links that show more or fewer rows. That of the present size is None.
+    sizes: Sequence[tuple[int, str | None]]
+
+
+def paging(place: Place, *, cursor: str | None, here: Callable[..., str]) -> Paging:
+    """Return the links of a page that ends with ``cursor``. ``here`` gives its URL changed."""
+    return Paging(
+        first=None if place.after is None else here(after=None, back=None),
+        previous=_previous(place, here),
+        next=None if cursor is None else _next(place, cursor, here),
+        sizes=[
+            (size, None if size == place.size else here(size=size, after=None, back=None))
+            for size in SIZES
+        ],
+    )
+
+
+def _next(place: Place, cursor: str, here: Callable[..., str]) -> str:
+    back = [*place.back, place.after or _FIRST][-MAX_BACK:]
+    while sum(map(len, back)) > MAX_LENGTH:
+        back.pop(0)
+    return here(after=cursor, back=back)
+
+
+def _previous(place: Place, here: Callable[..., str]) -> str | None:
+    # Of a list that was followed for long, the oldest cursors are gone.
+    if not place.back:
+        return None
+    return here(after=place.back[-1] or None, back=list(place.back[:-1]))

@@ -1,0 +1,109 @@
+"""The syntax of a search box. PURE.
+
+owner:user:42 name:dig        each condition must hold
+dig                           a text without a key has the first key of the page
+owner:"" name:"daily report"  quotes: an empty value, white space, a *
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+MAX_LENGTH = 2_000
+_SHOWN = 60
+# A term: a key and a colon, both optional, and a value. The value is quoted or has no quotes.
+_TERM = re.compile(r'(?:(?P<key>\w+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]*))(?!\S)')
+_PLAIN = re.compile(r'[^\s"*]+')
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+class SearchError(ValueError):
+    """A text that is not a search. The message says what to write instead."""
+
+
+def term(key: str, value: str) -> str:
+    """Return ``key:value`` as a search box takes it, in quotes where they are needed."""
+    if _PLAIN.fullmatch(value):
+        return f"{key}:{value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{key}:"{escaped}"'
+
+
+def search_text(values: Mapping[str, str | None]) -> str:
+    """Return the text of a search. None means no condition."""
+    return " ".join(term(key, value) for key, value in values.items() if value is not None)
+
+
+def parse_terms(
+    text: str, *, keys: Sequence[str], default: str, can_be_empty: str = "owner"
+) -> Mapping[str, str]:
+    """Return the value of each key in ``text``. Raises SearchError.
+
+    A text without a key is a value of ``default``. Only ``can_be_empty`` takes ``""``.
+    """
+    if len(text) > MAX_LENGTH:
+        msg = f"The search has more than {MAX_LENGTH:,} characters."
+        raise SearchError(msg)
+    found: dict[str, str] = {}
+    for match in _terms(text.strip()):
+        key = match["key"] or default
+        if key not in keys:
+            raise _unknown_key(match, keys, default)
+        value = _value(match, key, can_be_empty)
+        if key in found:
+            raise _second_value(key, found[key], value, is_text=match["key"] is None)
+        found[key] = value
+    return found
+
+
+def _terms(text: str) -> Iterator[re.Match[str]]:
+    while text:
+        match = _TERM.match(text)
+        if match is None:
+            msg = (
+                f"The quotes in {_cut(text)} do not match. Write one pair around a value, as in"
+                ' name:"daily report", and \\" for a quote in it.'
+            )
+            raise SearchError(msg)
+        yield match
+        text = text[match.end() :].lstrip()
+
+
+def _value(match: re.Match[str], key: str, can_be_empty: str) -> str:
+    if match["quoted"] is not None:
+        value = _ESCAPED.sub(r"\1", match["quoted"])
+        is_valid = bool(value) or key == can_be_empty
+    else:
+        value = match["plain"]
+        is_valid = bool(value)
+        if "*" in value:
+            msg = (
+                f"{_cut(match.group())}: * is no wildcard. A name is found by its beginning;"
+                ' owner, task and tag are exact. Write quotes for the character, as in "a*".'
+            )
+            raise SearchError(msg)
+    if not is_valid:
+        hint = f' Write {key}:"" for the application itself.' if key == can_be_empty else ""
+        msg = f"{key}: has no value.{hint}"
+        raise SearchError(msg)
+    return value
+
+
+def _unknown_key(match: re.Match[str], keys: Sequence[str], default: str) -> SearchError:
+    known = f"{', '.join(keys[:-1])} and {keys[-1]}"
+    return SearchError(
+        f"Unknown key {_cut(match['key'])}: the keys are {known}. For a {default} with a colon,"
+        f" write {term(default, _cut(match.group()))}"
+    )
+
+
+def _second_value(key: str, first: str, second: str, *, is_text: bool) -> SearchError:
+    if is_text:
+        together = term(key, _cut(f"{first} {second}"))
+        return SearchError(
+            f"Two values for {key}. If it contains white space, write quotes: {together}"
+        )
+    return SearchError(f"{key}: is given twice. A search has one value for each key.")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

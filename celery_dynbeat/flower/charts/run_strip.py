@@ -1,0 +1,120 @@
+"""The last runs of a schedule as one bar per run."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from celery_dynbeat.flower.charts.svg import checked_link, clean, number, render, svg
+from celery_dynbeat.flower.charts.tones import Tone, tone_class, tone_of
+
+_PITCH = 5
+_WIDTH = 4
+_HEIGHT = 20
+_MIN_HEIGHT = 3
+#: The parts of a failed bar, an exclamation mark: the dot, and the gap above it.
+_DOT = 3
+_GAP = 1.5
+_SHORTEST_SECONDS = 0.001
+#: What ElementTree escapes in attributes, in addition to text.
+_IN_ATTRIBUTES = {'"': "&quot;", "\r": "&#13;", "\n": "&#10;", "\t": "&#09;"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripBar:
+    """One run. ``duration_seconds`` is None if it is unknown or the run has not ended."""
+
+    status: str
+    duration_seconds: float | None
+    title: str
+    href: str | None
+
+
+def run_strip(bars: Sequence[StripBar], *, slots: int = 30, label: str) -> str:
+    """Return the newest ``slots`` of ``bars``, which are oldest first; the newest is at the right.
+
+    The height is the logarithm of the duration: shorter than a tenth of the shortest is zero, ten
+    times the shortest, or the longest if that is more, is full. So noise does not look like change.
+    """
+    shown = list(bars)[-slots:] if slots > 0 else []
+    root = svg(
+        "dynbeat-strip",
+        role="group",
+        aria_label=label,
+        viewBox=f"0 0 {slots * _PITCH} {_HEIGHT}",
+        width=slots * _PITCH,
+        height=_HEIGHT,
+    )
+    first = slots - len(shown)
+    heights = _heights([bar.duration_seconds for bar in shown])
+    marks = [
+        _mark(bar, slot=slot, height=height, is_tab_stop=slot == slots - 1)
+        for slot, (bar, height) in enumerate(zip(shown, heights, strict=True), start=first)
+    ]
+    # A page has up to 3,000 marks. As text they take a third of the time of elements.
+    head, _, _ = render(root).rpartition(" />")
+    inner = "".join([*map(_empty_slot, range(first)), *marks])
+    return f"{head}>{inner}</svg>" if inner else f"{head} />"
+
+
+def _heights(durations: Sequence[float | None]) -> list[float]:
+    """Return the height of each bar in pixels."""
+    known = [max(seconds, _SHORTEST_SECONDS) for seconds in durations if seconds is not None]
+    if not known:
+        return [_MIN_HEIGHT] * len(durations)
+    low, high = min(known) / 10, max(*known, 10 * min(known))
+    decades = math.log10(high / low)
+    return [
+        _MIN_HEIGHT
+        if seconds is None
+        else _MIN_HEIGHT
+        + (_HEIGHT - _MIN_HEIGHT) * math.log10(max(seconds, _SHORTEST_SECONDS) / low) / decades
+        for seconds in durations
+    ]
+
+
+def _empty_slot(slot: int) -> str:
+    x = slot * _PITCH + 0.5
+    return _rect(x, _HEIGHT - 1, _WIDTH, 1, class_name="dynbeat-empty")
+
+
+def _mark(bar: StripBar, *, slot: int, height: float, is_tab_stop: bool) -> str:
+    tone = tone_of(bar.status)
+    title = f"<title>{escape(clean(bar.title))}</title>" if bar.title else ""
+    # The area for the pointer is the whole slot: bars are small.
+    hit = _rect(slot * _PITCH, 0, _PITCH, _HEIGHT, class_name="dynbeat-hit")
+    inner = title + hit + _shape(tone, x=slot * _PITCH + 0.5, height=height)
+    name = f'class="dynbeat-mark {tone_class(tone)}"'
+    if bar.href is None:
+        return f"<g {name}>{inner}</g>"
+    href = escape(clean(checked_link(bar.href)), _IN_ATTRIBUTES)
+    index = "" if is_tab_stop else ' tabindex="-1"'
+    return f'<a {name} href="{href}"{index}>{inner}</a>'
+
+
+def _shape(tone: Tone, *, x: float, height: float) -> str:
+    if tone is Tone.FAILURE:
+        return _exclamation_mark(x=x, height=height)
+    if tone in {Tone.WAITING, Tone.ACTIVE}:
+        # The stroke is drawn on the edge.
+        return _rect(x + 0.5, _HEIGHT - height + 0.5, _WIDTH - 1, height - 1)
+    if tone is Tone.INACTIVE:
+        return _rect(x, _HEIGHT - _MIN_HEIGHT, _WIDTH, _MIN_HEIGHT)
+    return _rect(x, _HEIGHT - height, _WIDTH, height, radius=1)
+
+
+def _exclamation_mark(*, x: float, height: float) -> str:
+    top = min(_HEIGHT - height, _HEIGHT - _DOT - _GAP - _MIN_HEIGHT)
+    dot = _rect(x, _HEIGHT - _DOT, _WIDTH, _DOT)
+    return dot + _rect(x, top, _WIDTH, _HEIGHT - _DOT - _GAP - top)
+
+
+def _rect(
+    x: float, y: float, width: float, height: float, *, class_name: str = "", radius: int = 0
+) -> str:
+    name = f'class="{class_name}" ' if class_name else ""
+    round_ = f' rx="{radius}"' if radius else ""
+    return (
+        f'<rect {name}x="{number(x)}" y="{number(y)}" width="{number(width)}"'
+        f' height="{number(height)}"{round_} />'
+    )

@@ -1,0 +1,1 @@
+"""The form of a schedule: its texts, and what they mean. PURE, except ``handler``."""

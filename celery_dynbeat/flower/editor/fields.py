@@ -1,0 +1,114 @@
+"""The fields of the form, in their order, and where each error of the API belongs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from celery_dynbeat.common.errors import (
+    DynbeatError,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    OwnerLimitError,
+    ScheduleExistsError,
+)
+from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
+from celery_dynbeat.triggers.kinds import KINDS
+
+#: The fields that make the trigger.
+RULE_FIELDS = ("kind", "rule", "timezone")
+#: The fields with arguments of the task. They are left out if the pages hide arguments.
+ARGUMENT_FIELDS = ("args", "kwargs")
+#: The kinds of rules, as the menu shows them; "" detects the kind.
+_KIND_LABELS = {
+    "": "Detect from the text",
+    "cron": "Cron expression",
+    "every": "Interval",
+    "once": "Once",
+    "rrule": "Recurrence rule (RRULE)",
+    "solar": "Event of the sun",
+    "any_of": "Any of several (JSON)",
+    "excluding": "With exclusions (JSON)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An optional field below "Policies". Empty means the default of the settings.
+
+    ``form`` is what a person types: ``"duration"``, ``"count"``, ``"instant"`` or ``"choice"``.
+    """
+
+    name: str
+    label: str
+    form: str
+    hint: str
+    choices: Sequence[str] = ()
+
+
+POLICIES: Sequence[Policy] = (
+    Policy("start_at", "Start at", "instant", "No fire time before this."),
+    Policy("end_at", "End at", "instant", "No fire time after this."),
+    Policy("max_runs", "Max runs", "count", "The schedule ends after these."),
+    Policy("jitter", "Jitter", "duration", "Delay each run by up to this."),
+    Policy("catch_up", "Catch up", "choice", "Which missed runs are sent.", CATCH_UPS),
+    Policy("catch_up_window", "Catch-up window", "duration", "An older missed run is not sent."),
+    Policy("overlap", "Overlap", "choice", "If the previous run is unfinished.", OVERLAPS),
+    Policy("max_run_time", "Max run time", "duration", "A longer run does not count as overlap."),
+    Policy("expires_after", "Expires after", "duration", "A run that has not started by then."),
+    Policy("on_lost", "On lost", "choice", "If the worker of a run dies.", ON_LOST),
+    Policy(
+        "pause_after_failures",
+        "Pause after failures",
+        "count",
+        "In a row; 0 never pauses.",
+    ),
+)
+#: Field -> its label, in the order of the form.
+LABELS = {
+    "task": "Task",
+    "kind": "Kind of rule",
+    "rule": "Rule",
+    "timezone": "Time zone",
+    "args": "Arguments",
+    "kwargs": "Keyword arguments",
+    "queue": "Queue",
+    "priority": "Priority",
+    "description": "Description",
+    "tags": "Tags",
+    **{policy.name: policy.label for policy in POLICIES},
+}
+#: All fields of a stored schedule that the form shows.
+FIELDS = tuple(LABELS)
+#: Fields that only a new schedule has.
+NEW_FIELDS = ("owner", "name")
+#: A field of the request, for the audit.
+REASON = "reason"
+
+
+def kinds(*, selected: str) -> Sequence[tuple[str, str]]:
+    """Return the kinds of rules for the menu, as value and label.
+
+    A stored kind that this version does not know stays in the menu, so that the form keeps it.
+    """
+    known = [kind for kind in ("", *KINDS) if kind != "solar" or selected == kind or has_ephem()]
+    shown = [(kind, _KIND_LABELS[kind]) for kind in known]
+    return shown if selected in known else [*shown, (selected, f"{selected} (unknown)")]
+
+
+def has_ephem() -> bool:
+    """Return whether the package is installed that computes the events of the sun."""
+    return find_spec("ephem") is not None
+
+
+def field_of(error: DynbeatError) -> str:
+    """Return the field of the form to which an error belongs, "" for the whole form."""
+    if isinstance(error, ScheduleExistsError):
+        return "name"
+    if isinstance(error, OwnerLimitError):
+        return "owner"
+    if isinstance(error, InvalidTriggerError):
+        return "timezone" if error.field == "timezone" else "rule"
+    named = error.field or "" if isinstance(error, InvalidScheduleError) else ""
+    if named == "trigger":
+        return "rule"
+    return named if named in {*LABELS, *NEW_FIELDS, REASON} else ""

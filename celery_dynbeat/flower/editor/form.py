@@ -1,0 +1,90 @@
+"""What the page of the form shows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.client.typed_text import format_duration
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.flower.editor import fields
+from celery_dynbeat.flower.editor.conflict import Conflict
+from celery_dynbeat.flower.editor.picker import Picked
+from celery_dynbeat.flower.editor.preview import PreviewView
+
+_MAX_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditorForm:
+    """The form of a schedule with the texts that a person typed.
+
+    - ``info`` is None for a new schedule. ``version`` is the one that the person edits.
+    - ``seen`` are the texts of the form when it was opened.
+    - ``errors`` are by field; that of ``""`` belongs to the whole form.
+    - ``preview`` is None if there is none; ``no_preview`` says why.
+    - ``reason`` is for the audit.
+    """
+
+    owner: str
+    name: str
+    info: ScheduleInfo | None
+    owner_zone: str
+    version: int
+    texts: Mapping[str, str]
+    seen: Mapping[str, str]
+    settings: Settings
+    tasks: Sequence[str] = ()
+    picked: Picked = field(default_factory=Picked)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    preview: PreviewView | None = None
+    no_preview: str = ""
+    conflict: Conflict | None = None
+    is_paused: bool = False
+    reason: str = ""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether saving creates a schedule."""
+        return self.info is None
+
+    @property
+    def seen_json(self) -> str:
+        """``seen`` for a hidden field. Fields with "" are left out."""
+        return json.dumps({name: text for name, text in self.seen.items() if text})
+
+    @property
+    def kinds(self) -> Sequence[tuple[str, str]]:
+        """The kinds of rules for the menu."""
+        return fields.kinds(selected=self.texts["kind"])
+
+    @property
+    def has_policies(self) -> bool:
+        """Whether a policy is set or has an error, so that the page shows the policies."""
+        names = [policy.name for policy in fields.POLICIES]
+        return any(self.texts.get(name) or name in self.errors for name in names)
+
+    def rows(self, name: str, *, least: int) -> int:
+        """Return the height of the field of a text, in lines."""
+        return min(_MAX_ROWS, max(least, self.texts[name].count("\n") + 1))
+
+    def choices(self, policy: fields.Policy) -> Sequence[str]:
+        """Return the values of a policy for its menu. An unknown stored value stays in it."""
+        stored = self.texts.get(policy.name, "")
+        known = list(policy.choices)
+        return known if not stored or stored in known else [*known, stored]
+
+    def default(self, name: str) -> str:
+        """Return the default of a policy as the form shows it."""
+        value = getattr(self.settings, name, None)
+        if isinstance(value, timedelta):
+            return format_duration(value) if value else "none"
+        return _WITHOUT.get(name, "none") if value is None else str(value)
+
+
+_WITHOUT = {
+    "pause_after_failures": "never",
+    "expires_after": "never",
+    "catch_up_window": "no limit",
+}

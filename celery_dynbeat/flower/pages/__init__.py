@@ -1,0 +1,1 @@
+"""One module for each page. A page reads, and never writes."""

@@ -1,0 +1,107 @@
+"""The numbers of the strip above each page. PURE."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from celery_dynbeat.common.durations import format_duration
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.flower.charts import sparkline
+from celery_dynbeat.monitoring.statistics.overview import Overview
+
+_SPARKLINE_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A number of the strip, and the list that it leads to."""
+
+    label: str
+    value: str
+    href: str
+    #: What follows the number in parentheses.
+    note: str = ""
+    #: What an operator does about it. "": nothing.
+    alarm: str = ""
+    #: SVG.
+    chart: str = ""
+
+
+def overview_items(found: Overview, *, link: Callable[..., str]) -> Sequence[Item]:
+    """Return the items from left to right. ``link`` gives the URL of a route with arguments."""
+    return [
+        Item(
+            label="due",
+            value=str(found.due),
+            href=link("dynbeat_schedules", order="next_run_at"),
+        ),
+        _overdue(found, link),
+        Item(
+            label="running",
+            value=str(found.running),
+            href=link("dynbeat_runs", status=Status.RUNNING),
+        ),
+        Item(
+            label="pending",
+            value=str(found.pending),
+            href=link("dynbeat_runs", status=[Status.PENDING, Status.SENT]),
+            note=_oldest(found.oldest_pending_at, found.now) if found.pending.count else "",
+        ),
+        Item(
+            label="failed last hour",
+            value=str(found.failed_last_hour),
+            href=link("dynbeat_runs", status=[Status.FAILED, Status.LOST], since="1h"),
+            chart=_counts_chart(found),
+        ),
+        Item(
+            label="quarantined",
+            value=str(found.quarantined),
+            href=link("dynbeat_schedules", state=State.QUARANTINED),
+            alarm="repair" if found.quarantined.count else "",
+        ),
+        Item(
+            label="lag p99",
+            value=_duration(found.lag_p99),
+            href=link("dynbeat_nodes"),
+            chart=_lag_chart(found),
+        ),
+    ]
+
+
+def _overdue(found: Overview, link: Callable[..., str]) -> Item:
+    """Return the overdue schedules and runs. With overdue runs only, it leads to the runs."""
+    href = link("dynbeat_schedules", state=State.OVERDUE)
+    if found.overdue_runs.count and not found.overdue_schedules.count:
+        href = link("dynbeat_runs", status=[Status.PENDING, Status.SENT])
+    return Item(
+        label="overdue",
+        value=str(found.overdue),
+        href=href,
+        note=_oldest(found.oldest_overdue_at, found.now) if found.overdue.count else "",
+        alarm="check beats" if found.overdue.count else "",
+    )
+
+
+def _oldest(at: datetime | None, now: datetime) -> str:
+    return "" if at is None else f"oldest {format_duration(now - at)}"
+
+
+def _duration(value: timedelta | None) -> str:
+    return "\N{EN DASH}" if value is None else format_duration(value)
+
+
+def _counts_chart(found: Overview) -> str:
+    values = [minute.count for minute in found.failed_by_minute]
+    if not any(values):
+        return ""
+    return sparkline(values, label="Failed runs of each minute", width=_SPARKLINE_WIDTH)
+
+
+def _lag_chart(found: Overview) -> str:
+    values = [
+        None if each.p99 is None else each.p99.total_seconds() for each in found.lag_by_minute
+    ]
+    if values.count(None) == len(values):
+        return ""
+    return sparkline(values, label="Lag p99 of each minute", width=_SPARKLINE_WIDTH)

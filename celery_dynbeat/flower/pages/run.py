@@ -1,0 +1,98 @@
+"""The page of one run."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from celery_dynbeat.client.views import RunInfo, ScheduleInfo
+from celery_dynbeat.common.errors import RunNotFoundError, ScheduleNotFoundError
+from celery_dynbeat.flower.base.page import PageHandler
+from celery_dynbeat.flower.charts.share import share
+from celery_dynbeat.flower.pages import run_steps
+from celery_dynbeat.monitoring.explain.runs import explain_run
+
+#: Reruns of a run have its fire time, each a microsecond later.
+_RERUN_SPAN = timedelta(milliseconds=1)
+_MAX_RERUNS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A run, its schedule if that exists, and the runs that repeat it."""
+
+    run: RunInfo
+    schedule: ScheduleInfo | None
+    reruns: list[RunInfo]
+    now: datetime
+
+
+class RunPage(PageHandler):
+    """What happened to one fire time, step by step."""
+
+    tab = "runs"
+    route = "dynbeat_run"
+
+    async def get(self, run_id: str) -> None:
+        """Render the page. Answers 404 for an id that no run has."""
+        found = await self.call(lambda: self._read(run_id))
+        run, schedule = found.run, found.schedule
+        jitter = None if schedule is None else schedule.jitter
+        sentence = explain_run(run, now=found.now, jitter=jitter)
+        await self.render_page(
+            "run.html",
+            run=run,
+            schedule=schedule,
+            reruns=found.reruns,
+            now=found.now,
+            local=self.zone.of("UTC" if schedule is None else schedule.timezone),
+            sentence=sentence[:1].upper() + sentence[1:],
+            steps=run_steps.steps(run),
+            draw=_draw,
+            can_rerun=run_steps.can_rerun(run),
+            can_cancel=run_steps.can_cancel(run),
+            task_url=self._task_url(run.id),
+        )
+
+    def _read(self, run_id: str) -> _Found:
+        run = self.schedules.run(run_id)
+        mine = self.for_owner(run.owner)
+        try:
+            schedule = mine.get(run.name)
+        except ScheduleNotFoundError:
+            schedule = None
+        if schedule is not None and schedule.id != run.schedule_id:
+            # A new schedule has the name of the deleted one.
+            schedule = None
+        until = run.scheduled_for + _RERUN_SPAN
+        later = mine.runs(
+            run.name, origin="rerun", since=run.scheduled_for, until=until, limit=_MAX_RERUNS
+        )
+        return _Found(
+            run=run,
+            schedule=schedule,
+            reruns=[each for each in later if each.rerun_of == run.id],
+            now=self.dynbeat.context.clock.now(),
+        )
+
+    def _task_url(self, run_id: str) -> str | None:
+        """Return Flower's page of the task, if Flower has received its events."""
+        is_known = run_id in self.application.events.state.tasks
+        return self.reverse_url("task", run_id) if is_known else None
+
+
+def _draw(step: run_steps.Step) -> str:
+    return share(start=step.start, share=step.share, label=f"{step.share:.0%} of the run")
+
+
+class RunLinkData(PageHandler):
+    """The URL of a run, for Flower's page of its task: ``{"url": null}`` if it is no run."""
+
+    tab = "runs"
+
+    async def get(self, run_id: str) -> None:
+        """Answer with JSON."""
+        try:
+            await self.call(lambda: self.schedules.run(run_id))
+        except (RunNotFoundError, ValueError):
+            self.finish({"url": None})
+            return
+        self.finish({"url": self.link("dynbeat_run", run_id)})

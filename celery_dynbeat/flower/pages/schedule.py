@@ -1,0 +1,177 @@
+"""The page of one schedule, and the charts that it loads later."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from celery_dynbeat.client import HoldInfo, OwnerSchedules, ScheduleInfo
+from celery_dynbeat.common.errors import ScheduleNotFoundError
+from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.flower.base import selection
+from celery_dynbeat.flower.base.page import PageHandler
+from celery_dynbeat.flower.base.paging import Place, paging
+from celery_dynbeat.flower.charts.heat_map import heat_map
+from celery_dynbeat.flower.charts.line_chart import line_chart
+from celery_dynbeat.flower.pages.schedule_parts import (
+    calendar_cells,
+    changed_fields,
+    failure_dots,
+    line_points,
+    policies,
+)
+from celery_dynbeat.flower.pages.schedule_rows import Situation, state_of
+from celery_dynbeat.monitoring.explain.collect import explain
+from celery_dynbeat.monitoring.explain.runs import first_line
+from celery_dynbeat.monitoring.statistics.calendar import calendar
+from celery_dynbeat.monitoring.statistics.run_times import run_times
+from celery_dynbeat.monitoring.statistics.upcoming import next_fire_times
+
+FIRE_TIMES = 10
+CHANGES = 10
+#: Names of the owner that are compared with a wrong one.
+_COMPARED = 1_000
+
+
+class _OfSchedule(PageHandler):
+    """A page of the schedule that ``?owner=&name=`` names."""
+
+    tab = "schedules"
+
+    @property
+    def owner(self) -> str:
+        """The owner of the URL."""
+        return self.argument("owner")
+
+    @property
+    def name(self) -> str:
+        """The name of the URL."""
+        return self.argument("name")
+
+    @property
+    def mine(self) -> OwnerSchedules:
+        """The calls of the owner."""
+        return self.for_owner(self.owner)
+
+    def runs_url(self, **query: object) -> str:
+        """Return the URL of the runs of the schedule."""
+        return self.link("dynbeat_runs", owner=self.owner, name=self.name, **query)
+
+
+class SchedulePage(_OfSchedule):
+    """One schedule: why it ran or did not, what it will do, its history and its changes."""
+
+    route = "dynbeat_schedule"
+
+    async def get(self) -> None:
+        """Render the page, or one for a schedule that does not exist."""
+        try:
+            info = await self.call(lambda: self.mine.get(self.name))
+        except ScheduleNotFoundError:
+            await self._render_missing()
+            return
+        await self._render_schedule(info)
+
+    async def _render_schedule(self, info: ScheduleInfo) -> None:
+        place, context, viewer = self.place, self.dynbeat.context, self.zone.viewer
+        named: dict[str, Any] = {"owner": self.owner, "name": self.name}
+        coming: dict[str, Any] = {"count": FIRE_TIMES, "viewer_zone": viewer}
+        history: dict[str, Any] = {"limit": place.size, "after": place.after}
+        why, fire_times, runs, changes, holds = await asyncio.gather(
+            self.call(partial(explain, self.dynbeat, **named)),
+            self.call(partial(next_fire_times, context, **named, **coming)),
+            self.call(partial(self.mine.runs, self.name, **history)),
+            self.call(partial(self.mine.changes, self.name, limit=CHANGES)),
+            self.call(self.mine.holds),
+        )
+        zone = self.zone.of(info.timezone)
+        await self.render_page(
+            "schedule.html",
+            info=info,
+            key=selection.encode(info.owner, info.name),
+            state=self._state(info, holds, now=why.now),
+            why=why,
+            now=why.now,
+            local=zone,
+            viewer=viewer,
+            fire_times=fire_times,
+            next_fire=next((each.at for each in fire_times if not each.is_skipped), None),
+            runs=runs,
+            first_line=first_line,
+            paging=paging(place, cursor=runs.cursor, here=self.here),
+            changes=changes,
+            fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
+            policies=policies(info, context.settings, zone),
+            own_holds=[hold for hold in holds if hold.owner is not None],
+        )
+
+    def _state(self, info: ScheduleInfo, holds: Sequence[HoldInfo], *, now: datetime) -> str:
+        situation = Situation(
+            now=now,
+            overdue_before=now - self.dynbeat.context.settings.dispatch_timeout,
+            held_owners={hold.owner for hold in holds},
+        )
+        return str(State(state_of(info, situation)))
+
+    async def _render_missing(self) -> None:
+        def read() -> tuple[bool, list[str]]:
+            names = [info.name for info in self.mine.list(limit=_COMPARED)]
+            similar = get_close_matches(self.name, names, n=3)
+            return bool(self.mine.runs(self.name, limit=1).items), similar
+
+        has_history, similar = await self.call(read) if self.name else (False, [])
+        self.set_status(404)
+        await self.render_page("schedule_missing.html", has_history=has_history, similar=similar)
+
+    @property
+    def place(self) -> Place:
+        """Where in its history the page is."""
+        return Place.of(
+            after=self.argument("after"),
+            back=self.get_query_arguments("back", strip=False),
+            size=self.argument("size"),
+        )
+
+
+class ScheduleCharts(_OfSchedule):
+    """The calendar and the charts of one schedule: a fragment that its page loads later."""
+
+    route = "dynbeat_schedule_charts"
+
+    async def get(self) -> None:
+        """Render the fragment."""
+        context = self.dynbeat.context
+        info = await self.call(lambda: self.mine.get(self.name))
+        zone = self.zone.of(info.timezone)
+        named: dict[str, Any] = {"owner": self.owner, "name": self.name}
+        days, times, now = await asyncio.gather(
+            self.call(lambda: calendar(context, zone=zone, **named)),
+            self.call(lambda: run_times(context, **named)),
+            self.call(context.clock.now),
+        )
+        only_failed = self.argument("calendar") == "failed"
+        cells = calendar_cells(days, only_failed=only_failed, runs_url=self.runs_url)
+        start, end = times.start_at.astimezone(zone), times.end_at.astimezone(zone)
+        charts = {
+            which: line_chart(
+                list(line_points(times.buckets, which=which, zone=zone)),
+                dots=list(failure_dots(times.failures, zone=zone, link=self.link))
+                if which == "duration"
+                else (),
+                start_at=start,
+                end_at=end,
+                label=f"{which.capitalize()} of the last 30 days",
+            )
+            for which in ("lag", "duration")
+        }
+        self.render(
+            "schedule_charts.html",
+            page=self,
+            calendar=heat_map(
+                list(cells), today=now.astimezone(zone).date(), label="Runs of each day"
+            ),
+            only_failed=only_failed,
+            charts=charts,
+        )

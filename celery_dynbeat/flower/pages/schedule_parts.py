@@ -1,0 +1,163 @@
+"""What the page of one schedule shows of it: policies, changes, marks of its charts. PURE."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.client.views import ChangeInfo, ScheduleInfo
+from celery_dynbeat.common.durations import format_duration
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.flower.base.fragments import as_json, local_time
+from celery_dynbeat.flower.charts.heat_map import CalendarCell
+from celery_dynbeat.flower.charts.line_chart import LineDot, LinePoint
+from celery_dynbeat.monitoring.statistics.calendar import CalendarDay
+from celery_dynbeat.monitoring.statistics.run_times import FailureDot, TimesBucket
+
+#: Gives the URL of a route with arguments.
+Link = Callable[..., str]
+
+_POLICIES = (
+    *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter"),
+    *("expires_after", "on_lost", "pause_after_failures"),
+)
+_LIMITS = ("start_at", "end_at", "max_runs")
+_ARGUMENTS = frozenset({"args", "kwargs"})
+HIDDEN = "(hidden)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy, and whether the schedule sets it itself."""
+
+    name: str
+    value: str
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedField:
+    """A field of a change, before and after. None: the schedule did not exist."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+def policies(info: ScheduleInfo, settings: Settings, zone: ZoneInfo) -> Sequence[Policy]:
+    """Return the policies of the schedule, then its limits that are set."""
+    found = []
+    for name in _POLICIES:
+        own = getattr(info, name)
+        value = own if own is not None else getattr(settings, name, None)
+        found.append(Policy(name=name, value=_text(value, zone), is_default=own is None))
+    limits = [(name, getattr(info, name)) for name in _LIMITS]
+    return [
+        *found,
+        *(
+            Policy(name=name, value=_text(value, zone), is_default=False)
+            for name, value in limits
+            if value is not None
+        ),
+    ]
+
+
+def _text(value: object, zone: ZoneInfo) -> str:
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, datetime):
+        return local_time(value, zone)
+    return "none" if value is None else str(value)
+
+
+def changed_fields(change: ChangeInfo, *, hides_arguments: bool) -> Sequence[ChangedField]:
+    """Return the fields of a change in the order of their names."""
+    before, after = change.before or {}, change.after or {}
+    return [
+        ChangedField(
+            name=name,
+            before=_field(before, name, hides_arguments=hides_arguments),
+            after=_field(after, name, hides_arguments=hides_arguments),
+        )
+        for name in sorted({*before, *after})
+    ]
+
+
+def _field(values: Mapping[str, Any], name: str, *, hides_arguments: bool) -> str | None:
+    if name not in values:
+        return None
+    if hides_arguments and name in _ARGUMENTS:
+        return HIDDEN
+    value = values[name]
+    if name == "trigger" and isinstance(value, Mapping):
+        parts = (value.get("spec"), value.get("timezone"))
+        return " ".join(str(part) for part in parts if part)
+    return value if isinstance(value, str) else as_json(value)
+
+
+def calendar_cells(
+    days: Sequence[CalendarDay], *, only_failed: bool, runs_url: Link
+) -> Iterator[CalendarCell]:
+    """Yield the days of the calendar. A day leads to its runs."""
+    for day in days:
+        total = day.failed if only_failed else day.total.count
+        is_past = bool(day.total.count)
+        yield CalendarCell(
+            day=day.day,
+            total=total,
+            failed=day.failed,
+            skipped=0 if only_failed else day.skipped,
+            planned=day.planned,
+            title=_day_title(day),
+            href=runs_url(since=day.start_at.isoformat(), until=day.end_at.isoformat())
+            if is_past
+            else None,
+        )
+
+
+def _day_title(day: CalendarDay) -> str:
+    parts = [f"{day.total} runs" if day.total.count else "no runs"]
+    if day.failed:
+        parts.append(f"{day.failed:,} failed")
+    if day.skipped:
+        parts.append(f"{day.skipped:,} skipped")
+    if day.planned:
+        parts.append(f"{day.planned:,}{'' if day.planned_exact else ' or more'} planned")
+    return f"{day.day:%a} {day.day.day} {day.day:%b %Y}: {', '.join(parts)}"
+
+
+def line_points(
+    buckets: Sequence[TimesBucket], *, which: str, zone: ZoneInfo
+) -> Iterator[LinePoint]:
+    """Yield the points of a line: ``which`` is "lag" or "duration".
+
+    Times without runs are left out. Those of a daily schedule would leave no line.
+    """
+    for each in buckets:
+        p50, most = getattr(each, f"{which}_p50"), getattr(each, f"{which}_max")
+        if p50 is None or most is None:
+            continue
+        yield LinePoint(
+            start_at=each.start_at.astimezone(zone),
+            end_at=each.end_at.astimezone(zone),
+            p50=p50.total_seconds(),
+            max=most.total_seconds(),
+            title=(
+                f"{local_time(each.start_at, zone)}: {which} {format_duration(p50)}, at most"
+                f" {format_duration(most)}, {each.count}{'+' if each.is_sample else ''} runs"
+            ),
+        )
+
+
+def failure_dots(
+    failures: Sequence[FailureDot], *, zone: ZoneInfo, link: Link
+) -> Iterator[LineDot]:
+    """Yield the failures of a line chart."""
+    for each in failures:
+        yield LineDot(
+            at=each.at.astimezone(zone),
+            seconds=None if each.duration is None else each.duration.total_seconds(),
+            title=f"{each.status} {local_time(each.at, zone)}",
+            href=link("dynbeat_run", each.run_id),
+        )

@@ -1,0 +1,146 @@
+"""What a row of the page "Schedules" shows. PURE."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.common.durations import format_duration
+from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.run_ids import created_at
+from celery_dynbeat.common.run_states import UNFINISHED, Status
+from celery_dynbeat.common.schedule_states import State
+from celery_dynbeat.flower.base import selection
+from celery_dynbeat.flower.base.fragments import local_time
+from celery_dynbeat.flower.charts import StripBar, run_strip
+from celery_dynbeat.monitoring.statistics.recent_runs import RecentRun
+
+#: Runs of a strip.
+RUNS = 30
+_FAILURES = frozenset({Status.FAILED, Status.LOST})
+#: Such a run says nothing about the task.
+_NEVER_EXECUTED = frozenset({Status.SKIPPED, Status.REVOKED, Status.EXPIRED})
+_WORKING = frozenset({State.ACTIVE, State.FAILING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """The newest run that was not skipped."""
+
+    at: datetime
+    status: str
+    #: The failed and lost runs since the last success, among those of the strip.
+    failures: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRow:
+    """A schedule and what its row shows of it."""
+
+    info: ScheduleInfo
+    rule: str
+    #: The rule as it was given.
+    spec: str
+    state: str
+    #: Whether a hold delays a due run.
+    waits: bool
+    #: SVG.
+    strip: str
+    last: LastRun | None
+    zone: ZoneInfo
+    #: The value of the check box.
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What decides about the state of a row besides the schedule."""
+
+    now: datetime
+    #: A schedule with an earlier next_run_at is overdue.
+    overdue_before: datetime
+    #: The held owners; None is everything.
+    held_owners: Collection[str | None]
+
+
+def schedule_row(
+    info: ScheduleInfo,
+    runs: Sequence[RecentRun],
+    *,
+    situation: Situation,
+    zone: ZoneInfo,
+    link: Callable[[str], str],
+) -> ScheduleRow:
+    """Return the row of a schedule. ``runs`` are its last ones, the oldest first.
+
+    ``link`` returns the URL of the page of a run.
+    """
+    state = state_of(info, situation)
+    is_due = info.next_run_at is None or info.next_run_at <= situation.now
+    label = f"Last {len(runs)} runs of {escape(info.name)}" if runs else "No runs"
+    return ScheduleRow(
+        info=info,
+        rule="Damaged rule" if info.trigger is None else info.trigger.describe(),
+        spec="" if info.given_trigger is None else info.given_trigger.spec,
+        state=state,
+        waits=state == State.HELD and is_due,
+        strip=run_strip([_bar(run, zone, link) for run in runs], slots=RUNS, label=label),
+        last=last_run(runs),
+        zone=zone,
+        key=selection.encode(info.owner, info.name),
+    )
+
+
+def state_of(info: ScheduleInfo, situation: Situation) -> str:
+    """Return the state that the chip shows: also held and overdue, which depend on the time."""
+    if info.state not in _WORKING:
+        return info.state
+    if not {None, info.owner}.isdisjoint(situation.held_owners):
+        return State.HELD
+    if info.next_run_at is not None and info.next_run_at < situation.overdue_before:
+        return State.OVERDUE
+    return info.state
+
+
+def last_run(runs: Sequence[RecentRun]) -> LastRun | None:
+    """Return the newest run that was not skipped, None if there is none."""
+    newest = next((run for run in reversed(runs) if run.status != Status.SKIPPED), None)
+    if newest is None:
+        return None
+    return LastRun(at=created_at(newest.id), status=newest.status, failures=_failures(runs))
+
+
+def _failures(runs: Sequence[RecentRun]) -> str:
+    """Return ``x12`` after several failures in a row, ``x30+`` if there can be more."""
+    ignored = {*_NEVER_EXECUTED, *UNFINISHED}
+    ended = [run.status for run in reversed(runs) if run.status not in ignored]
+    count = len(list(takewhile(_FAILURES.__contains__, ended)))
+    if count < 2:  # noqa: PLR2004 - one failure is in the status
+        return ""
+    return f"x{count}+" if count == len(ended) and len(runs) == RUNS else f"x{count}"
+
+
+def _bar(run: RecentRun, zone: ZoneInfo, link: Callable[[str], str]) -> StripBar:
+    return StripBar(
+        status=run.status,
+        duration_seconds=None if run.duration is None else run.duration.total_seconds(),
+        title=_title(run, zone),
+        href=link(run.id),
+    )
+
+
+def _title(run: RecentRun, zone: ZoneInfo) -> str:
+    times: Mapping[str, timedelta | None] = {
+        "lag": run.lag,
+        "queued": run.queue_time,
+        "duration": run.duration,
+    }
+    parts = [local_time(run.scheduled_for, zone), run.status]
+    parts += [f"{name} {format_duration(value)}" for name, value in times.items() if value]
+    if run.fire_count > 1:
+        parts.append(f"stands for {run.fire_count} fire times")
+    if run.error:
+        parts.append(escape(run.error.partition("\n")[0]))
+    return ", ".join(parts)

@@ -1,0 +1,34 @@
+"""The search above the schedules: ``owner:user:42 task:report.digest tag:vip name:dig``. PURE."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from celery_dynbeat.flower.base.search_text import parse_terms, search_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSearch:
+    """What the schedules of a list have in common. None means any.
+
+    ``task`` and ``tag`` are exact, ``name`` is a prefix. The owner "" is the application itself.
+    """
+
+    owner: str | None = None
+    task: str | None = None
+    tag: str | None = None
+    name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "ScheduleSearch":
+        """Return the search of a text; one without a key is a name prefix. Raises SearchError."""
+        return cls(**parse_terms(text, keys=KEYS, default="name"))
+
+    def arguments(self) -> Mapping[str, str | None]:
+        """Return the search as arguments of a URL."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return search_text(self.arguments())
+
+
+KEYS = tuple(field.name for field in fields(ScheduleSearch))

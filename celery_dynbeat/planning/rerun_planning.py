@@ -1,0 +1,59 @@
+"""Decide which of the runs of a request run again now: pure rules.
+
+    can never run again         -> left out
+    its schedule is unavailable -> waits
+    overlap, and a run of its schedule is unfinished  -> waits
+    no capacity                 -> waits
+    else                        -> made
+
+The candidates of one schedule keep their order.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class RerunState:
+    """What decides about the candidates, by the ids of their schedules.
+
+    ``runnable`` can run again. Those in ``unavailable`` are held, or another transaction has locked
+    them. A schedule in ``exclusive`` has at most one unfinished run; one in ``busy`` has one
+    already. ``capacity`` is the number of runs that may be made.
+    """
+
+    runnable: Collection[int]
+    unavailable: Collection[int]
+    exclusive: Collection[int]
+    busy: Collection[int]
+    capacity: int
+
+
+class RerunSelection(NamedTuple):
+    """The candidates that run again now, those that wait, and the number of the others."""
+
+    made: Sequence[Any]
+    waiting: Sequence[Any]
+    left_out: int
+
+
+def select_reruns(candidates: Iterable[Any], state: RerunState) -> RerunSelection:
+    """Return the decision about each of the candidates. Each has a ``schedule_id`` or None."""
+    made: list[Any] = []
+    waiting: list[Any] = []
+    left_out = 0
+    busy = {*state.busy, *state.unavailable}
+    for candidate in candidates:
+        schedule_id = candidate.schedule_id
+        if schedule_id not in state.runnable and schedule_id not in state.unavailable:
+            left_out += 1
+        elif schedule_id in busy or len(made) >= state.capacity:
+            waiting.append(candidate)
+            # A newer run of the schedule must not overtake this one.
+            busy.add(schedule_id)
+        else:
+            made.append(candidate)
+            if schedule_id in state.exclusive:
+                busy.add(schedule_id)
+    return RerunSelection(made, waiting, left_out)

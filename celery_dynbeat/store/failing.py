@@ -1,0 +1,84 @@
+"""Queries on ``failing_since``: since when the ended runs of a schedule fail.
+
+A schedule is failing if its last ended run failed or was lost. The last is the one with the latest
+``finished_at``, so outcomes that are written late do not count as newer than they are. Runs of any
+origin count. An edit does not change it.
+
+The column is written after the end of the run is committed, because a schedule is locked before its
+runs. If the process dies in between, the next end of a run corrects the column. A healthy schedule
+whose run succeeds is only read, without a lock: beat's claim would skip a locked row.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.models import Run, Schedule
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml
+
+#: The statuses that decide whether a schedule is failing.
+OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
+#: Rows of the history that a refresh reads.
+MAX_READ = 500
+
+
+def outdated_schedule(session: Session, *, run_id: str, failed: bool) -> int | None:
+    """Return the schedule of an ended run if its ``failing_since`` contradicts the run, or None."""
+    since = Schedule.failing_since
+    statement = (
+        select(Schedule.id)
+        .join(Run, Run.schedule_id == Schedule.id)
+        .where(Run.id == run_id, since.is_(None) if failed else since.is_not(None))
+    )
+    return session.scalar(statement)
+
+
+@in_index_order
+def refresh(session: Session, *, schedule_id: int) -> None:
+    """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule."""
+    lock = select(Schedule.failing_since).where(Schedule.id == schedule_id).with_for_update()
+    row = session.execute(lock).one_or_none()
+    if row is None:
+        return
+    since = _since(_newest(session, schedule_id), before=row.failing_since)
+    if since != row.failing_since:
+        changed = update(Schedule).where(Schedule.id == schedule_id)
+        execute_dml(session, changed.values(failing_since=since))
+
+
+def _newest(session: Session, schedule_id: int) -> Sequence[Any]:
+    newest: Any = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
+    newest = force_index(newest, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for.desc())
+    return session.execute(newest.limit(MAX_READ)).all()
+
+
+def _since(runs: Sequence[Any], *, before: datetime | None) -> datetime | None:
+    """Return when the first of the last failures ended. ``before`` is the stored instant."""
+    ends = [run for run in runs if run.status in OUTCOMES and run.finished_at is not None]
+    since = None
+    for end in sorted(ends, key=lambda run: run.finished_at, reverse=True):
+        if end.status == Status.SUCCEEDED:
+            return since
+        since = end.finished_at
+    # All runs that were read failed: the first failure may be older.
+    return since if since is None or before is None else min(since, before)
+
+
+def mark(session: Session, *, run_id: str, now: datetime) -> None:
+    """Set ``failing_since`` of the schedule of a run that failed, unless it is set already.
+
+    For a transaction that has locked the run. A schedule that another transaction has locked does
+    not change: waiting for it could be a deadlock.
+    """
+    schedule_id = outdated_schedule(session, run_id=run_id, failed=True)
+    if schedule_id is None:
+        return
+    lock = select(Schedule.id).where(Schedule.id == schedule_id, Schedule.failing_since.is_(None))
+    if session.scalar(lock.with_for_update(skip_locked=True)) is not None:
+        changed = update(Schedule).where(Schedule.id == schedule_id)
+        execute_dml(session, changed.values(failing_since=now))

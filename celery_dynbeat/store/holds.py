@@ -1,0 +1,337 @@
+"""Queries on holds. A hold is in force until it is released, or until ``until_at``.
+
+    hold()            inserts one row; no schedule changes
+    claim             parks the due schedules of a held owner: out of the start of the due index
+    release()         deletes the row, and makes the parked schedules due
+    until_at passes   the parked schedules are due by themselves
+    maintenance       deletes expired rows, and repairs schedules that were parked without a hold
+
+A claim that parks a schedule locks the owner's hold. A release that deletes the hold
+waits for that claim, so its UPDATE finds the parked schedule. The claim does not wait: it parks a
+schedule for a short time only, if a transaction that may be a release has locked the hold.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Update,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm.attributes import set_committed_value
+
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.models import Hold, Schedule
+from celery_dynbeat.db.tables import HOLDS, SCHEDULES
+from celery_dynbeat.db.types import UtcDateTime
+from celery_dynbeat.store.owners import OWNER_NAME_INDEX
+from celery_dynbeat.store.rows import UNREADABLE, LockedRows, read
+from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
+
+#: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
+NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+#: The id of no hold.
+WAS_PARKED = 0
+
+_HOLD = HOLDS.c
+OWNER_INDEX, _END_INDEX = "ix_dynbeat_hold_owner", "ix_dynbeat_hold_until_at"
+_PARKED_INDEX, _PRIMARY = "ix_dynbeat_schedule_held_at", "PRIMARY"
+#: The ends of the holds of some owners.
+_ENDS = force_index(select(_HOLD.id, _HOLD.owner, _HOLD.until_at), HOLDS, OWNER_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """When the holds of some owners end; ``NEVER`` for a hold without an end.
+
+    ``at`` has an entry for each owner with a hold in force. ``unsure`` are the owners with a hold
+    that another transaction has locked: a release that is not committed, for example.
+    """
+
+    at: Mapping[str, datetime]
+    unsure: frozenset[str]
+
+
+def _in_force(now: Any) -> ColumnElement[bool]:
+    return or_(_HOLD.until_at.is_(None), _HOLD.until_at > now)
+
+
+def _is_of(owner: str | None) -> ColumnElement[bool]:
+    return _HOLD.owner.is_(None) if owner is None else _HOLD.owner == owner
+
+
+def everything_is_held(now: Any) -> ColumnElement[bool]:
+    """Return the condition that a hold of everything is in force."""
+    return _exists_of_everything(_in_force(now))
+
+
+def everything_is_held_without_end() -> ColumnElement[bool]:
+    """Return the condition that a hold of everything has no end."""
+    return _exists_of_everything(_HOLD.until_at.is_(None))
+
+
+def _exists_of_everything(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    hold = force_index(select(_HOLD.id), HOLDS, OWNER_INDEX)
+    return exists(hold.where(_HOLD.owner.is_(None), condition))
+
+
+def last_end_of_everything(now: Any) -> Any:
+    """Return a subquery for the latest end of the holds of everything, NULL if there is none."""
+    latest = force_index(select(func.max(_HOLD.until_at)), HOLDS, OWNER_INDEX)
+    return latest.where(_HOLD.owner.is_(None), _HOLD.until_at > now).scalar_subquery()
+
+
+def was_parked() -> ColumnElement[Any]:
+    """Return a column that is WAS_PARKED for a parked schedule, else NULL."""
+    # Not held_at: converting an instant for each row of a claim takes longer.
+    return case((SCHEDULES.c.held_at.is_not(None), WAS_PARKED))
+
+
+def may_be_held() -> ColumnElement[Any]:
+    """Return the column of ``was_parked`` with the id of any hold for the other schedules.
+
+    NULL is the usual case: there is no hold at all. The database looks once for each statement, not
+    once for each schedule.
+    """
+    of_any = select(_HOLD.id).limit(1).scalar_subquery()
+    return case((SCHEDULES.c.held_at.is_not(None), WAS_PARKED), else_=of_any)
+
+
+@in_index_order
+def lock_ends(session: Session, owners: Collection[str], *, now: datetime) -> Ends:
+    """Return the ends of the holds of ``owners``, locked for this transaction."""
+    of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
+    present = session.execute(of_owners.with_only_columns(_HOLD.id, _HOLD.owner)).all()
+    # Not FOR SHARE: MySQL and MariaDB have no common form of it with SKIP LOCKED.
+    locked = read(session, of_owners.with_for_update(skip_locked=True), key=_HOLD.id)
+    locked_ids = {row.id for row in (*locked.rows, *locked.unreadable)}
+    unsure = frozenset(row.owner for row in present if row.id not in locked_ids)
+    return Ends(_latest_ends(session, locked), unsure)
+
+
+@in_index_order
+def ends_of(session: Session, owners: Collection[str], *, now: datetime) -> Mapping[str, datetime]:
+    """Return when the holds of these owners end, without a lock. Others are left out."""
+    of_owners = _ENDS.where(_HOLD.owner.in_(owners), _in_force(now))
+    return _latest_ends(session, read(session, of_owners, key=_HOLD.id))
+
+
+def _latest_ends(session: Session, found: LockedRows) -> Mapping[Any, datetime]:
+    """Return the latest end by owner. An end that cannot be read counts as none: ``NEVER``."""
+    ends = [(row.owner, row.until_at or NEVER) for row in found.rows]
+    if found.unreadable:
+        owners = force_index(select(_HOLD.owner), HOLDS, _PRIMARY)
+        owners = owners.where(_HOLD.id.in_([row.id for row in found.unreadable]))
+        ends += [(owner, NEVER) for owner in session.scalars(owners)]
+    latest: dict[Any, datetime] = {}
+    for owner, end in ends:
+        latest[owner] = max(latest.get(owner, end), end)
+    return latest
+
+
+@in_index_order
+def end_of(session: Session, *, owner: str | None, now: datetime) -> datetime | None:
+    """Return when the holds of the owner end, None if no hold is in force.
+
+    The holds of everything count. ``owner`` None means only these. ``NEVER`` is a hold without an
+    end.
+    """
+    ends: list[datetime] = []
+    for scope in (None,) if owner is None else (None, owner):
+        found = read(session, _ENDS.where(_is_of(scope), _in_force(now)), key=_HOLD.id)
+        ends += _latest_ends(session, found).values()
+    return max(ends, default=None)
+
+
+@in_index_order
+def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[Hold]:
+    """Return the holds in force of an owner, or of everything, locked; the oldest first."""
+    statement = _holds_of(owner).where(_in_force(now)).with_for_update()
+    locked = _load(session, statement.execution_options(populate_existing=True))
+    # Not ORDER BY: for it PostgreSQL would read all holds in the order of their ids.
+    return sorted(locked, key=lambda hold: hold.id)
+
+
+@in_index_order
+def of_owner(session: Session, *, owner: str | None, now: datetime, limit: int) -> Sequence[Hold]:
+    """Return up to ``limit`` holds in force of an owner, or of everything, in any order."""
+    return _load(session, _holds_of(owner).where(_in_force(now)).limit(limit))
+
+
+def _holds_of(owner: str | None) -> Select[Any]:
+    return force_index(select(Hold), Hold, OWNER_INDEX).where(_is_of(owner))
+
+
+@in_index_order
+def of_owners(session: Session, *, now: datetime, limit: int) -> Sequence[Hold]:
+    """Return up to ``limit`` holds in force of any owner, not of everything; the oldest first."""
+    statement = select(Hold).where(Hold.owner.is_not(None), _in_force(now)).order_by(Hold.id)
+    return _load(session, statement.limit(limit))
+
+
+@in_index_order
+def page(session: Session, *, now: datetime, after: int, limit: int) -> Sequence[Hold]:
+    """Return up to ``limit`` holds in force with an id above ``after``, the oldest first."""
+    statement = force_index(select(Hold), Hold, _PRIMARY).where(Hold.id > after, _in_force(now))
+    statement = statement.order_by(Hold.id)
+    return _load(session, statement.limit(limit))
+
+
+def _load(session: Session, statement: Select[Any]) -> Sequence[Hold]:
+    """Return holds; an end that cannot be read is None. The next flush writes no such None."""
+    result = session.scalars(statement)
+    try:
+        return result.all()
+    except UNREADABLE:
+        ids = session.scalars(statement.with_only_columns(Hold.id)).all()
+    # Few holds are unreadable, and only until they are released.
+    return [_load_one(session, statement.where(Hold.id == hold_id)) for hold_id in ids]
+
+
+def _load_one(session: Session, statement: Select[Any]) -> Hold:
+    result = session.scalars(statement)
+    try:
+        return cast("Hold", result.one())
+    except UNREADABLE:
+        hold: Hold = session.scalars(statement.options(defer(Hold.until_at))).one()
+    set_committed_value(hold, "until_at", None)
+    return hold
+
+
+def add(session: Session, hold: Hold) -> None:
+    """Insert a hold."""
+    session.add(hold)
+    session.flush()
+
+
+def delete_ids(session: Session, ids: Sequence[int]) -> int:
+    """Delete locked holds and return their number."""
+    if ids:
+        # The caller's session may choose its database by the mapped class.
+        connection = session.connection(bind_arguments={"mapper": Hold})
+        capabilities_of(connection.dialect).delete(connection, HOLDS, ids)
+    return len(ids)
+
+
+@in_index_order
+def delete_of_owner(session: Session, *, owner: str) -> int:
+    """Delete all holds of an owner and return their number."""
+    # Not DELETE with the owner: MySQL has no index hint for it.
+    ids = force_index(select(Hold.id), Hold, OWNER_INDEX).where(Hold.owner == owner)
+    return delete_ids(session, session.scalars(ids.with_for_update()).all())
+
+
+@in_index_order
+def delete_expired(session: Session, *, now: datetime, limit: int) -> int:
+    """Delete up to ``limit`` holds that have ended. Locked ones are skipped."""
+    expired = (
+        force_index(select(_HOLD.id), HOLDS, _END_INDEX)
+        .where(_HOLD.until_at.is_not(None), _HOLD.until_at <= now)
+        .order_by(_HOLD.until_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return delete_ids(session, session.scalars(expired).all())
+
+
+@in_index_order
+def move_parked(session: Session, *, owner: str, now: datetime, end: datetime | None) -> None:
+    """Make the parked schedules of an owner due at ``end``, the end of its holds.
+
+    ``end`` None means that no hold is in force: they are due at ``now``. Schedules that are due
+    earlier do not change. The rows are read in the order of their names, in parts.
+    """
+    due_at = end or now
+    after = ""
+    while True:
+        rows = session.execute(
+            _lock_parked_statement(), {"owner": owner, "after": after, "due_at": due_at}
+        ).all()
+        if not rows:
+            return
+        after = rows[-1].name
+        _set_due(session, [row.id for row in rows], due_at=due_at, is_held=end is not None)
+
+
+@cache
+def _lock_parked_statement() -> Select[Any]:
+    columns = SCHEDULES.c
+    # A locking read: the caller's snapshot may be older than the claim that parked the rows.
+    parked = (
+        select(columns.id, columns.name)
+        .where(
+            columns.owner == bindparam("owner"),
+            columns.name > bindparam("after"),
+            columns.held_at.is_not(None),
+            columns.next_run_at > bindparam("due_at", type_=UtcDateTime),
+        )
+        .order_by(columns.name)
+        .limit(MAX_IN_LIST)
+        .with_for_update()
+    )
+    return force_index(parked, SCHEDULES, OWNER_NAME_INDEX)
+
+
+def _set_due(session: Session, ids: Sequence[int], *, due_at: datetime, is_held: bool) -> None:
+    values: dict[str, Any] = {"next_run_at": due_at}
+    if not is_held:
+        values["held_at"] = None
+    execute_dml(session, _update_schedules().where(Schedule.id.in_(ids)).values(values))
+
+
+def _update_schedules() -> Update:
+    return force_index(update(Schedule), SCHEDULES, _PRIMARY)
+
+
+@in_index_order
+def parked_after(session: Session, *, after: tuple[datetime, int] | None, limit: int) -> LockedRows:
+    """Return id, owner, held_at and next_run_at of up to ``limit`` parked schedules, not locked.
+
+    They are ordered by held_at and id, and follow the key ``after``.
+    """
+    columns = SCHEDULES.c
+    key = (columns.held_at, columns.id)
+    statement = (
+        force_index(
+            select(columns.id, columns.owner, columns.held_at, columns.next_run_at),
+            SCHEDULES,
+            _PARKED_INDEX,
+        )
+        .where(columns.held_at.is_not(None))
+        .order_by(*key)
+        .limit(limit)
+    )
+    if after is not None:
+        row_after = capabilities_of(session.get_bind(Schedule).dialect).row_after
+        statement = statement.where(row_after(key, after))
+    return read(session, statement, key=columns.id)
+
+
+@in_index_order
+def lock_parked(session: Session, ids: Collection[int]) -> Sequence[int]:
+    """Return those of the ids that belong to a parked schedule, locked for this transaction.
+
+    Schedules that another transaction has locked are left out.
+    """
+    parked = force_index(select(Schedule.id), Schedule, _PRIMARY)
+    parked = parked.where(Schedule.id.in_(ids), Schedule.held_at.is_not(None))
+    return session.scalars(parked.with_for_update(skip_locked=True)).all()
+
+
+def forget_parked(session: Session, ids: Collection[int]) -> None:
+    """Clear ``held_at`` of locked schedules that have no next run."""
+    forgotten = _update_schedules().where(Schedule.id.in_(ids), Schedule.next_run_at.is_(None))
+    execute_dml(session, forgotten.values(held_at=None))

@@ -1,0 +1,304 @@
+"""Queries on reruns and on the requests for them.
+
+The search of a request reads the history in the order of an index:
+
+    one schedule   (schedule_id, scheduled_for)
+    one owner      (owner, scheduled_for, id)
+    all owners     (id): ids are ordered by time
+
+Most runs do not match, so each query also has a last position: it reads a bounded number of rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, update
+from sqlalchemy.orm import Session, aliased
+
+from celery_dynbeat.common.run_ids import first_run_id
+from celery_dynbeat.common.run_states import REVOKE, Status
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.models import Rerun, Run, Schedule
+from celery_dynbeat.db.tables import RERUNS
+from celery_dynbeat.store.rows import LockedRows, read
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST, execute_dml
+
+OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
+#: A run is recorded at its fire time or later. Clocks may differ by as much.
+CLOCK_MARGIN = timedelta(minutes=1)
+#: The columns of a run that a rerun needs.
+_CANDIDATE_COLUMNS: tuple[Any, ...] = (
+    Run.id,
+    Run.schedule_id,
+    Run.status,
+    Run.scheduled_for,
+    Run.rerun_of,
+    Run.nominal_at,
+)
+
+
+class Position(NamedTuple):
+    """A position of the search: the fire time and the id of a run."""
+
+    at: datetime
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RerunFilter:
+    """The runs that a request names. ``owner``, ``name`` and ``task`` None mean any.
+
+    ``schedule_id`` is the id of the schedule of this owner and name. Runs that began or ended after
+    ``requested_at`` do not match.
+    """
+
+    owner: str | None
+    name: str | None
+    schedule_id: int | None
+    task: str | None
+    statuses: Sequence[str]
+    since: datetime
+    until: datetime
+    requested_at: datetime
+
+    def start(self) -> Position:
+        """Return the position before the first run."""
+        return Position(self.since, first_run_id(self.since - CLOCK_MARGIN))
+
+
+def earliest_next_run_at() -> Any:
+    """Return a subquery for the earliest ``next_run_at``, NULL if no request is unfinished."""
+    at = RERUNS.c.next_run_at
+    return select(at).where(at.is_not(None)).order_by(at).limit(1).scalar_subquery()
+
+
+def first_due_id(*, now: datetime) -> Any:
+    """Return a subquery for the id of the first due request, NULL if none is due.
+
+    It reads no instant, so it works for unreadable rows.
+    """
+    first = select(Rerun.id).where(*_due(now)).order_by(Rerun.next_run_at)
+    return first.limit(1).scalar_subquery()
+
+
+def _due(now: datetime) -> tuple[Any, ...]:
+    return (Rerun.next_run_at.is_not(None), Rerun.next_run_at <= now)
+
+
+@in_index_order
+def lock_oldest_due(session: Session, *, now: datetime) -> LockedRows:
+    """Return the due request with the earliest ``next_run_at``, locked. At most one row.
+
+    Requests that another beat has locked are skipped.
+    """
+    due = select(*RERUNS.c).where(*_due(now)).order_by(RERUNS.c.next_run_at).limit(1)
+    return read(session, due.with_for_update(skip_locked=True), key=RERUNS.c.id)
+
+
+def change(session: Session, *, rerun_id: int, values: Mapping[str, Any]) -> None:
+    """Write columns of a locked request."""
+    execute_dml(session, update(Rerun).where(Rerun.id == rerun_id).values(**values))
+
+
+def add(session: Session, row: Rerun) -> None:
+    """Insert a request."""
+    session.add(row)
+    session.flush()
+
+
+@in_index_order
+def get(
+    session: Session, *, rerun_id: int, owner: str | None, for_update: bool = False
+) -> Rerun | None:
+    """Return a request of ``owner``, or None. ``owner`` None means any request."""
+    statement = select(Rerun).where(Rerun.id == rerun_id)
+    if owner is not None:
+        statement = statement.where(Rerun.owner == owner)
+    if for_update:
+        statement = statement.with_for_update()
+    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
+
+
+@in_index_order
+def history(session: Session, *, owner: str | None, limit: int) -> Sequence[Rerun]:
+    """Return up to ``limit`` requests, the newest first. ``owner`` None means all requests."""
+    statement = select(Rerun).order_by(Rerun.id.desc()).limit(limit)
+    if owner is not None:
+        statement = force_index(statement, Rerun, "ix_dynbeat_rerun_owner")
+        statement = statement.where(Rerun.owner == owner)
+    return session.scalars(statement).all()
+
+
+@in_index_order
+def last_position(
+    session: Session, matching: RerunFilter, *, after: Position, limit: int
+) -> Position | None:
+    """Return the position of the ``limit``-th run after ``after``, matching or not.
+
+    None if the rest of the search has fewer runs.
+    """
+    statement = _search((Run.scheduled_for, Run.id), matching, after).offset(limit - 1).limit(1)
+    row = session.execute(statement).one_or_none()
+    return None if row is None else Position(row[0], row[1])
+
+
+@in_index_order
+def find(
+    session: Session,
+    matching: RerunFilter,
+    *,
+    after: Position,
+    last: Position | None,
+    limit: int,
+) -> Sequence[Position]:
+    """Return the positions of up to ``limit`` matching runs after ``after`` up to ``last``."""
+    statement = _matching((Run.scheduled_for, Run.id), matching, after, last).limit(limit)
+    return [Position(*row) for row in session.execute(statement)]
+
+
+@in_index_order
+def count(
+    session: Session, matching: RerunFilter, *, after: Position, last: Position | None
+) -> int:
+    """Return the number of matching runs after ``after`` up to ``last``."""
+    found = _matching((Run.id,), matching, after, last).order_by(None).subquery()
+    return int(session.scalar(select(func.count()).select_from(found)) or 0)
+
+
+def _matching(
+    columns: Sequence[Any], matching: RerunFilter, after: Position, last: Position | None
+) -> Select[Any]:
+    statement = _search(columns, matching, after).where(
+        Run.status.in_(matching.statuses),
+        Run.created_at <= matching.requested_at,
+        Run.finished_at <= matching.requested_at,
+        Run.scheduled_for >= matching.since,
+        Run.scheduled_for < matching.until,
+        ~_has_newer(),
+    )
+    if matching.name is not None:
+        statement = statement.where(Run.name == matching.name)
+    if matching.task is not None:
+        statement = statement.where(Run.task == matching.task)
+    if matching.owner is not None:
+        # Not the column alone: with it, PostgreSQL may read another index than that of the search.
+        # SQLite gives the id of a deleted schedule to a new one, perhaps of another owner.
+        statement = statement.where(func.coalesce(Run.owner, "") == matching.owner)
+    return statement if last is None else statement.where(_until(matching, last))
+
+
+def _search(columns: Sequence[Any], matching: RerunFilter, after: Position) -> Select[Any]:
+    """Return the SELECT of all runs of the search, matching or not, in the order of an index."""
+    statement = select(*columns)
+    if matching.owner is None:
+        end = first_run_id(matching.requested_at + CLOCK_MARGIN)
+        statement = force_index(statement, Run, "PRIMARY")
+        return statement.where(Run.id > after.run_id, Run.id < end).order_by(Run.id)
+    at = Run.scheduled_for
+    in_span = and_(at >= after.at, at < matching.until)
+    statement = statement.where(in_span, or_(at > after.at, Run.id > after.run_id))
+    if matching.schedule_id is not None:
+        statement = statement.where(Run.schedule_id == matching.schedule_id).order_by(at)
+        return force_index(statement, Run, FIRE_TIME_INDEX)
+    statement = statement.where(Run.owner == matching.owner).order_by(at, Run.id)
+    return force_index(statement, Run, OWNER_INDEX)
+
+
+def _until(matching: RerunFilter, last: Position) -> ColumnElement[bool]:
+    if matching.owner is None:
+        return Run.id <= last.run_id
+    at = Run.scheduled_for
+    return and_(at <= last.at, or_(at < last.at, Run.id <= last.run_id))
+
+
+def _has_newer() -> ColumnElement[bool]:
+    """Return the condition that a run has a newer rerun."""
+    newer = aliased(Run)
+    return exists(
+        select(newer.id).where(
+            newer.rerun_of == func.coalesce(Run.rerun_of, Run.id),
+            newer.scheduled_for > Run.scheduled_for,
+        )
+    )
+
+
+@in_index_order
+def newest_by_ids(
+    session: Session, ids: Sequence[str], *, statuses: Sequence[str]
+) -> Sequence[LockedRows]:
+    """Return those of the runs with one of ``statuses`` and without a newer rerun.
+
+    They are in parts, without locks and in any order. ``ids`` have no limit.
+    """
+    parts = [ids[at : at + MAX_IN_LIST] for at in range(0, len(ids), MAX_IN_LIST)]
+    found = select(*_CANDIDATE_COLUMNS).where(Run.status.in_(statuses), ~_has_newer())
+    return [read(session, found.where(Run.id.in_(part)), key=Run.id) for part in parts]
+
+
+@in_index_order
+def unfinished_ids(
+    session: Session, ids: Sequence[str], *, started_after: datetime
+) -> Sequence[str]:
+    """Return those of the runs that are unfinished.
+
+    Runs that started at ``started_after`` or earlier are left out.
+    """
+    counting = or_(Run.started_at.is_(None), Run.started_at > started_after)
+    unfinished: list[str] = []
+    for at in range(0, len(ids), MAX_IN_LIST):
+        part = Run.id.in_(ids[at : at + MAX_IN_LIST])
+        statement = select(Run.id).where(part, Run.finished_at.is_(None), counting)
+        unfinished += session.scalars(statement.order_by(Run.id))
+    return unfinished
+
+
+@in_index_order
+def newest_of_family(session: Session, run: Run) -> Sequence[Run]:
+    """Return the newest rerun of ``run``'s original, in a list; empty without a rerun."""
+    statement = (
+        select(Run)
+        .where(Run.rerun_of == (run.rerun_of or run.id))
+        .order_by(Run.scheduled_for.desc())
+        .limit(1)
+    )
+    return session.scalars(statement.execution_options(populate_existing=True)).all()
+
+
+@in_index_order
+def rerun_of(session: Session, *, schedule_id: int, scheduled_for: datetime) -> str | None:
+    """Return ``rerun_of`` of the run with this instant, also if it is newer than the snapshot."""
+    run = select(Run.rerun_of).where(
+        Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for
+    )
+    latest = capabilities_of(session.get_bind(Run).dialect).reading_latest
+    return session.scalar(latest(run))
+
+
+@in_index_order
+def revoke_unstarted(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
+    """Move those of the runs that have not started to revoked and return their number."""
+    revoked = 0
+    for at in range(0, len(ids), MAX_IN_LIST):
+        statement = (
+            update(Run)
+            .where(Run.id.in_(ids[at : at + MAX_IN_LIST]), Run.status.in_(REVOKE.sources))
+            .values(
+                status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
+            )
+        )
+        revoked += execute_dml(session, statement)
+    return revoked
+
+
+def touch_schedules(session: Session, ids: Sequence[int]) -> None:
+    """Write locked schedules without a change.
+
+    For PostgreSQL this is a change. A transaction with an older snapshot cannot see the new reruns;
+    because of the change it cannot lock the schedule to add reruns, too.
+    """
+    for at in range(0, len(ids), MAX_IN_LIST):
+        part = Schedule.id.in_(ids[at : at + MAX_IN_LIST])
+        execute_dml(session, update(Schedule).where(part).values(version=Schedule.version))

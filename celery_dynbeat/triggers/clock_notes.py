@@ -1,0 +1,135 @@
+"""What a change of the clock does to a fire time, in words."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.triggers.base import Trigger
+from celery_dynbeat.triggers.cron.trigger import Cron
+from celery_dynbeat.triggers.interval.every import Every
+from celery_dynbeat.triggers.words import describe_duration
+from celery_dynbeat.triggers.zones import end_of_offset, fold_at, load_zone, offset_at, wall_at
+
+_MICROSECOND, _SECOND = timedelta(microseconds=1), timedelta(seconds=1)
+# Longer than any gap, Apia's day included, and shorter than the time between two changes.
+_LONGEST_GAP = timedelta(hours=25)
+_TZID = re.compile(r";TZID=[^:]+")
+
+
+class Gap(NamedTuple):
+    """The wall times ``[start, end)`` that the clock skipped."""
+
+    start: datetime
+    end: datetime
+
+
+def note_on(
+    trigger: Trigger, fire_at: datetime, *, previous: datetime | None, timezone: str
+) -> str | None:
+    """Return what a clock change does to a fire time of ``trigger``, or None.
+
+    ``previous`` is the fire time before. ``timezone`` is the zone of a trigger without a zone.
+    """
+    for leaf in _leaves(trigger):
+        if (note := _moved(leaf, fire_at)) is not None:
+            return note
+    name = trigger.timezone or timezone
+    return _repeated(name, fire_at) or _shifted(name, fire_at, previous)
+
+
+def gap_before(zone: ZoneInfo, instant: datetime) -> Gap | None:
+    """Return the gap that ended at most its own length before ``instant``, or None."""
+    start = instant.replace(microsecond=0) - _LONGEST_GAP
+    change = end_of_offset(zone, start, instant.replace(microsecond=0) + _SECOND)
+    length = offset_at(zone, change) - offset_at(zone, change - _SECOND)
+    if change > instant or not timedelta() < length or instant - change >= length:
+        return None
+    end = wall_at(zone, change)
+    return Gap(end - length, end)
+
+
+def _moved(leaf: Trigger, fire_at: datetime) -> str | None:
+    """Return the note if ``leaf`` fires at ``fire_at`` for a wall time that the clock skipped."""
+    name = leaf.timezone or "UTC"
+    gap = gap_before(load_zone(name), fire_at)
+    if gap is None or leaf.next_after(fire_at - _MICROSECOND) != fire_at:
+        return None
+    rule = _on_unchanging_clock(leaf)
+    wall = _as_utc(wall_at(load_zone(name), fire_at))
+    if rule is None or _fires_at(rule, wall):
+        return None
+    # RRule reads a skipped time with the offset before the gap; the others fire at its end.
+    skipped: datetime | None = wall - (gap.end - gap.start)
+    if skipped is None or not _fires_at(rule, skipped):
+        skipped = rule.next_after(_as_utc(gap.start) - _MICROSECOND)
+    if skipped is None or skipped >= _as_utc(gap.end):
+        return None
+    return (
+        f"{skipped:%H:%M} does not exist on {skipped:%Y-%m-%d} in {name}: the clock goes forward"
+        f" from {gap.start:%H:%M} to {gap.end:%H:%M}"
+    )
+
+
+def _on_unchanging_clock(leaf: Trigger) -> Trigger | None:
+    """Return the rule whose fire times in UTC are the wall times of ``leaf``."""
+    if isinstance(leaf, Cron):
+        return replace(leaf, timezone="UTC")
+    if isinstance(leaf, Every):
+        if leaf.interval is not None or leaf.anchor is None:
+            return None
+        anchor = wall_at(load_zone(leaf.timezone or "UTC"), leaf.anchor)
+        return replace(leaf, anchor=_as_utc(anchor), timezone="UTC")
+    if leaf.kind != "rrule":
+        return None
+    try:
+        return type(leaf).from_spec(_TZID.sub("", leaf.spec), "UTC")
+    except InvalidTriggerError:
+        return None
+
+
+def _repeated(name: str, fire_at: datetime) -> str | None:
+    zone = load_zone(name)
+    fold = fold_at(zone, fire_at)
+    if fold is None:
+        return None
+    wall = wall_at(zone, fire_at)
+    which = "second" if fold.second_pass else "first"
+    return (
+        f"the clock shows {wall:%H:%M} twice on {wall:%Y-%m-%d} in {name}: this is the {which} time"
+    )
+
+
+def _shifted(name: str, fire_at: datetime, previous: datetime | None) -> str | None:
+    if previous is None:
+        return None
+    zone = load_zone(name)
+    change = offset_at(zone, fire_at) - offset_at(zone, previous)
+    if not change:
+        return None
+    direction = "forward" if change > timedelta() else "back"
+    return (
+        f"the clock of {name} went {direction} by {describe_duration(abs(change))} since the fire"
+        " time before"
+    )
+
+
+def _leaves(trigger: Trigger) -> Iterator[Trigger]:
+    """Yield the triggers that fire; excluded triggers do not."""
+    parts: tuple[Trigger, ...] = getattr(trigger, "parts", ())
+    if not parts:
+        yield trigger
+        return
+    for part in parts if trigger.kind == "any_of" else parts[:1]:
+        yield from _leaves(part)
+
+
+def _fires_at(rule: Trigger, instant: datetime) -> bool:
+    return rule.next_after(instant - _MICROSECOND) == instant
+
+
+def _as_utc(wall: datetime) -> datetime:
+    return wall.replace(tzinfo=UTC)

@@ -1,0 +1,110 @@
+"""What a task can know about the run that executes it."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any
+
+from celery._state import _task_stack
+from celery.app.task import Task
+
+from celery_dynbeat.broker.headers import (
+    HEADER_ORIGIN,
+    HEADER_OWNER,
+    HEADER_SCHEDULE,
+    HEADER_SCHEDULED_FOR,
+    admitted_attempt,
+    attempt_of,
+    claimed_run_id,
+)
+from celery_dynbeat.client import dynbeat_of
+from celery_dynbeat.store import last_success
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurrentRun:
+    """The run that executes the present task.
+
+    - ``run_id``: the id of the run, which is the id of the task.
+    - ``owner`` and ``schedule``: the owner and the name of the schedule.
+    - ``scheduled_for``: the fire time, aware, in UTC. A rerun has the fire time of its original.
+    - ``attempt``: the number of this start of the body, from 1. A retry is an attempt.
+    - ``origin``: ``"schedule"``, ``"manual"``, ``"backfill"`` or ``"rerun"``. A beat that does not
+      know the header ``dynbeat_origin`` sends each run with the origin ``"schedule"``.
+    """
+
+    run_id: str
+    owner: str
+    schedule: str
+    scheduled_for: datetime
+    attempt: int
+    origin: str
+    _read_last_success: Callable[[], datetime | None] = field(repr=False, compare=False)
+
+    @cached_property
+    def last_success_at(self) -> datetime | None:
+        """The newest fire time of the schedule before this one whose run succeeded, in UTC.
+
+        None if there is none, if the schedule was deleted, or if the run is older than
+        dynbeat_history_retention or 10,000 runs. Manual runs count. The first use reads it from
+        the database and raises SQLAlchemyError if that is unreachable.
+        """
+        return self._read_last_success()
+
+
+def current_run() -> CurrentRun | None:
+    """Return the run that executes the present task.
+
+    None outside a task, in a task that no schedule sent, and in a task that another task sent. A
+    task that another task calls as a function belongs to the caller's run. Threads that a task
+    starts are outside the task.
+    """
+    # Celery keeps one stack of tasks for each thread or greenlet, and one of requests for each task
+    # in it.
+    depths: Counter[str] = Counter()
+    for task in reversed(_task_stack.stack):
+        depths[task.name] += 1
+        request = task.request_stack.stack[-depths[task.name]]
+        if not request.called_directly:
+            run_id = claimed_run_id(request)
+            return None if run_id is None else _run_of(task, request, run_id)
+    return None
+
+
+def _run_of(task: Task, request: Any, run_id: str) -> CurrentRun:
+    """Return the same object for each call in one attempt, so that it reads the database once."""
+    attempt = _attempt_of(request)
+    known = getattr(request, "dynbeat_run", None)
+    if not isinstance(known, CurrentRun) or known.attempt != attempt:
+        known = request.dynbeat_run = _new_run(task, request, run_id, attempt)
+    return known
+
+
+def _new_run(task: Task, request: Any, run_id: str, attempt: int) -> CurrentRun:
+    headers = request.headers
+    scheduled_for = datetime.fromisoformat(headers[HEADER_SCHEDULED_FOR])
+
+    def read_last_success() -> datetime | None:
+        read = partial(last_success.read, run_id=run_id, before=scheduled_for)
+        return dynbeat_of(task.app).context.database.read_in_transaction(read)
+
+    return CurrentRun(
+        run_id=run_id,
+        owner=headers[HEADER_OWNER],
+        schedule=headers[HEADER_SCHEDULE],
+        scheduled_for=scheduled_for,
+        attempt=attempt,
+        origin=headers.get(HEADER_ORIGIN, "schedule"),
+        _read_last_success=read_last_success,
+    )
+
+
+def _attempt_of(request: Any) -> int:
+    admitted = admitted_attempt(request)
+    if admitted is not None:
+        return admitted
+    # ManualBeat sets the number of the present attempt. In a worker, before the guard has decided,
+    # the header has the number of the attempt before.
+    return (attempt_of(request) or 0) + (not request.is_eager)

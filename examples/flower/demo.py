@@ -1,0 +1,109 @@
+"""Show the schedule pages of Flower with a beat, a worker and sample schedules, until Ctrl-C.
+
+    python examples/flower/demo.py
+
+It needs no server and keeps its files in a temporary folder, which it deletes at the end.
+"""
+
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
+
+CHECK_SECONDS = 0.5
+
+
+def main() -> int:
+    """Run the demo and return the exit status."""
+    exit_on_sigterm()
+    try:
+        with ExitStack() as stack:
+            watch(start(stack))
+    except ProgramError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped")
+    return 0
+
+
+def start(stack: ExitStack) -> Sequence[Program]:
+    """Start all programs, print the address of the pages, and return the programs."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynbeat-flower-")))
+    os.environ["DYNBEAT_DEMO_FOLDER"] = str(folder)
+    print("creating the tables, sample schedules and a month of history", flush=True)
+    Program("schema", "dynbeat", "schema", "upgrade", folder=HERE, logs=folder).wait()
+    write_samples(stack)
+    print("starting a beat, a worker and Flower", flush=True)
+    port = free_port()
+    programs = [start_worker(stack, folder), start_flower(stack, folder, port)]
+    programs.append(start_program(stack, folder, "beat", "-l", "INFO", "--pidfile="))
+    programs[-1].wait_for("beat started")
+    print(f"\n    http://127.0.0.1:{port}/dynbeat/schedules\n\nCtrl-C ends all.", flush=True)
+    return programs
+
+
+def write_samples(stack: ExitStack) -> None:
+    """Create the schedules and their past runs."""
+    # They read DYNBEAT_DEMO_FOLDER.
+    import sample_history  # noqa: PLC0415
+    import sample_schedules  # noqa: PLC0415
+    from tasks import dynbeat  # noqa: PLC0415
+
+    stack.callback(dynbeat.context.database.dispose)
+    sample_history.write(dynbeat, sample_schedules.create(dynbeat))
+    sample_schedules.change_states(dynbeat)
+
+
+def start_worker(stack: ExitStack, folder: Path) -> Program:
+    """Start a worker with threads, which ends at once with a broker that polls."""
+    quick = ("--without-gossip", "--without-mingle")
+    pool = ("-P", "threads", "-c", "6", "-n", "demo1@%h", "-l", "INFO")
+    worker = start_program(stack, folder, "worker", *pool, *quick)
+    worker.wait_for("ready.")
+    return worker
+
+
+def start_flower(stack: ExitStack, folder: Path, port: int) -> Program:
+    """Start Flower for this machine only, with pages that may change schedules."""
+    place = (f"--port={port}", "--address=127.0.0.1")
+    writes = "--dynbeat-unauthenticated-writes"
+    flower = start_program(stack, folder, "dynbeat", "flower", *place, writes)
+    flower.wait_for("Visit me at")
+    return flower
+
+
+def start_program(stack: ExitStack, folder: Path, *arguments: str) -> Program:
+    """Start a ``celery`` command that ends with the demo."""
+    name = "-".join(argument for argument in arguments[:2] if argument.isalpha())
+    program = Program(name, *arguments, folder=HERE, logs=folder)
+    stack.callback(program.stop)
+    return program
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def watch(programs: Sequence[Program]) -> None:
+    """Return never: raise ProgramError when a program ends, KeyboardInterrupt at Ctrl-C."""
+    while True:
+        for program in programs:
+            if program.has_ended:
+                raise ProgramError(f"{program.name} ended\n{program.tail()}")
+        time.sleep(CHECK_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

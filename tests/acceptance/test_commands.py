@@ -1,0 +1,272 @@
+"""The commands as processes: pipes, terminals, wrong applications, exit statuses, completion."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from celery_dynbeat import Every
+from tests.support.event_log import BARE_VARIABLE, CONFIG_VARIABLE, EVENT_LOG_VARIABLE
+from tests.support.processes import REPOSITORY
+from tests.support.sites import OWNER, site
+from tests.support.waiting import wait_until
+
+WITHIN = 30
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def installation(request, site_folder):
+    """Return an installation whose broker is never used, on each kind of database."""
+    url = request.getfixturevalue(f"{request.param}_url")
+    with site(site_folder, database_url=url, broker_url="memory://") as made:
+        yield made
+
+
+@pytest.fixture
+def offline(site_folder, sqlite_url):
+    """Return an installation on SQLite."""
+    with site(site_folder, database_url=sqlite_url, broker_url="memory://") as made:
+        yield made
+
+
+def environment(made, **more):
+    return {
+        **{key: value for key, value in os.environ.items() if key != "CI"},
+        "PYTHONPATH": str(REPOSITORY),
+        CONFIG_VARIABLE: json.dumps(made.config),
+        EVENT_LOG_VARIABLE: str(made.event_log.path),
+        **more,
+    }
+
+
+def celery(*arguments, app="tests.support.proj"):
+    selected = ["-A", app] if app else []
+    return [sys.executable, "-m", "celery", *selected, *arguments]
+
+
+def dynbeat(made, *arguments, app="tests.support.proj", **more):
+    """Run a command to its end, without a terminal."""
+    return subprocess.run(
+        celery("dynbeat", *arguments, app=app),
+        env=environment(made, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WITHIN,
+    )
+
+
+def _restore_sigint():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Terminal:
+    """A command on a pseudo terminal of a given width."""
+
+    def __init__(self, made, *arguments, columns):
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (40, columns))
+        more = {"TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            celery("dynbeat", *arguments),
+            env={k: v for k, v in environment(made, **more).items() if k != "COLUMNS"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            # A shell without job control starts `make test &` with SIGINT ignored.
+            preexec_fn=_restore_sigint,  # noqa: PLW1509 - it takes no lock
+        )
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self.text = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def type(self, text):
+        os.write(self._master, text.encode())
+
+    def wait_for(self, text):
+        wait_until(lambda: text in self._read(), within=WITHIN, message=f"{text!r} is not shown")
+
+    def wait(self):
+        """Return the exit status."""
+        wait_until(lambda: self._read() is not None and self._ended(), within=WITHIN)
+        self._read()
+        return self.process.returncode
+
+    def _ended(self):
+        return self.process.poll() is not None
+
+    def _read(self):
+        try:
+            while piece := os.read(self._master, 65536):
+                self.text += piece.decode()
+        except OSError:
+            # Nothing to read now, or the command has closed its side.
+            pass
+        return self.text
+
+
+@pytest.mark.slow
+def test_a_schedule_from_its_creation_to_its_deletion(installation):
+    owner = ("--owner", OWNER)
+    added = dynbeat(installation, "add", "n", "--task", "probe.record", "--every", "60", *owner)
+    assert (added.returncode, added.stderr) == (0, "")
+    assert added.stdout.startswith(f"added schedule 'n' of owner '{OWNER}'; next run ")
+
+    shown = dynbeat(installation, "list", *owner)
+    assert shown.stdout.split("\t")[:5] == [OWNER, "n", "probe.record", "PT1M", "active"]
+    as_json = dynbeat(installation, "show", "n", *owner, "--json")
+    assert json.loads(as_json.stdout)["name"] == "n"
+
+    kept = dynbeat(installation, "delete", "n", *owner)
+    assert (kept.returncode, kept.stdout) == (2, "")
+    assert "this needs --yes" in kept.stderr
+    assert dynbeat(installation, "delete", "n", *owner, "--yes").returncode == 0
+    missing = dynbeat(installation, "show", "n", *owner)
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (1, "", 1)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_terminal_shows_a_table_that_fits(offline, width):
+    for number in range(3):
+        name = f"a schedule with a long name, number {number}"
+        offline.mine.create(name, task="probe.record", trigger=Every(60))
+
+    with Terminal(offline, "list", "--owner", OWNER, columns=width) as terminal:
+        assert terminal.wait() == 0
+
+    lines = [rich_free(line) for line in terminal.text.splitlines()]
+    assert all(len(line) <= width for line in lines)
+    assert lines[1].split()[0] == "name"
+    assert "\x1b[32mactive" in terminal.text
+    assert ("a schedule with a long name, number 0" in terminal.text) == (width == 200)
+
+
+def rich_free(line):
+    """Return a line without its colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+
+
+def test_a_terminal_shows_the_next_fire_times_in_whole_seconds(offline):
+    offline.mine.set_timezone("Asia/Seoul")
+    offline.mine.create("n", task="probe.record", trigger=Every(60))
+    (fire_time,) = offline.mine.upcoming("n", count=1)
+
+    command = ("next", "n", "--owner", OWNER, "--count", "1")
+    with Terminal(offline, *command, columns=100) as terminal:
+        assert terminal.wait() == 0
+
+    utc = fire_time.strftime("%Y-%m-%d %H:%M:%S")
+    seoul = (fire_time + timedelta(hours=9)).strftime("%Y-%m-%d %H:%M:%S")
+    assert rich_free(terminal.text.splitlines()[-1]).startswith(f"{seoul}  {utc}  in ")
+
+
+def test_a_terminal_asks_before_a_delete(offline):
+    offline.mine.create("n", task="probe.record", trigger=Every(60))
+
+    with Terminal(offline, "delete", "n", "--owner", OWNER, columns=80) as terminal:
+        terminal.wait_for("Continue? [y/N]")
+        terminal.type("n\n")
+        assert terminal.wait() == 1
+    assert "nothing was changed" in terminal.text
+    assert offline.mine.get("n")
+
+    with Terminal(offline, "delete", "n", "--owner", OWNER, columns=80) as terminal:
+        terminal.wait_for("Continue? [y/N]")
+        os.kill(terminal.process.pid, signal.SIGINT)
+        # Python acts on a signal between the prompt and the read when the read returns.
+        terminal.type("\n")
+        assert terminal.wait() == 130
+    assert "Traceback" not in terminal.text
+    assert offline.mine.get("n")
+
+
+def test_a_closed_pipe_ends_a_command_quietly(offline):
+    new = {"owner": OWNER, "task": "probe.record", "trigger": Every(60)}
+    offline.dynbeat.schedules.create_many({**new, "name": f"n{n}"} for n in range(2_000))
+
+    command = subprocess.Popen(
+        celery("dynbeat", "list", "--owner", OWNER, "--all", "--json"),
+        env=environment(offline),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with command:
+        assert json.loads(command.stdout.readline())["name"] == "n0"
+        command.stdout.close()
+        errors = command.stderr.read()
+
+    assert (command.returncode, errors) == (141, "")
+
+
+@pytest.mark.empty_database
+def test_a_broken_database_is_one_line_without_the_password(offline):
+    url = "postgresql+psycopg://u:s3cret@127.0.0.1:1/x"
+    offline.config["dynbeat_database_url"] = url
+
+    result = dynbeat(offline, "list")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("postgresql+psycopg://u:***@127.0.0.1:1/x: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert "s3cret" not in result.stderr
+
+
+def test_an_application_without_dynbeat_is_one_line(offline):
+    bare = dynbeat(offline, "list", **{BARE_VARIABLE: "1"})
+    assert bare.returncode == 1
+    assert "add `dynbeat = Dynbeat(app)` to the module that -A names" in bare.stderr
+    assert len(bare.stderr.splitlines()) == 1
+
+    # Celery itself reports a module that does not exist.
+    missing = dynbeat(offline, "list", app="no_such_module")
+    assert missing.returncode == 2
+    assert "The module no_such_module was not found." in missing.stderr
+
+
+def test_an_unknown_command_gets_a_suggestion(offline):
+    result = dynbeat(offline, "lst")
+
+    assert result.returncode == 2
+    assert "Did you mean one of these?\n    list" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("celery -A proj dynbeat pau", ["pause"]),
+        ("celery -A proj dynbeat list --all", ["--all-owners", "--all"]),
+        ("celery dynbeat runs --status fa", ["failed"]),
+        ("celery dynbeat schema up", ["upgrade"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_choices(offline, words, completions):
+    program = Path(sys.executable).parent / "celery"
+    more = {
+        "_CELERY_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    result = subprocess.run(
+        [program], env=environment(offline, **more), capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.split() == [f"plain,{each}" for each in completions]

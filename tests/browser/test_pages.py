@@ -1,0 +1,64 @@
+"""Each page in a real browser: its look, its accessibility, its errors."""
+
+import pytest
+
+from tests.support.browsers import NARROW
+from tests.support.flower_server import VERSIONS
+
+PAGES = ("schedules", "runs", "timeline", "nodes")
+ALICE = "alice:secret"
+
+
+@pytest.fixture(scope="module")
+def flower(flower_with):
+    """Return a Flower with basic authentication: its pages have all controls."""
+    return flower_with(basic_auth=ALICE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_accessible_and_fits_each_width_and_theme(browser, flower, page):
+    browser.log_in(f"{flower.url}/dynbeat/{page}", ALICE)
+    browser.find("nav a.active", text="Beats" if page == "nodes" else page.capitalize())
+    for theme in ("light", "dark"):
+        browser.prefer(theme)
+        assert browser.accessibility_errors() == []
+        browser.screenshot(f"{page}-{theme}")
+    browser.resize(NARROW)
+    browser.screenshot(f"{page}-narrow")
+    assert browser.overflow() == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_pages_work_in_each_version_of_flower(browser, flower_with, version):
+    flower = flower_with(version=version)
+
+    for page in PAGES:
+        browser.open(f"{flower.url}/dynbeat/{page}")
+        browser.find(".db-page")
+    browser.open(f"{flower.url}/tasks")
+    browser.find("nav a", text="Timeline").click()
+
+    assert browser.driver.current_url == f"{flower.url}/dynbeat/timeline"
+
+
+def test_the_time_zone_of_the_browser_is_used_and_a_choice_is_remembered(browser, flower_with):
+    flower = flower_with()
+    zone = {"timezoneId": "Asia/Seoul"}
+    browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", zone)
+
+    browser.open(f"{flower.url}/dynbeat/nodes")
+    browser.find(".db-zone-toggle", text="Asia/Seoul").click()
+    browser.find("a.dropdown-item", text="UTC").click()
+    browser.find(".db-zone-toggle", text="UTC")
+    browser.open(f"{flower.url}/dynbeat/runs")
+
+    browser.find(".db-zone-toggle", text="UTC")
+
+
+def test_a_login_by_email_leads_to_the_page(logged_in):
+    browser, flower = logged_in
+
+    browser.open(f"{flower.url}/dynbeat/nodes")
+
+    browser.find("h1", text="BEATS AND WORKERS")
+    assert browser.find_all("form[action$=hold]")

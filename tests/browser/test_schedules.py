@@ -1,0 +1,271 @@
+"""The list of schedules in a real browser, with a real beat and worker."""
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from celery_dynbeat import Cron, Every
+from tests.support.browsers import NARROW
+
+SECRET = "alice:secret"
+HOSTILE = "<img src=x onerror=alert(1)>"
+#: The height of the strip before and after it is loaded, in CSS pixels.
+STRIP_HEIGHT = 36
+
+
+@pytest.fixture(scope="module")
+def schedules(page_site):
+    """Return the calls across owners of an installation with schedules of three owners."""
+    for owner in ("user:1", "user:2", "acme corp"):
+        mine = page_site.dynbeat.schedules.for_owner(owner)
+        for name in ("digest", "report", "sync"):
+            trigger = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
+            mine.create(name, task="probe.record", trigger=trigger, tags=["vip"])
+    page_site.create_once("ended", task="probe.record")
+    page_site.wait_for_run("ended", "succeeded")
+    return page_site.dynbeat.schedules
+
+
+@pytest.fixture
+def list_url(flower_with, schedules):
+    """Return the URL of the list in a Flower with basic authentication."""
+    assert schedules.list()
+    return f"{flower_with(basic_auth=SECRET).url}/dynbeat/schedules"
+
+
+@pytest.fixture
+def page(browser, list_url):
+    """Return the browser with the list."""
+    browser.log_in(list_url, SECRET)
+    return browser
+
+
+def shown(browser):
+    return [
+        (row.find_element("css selector", ".db-owner").text, row.text.partition("\n")[0])
+        for row in browser.find_all("[data-row]")
+    ]
+
+
+def select(browser, owner):
+    for row in browser.find_all("[data-row]"):
+        if row.find_element("css selector", ".db-owner").text == owner:
+            box = row.find_element("css selector", "input")
+            # Not below the actions at the bottom of the window.
+            into_view = "arguments[0].scrollIntoView({block: 'center'})"
+            browser.driver.execute_script(into_view, box)
+            box.click()
+
+
+def states(schedules, owner):
+    return {info.state for info in schedules.list(owner=owner)}
+
+
+def test_the_list_is_accessible_and_fits_each_width_and_theme(page):
+    page.find(".db-overview-items")
+    page.find("[data-count='']", text="10")
+    select(page, "user:2")
+    for theme in ("light", "dark"):
+        page.prefer(theme)
+        assert page.accessibility_errors() == []
+        page.screenshot(f"schedules-list-{theme}")
+    page.resize(NARROW)
+    page.screenshot("schedules-list-narrow")
+    assert page.overflow() == 0
+
+
+def test_the_strip_does_not_move_the_page(page):
+    page.find(".db-overview-items")
+    strip = page.find("#db-overview")
+
+    page.wait(lambda _: "running 0" in strip.text, "no strip")
+    assert strip.rect["height"] == STRIP_HEIGHT
+    empty = "arguments[0].innerHTML = '<p class=\"db-skeleton\">Loading the overview</p>'"
+    page.driver.execute_script(empty, strip)
+    assert strip.rect["height"] == STRIP_HEIGHT
+
+
+def test_a_run_that_ended_is_in_the_strip_of_its_schedule(page, schedules):
+    [run] = schedules.runs(owner="user:1", limit=1)
+
+    mark = page.find(".dynbeat-strip a.dynbeat-mark")
+    mark.click()
+
+    assert page.driver.current_url.endswith(f"/dynbeat/run/{run.id}")
+
+
+def test_owners_are_suggested_while_one_types(page, list_url):
+    box = page.find("[data-search]")
+    box.send_keys("owner:ac")
+    page.find("[role=option]", text="acme corp")
+    assert box.get_attribute("aria-expanded") == "true"
+    assert page.accessibility_errors(within=".db-search") == []
+    box.send_keys(Keys.ARROW_DOWN)
+    option = page.find("[role=option][aria-selected=true]")
+    assert box.get_attribute("aria-activedescendant") == option.get_attribute("id")
+
+    box.send_keys(Keys.ENTER)
+    assert box.get_attribute("value") == 'owner:"acme corp" '
+    box.send_keys("tag:v")
+    page.find("[role=option]", text="vip").click()
+    box.send_keys("rep", Keys.ENTER)
+
+    page.find("[data-search][value*=rep]")
+    assert shown(page) == [("acme corp", "report")]
+    expected = f"{list_url}?owner=acme+corp&tag=vip&name=rep"
+    assert page.driver.current_url == expected
+
+
+def test_escape_closes_the_suggestions_and_keeps_the_text(page):
+    box = page.find("[data-search]")
+    box.send_keys("owner:us")
+    page.find("[role=option]")
+
+    box.send_keys(Keys.ESCAPE)
+
+    assert not page.find_all("[role=listbox]")[0].is_displayed()
+    assert box.get_attribute("value") == "owner:us"
+    assert page.driver.switch_to.active_element == box
+
+
+def test_the_numbers_and_links_of_the_chips_filter(page):
+    page.find("a.db-filter", text="Finished").click()
+
+    page.find("a.db-filter[aria-current]", text="Finished 1")
+    assert shown(page) == [("user:1", "ended")]
+
+
+def test_a_click_on_a_header_orders_the_list(page):
+    page.find("th a", text="NEXT").click()
+
+    page.find("th[aria-sort=ascending]", text="NEXT")
+    assert len(shown(page)) == 9
+
+
+def test_keys_search_and_move_between_rows(page):
+    def press(key):
+        ActionChains(page.driver).send_keys(key).perform()
+        return page.driver.switch_to.active_element
+
+    rows = page.find_all("[data-row]")
+    assert [press(key) for key in "jjk"] == [rows[0], rows[1], rows[0]]
+    assert press("/") == page.find("[data-search]")
+    assert press(Keys.ESCAPE) == page.find("body")
+
+
+def test_selected_schedules_are_paused_and_resumed_after_one_question(page, schedules):
+    pause = page.find("button", text="Pause")
+    assert not pause.is_enabled()
+    select(page, "user:2")
+    page.find("[data-selected-count]", text="3 selected")
+
+    pause.click()
+    page.find("h1", text="Pause 3 schedules?")
+    assert states(schedules, "user:2") == {"active"}
+    page.find("[name=reason]").send_keys("holiday")
+    page.find("button", text="Pause 3 schedules").click()
+
+    page.find(".db-message", text="Paused 3 schedules.")
+    assert states(schedules, "user:2") == {"paused"}
+    [change, *_] = schedules.changes(owner="user:2", limit=1)
+    assert (change.actor, change.reason) == ("alice", "holiday")
+
+    select(page, "user:2")
+    page.find("button", text="Resume").click()
+    page.find("button", text="Resume 3 schedules").click()
+    page.find(".db-message", text="Resumed 3 schedules.")
+    assert states(schedules, "user:2") == {"active"}
+
+
+def test_run_now_reaches_the_worker(page, page_site, schedules):
+    del schedules
+    page_site.mine.create("manual", task="probe.record", trigger=Every(86_400))
+    page.open(f"{page.driver.current_url}?name=manual")
+    select(page, "user:1")
+
+    page.find("button", text="Run now").click()
+    page.find("button", text="Run 1 schedule").click()
+
+    page.find(".db-message", text="Requested a run of “manual of user:1”.")
+    assert page_site.wait_for_run("manual", "succeeded").origin == "manual"
+    page_site.mine.delete("manual")
+
+
+def test_a_delete_reports_what_vanished_meanwhile(page, page_site, schedules):
+    for name in ("x1", "x2"):
+        page_site.mine.create(name, task="probe.record", trigger=Every(86_400))
+    page.open(f"{page.driver.current_url}?name=x")
+    page.find("[data-select-all]").click()
+    page.find("button", text="Delete").click()
+    page.find("h1", text="Delete 2 schedules?")
+    page_site.mine.delete("x1")
+
+    page.find("button", text="Delete 2 schedules").click()
+
+    page.find(".db-message", text="Deleted 1 of 2 schedules. “x1 of user:1”")
+    assert not schedules.list(name_prefix="x")
+
+
+def test_a_hostile_name_is_text(page, page_site):
+    page_site.mine.create(HOSTILE, task=HOSTILE, trigger=Every(86_400), tags=[HOSTILE])
+
+    page.open(f"{page.driver.current_url}?owner=user:1")
+
+    assert page.find("a[data-row-link]", text=HOSTILE).text == HOSTILE
+    assert page.find_all("td img") == []
+    page_site.mine.delete(HOSTILE)
+
+
+def test_everything_but_suggestions_works_without_scripts(page, list_url, schedules):
+    page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    page.open(list_url)
+    page.find("[data-search]").send_keys('owner:"acme corp"', Keys.ENTER)
+    page.find("[data-search][value*=acme]")
+    select(page, "acme corp")
+
+    page.find("button", text="Pause").click()
+    page.find("button", text="Pause 3 schedules").click()
+
+    page.find(".db-message", text="Paused 3 schedules.")
+    assert states(schedules, "acme corp") == {"paused"}
+
+
+def test_pages_lead_forth_and_back(page, list_url, page_site):
+    fields = {"owner": "many", "task": "probe.record", "trigger": Every(86_400)}
+    many = [{"name": f"n{number:02}", **fields} for number in range(30)]
+    page_site.dynbeat.schedules.create_many(many)
+    page.open(f"{list_url}?owner=many")
+    first = shown(page)
+
+    page.find("a[rel=next]").click()
+    page.find("a[rel=prev]")
+    assert [name for _, name in shown(page)] == [f"n{number}" for number in range(25, 30)]
+    page.find("a[rel=prev]").click()
+    page.find("a[rel=next]")
+
+    assert shown(page) == first
+    page_site.dynbeat.schedules.delete_owner("many")
+
+
+@pytest.mark.usefixtures("schedules")
+def test_without_a_login_nothing_can_be_changed(browser, flower):
+    browser.open(f"{flower.url}/dynbeat/schedules")
+
+    browser.find(".db-read-only", text="Flower requires no login")
+    assert len(shown(browser)) >= 1
+    assert browser.find_all("td input") == []
+    assert browser.find_all("form[method=post]") == []
+
+
+def test_a_change_by_email_login_names_the_person(logged_in, schedules):
+    browser, flower = logged_in
+    browser.open(f"{flower.url}/dynbeat/schedules?owner=user:1&name=digest")
+    select(browser, "user:1")
+
+    browser.find("button", text="Pause").click()
+    browser.find("button", text="Pause 1 schedule").click()
+
+    browser.find(".db-message", text="Paused “digest of user:1”.")
+    [change] = schedules.changes(owner="user:1", limit=1)
+    assert (change.action, change.actor) == ("pause", "alice@example.com")
+    schedules.for_owner("user:1").resume("digest")

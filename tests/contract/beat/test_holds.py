@@ -1,0 +1,568 @@
+"""A hold stops the fire times of an owner, or of all; catch_up decides about the missed ones."""
+
+import threading
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Every, Once
+from celery_dynbeat.beat.claim import claim
+from celery_dynbeat.beat.holding import park_held
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.store import due, holds
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, execute
+from tests.support.waiting import wait_until
+
+MINUTE = timedelta(minutes=1)
+NEVER = holds.NEVER
+COUNT_PARKED = "UPDATE dynbeat_schedule SET task = 'u' WHERE held_at IS NOT NULL"
+
+
+@pytest.fixture(params=["owner", "everything"])
+def scope(request, dynbeat, mine):
+    """Give what holds the schedules of ``mine``."""
+    return mine if request.param == "owner" else dynbeat.schedules
+
+
+def minutes_of(runs):
+    return [(run.scheduled_for - START) / MINUTE for run in runs]
+
+
+def kept(mine, name=None):
+    """Return the history as (minute, status, count), oldest first."""
+    return [
+        ((run.scheduled_for - START) / MINUTE, run.status, run.fire_count)
+        for run in reversed(mine.runs(name, limit=1000))
+    ]
+
+
+def row_of(dynbeat, name="n"):
+    with dynbeat.context.database._session() as session:
+        return session.scalars(select(Schedule).where(Schedule.name == name)).one()
+
+
+def pass_minutes(beat, clock, count):
+    for _ in range(count):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+
+
+@contextmanager
+def transaction(dynbeat):
+    database = dynbeat.context.database
+    with database._session() as session:
+        database.capabilities.begin_write(session)
+        yield session
+        session.rollback()
+
+
+def test_a_held_schedule_sends_nothing(mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    scope.hold(reason="r")
+
+    pass_minutes(beat, clock, 5)
+
+    assert sent == []
+    assert kept(mine) == []
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("latest", [(2, "skipped", 2), (3, "sent", 1), (4, "sent", 1)]),
+        ("all", [(1, "sent", 1), (2, "sent", 1), (3, "sent", 1), (4, "sent", 1)]),
+        ("none", [(3, "sent", 1), (2, "skipped", 2), (4, "sent", 1)]),
+    ],
+)
+@pytest.mark.parametrize("ends", ["release", "until"])
+def test_catch_up_decides_after_the_hold(mine, scope, clock, beat, catch_up, ends, expected):
+    mine.create("n", task="t", trigger=MINUTELY, catch_up=catch_up)
+    scope.hold(reason="r", until=START + 3 * MINUTE if ends == "until" else None)
+
+    pass_minutes(beat, clock, 2)
+    assert kept(mine) == []
+    clock.advance(MINUTE)
+    if ends == "release":
+        beat.run_until_idle()
+        scope.release()
+    beat.run_until_idle()
+    pass_minutes(beat, clock, 1)
+
+    assert sorted(kept(mine)) == sorted(expected)
+
+
+def test_a_one_off_fires_after_the_release(mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=Once(START + MINUTE))
+    scope.hold(reason="r")
+    pass_minutes(beat, clock, 3)
+
+    scope.release()
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [1]
+    assert mine.get("n").finished_at is not None
+
+
+def test_other_owners_go_on(dynbeat, mine, clock, beat, sent):
+    other = dynbeat.schedules.for_owner("user:43")
+    for owner in (mine, other):
+        owner.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+
+    pass_minutes(beat, clock, 2)
+
+    assert {run.owner for run in sent} == {"user:43"}
+    assert minutes_of(sent) == [1, 2]
+
+
+def test_a_held_owner_is_parked_once_at_the_end_of_its_holds(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with dynbeat.acting(actor="alice"):
+        mine.hold(reason="a", until=START + 10 * MINUTE)
+    with dynbeat.acting(actor="bob"):
+        mine.hold(reason="b", until=START + 5 * MINUTE)
+
+    pass_minutes(beat, clock, 3)
+
+    row = row_of(dynbeat)
+    assert (row.held_at, row.next_run_at) == (START + MINUTE, START + 10 * MINUTE)
+    assert row.next_fire_at == START + MINUTE
+    assert mine.get("n").next_run_at is None
+
+
+def test_a_claim_clears_held_at(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r", until=START + 2 * MINUTE)
+
+    pass_minutes(beat, clock, 2)
+
+    assert row_of(dynbeat).held_at is None
+    assert mine.get("n").next_run_at == START + 3 * MINUTE
+
+
+def test_the_release_of_one_of_two_holds_moves_the_end(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with dynbeat.acting(actor="alice"):
+        mine.hold(reason="a")
+    with dynbeat.acting(actor="bob"):
+        mine.hold(reason="b", until=START + 5 * MINUTE)
+    pass_minutes(beat, clock, 2)
+    assert row_of(dynbeat).next_run_at == NEVER
+
+    with dynbeat.acting(actor="alice"):
+        mine.release()
+    pass_minutes(beat, clock, 2)
+    assert sent == []
+    pass_minutes(beat, clock, 1)
+
+    assert minutes_of(sent) == [5]
+
+
+def test_an_earlier_end_of_the_same_hold_applies_to_parked_schedules(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+
+    mine.hold(reason="r", until=START + 3 * MINUTE)
+    pass_minutes(beat, clock, 2)
+
+    assert minutes_of(sent) == [3]
+
+
+def test_a_hold_that_is_extended_parks_the_schedule_again(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r", until=START + 2 * MINUTE)
+    pass_minutes(beat, clock, 1)
+
+    mine.hold(reason="r", until=START + 4 * MINUTE)
+    pass_minutes(beat, clock, 2)
+    assert sent == []
+    pass_minutes(beat, clock, 1)
+
+    assert minutes_of(sent) == [4]
+
+
+def test_a_release_during_a_hold_of_everything_waits_for_both(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="a")
+    pass_minutes(beat, clock, 1)
+    dynbeat.schedules.hold(reason="b")
+    mine.release()
+    pass_minutes(beat, clock, 1)
+    assert sent == []
+
+    dynbeat.schedules.release()
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [2]
+
+
+def test_manual_runs_and_recorded_runs_are_sent_during_a_hold(mine, scope, clock, beat, sent):
+    def crash(point):
+        if point == "committed":
+            raise RuntimeError
+
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    with pytest.raises(RuntimeError):
+        ManualBeat(beat._context.app.dynbeat, failpoint=crash).tick()
+    scope.hold(reason="r")
+    manual = mine.run_now("n")
+
+    pass_minutes(beat, clock, 2)
+
+    assert {run.run_id for run in sent} == {manual.id, *(run.id for run in mine.runs("n"))}
+    assert minutes_of(run for run in sent if run.run_id != manual.id) == [1]
+
+
+def test_a_schedules_own_pause_survives_hold_and_release(dynbeat, mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.create("paused", task="t", trigger=MINUTELY)
+    mine.pause("paused", reason="own")
+    scope.hold(reason="r")
+    pass_minutes(beat, clock, 2)
+    mine.pause("n", reason="own")
+
+    scope.release()
+    pass_minutes(beat, clock, 2)
+
+    assert sent == []
+    for name in ("n", "paused"):
+        assert mine.get(name).paused_reason == "own"
+        assert row_of(dynbeat, name).held_at is None
+
+
+def test_a_resume_during_a_hold_waits_for_the_release(mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.pause("n")
+    scope.hold(reason="r")
+    clock.advance(MINUTE)
+    mine.resume("n")
+    pass_minutes(beat, clock, 2)
+    assert sent == []
+
+    scope.release()
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [3]
+
+
+def test_a_new_trigger_during_a_hold_records_the_missed_fire_times(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 2)
+
+    changed = mine.update("n", trigger=Every(120, anchor=START))
+
+    assert changed.next_run_at == START + 4 * MINUTE
+    assert kept(mine) == [(2, "skipped", 2)]
+    assert mine.runs("n")[0].error == "missed: the schedule was held"
+    pass_minutes(beat, clock, 3)
+    assert sent == []
+    mine.release()
+    beat.run_until_idle()
+    assert minutes_of(sent) == [4]
+
+
+def test_a_new_jitter_during_a_hold_starts_nothing(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+
+    mine.update("n", jitter=5)
+    pass_minutes(beat, clock, 1)
+
+    assert sent == []
+    assert row_of(dynbeat).next_run_at == NEVER
+
+
+def test_other_edits_leave_a_held_schedule_parked(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+
+    mine.update("n", description="d")
+
+    assert row_of(dynbeat).next_run_at == NEVER
+    assert mine.get("n").next_run_at is None
+
+
+def test_a_quarantine_clears_held_at(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x'")
+
+    mine.release()
+    beat.run_until_idle()
+
+    row = row_of(dynbeat)
+    assert row.error is not None
+    assert (row.next_run_at, row.held_at) == (None, None)
+
+
+def test_upcoming_shows_the_fire_times_after_now(mine, scope, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    scope.hold(reason="r")
+    pass_minutes(beat, clock, 3)
+
+    assert list(mine.upcoming("n", count=2)) == [START + 4 * MINUTE, START + 5 * MINUTE]
+
+
+def test_backfills_wait_for_the_release(mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=Every(60, anchor=START - 5 * MINUTE))
+    clock.advance(timedelta(seconds=1))
+    mine.backfill("n", start=START - 3 * MINUTE, end=START - 2 * MINUTE)
+    scope.hold(reason="r")
+    beat.run_until_idle()
+    clock.advance(timedelta(seconds=30))
+    beat.run_until_idle()
+    assert sent == []
+
+    scope.release()
+    clock.advance(timedelta(seconds=10))
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [-3, -2]
+
+
+def test_beat_sleeps_during_a_hold_of_everything(dynbeat, mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    interval = dynbeat.context.settings.poll_interval
+    dynbeat.schedules.hold(reason="r")
+    clock.advance(MINUTE)
+    # The first pass includes maintenance.
+    beat.tick()
+
+    assert beat.tick() == interval
+    dynbeat.schedules.hold(reason="r", until=clock.now() + interval / 2)
+    assert beat.tick() == interval / 2
+
+
+def test_a_rolled_back_hold_holds_nothing(dynbeat, mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    with dynbeat.context.database._session() as session:
+        scope.hold(reason="r", session=session)
+        session.rollback()
+
+    pass_minutes(beat, clock, 1)
+
+    assert minutes_of(sent) == [1]
+
+
+def test_unplanned_schedules_are_planned_during_a_hold(dynbeat, mine, scope, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = NULL, next_fire_at = NULL")
+    scope.hold(reason="r")
+    beat.run_until_idle()
+
+    assert mine.get("n").next_run_at == START + MINUTE
+    pass_minutes(beat, clock, 1)
+    assert sent == []
+
+
+def test_a_large_owner_is_parked_and_released_in_batches(dynbeat, mine, clock, beat, sent):
+    dynbeat.schedules.create_many(
+        {"owner": "user:42", "name": f"n{n:04}", "task": "t", "trigger": MINUTELY}
+        for n in range(2_500)
+    )
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+    assert sent == []
+    assert execute(dynbeat, COUNT_PARKED) == 2_500
+
+    mine.release()
+
+    assert execute(dynbeat, COUNT_PARKED) == 0
+    beat.run_until_idle()
+    assert len({run.name for run in sent}) == len(sent) == 2_500
+
+
+def claim_once(dynbeat, session, clock):
+    return claim(session, now=clock.now(), settings=dynbeat.context.settings)
+
+
+def test_a_release_waits_for_a_claim_that_parks_its_schedules(dynbeat, mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    clock.advance(MINUTE)
+    released = []
+    second = threading.Thread(target=lambda: released.append(mine.release()))
+
+    with transaction(dynbeat) as session:
+        assert claim_once(dynbeat, session, clock).handled == 1
+        second.start()
+        second.join(0.3)
+        assert released == []
+        session.commit()
+    wait_until(lambda: released, within=10)
+    second.join(10)
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [1]
+    assert row_of(dynbeat).held_at is None
+
+
+def test_a_claim_does_not_wait_for_an_open_release(dynbeat, mine, clock, beat, sent):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("the write lock of SQLite keeps claim and release apart")
+    mine.create("n", task="t", trigger=MINUTELY)
+    other = dynbeat.schedules.for_owner("user:43")
+    other.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    clock.advance(MINUTE)
+
+    with transaction(dynbeat) as session:
+        mine.release(session=session)
+        beat.run_until_idle()
+        assert [run.owner for run in sent] == ["user:43"]
+        session.commit()
+    # Parked for the poll interval: the release could not see it.
+    clock.advance(dynbeat.context.settings.poll_interval)
+    beat.run_until_idle()
+
+    assert [run.owner for run in sent] == ["user:43", "user:42"]
+
+
+def test_a_claim_that_sees_a_released_hold_processes_the_row(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    clock.advance(MINUTE)
+    interval = dynbeat.context.settings.poll_interval
+
+    with transaction(dynbeat) as session:
+        locked = due.lock_due(session, now=clock.now(), limit=1)
+        mine.release(session=session)
+        rows, parked = park_held(session, locked.rows, now=clock.now(), poll_interval=interval)
+
+    assert locked.rows[0].hold_id is not None
+    assert (list(rows), parked) == (list(locked.rows), 0)
+
+
+def test_maintenance_deletes_expired_holds(dynbeat, mine, clock, beat):
+    mine.hold(reason="r", until=START + MINUTE)
+    dynbeat.schedules.hold(reason="s", until=START + MINUTE)
+    left = mine.hold(reason="r", until=START + timedelta(days=1))
+    pass_minutes(beat, clock, 3)
+
+    assert execute(dynbeat, "UPDATE dynbeat_hold SET reason = 'x'") == 1
+    assert [hold.id for hold in mine.holds()] == [left.id]
+
+
+@pytest.mark.parametrize("until", [None, START + timedelta(days=3)])
+def test_maintenance_frees_schedules_whose_hold_was_deleted_by_hand(
+    dynbeat, mine, clock, beat, sent, until
+):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r", until=until)
+    pass_minutes(beat, clock, 1)
+    execute(dynbeat, "DELETE FROM dynbeat_hold")
+
+    pass_minutes(beat, clock, 3)
+
+    assert minutes_of(sent)[-1] == 4
+    assert row_of(dynbeat).held_at is None
+
+
+def test_a_row_that_is_claimed_too_early_is_planned_again(dynbeat, mine, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET next_run_at = created_at")
+
+    beat.run_until_idle()
+
+    assert sent == []
+    assert mine.get("n").finished_at is None
+    assert mine.get("n").next_run_at == START + MINUTE
+
+
+def test_a_parked_schedule_that_was_stopped_by_hand_stops_no_other(
+    dynbeat, mine, clock, beat, sent
+):
+    """A process of an earlier version also leaves held_at when it pauses or finishes one."""
+    mine.create("n", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+    stop = "UPDATE dynbeat_schedule SET enabled = false, next_run_at = NULL"
+    assert execute(dynbeat, f"{stop} WHERE held_at IS NOT NULL") == 1
+
+    pass_minutes(beat, clock, 2)
+
+    assert {run.owner for run in sent} == {"user:43"}
+    assert minutes_of(sent) == [1, 2, 3]
+    assert execute(dynbeat, COUNT_PARKED) == 0
+
+
+#: Values that Python cannot read; later than now where the database has such a value.
+UNREADABLE = {"sqlite": "x", "postgresql": "infinity", "mariadb": "0000-00-00"}
+
+
+@pytest.mark.parametrize("column", ["held_at", "next_run_at"])
+def test_a_parked_schedule_that_cannot_be_read_is_quarantined(
+    dynbeat, mine, clock, beat, sent, request, column
+):
+    kind = request.node.callspec.params["database_url"]
+    if (kind, column) == ("mariadb", "next_run_at"):
+        pytest.skip("a schedule is due at the date 0000-00-00")
+    mine.create("n", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    pass_minutes(beat, clock, 1)
+    assert execute(dynbeat, COUNT_PARKED) == 1
+    damage = f"UPDATE dynbeat_schedule SET {column} = '{UNREADABLE[kind]}'"
+    execute(dynbeat, f"{damage} WHERE owner = 'user:42'")
+
+    pass_minutes(beat, clock, 2)
+
+    assert minutes_of(sent) == [1, 2, 3]
+    assert column in mine.get("n").error
+
+
+def test_a_hold_whose_end_cannot_be_read_has_no_end(dynbeat, mine, scope, clock, beat, sent):
+    kind = dynbeat.context.database.engine.dialect.name
+    if kind not in UNREADABLE or UNREADABLE[kind] == "0000-00-00":
+        pytest.skip("a hold with the end 0000-00-00 has ended")
+    mine.create("n", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:43").create("n", task="t", trigger=MINUTELY)
+    scope.hold(reason="r", until=START + 9 * MINUTE)
+    execute(dynbeat, f"UPDATE dynbeat_hold SET until_at = '{UNREADABLE[kind]}'")
+    pass_minutes(beat, clock, 2)
+
+    assert {run.owner for run in sent} <= {"user:43"}
+    assert len(sent) == (2 if scope is mine else 0)
+    (hold,) = scope.holds()
+    assert (hold.reason, hold.until_at) == ("r", None)
+    assert list(scope.release()) == [hold]
+    beat.run_until_idle()
+    assert minutes_of(run for run in sent if run.owner == "user:42") == [2]
+
+
+def test_a_release_with_an_old_snapshot_takes_effect_with_the_next_maintenance(
+    dynbeat, mine, clock, beat, sent
+):
+    """On PostgreSQL such a transaction cannot see that a claim has parked the schedule."""
+    database = dynbeat.context.database
+    if database.capabilities.embedded:
+        pytest.skip("the write lock of SQLite keeps claim and release apart")
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="r")
+    engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
+    with Session(engine) as session:
+        mine.get("n", session=session)
+        pass_minutes(beat, clock, 1)
+        assert execute(dynbeat, COUNT_PARKED) == 1
+        mine.release(session=session)
+        session.commit()
+
+    settings = dynbeat.context.settings
+    clock.advance(settings.node_timeout / 4)
+    beat.tick()
+    clock.advance(settings.poll_interval)
+    beat.run_until_idle()
+
+    assert minutes_of(sent) == [1]
+    assert row_of(dynbeat).held_at is None

@@ -1,0 +1,152 @@
+"""rerun: one run, many runs, the list of requests, and --wait."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.common.run_states import Status
+from tests.support.applications import MINUTELY, execute
+from tests.support.waiting import wait_until
+
+NO_RUN = "01a203ec-f449-7a5a-aa02-b03ca0cb18fc"
+OWNER = ("--owner", "user:42")
+
+
+@pytest.fixture
+def failed(dynbeat, mine, beat, clock):
+    """Return the failed runs of a schedule, the newest first."""
+    mine.create("n", task="t", trigger=MINUTELY)
+    for _ in range(3):
+        clock.advance(timedelta(minutes=1))
+        beat.run_until_idle()
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = sent_at,"
+        " error = 'ValueError: no'",
+    )
+    clock.advance(timedelta(seconds=1))
+    return mine.runs("n")
+
+
+def end(dynbeat, *, status, origin):
+    """End the runs of an origin, as a worker does. Return their number."""
+    return execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = :status, overdue_at = NULL, finished_at = created_at,"
+        " error = NULL WHERE origin = :origin AND finished_at IS NULL",
+        status=status,
+        origin=origin,
+    )
+
+
+def test_a_run_id_needs_no_owner(shown, mine, failed):
+    (text,) = shown("rerun", failed[0].id)
+
+    rerun = mine.runs("n", origin="rerun")[0]
+    assert rerun.rerun_of == failed[0].id
+    assert text == f"recorded run {rerun.id} of schedule 'n'; beat sends it"
+
+
+def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
+    status, error = refused("rerun", failed[0].id, "--owner", "user:7")
+
+    assert (status, len(error.splitlines())) == (1, 1)
+    assert failed[0].id in error
+    assert shown("runs", "--id", failed[0].id)[-1]
+    assert refused("runs", "--id", failed[0].id, "--owner", "user:7")[0] == 1
+
+
+def test_many_runs_are_run_again_after_a_confirmation(shown, as_json, refused, mine, failed):
+    status, error = refused("rerun", "--since", "1h", *OWNER)
+    assert (status, [*mine.reruns()]) == (2, [])
+    assert "--yes" in error
+
+    (text,) = shown("rerun", "--since", "1h", *OWNER, "--yes")
+
+    (info,) = mine.reruns()
+    assert text == f"rerun {info.id}: running, 0 of {len(failed)} runs made, 0 left out"
+    assert as_json("rerun", "--list", *OWNER) == [info.to_dict()]
+    (line,) = shown("rerun", "--list", *OWNER)
+    assert line.split("\t")[:4] == [str(info.id), "user:42", "", '["failed", "lost"]']
+    (text,) = shown("rerun", "--cancel", str(info.id), *OWNER)
+    assert text.startswith(f"cancelled rerun {info.id}: cancelled")
+
+
+def test_the_question_says_how_many_runs_run_again(refused, command, mine, failed, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+
+    status, question = refused("rerun", "--since", "1h", *OWNER, input="n\n")
+
+    assert status == 1
+    assert f"Run {len(failed)} failed or lost runs of owner 'user:42' since" in question
+    assert mine.reruns() == []
+    assert command("rerun", "--since", "1h", *OWNER, input="y\n").exit_code == 0
+    assert [each.total for each in mine.reruns()] == [len(failed)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ((), 2, "give one of RUN_ID, --since, --list and --cancel"),
+        ((NO_RUN, "--since", "1h"), 2, "give one of RUN_ID"),
+        (("nope",), 2, "'nope' is not the id of a run; `dynbeat runs` shows the ids"),
+        ((NO_RUN,), 1, f"there is no run {NO_RUN}; `dynbeat runs` shows"),
+        (("--cancel", "99"), 1, "has no rerun 99; `dynbeat rerun --list` shows"),
+        (("--since", "1h", "--status", "skipped"), 2, "'skipped' is not one of"),
+        (("--since", "1h", "--name", "nope", "--yes"), 1, "no schedule named 'nope'"),
+    ],
+)
+def test_a_refusal_is_clear(refused, arguments, status, words):
+    exit_status, error = refused("rerun", *arguments)
+
+    assert exit_status == status
+    assert words in error
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(Status.SUCCEEDED, 0), (Status.FAILED, 1)])
+def test_wait_ends_with_the_run_and_its_outcome(dynbeat, command, failed, status, exit_status):
+    results = []
+    waiting = threading.Thread(
+        target=lambda: results.append(command("rerun", failed[0].id, "--wait"))
+    )
+    waiting.start()
+    wait_until(lambda: end(dynbeat, status=status, origin="rerun"), within=20)
+    waiting.join(timeout=20)
+
+    (result,) = results
+    assert result.exit_code == exit_status, result.output
+    assert result.stdout.endswith(f"of schedule 'n' {status}\n")
+
+
+def test_run_waits_too(dynbeat, command, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    results = []
+    waiting = threading.Thread(target=lambda: results.append(command("run", "n", *OWNER, "--wait")))
+    waiting.start()
+    wait_until(lambda: end(dynbeat, status="succeeded", origin="manual"), within=20)
+    waiting.join(timeout=20)
+
+    assert results[0].exit_code == 0
+
+
+def test_many_runs_can_be_waited_for(dynbeat, beat, command, failed):
+    results = []
+    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait")
+    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
+    waiting.start()
+
+    def is_done():
+        beat.run_until_idle()
+        end(dynbeat, status="succeeded", origin="rerun")
+        return results
+
+    wait_until(is_done, within=30)
+    waiting.join(timeout=20)
+
+    (result,) = results
+    assert result.exit_code == 0
+    assert (
+        result.stdout
+        == f"rerun 1: finished, {len(failed)} of {len(failed)} runs made, 0 left out\n"
+    )

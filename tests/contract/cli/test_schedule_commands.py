@@ -1,0 +1,399 @@
+"""add, update, list, show, pause, resume, run, delete, runs, next."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron, Every, Once, RRule, ScheduleNotFoundError
+from tests.support.applications import MINUTELY, START, execute
+
+OWNER = ("--owner", "user:42")
+TASK = ("--task", "t")
+
+
+@pytest.mark.parametrize(
+    ("options", "trigger"),
+    [
+        (("--cron", "0 9 * * mon-fri"), Cron("0 9 * * mon-fri", timezone="UTC")),
+        (
+            ("--cron", "0 9 * * *", "--timezone", "Asia/Seoul"),
+            Cron("0 9 * * *", timezone="Asia/Seoul"),
+        ),
+        (("--every", "5m"), Every(300)),
+        (("--every", "PT90S"), Every(90)),
+        (("--once", "2h"), Once(START + timedelta(hours=2))),
+        (("--once", "2026-11-22T09:00"), Once(START + timedelta(days=1))),
+        (
+            ("--once", "2026-11-22T18:00", "--timezone", "Asia/Seoul"),
+            Once(START + timedelta(days=1)),
+        ),
+        (("--rrule", "FREQ=WEEKLY;BYDAY=MO"), RRule("FREQ=WEEKLY;BYDAY=MO", timezone="UTC")),
+        (("--trigger", "@daily"), Cron("@daily", timezone="UTC")),
+        (("--trigger", '{"kind": "every", "spec": "PT5M"}'), Every(300)),
+    ],
+)
+def test_add_creates_a_schedule_with_any_trigger(shown, mine, options, trigger):
+    (line,) = shown("add", "n", *TASK, *OWNER, *options)
+
+    assert line.startswith("added schedule 'n' of owner 'user:42'; next run 2026-")
+    stored = mine.get("n").trigger
+    assert (stored.kind, stored.spec, stored.timezone) == (
+        trigger.kind,
+        trigger.spec,
+        trigger.timezone,
+    )
+
+
+def test_add_sets_every_field(as_json, dynbeat):
+    options = {
+        "args": '[1, "a"]',
+        "kwargs": '{"key": 1}',
+        "queue": "mail",
+        "priority": "5",
+        "options": '{"shadow": "s"}',
+        "start-at": "1h",
+        "end-at": "2027-01-01T00:00Z",
+        "max-runs": "7",
+        "catch-up": "all",
+        "catch-up-window": "1h",
+        "overlap": "skip",
+        "max-run-time": "10m",
+        "jitter": "0",
+        "expires-after": "90",
+        "on-lost": "rerun",
+        "pause-after-failures": "3",
+        "description": "d",
+        "tag": "a",
+    }
+    given = [word for key, value in options.items() for word in (f"--{key}", value)]
+
+    (added,) = as_json("add", "n", *TASK, "--every", "60", *given, "--tag", "b", "--paused")
+
+    info = dynbeat.schedules.for_owner("").get("n")
+    assert added == info.to_dict()
+    assert (info.args, info.kwargs) == ([1, "a"], {"key": 1})
+    assert info.options == {"queue": "mail", "priority": 5, "shadow": "s"}
+    assert info.start_at == START + timedelta(hours=1)
+    assert info.end_at.isoformat() == "2027-01-01T00:00:00+00:00"
+    assert (info.max_runs, info.catch_up, info.catch_up_window) == (7, "all", timedelta(hours=1))
+    assert (info.overlap, info.max_run_time) == ("skip", timedelta(minutes=10))
+    assert (info.jitter, info.expires_after) == (timedelta(0), timedelta(seconds=90))
+    assert (info.on_lost, info.pause_after_failures) == ("rerun", 3)
+    assert (info.description, list(info.tags), info.enabled) == ("d", ["a", "b"], False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("add", "n", *TASK), 2, "add one of --cron, --every, --once, --rrule and --trigger"),
+        (("add", "n", *TASK, "--cron", "* * * * *", "--every", "5"), 2, "exclude each other"),
+        (("add", "n", *TASK, "--cron", "99 * * * *"), 2, "Invalid value for --cron: minute '99'"),
+        (("add", "n", *TASK, "--every", "soon"), 2, "'soon' is not a duration"),
+        (
+            ("add", "n", *TASK, "--every", "5", "--timezone", "Asia/Seoul"),
+            2,
+            "leave --timezone out",
+        ),
+        (("add", "n", *TASK, "--cron", "0 9 * * *", "--timezone", "X/Y"), 2, "for --timezone: "),
+        (("add", "n", *TASK, "--cron", "99 * * * *", "--timezone", "UTC"), 2, "for --cron: "),
+        (("add", "n", *TASK, "--trigger", "{"), 2, "the trigger is not JSON"),
+        (("add", "n", *TASK, "--once", "2020-01-01T00:00Z"), 1, "would never fire"),
+        (("add", "n", "--every", "5"), 2, "Missing option '--task'"),
+        (("add", "there", *TASK, "--every", "5"), 1, "already has a schedule named 'there'"),
+        (("update", "there"), 2, "give at least one option that changes a field"),
+        (("update", "there", "--timezone", "UTC"), 2, "--timezone needs a trigger"),
+        (("update", "there", "--jitter", "5", "--clear", "jitter"), 2, "exclude each other"),
+        (("update", "there", "--jitter", "5", "--expected-version", "9"), 1, "is at version 1"),
+        (("update", "nope", "--jitter", "5"), 1, "has no schedule named 'nope'"),
+        (("show", "nope"), 1, "`dynbeat list` shows those that exist"),
+        (("show", "there", *OWNER), 1, "owner 'user:42' has no schedule named 'there'"),
+        (("delete",), 2, "either the NAME of a schedule or --all-of-owner"),
+        (("delete", "there", "--all-of-owner"), 2, "either the NAME of a schedule"),
+        (("delete", "there"), 2, "this needs --yes"),
+        (("delete", "there", "--erase-history"), 2, "--erase-history needs --all-of-owner"),
+        (("delete", "--all-of-owner", "--yes"), 2, "--all-of-owner needs --owner"),
+        (("list", "--all-owners", *OWNER), 2, "--owner and --all-owners exclude each other"),
+        (("list", "--after", "x"), 1, "not a cursor"),
+        (("list", "--limit", "0"), 2, "give a whole number of at least 1"),
+        (("runs", "n", "--all-owners"), 2, "NAME and --all-owners exclude each other"),
+        (("runs", "--status", "bad"), 2, "'bad' is not one of 'pending'"),
+        (("runs", "--id", "nope"), 2, "is not the id of a run"),
+        (("next", "nope"), 1, "has no schedule named 'nope'"),
+        (("lst",), 2, "Did you mean one of these?\n    list"),
+        (("list", "--onwer", "x"), 2, "Did you mean"),
+        (("list", "--owner", "x" * 300), 1, "must have at most 255 characters"),
+    ],
+)
+def test_a_refusal_has_one_clear_error_and_a_status(dynbeat, refused, arguments, status, words):
+    dynbeat.schedules.for_owner("").create("there", task="t", trigger=MINUTELY)
+
+    exit_status, stderr = refused(*arguments)
+
+    assert (exit_status, words in stderr) == (status, True), stderr
+    if status == 1:
+        assert len(stderr.splitlines()) == 1
+
+
+def test_an_error_with_json_is_an_object_on_stdout(command):
+    result = command("show", "nope", "--json")
+
+    assert result.exit_code == 1
+    error = json.loads(result.stdout)
+    assert error["ok"] is False
+    assert "has no schedule named 'nope'" in error["error"]
+    assert not result.stderr
+
+
+def test_update_changes_the_given_fields_only(shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY, jitter=5, queue="q", tags=["a"], max_runs=3)
+
+    shown("update", "n", *OWNER, "--cron", "0 10 * * *", "--clear", "jitter", "--clear", "tags")
+
+    info = mine.get("n")
+    assert info.trigger == Cron("0 10 * * *", timezone="UTC")
+    assert (info.jitter, info.tags, info.options, info.max_runs) == (None, [], {"queue": "q"}, 3)
+
+
+def test_a_list_has_one_line_per_schedule_with_tabs(shown, dynbeat):
+    for owner in ("", "user:42"):
+        mine = dynbeat.schedules.for_owner(owner)
+        mine.create("n", task="t", trigger=MINUTELY, tags=["a", "b"])
+        mine.create("p", task="u", trigger=MINUTELY, enabled=False)
+
+    assert shown("list", *OWNER) == [
+        'user:42\tn\tt\tPT1M\tactive\t2026-11-21T09:01:00Z\t\t["a", "b"]\t',
+        "user:42\tp\tu\tPT1M\tpaused\t\t\t\t",
+    ]
+    assert [line.split("\t")[:2] for line in shown("list", "--all-owners")] == [
+        ["", "n"],
+        ["", "p"],
+        ["user:42", "n"],
+        ["user:42", "p"],
+    ]
+    assert [line.split("\t")[1] for line in shown("list", "--task", "u")] == ["p"]
+    assert [line.split("\t")[1] for line in shown("list", "--tag", "a")] == ["n"]
+
+
+def test_a_list_is_read_page_by_page(command, shown, mine):
+    for number in range(5):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
+
+    first = command("list", *OWNER, "--limit", "2")
+    cursor = first.stderr.split()[-1]
+    second = shown("list", *OWNER, "--limit", "2", "--after", cursor)
+    every = shown("list", *OWNER, "--limit", "2", "--all", "--json")
+
+    assert len(first.stdout.splitlines()) == 2
+    assert [line.split("\t")[1] for line in second] == ["n2", "n3"]
+    assert [json.loads(line)["name"] for line in every] == [f"n{number}" for number in range(5)]
+
+
+def test_show_has_the_next_fire_times_and_the_last_runs(shown, as_json, mine, beat, clock):
+    mine.create("n", task="t", trigger=MINUTELY, description="d\x1b[31m")
+    clock.advance(timedelta(minutes=1))
+    beat.run_until_idle()
+
+    lines = dict(line.split("\t", 1) for line in shown("show", "n", *OWNER))
+    (shown_as_json,) = as_json("show", "n", *OWNER)
+
+    assert lines["description"] == "d\\x1b[31m"
+    assert lines["meaning"] == "Every minute"
+    assert lines["state"] == "active"
+    assert shown_as_json["upcoming"] == [
+        each.to_dict() for each in mine.upcoming("n", with_skipped=True)
+    ]
+    assert len(shown_as_json["runs"]) == 1
+    assert shown_as_json["runs"] == [run.to_dict() for run in mine.runs("n", limit=5)]
+
+
+def test_show_reads_a_schedule_with_a_damaged_trigger(dynbeat, shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x\x07y'")
+
+    lines = dict(line.split("\t", 1) for line in shown("show", "n", *OWNER))
+
+    assert lines["state"] == "quarantined"
+    assert "trigger" not in lines
+    assert "\x07" not in lines["error"]
+
+
+def test_pause_resume_and_run(shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    assert shown("pause", "n", *OWNER, "--reason", "why") == [
+        "paused schedule 'n' of owner 'user:42'"
+    ]
+    assert mine.get("n").paused_reason == "why"
+    (text,) = shown("run", "n", *OWNER)
+    assert text.startswith(f"recorded run {mine.runs('n')[0].id} ")
+    (text,) = shown("resume", "n", *OWNER)
+    assert text.endswith("; next run 2026-11-21 09:01:00 UTC, in 60 s")
+    assert mine.get("n").enabled
+
+
+def test_delete_asks_before_it_deletes(refused, shown, mine, monkeypatch):
+    mine.create("n", task="t", trigger=MINUTELY)
+    assert refused("delete", "n", *OWNER)[0] == 2
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+
+    assert refused("delete", "n", *OWNER, input="n\n")[0] == 1
+    assert mine.get("n")
+
+    shown("delete", "n", *OWNER, input="y\n")
+    with pytest.raises(ScheduleNotFoundError):
+        mine.get("n")
+
+
+def test_delete_all_of_owner_leaves_other_owners(shown, dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("user:7").create("n", task="t", trigger=MINUTELY)
+
+    assert shown("delete", "--all-of-owner", *OWNER, "--yes") == [
+        "deleted 1 schedule of owner 'user:42'"
+    ]
+    assert [each.owner for each in dynbeat.schedules.list()] == ["user:7"]
+
+
+def test_erase_history_deletes_the_runs_of_the_owner(shown, refused, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    everything = ("delete", "--all-of-owner", *OWNER, "--erase-history")
+
+    assert refused(*everything)[0] == 2
+    shown(*everything, "--yes", "--actor", "alice", "--reason", "account closed")
+
+    assert list(mine.runs()) == []
+    (change,) = mine.changes()
+    assert (change.action, change.actor, change.reason) == ("erase", "alice", "account closed")
+
+
+def test_export_all_data_writes_each_record_of_the_owner(shown, refused, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+
+    records = [json.loads(line) for line in shown("export", *OWNER, "--all-data")]
+
+    kinds = [each["record"] for each in records]
+    assert kinds == ["owner", "schedule", "run", "change", "change"]
+    assert refused("export", "--all-owners", "--all-data")[0] == 2
+
+
+def test_runs_filters_the_history(shown, as_json, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+
+    (line,) = shown("runs", *OWNER, "--status", "pending", "--since", "1h")
+    assert line.split("\t")[:5] == ["user:42", "n", "2026-11-21T09:00:00Z", "pending", run.id]
+    assert shown("runs", *OWNER, "--status", "failed", "--status", "lost") == []
+    assert shown("runs", *OWNER, "--origin", "schedule") == []
+    assert as_json("runs", "--all-owners") == [run.to_dict()]
+    assert dict(line.split("\t", 1) for line in shown("runs", *OWNER, "--id", run.id))["id"]
+
+
+def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    assert shown("next", "n", *OWNER, "--count", "2") == [
+        "2026-11-21T09:01:00Z\t2026-11-21 09:01:00+00:00 UTC\tin 60 s\t",
+        "2026-11-21T09:02:00Z\t2026-11-21 09:02:00+00:00 UTC\tin 2 min\t",
+    ]
+
+
+def test_the_output_of_a_list_escapes_what_end_users_wrote(dynbeat, shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET name = :name", name="a\tb\x1b]0;x\x07\u202e")
+
+    (line,) = shown("list", *OWNER)
+
+    assert line.split("\t")[1] == "a\\tb\\x1b]0;x\\x07\\u202e"
+
+
+def test_prune_asks_for_an_age_below_the_retention(refused, shown):
+    assert refused("prune", "--older-than", "1")[0] == 2
+    for options, days in ((("--older-than", "1", "--yes"), 1), ((), 30)):
+        (line,) = shown("prune", *options)
+        assert line.startswith(f"runs older than {days} days deleted: 0;")
+
+
+def test_times_are_in_the_zone_of_the_owner(shown, mine):
+    mine.set_timezone("Asia/Seoul")
+
+    (text,) = shown("add", "n", *TASK, *OWNER, "--cron", "0 9 * * *")
+    assert text.endswith("2026-11-22 09:00:00+09:00 (2026-11-22 00:00:00 UTC), in 15 h")
+    assert shown("next", "n", *OWNER, "--count", "1") == [
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t"
+    ]
+    shown("skip", "n", "2026-11-22T09:00", *OWNER)
+    assert mine.upcoming("n", count=1)[0].isoformat() == "2026-11-23T00:00:00+00:00"
+
+
+def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, mine):
+    mine.set_timezone("Europe/Berlin")
+    mine.create("n", task="t", trigger=Cron("0 9 * * *", timezone="Asia/Seoul"))
+
+    assert "Asia/Seoul" in shown("list", *OWNER)[0].split("\t")
+    assert shown("next", "n", *OWNER, "--count", "1") == [
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t"
+    ]
+
+
+def test_an_error_shows_an_instant_as_iso_text(refused, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    _, error = refused("skip", "n", "2026-11-21T09:01:30Z", *OWNER)
+
+    assert error.startswith("fire_time = 2026-11-21 09:01:30+00:00: is not a fire time")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--all-data",)])
+def test_an_export_that_fails_leaves_its_file_unchanged(
+    shown, refused, dynbeat, mine, tmp_path, options
+):
+    mine.create("n", task="t", trigger=MINUTELY)
+    file = tmp_path / "schedules"
+    export = ("export", *OWNER, *options)
+    assert shown(*export, "--output", str(file)) == []
+    complete = file.read_text()
+    if "--all-data" not in options:
+        assert complete.splitlines() == shown(*export)
+    execute(dynbeat, "ALTER TABLE dynbeat_schedule RENAME TO dynbeat_gone")
+
+    assert refused(*export, "--output", str(file))[0] == 1
+
+    assert '"n"' in complete or "name: n" in complete
+    assert file.read_text() == complete
+    # SQLite's database is in the same folder.
+    assert [each.name for each in tmp_path.iterdir() if "schedules" in each.name] == ["schedules"]
+
+
+def test_skip_and_unskip_a_fire_time(shown, as_json, refused, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    (text,) = shown("skip", "n", "--next", *OWNER, "--actor", "alice", "--reason", "holiday")
+    assert text.startswith("schedule 'n' of owner 'user:42': skipped 2026-11-21 09:01:00 UTC, in")
+    assert "; next run 2026-11-21 09:02:00 UTC" in text
+    first, second = shown("next", "n", *OWNER, "--count", "2")
+    assert first.endswith("\tskipped by alice: holiday")
+    assert second.endswith("\t")
+    assert as_json("next", "n", *OWNER, "--count", "1")[0]["is_skipped"]
+    status, error = refused("skip", "n", "2026-11-21T09:01:30Z", *OWNER)
+    assert (status, "the nearest are" in error) == (1, True)
+
+    shown("unskip", "n", "2026-11-21T09:01Z", *OWNER)
+    assert mine.get("n").next_run_at.minute == 1
+    assert refused("unskip", "n", "2026-11-21T09:01Z", *OWNER)[0] == 1
+    assert refused("skip", "n", *OWNER)[0] == 2
+
+
+def test_list_filters_by_state_and_prefix_and_counts(shown, as_json, mine):
+    mine.create("report", task="t", trigger=MINUTELY)
+    mine.create("sync", task="t", trigger=MINUTELY, enabled=False)
+
+    assert [line.split("\t")[1] for line in shown("list", *OWNER, "--state", "paused")] == ["sync"]
+    assert [line.split("\t")[1] for line in shown("list", *OWNER, "--name-prefix", "rep")] == [
+        "report"
+    ]
+    assert len(shown("list", "--all-owners", "--order", "next_run_at")) == 1
+    assert shown("list", *OWNER, "--count") == ["2"]
+    assert as_json("list", *OWNER, "--state", "failing", "--count") == [{"count": 0, "exact": True}]

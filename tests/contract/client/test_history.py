@@ -1,0 +1,359 @@
+"""One run, and pages of runs of an owner and of all owners."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from celery_dynbeat import InvalidScheduleError, RunNotFoundError
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.store import run_pages
+from tests.support.applications import MINUTELY, START, execute
+from tests.support.ended_runs import start
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def theirs(dynbeat):
+    return dynbeat.schedules.for_owner("user:41")
+
+
+@pytest.fixture
+def history(mine, theirs, clock, beat):
+    """Fill the history: 5 fire times of 2 schedules of one owner and one of another."""
+    mine.create("a", task="t", trigger=MINUTELY)
+    mine.create("b", task="u", trigger=MINUTELY)
+    theirs.create("a", task="t", trigger=MINUTELY)
+    for _ in range(5):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    return {run.id: run for run in [*mine.runs(limit=100), *theirs.runs(limit=100)]}
+
+
+def end(dynbeat, status, ids):
+    ended = update(Run).where(Run.id.in_(ids)).values(status=status, finished_at=START)
+    dynbeat.context.database.run(lambda session: session.execute(ended.values(overdue_at=None)))
+
+
+def all_pages(call, **how):
+    pages = [call(**how)]
+    while pages[-1].cursor is not None:
+        pages.append(call(**{**how, "after": pages[-1].cursor}))
+    return pages
+
+
+def ids(pages):
+    return [run.id for page in pages for run in page]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 100])
+def test_the_pages_of_an_owner_contain_each_run_once(mine, history, limit):
+    pages = all_pages(mine.runs, limit=limit)
+
+    own = [run for run in history.values() if run.owner == mine.owner]
+    expected = sorted(own, key=lambda run: (run.scheduled_for, run.id), reverse=True)
+    assert ids(pages) == [run.id for run in expected]
+    assert {len(page) for page in pages[:-1]} <= {limit}
+    assert pages[-1]
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("limit", [1, 2, 5, 6])
+def test_the_pages_of_a_schedule_contain_each_run_once(mine, limit):
+    pages = all_pages(lambda **how: mine.runs("a", **how), limit=limit)
+
+    times = [run.scheduled_for for page in pages for run in page]
+    assert times == [START + minutes * MINUTE for minutes in (5, 4, 3, 2, 1)]
+
+
+@pytest.mark.parametrize("limit", [1, 4, 15])
+def test_the_pages_of_all_owners_contain_each_run_once_newest_first(dynbeat, history, limit):
+    pages = all_pages(dynbeat.schedules.runs, limit=limit)
+
+    assert ids(pages) == sorted(history, reverse=True)
+
+
+@pytest.mark.usefixtures("history")
+def test_all_owners_limited_to_one_are_the_runs_of_that_owner(dynbeat, mine):
+    assert dynbeat.schedules.runs(owner=mine.owner, limit=4) == mine.runs(limit=4)
+
+
+@pytest.mark.usefixtures("history")
+def test_a_history_has_filters(dynbeat, mine):
+    third, fifth = START + 3 * MINUTE, START + 5 * MINUTE
+    lost, failed = mine.runs("a")[0].id, mine.runs("a")[1].id
+    end(dynbeat, "lost", [lost])
+    end(dynbeat, "failed", [failed])
+
+    for call in (mine.runs, dynbeat.schedules.runs):
+        assert ids([call(status=("failed", "lost"))]) == [lost, failed]
+        assert ids([call(status="failed")]) == [failed]
+        assert {run.scheduled_for for run in call(since=third, until=fifth)} == {
+            third,
+            third + MINUTE,
+        }
+        assert {run.name for run in call(task="u")} == {"b"}
+        assert list(call(origin="manual")) == []
+        assert call(status=["failed", "sent"], task="u", limit=5).cursor is None
+
+
+@pytest.mark.usefixtures("history")
+def test_a_rare_filter_reads_a_bounded_number_of_runs_for_one_page(dynbeat, mine, monkeypatch):
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 3)
+    oldest = mine.runs(limit=100)[-1].id
+    end(dynbeat, "succeeded", [oldest])
+
+    for call, name in ((mine.runs, None), (mine.runs, "a"), (dynbeat.schedules.runs, None)):
+        how = {} if name is None else {"name": name}
+        pages = all_pages(call, status="succeeded", **how)
+        assert ids(pages) == ([oldest] if oldest in ids([call(**how, limit=100)]) else [])
+        assert len(pages) > 1
+        assert pages[0] == []
+
+
+@pytest.mark.usefixtures("history")
+def test_the_history_of_a_deleted_schedule_has_pages(mine):
+    before = ids([mine.runs("a", limit=100)])
+    mine.delete("a")
+
+    assert ids(all_pages(lambda **how: mine.runs("a", **how), limit=2)) == before
+
+
+@pytest.mark.usefixtures("history")
+def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
+    cursors = [
+        mine.runs(limit=1).cursor,
+        dynbeat.schedules.runs(limit=1).cursor,
+        mine.list(limit=1).cursor,
+    ]
+    calls = [mine.runs, dynbeat.schedules.runs, mine.list]
+
+    for number, call in enumerate(calls):
+        for other, cursor in enumerate(cursors):
+            if other != number:
+                with pytest.raises(InvalidScheduleError, match="order") as caught:
+                    call(after=cursor)
+                assert caught.value.field == "after"
+
+
+def test_a_run_is_found_by_its_id(dynbeat, mine, theirs, history):
+    for run in history.values():
+        found = (mine if run.owner == mine.owner else theirs).run(run.id)
+        assert found == dynbeat.schedules.run(run.id.upper()) == run
+
+
+@pytest.mark.parametrize("owner", ["user:41", "user:4", "", "User:42"])
+def test_the_run_of_another_owner_is_not_found(dynbeat, mine, owner):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+
+    with pytest.raises(RunNotFoundError, match=run.id) as caught:
+        dynbeat.schedules.for_owner(owner).run(run.id)
+
+    assert (caught.value.owner, caught.value.run_id) == (owner, run.id)
+
+
+def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
+    run_id = new_run_id(START)
+
+    for call in (mine.run, dynbeat.schedules.run):
+        with pytest.raises(LookupError, match=run_id):
+            call(run_id)
+
+
+@pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
+def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
+    with pytest.raises(InvalidScheduleError) as caught:
+        mine.run(run_id)
+
+    assert caught.value.field == "run_id"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("status", "odd"),
+        ("status", ["failed", "odd"]),
+        ("status", []),
+        ("status", 5),
+        ("status", [[]]),
+        ("origin", "odd"),
+        ("origin", []),
+        ("task", ""),
+        ("since", "now"),
+        ("until", "now"),
+        ("limit", 1_001),
+        ("after", 5),
+    ],
+)
+def test_an_invalid_filter_is_rejected(dynbeat, mine, field, value):
+    for call in (mine.runs, dynbeat.schedules.runs):
+        with pytest.raises(InvalidScheduleError) as caught:
+            call(**{field: value})
+        assert caught.value.field == field
+
+
+def test_an_unknown_status_names_a_similar_one(mine):
+    with pytest.raises(InvalidScheduleError, match="did you mean 'failed'"):
+        mine.runs(status="fail")
+
+
+def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    original, run = mine.run_now("n"), new_run_id(START)
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_run (id, owner, name, task, scheduled_for, nominal_at, rerun_of,"
+        f" status, origin) VALUES ('{run}', 'user:42', 'n', 't', '2026-11-22 08:00:00.000001',"
+        f" '2026-11-22 08:00:00', '{original.id}', 'pending', 'rerun')",
+    )
+
+    found = mine.run(run)
+
+    assert (found.rerun_of, found.scheduled_for.microsecond) == (original.id, 0)
+    assert found.to_dict()["rerun_of"] == original.id
+
+
+UNFINISHED = ("pending", "sent", "running", "retrying")
+
+
+@pytest.fixture
+def mixed(dynbeat, history):
+    """End the runs of the even minutes; return the ids of the others, newest first."""
+    unfinished = {
+        run.id for run in history.values() if (run.scheduled_for - START) // MINUTE % 2 == 1
+    }
+    end(dynbeat, "succeeded", history.keys() - unfinished)
+    return sorted(unfinished, reverse=True)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+def test_the_pages_of_unfinished_runs_have_the_order_of_a_history(dynbeat, mine, mixed, limit):
+    assert ids(all_pages(dynbeat.schedules.runs, status=UNFINISHED, limit=limit)) == mixed
+    for name in (None, "a"):
+        pages = all_pages(
+            lambda name=name, **how: mine.runs(name, **how), limit=limit, status="sent"
+        )
+        expected = [run.id for run in mine.runs(name, limit=100) if run.id in mixed]
+        assert ids(pages) == expected
+        assert {len(page) for page in pages[:-1]} <= {limit}
+
+
+def test_unfinished_runs_have_filters(dynbeat, mine, mixed, history):
+    found = dynbeat.schedules.runs(status="sent", task="u", since=START + 2 * MINUTE)
+    assert list(found) == [
+        history[run_id]
+        for run_id in mixed
+        if history[run_id].task == "u" and history[run_id].scheduled_for >= START + 2 * MINUTE
+    ]
+    assert found
+    assert dynbeat.schedules.runs(status=("running", "pending")) == []
+    assert mine.runs(status="sent", origin="manual") == []
+    assert dynbeat.schedules.runs(status=UNFINISHED, owner=mine.owner) == mine.runs(status="sent")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 100])
+def test_many_unfinished_runs_of_all_owners_are_listed_by_schedule(
+    dynbeat, mixed, history, monkeypatch, limit
+):
+    execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE owner = 'user:42' AND name = 'b'")
+    schedule_ids = {run.id: run.schedule_id for run in dynbeat.schedules.runs(limit=100)}
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
+
+    pages = all_pages(dynbeat.schedules.runs, status="sent", limit=limit)
+
+    # A run whose schedule was deleted comes last.
+    assert ids(pages) == sorted(
+        mixed, key=lambda each: (schedule_ids[each] or 0, each), reverse=True
+    )
+    assert {schedule_ids[run_id] is None for run_id in mixed} == {True, False}
+    assert len({history[run_id].owner for run_id in mixed}) == 2
+
+
+def test_many_unfinished_runs_of_an_owner_are_found_in_its_history(mine, mixed, monkeypatch):
+    expected = [run.id for run in mine.runs(limit=100) if run.id in mixed]
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
+
+    assert ids(all_pages(mine.runs, status="sent", limit=2)) == expected
+
+
+def test_a_rare_status_among_many_unfinished_runs_is_found(dynbeat, mixed, monkeypatch):
+    start(dynbeat, mixed[3])
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
+
+    pages = all_pages(dynbeat.schedules.runs, status="running")
+
+    assert ids(pages) == [mixed[3]]
+    assert len(pages) > 1
+
+
+def test_the_pages_continue_when_the_unfinished_runs_become_many_or_few(
+    dynbeat, mixed, monkeypatch
+):
+    few, many = len(mixed), len(mixed) - 1
+    for first, then in ((few, many), (many, few)):
+        monkeypatch.setattr(run_pages, "MAX_SCANNED", first)
+        page = dynbeat.schedules.runs(status="sent", limit=3)
+        monkeypatch.setattr(run_pages, "MAX_SCANNED", then)
+        rest = all_pages(dynbeat.schedules.runs, status="sent", limit=3, after=page.cursor)
+        assert sorted([*ids([page]), *ids(rest)], reverse=True) == mixed
+
+
+def test_the_cursor_of_a_list_by_schedule_needs_the_same_filter(dynbeat, mine, mixed, monkeypatch):
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", len(mixed) - 1)
+    cursor = dynbeat.schedules.runs(status="sent", limit=1).cursor
+
+    for call, status in ((dynbeat.schedules.runs, "failed"), (mine.runs, "sent")):
+        with pytest.raises(InvalidScheduleError, match="order"):
+            call(status=status, after=cursor)
+
+
+@pytest.mark.usefixtures("mixed")
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"status": "succeeded"},
+        {"status": "sent"},
+        {"status": ("failed", "lost")},
+        {"status": UNFINISHED, "task": "u"},
+        {"task": "t"},
+        {"origin": "manual"},
+        {"since": START + 2 * MINUTE},
+        {"since": START + 2 * MINUTE, "until": START + 4 * MINUTE, "status": "sent"},
+    ],
+)
+def test_a_count_is_the_number_of_listed_runs(dynbeat, mine, filters):
+    calls = [
+        (dynbeat.schedules.runs, dynbeat.schedules.count_runs, {}),
+        (dynbeat.schedules.runs, dynbeat.schedules.count_runs, {"owner": mine.owner}),
+        (mine.runs, mine.count_runs, {}),
+        (mine.runs, mine.count_runs, {"name": "a"}),
+        (mine.runs, mine.count_runs, {"name": "none"}),
+    ]
+    for listed, counted, scope in calls:
+        found = counted(**filters, **scope)
+        assert (found.count, found.exact) == (len(listed(limit=100, **filters, **scope)), True)
+
+
+@pytest.mark.usefixtures("mixed")
+def test_a_count_ends_at_its_limit(dynbeat, mine, monkeypatch):
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 4)
+
+    for call in (dynbeat.schedules.count_runs, mine.count_runs):
+        assert str(call()) == "4+"
+    assert str(dynbeat.schedules.count_runs(status=UNFINISHED)) == "4+"
+    # Of the newest five.
+    newest = [run.task for run in dynbeat.schedules.runs(limit=5)]
+    assert str(dynbeat.schedules.count_runs(task="u")) == f"{newest.count('u')}+"
+
+
+def test_a_count_rejects_an_invalid_filter(dynbeat, mine):
+    for call in (mine.count_runs, dynbeat.schedules.count_runs):
+        with pytest.raises(InvalidScheduleError) as caught:
+            call(status="odd")
+        assert caught.value.field == "status"
+    with pytest.raises(InvalidScheduleError):
+        mine.count_runs("")

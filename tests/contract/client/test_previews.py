@@ -1,0 +1,253 @@
+"""A preview shows what ``create`` would make, and writes nothing."""
+
+import json
+import re
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_dynbeat import (
+    AnyOf,
+    Cron,
+    Every,
+    InvalidScheduleError,
+    InvalidTriggerError,
+    Once,
+    RRule,
+)
+from celery_dynbeat.testing import FrozenClock
+from tests.support.applications import START, execute
+from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
+
+NINE = Cron("0 9 * * *")
+SEOUL, BERLIN = "Asia/Seoul", "Europe/Berlin"
+
+
+def only(warnings, text):
+    """Return the warnings that contain ``text``."""
+    return [each for each in warnings if text in each]
+
+
+def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine):
+    mine.set_timezone(SEOUL)
+
+    shown = mine.preview("digest", "0 9 * * mon-fri", 2)
+
+    assert shown.description == "At 09:00, Monday to Friday, Asia/Seoul"
+    assert (shown.owner, shown.name, shown.timezone) == ("user:42", "digest", SEOUL)
+    assert [each.local.isoformat() for each in shown.fire_times] == [
+        "2026-11-23T09:00:00+09:00",
+        "2026-11-24T09:00:00+09:00",
+    ]
+    assert shown.fire_times[0].fire_at == datetime(2026, 11, 23, tzinfo=UTC)
+    assert execute(dynbeat, "UPDATE dynbeat_schedule SET version = version") == 0
+
+
+def test_to_dict_is_json_with_the_local_offset(mine):
+    mine.set_timezone(SEOUL)
+
+    (first,) = json.loads(json.dumps(mine.preview("a", NINE, 1).to_dict()))["fire_times"]
+
+    assert first == {
+        "fire_at": "2026-11-22T00:00:00+00:00",
+        "run_at": "2026-11-22T00:00:00+00:00",
+        "local": "2026-11-22T09:00:00+09:00",
+        "note": None,
+    }
+
+
+def test_h_and_jitter_have_the_values_of_the_schedule(mine):
+    shown = mine.preview("a", "H H * * *", jitter=600)
+    made = mine.create("a", task="t", trigger="H H * * *", jitter=600)
+
+    assert shown.trigger == made.trigger
+    assert [each.fire_at for each in shown.fire_times] == list(mine.upcoming("a"))
+    assert shown.fire_times[0].run_at == made.next_run_at
+    assert all(
+        timedelta(0) < each.run_at - each.fire_at < timedelta(minutes=10)
+        for each in shown.fire_times
+    )
+
+
+@pytest.mark.parametrize(
+    ("trigger", "fields"),
+    [
+        ("0 25 * * *", {}),
+        (Once(START - timedelta(days=1)), {}),
+        (Cron("0 9 * * *", timezone="UTC"), {"end_at": START + timedelta(minutes=1)}),
+        (Every(59), {}),
+        (NINE, {"jitter": -1}),
+        (NINE, {"start_at": "soon"}),
+        (5, {}),
+    ],
+    ids=repr,
+)
+def test_it_raises_the_errors_of_create(limited, trigger, fields):
+    mine = limited(min_interval=60).schedules.for_owner("user:42")
+    errors = []
+    for call in (
+        lambda: mine.preview("a", trigger, **fields),
+        lambda: mine.create("a", task="t", trigger=trigger, **fields),
+    ):
+        with pytest.raises((InvalidScheduleError, InvalidTriggerError)) as refusal:
+            call()
+        errors.append((type(refusal.value), str(refusal.value), refusal.value.field))
+
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("count", [0, 101, True, "5"])
+def test_the_count_is_bounded(mine, count):
+    with pytest.raises(InvalidScheduleError) as refusal:
+        mine.preview("a", NINE, count)
+
+    assert refusal.value.field == "count"
+
+
+def test_either_day_field_is_enough_in_cron(mine):
+    assert only(mine.preview("a", "0 9 13 * fri").warnings, "if one of them matches")
+    for plain in ("0 9 13 * *", "0 9 * * fri", Cron("0 9 13 * fri", day_or=False)):
+        assert not only(mine.preview("a", plain).warnings, "if one of them matches")
+
+
+def test_a_rare_trigger_has_a_warning(mine):
+    assert only(mine.preview("a", "0 9 29 2 *", 1).warnings, "less than once a year")
+    assert not only(mine.preview("a", "0 9 1 1 *").warnings, "less than once a year")
+    assert not mine.preview("a", Once(START + timedelta(days=900))).warnings
+
+
+def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):
+    monday = Cron("0 9 * * mon", timezone="UTC")
+    passed, sunday, next_monday = date(2026, 1, 5), date(2026, 11, 29), date(2026, 11, 30)
+
+    for day in (passed, sunday):
+        assert only(mine.preview("a", monday.excluding(day)).warnings, "no excluded date")
+    assert not only(mine.preview("a", monday.excluding(next_monday)).warnings, "excluded")
+    all_shown = monday.excluding(*(date(2026, 11, 23) + timedelta(weeks=n) for n in range(5)))
+    (warning,) = only(mine.preview("a", all_shown).warnings, "on excluded days")
+    assert "2026-12-28" in warning
+
+
+def test_a_fixed_minute_without_h_and_jitter_has_a_warning_for_users(dynbeat, mine):
+    (warning,) = mine.preview("a", NINE).warnings
+    assert "'H 9 * * *'" in warning
+    assert "'H/5 * * * *'" in mine.preview("a", "*/5 * * * *").warnings[0]
+
+    for quiet in ("H 9 * * *", Every(60)):
+        assert mine.preview("a", quiet).warnings == ()
+    assert mine.preview("a", NINE, jitter=60).warnings == ()
+    assert dynbeat.schedules.for_owner("").preview("a", NINE).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "trigger", "note"),
+    [
+        ("2027-03-28T00:00", Cron("30 2 * * *"), "02:30 does not exist on 2027-03-28"),
+        ("2027-03-28T00:00", Cron("0 3 * * *"), None),
+        (
+            "2026-10-24T20:00",
+            Cron("30 2 * * *"),
+            "twice on 2026-10-25 in Europe/Berlin: this is the first",
+        ),
+        (
+            "2026-10-25T00:40",
+            Cron("*/30 * * * *"),
+            "02:00 twice on 2026-10-25 in Europe/Berlin: this is the second",
+        ),
+        (
+            "2027-03-28T00:00",
+            RRule("DTSTART:20270101T023000\nRRULE:FREQ=DAILY"),
+            "02:30 does not exist",
+        ),
+    ],
+    ids=repr,
+)
+def test_the_first_fire_time_after_a_clock_change_has_a_note(mine, clock, now, trigger, note):
+    mine.set_timezone(BERLIN)
+    clock.move_to(datetime.fromisoformat(now).replace(tzinfo=UTC))
+
+    first = mine.preview("a", trigger).fire_times[0]
+
+    assert first.note is None if note is None else note in first.note
+
+
+def test_a_change_of_the_clock_between_two_fire_times_has_a_note(mine, clock):
+    mine.set_timezone(BERLIN)
+    clock.move_to(datetime(2027, 3, 26, 12, tzinfo=UTC))
+
+    notes = [each.note for each in mine.preview("a", Every(86_400)).fire_times]
+
+    assert "Europe/Berlin went forward by 1 hour" in notes[1]
+    assert [notes[0], *notes[2:]] == [None, None, None, None]
+
+
+ZONES = [None, SEOUL, BERLIN, "America/New_York", "Australia/Lord_Howe"]
+EXPRESSIONS = [
+    "0 9 * * *",
+    "30 2 * * *",
+    "*/20 * * * *",
+    "H H * * *",
+    "0 0 13 * fri",
+    "15 1,2 * * 0",
+]
+leaves = st.one_of(
+    st.builds(
+        lambda text, zone: Cron(text, timezone=zone),
+        st.sampled_from(EXPRESSIONS),
+        st.sampled_from(ZONES),
+    ),
+    st.builds(
+        lambda days, zone: Every(days=days, timezone=zone),
+        st.integers(1, 9),
+        st.sampled_from(ZONES),
+    ),
+    st.integers(60, 10**6).map(Every),
+    st.sampled_from([RRule("FREQ=WEEKLY;BYDAY=MO,TU"), Once(START + timedelta(days=400))]),
+)
+TRIGGERS = (
+    leaves
+    | st.builds(lambda parts: AnyOf(*parts), st.lists(leaves, min_size=2, max_size=3, unique=True))
+    | leaves.map(lambda trigger: trigger.excluding(date(2026, 11, 23), date(2027, 3, 28)))
+)
+
+
+@pytest.mark.timeout(120 * EXAMPLE_FACTOR)
+def test_a_preview_equals_the_created_schedule(sqlite_url):
+    clock = FrozenClock(START)
+    with prepared_application(sqlite_url, clock=clock) as dynbeat:
+
+        @settings(
+            max_examples=60 * EXAMPLE_FACTOR, suppress_health_check=list(HealthCheck), deadline=None
+        )
+        @given(
+            trigger=TRIGGERS,
+            zone=st.sampled_from(ZONES),
+            jitter=st.sampled_from([None, 0, 30, 86_400]),
+            max_runs=st.none() | st.integers(1, 3),
+            days=st.integers(0, 400),
+        )
+        def each(trigger, zone, jitter, max_runs, days):
+            delete_all_rows(dynbeat)
+            clock.move_to(START + timedelta(days=days, hours=days % 24))
+            mine = dynbeat.schedules.for_owner("user:42")
+            mine.set_timezone(zone)
+            fields = {"jitter": jitter, "max_runs": max_runs}
+            try:
+                shown = mine.preview("a", trigger, **fields)
+            except InvalidScheduleError as error:
+                with pytest.raises(InvalidScheduleError, match=re.escape(str(error))):
+                    mine.create("a", task="t", trigger=trigger, **fields)
+                return
+            made = mine.create("a", task="t", trigger=trigger, **fields)
+
+            assert [each.fire_at for each in shown.fire_times] == list(mine.upcoming("a"))
+            assert shown.fire_times[0].run_at == made.next_run_at
+            assert shown.trigger == made.trigger
+            local = ZoneInfo(zone or "UTC")
+            assert all(each.local == each.fire_at for each in shown.fire_times)
+            assert all(each.local.tzinfo is local for each in shown.fire_times)
+
+        each()

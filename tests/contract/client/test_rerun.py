@@ -1,0 +1,262 @@
+"""rerun(): one new run for the fire time of an ended run."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Every, InvalidScheduleError, RunNotFoundError
+from celery_dynbeat.beat.pruner import prune
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START, application
+from tests.support.ended_runs import end, end_all, start
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+@pytest.fixture
+def failed(dynbeat, mine, clock, beat, sent):
+    """Return a run of schedule n that failed; its fire time was a minute after the start."""
+    mine.create("n", task="t", trigger=Every(HOUR, anchor=START + MINUTE), args=[1])
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    end_all(dynbeat, sent, "failed")
+    clock.advance(MINUTE)
+    return mine.runs("n")[0]
+
+
+def test_a_rerun_is_a_new_run_with_the_fire_time_of_the_original(mine, beat, sent, failed):
+    rerun = mine.rerun(failed.id)
+
+    assert (rerun.origin, rerun.status, rerun.rerun_of) == ("rerun", "pending", failed.id)
+    assert rerun.id != failed.id
+    assert rerun.scheduled_for == failed.scheduled_for
+    beat.tick()
+    assert [(run.run_id, run.scheduled_for) for run in sent[1:]] == [
+        (rerun.id, failed.scheduled_for)
+    ]
+    assert mine.runs("n", status="failed") == [failed]
+
+
+def test_a_rerun_uses_what_the_schedule_says_now(mine, beat, sent, failed):
+    mine.update("n", task="other", args=[2])
+
+    assert mine.rerun(failed.id).task == "other"
+    beat.tick()
+
+    assert (sent[-1].task, sent[-1].args) == ("other", [2])
+
+
+def test_expires_after_counts_from_the_request_for_the_rerun(mine, clock, beat, sent, failed):
+    mine.update("n", expires_after=30)
+    clock.advance(HOUR / 2)
+    mine.rerun(failed.id)
+
+    beat.tick()
+
+    assert sent[-1].expires_at == clock.now() + 30 * SECOND
+
+
+def test_a_rerun_that_beat_sends_again_keeps_the_fire_time(mine, clock, beat, sent, failed):
+    rerun = mine.rerun(failed.id)
+    beat.tick()
+    for _ in range(4):
+        clock.advance(HOUR / 2)
+        beat.run_until_idle()
+
+    again = [run for run in sent if run.run_id == rerun.id]
+    assert len(again) > 1
+    assert {run.scheduled_for for run in again} == {failed.scheduled_for}
+
+
+def test_a_rerun_of_a_rerun_names_the_original_and_comes_after_it(
+    dynbeat, mine, beat, sent, failed
+):
+    first = mine.rerun(failed.id)
+    beat.tick()
+    end_all(dynbeat, sent, "failed")
+
+    second = mine.rerun(first.id)
+    beat.tick()
+    end_all(dynbeat, sent, "failed")
+    third = mine.rerun(failed.id)
+
+    assert {second.rerun_of, third.rerun_of} == {failed.id}
+    assert {first.scheduled_for, second.scheduled_for, third.scheduled_for} == {
+        failed.scheduled_for
+    }
+    assert [run.id for run in mine.runs("n")] == [third.id, second.id, first.id, failed.id]
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed", "revoked"])
+def test_each_ended_run_can_run_again(dynbeat, mine, clock, beat, sent, status):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    end_all(dynbeat, sent, status)
+
+    assert mine.rerun(sent[0].run_id).rerun_of == sent[0].run_id
+
+
+def test_the_fire_times_of_the_schedule_do_not_change(dynbeat, mine, clock, beat, sent, failed):
+    before = mine.get("n")
+    mine.rerun(failed.id)
+    beat.tick()
+    assert mine.get("n") == before
+    end_all(dynbeat, sent, "succeeded")
+    clock.advance(HOUR)
+    beat.run_until_idle()
+
+    assert [run.scheduled_for for run in sent[2:]] == [START + MINUTE + HOUR]
+
+
+def test_a_rerun_leaves_the_microsecond_of_a_fire_time_free(dynbeat, mine, clock, beat):
+    """A manual run of the microsecond before the next fire time fails and runs again."""
+    fire_at = START + MINUTE
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.move_to(fire_at - timedelta(microseconds=1))
+    manual = mine.run_now("n")
+    beat.publisher.sent.clear()
+    start(dynbeat, manual.id)
+    end(dynbeat, manual.id, "failed")
+
+    rerun = mine.rerun(manual.id)
+    clock.move_to(fire_at)
+    beat.run_until_idle()
+
+    assert rerun.scheduled_for == manual.scheduled_for
+    assert fire_at in [run.scheduled_for for run in mine.runs("n", origin="schedule")]
+
+
+def test_a_rerun_starts_while_the_schedule_is_paused(mine, beat, sent, failed):
+    mine.pause("n")
+    rerun = mine.rerun(failed.id)
+    beat.tick()
+    assert sent[-1].run_id == rerun.id
+
+
+def test_a_pause_does_not_revoke_a_rerun(mine, beat, sent, failed):
+    rerun = mine.rerun(failed.id)
+    mine.pause("n")
+    beat.tick()
+    assert sent[-1].run_id == rerun.id
+
+
+def test_a_delete_revokes_a_rerun(mine, failed):
+    rerun = mine.rerun(failed.id)
+    mine.delete("n")
+    assert {run.id: run.status for run in mine.runs("n")}[rerun.id] == "revoked"
+
+
+def test_a_rerun_after_the_rollback_of_the_caller_does_not_exist(dynbeat, mine, failed):
+    with Session(dynbeat.context.database.engine) as session:
+        mine.rerun(failed.id, session=session)
+        session.rollback()
+    assert mine.runs("n", origin="rerun") == []
+
+
+def test_an_unknown_run_is_not_found(dynbeat, mine, clock, failed):
+    unknown = new_run_id(clock.now())
+    other = dynbeat.schedules.for_owner("user:7")
+    for calls, run_id in ((mine, unknown), (other, failed.id)):
+        with pytest.raises(RunNotFoundError, match=run_id) as raised:
+            calls.rerun(run_id)
+        assert raised.value.run_id == run_id
+    assert dynbeat.schedules.rerun(failed.id).owner == "user:42"
+
+
+def refusal(mine, run_id):
+    with pytest.raises(InvalidScheduleError) as raised:
+        mine.rerun(run_id)
+    assert raised.value.field == "run_id"
+    return str(raised.value)
+
+
+def test_an_unfinished_run_is_refused(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert "the run is sent: wait until it ends" in refusal(mine, sent[0].run_id)
+
+
+def test_a_skipped_fire_time_is_refused(mine, clock, beat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(10 * MINUTE)
+    beat.run_until_idle()
+    (skipped,) = mine.runs("n", status="skipped")
+    assert "backfill()" in refusal(mine, skipped.id)
+
+
+def test_a_run_of_a_deleted_schedule_is_refused(mine, failed):
+    mine.delete("n")
+    assert "'n' was deleted" in refusal(mine, failed.id)
+
+
+def test_a_second_rerun_is_refused_while_the_first_is_unfinished(mine, failed):
+    first = mine.rerun(failed.id)
+    assert f"its rerun {first.id} is pending" in refusal(mine, failed.id)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
+def test_an_unfinished_run_refuses_a_rerun_that_must_not_overlap(
+    dynbeat, mine, beat, sent, failed, overlap
+):
+    mine.update("n", overlap=overlap)
+    live = mine.run_now("n")
+    assert live.id in refusal(mine, failed.id)
+
+    beat.tick()
+    end_all(dynbeat, sent, "succeeded")
+    assert mine.rerun(failed.id).origin == "rerun"
+
+
+def test_a_task_that_is_not_allowed_is_refused(database_url, clock, failed):
+    with application(database_url, clock=clock, allowed_tasks=["reports.*"]) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:42")
+        with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
+            mine.rerun(failed.id)
+
+
+def test_reruns_are_pruned_like_manual_runs(dynbeat, mine, clock, beat, sent, failed):
+    rerun = mine.rerun(failed.id)
+    beat.tick()
+    end_all(dynbeat, sent, "succeeded")
+    clock.advance(timedelta(days=60))
+    dynbeat.context.database.run(
+        lambda session: prune(session, now=clock.now(), older_than=timedelta(days=30))
+    )
+    assert rerun.id not in {run.id for run in mine.runs("n")}
+
+
+def test_two_beats_send_a_rerun_once(dynbeat, mine, beat, failed):
+    other = ManualBeat(dynbeat)
+    mine.rerun(failed.id)
+    beat.tick()
+    other.tick()
+    assert len(beat.publisher.sent) + len(other.publisher.sent) == 2
+
+
+def test_the_history_keeps_the_unique_key(dynbeat, mine, failed):
+    mine.rerun(failed.id)
+    with dynbeat.context.database.engine.connect() as connection:
+        rows = connection.execute(text("SELECT count(DISTINCT scheduled_for) FROM dynbeat_run"))
+        assert rows.scalar() == 2
+
+
+def test_a_transaction_with_an_old_snapshot_makes_no_second_rerun(dynbeat, mine, failed):
+    """At REPEATABLE READ, MySQL shows no rerun that is newer than the snapshot."""
+    database = dynbeat.context.database
+    if database.capabilities.embedded:
+        pytest.skip("SQLite refuses a write with an old snapshot")
+    engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
+    with Session(engine) as session:
+        mine.get("n", session=session)
+        mine.rerun(failed.id)
+        with pytest.raises((InvalidScheduleError, OperationalError)):
+            mine.rerun(failed.id, session=session)
+        session.commit()
+
+    assert len(mine.runs("n", origin="rerun")) == 1

@@ -1,0 +1,282 @@
+"""Lists and counts by state, by the start of the name, and by the next fire time."""
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import insert, update
+
+from celery_dynbeat import BoundedCount, InvalidScheduleError
+from celery_dynbeat.db.models import Hold, Schedule
+from celery_dynbeat.store import schedule_pages
+from tests.support.applications import MINUTELY, START
+
+HOUR = timedelta(hours=1)
+STATES = ("active", "paused", "finished", "quarantined", "held", "overdue", "failing")
+TIMED = ("active", "overdue", "failing")
+#: The columns of schedules in each state, by the name of the schedule.
+COLUMNS = {
+    "active": {"next_run_at": START + 3 * HOUR},
+    "Active": {"next_run_at": START + HOUR},
+    "active_late": {"next_run_at": START - timedelta(seconds=29)},
+    "overdue": {"next_run_at": START - timedelta(seconds=31)},
+    "overdue_long": {"next_run_at": START - HOUR, "failing_since": START},
+    "found_held": {"next_run_at": START + 900 * HOUR, "held_at": START},
+    "failing": {"next_run_at": START + 2 * HOUR, "failing_since": START},
+    "paused": {"next_run_at": None, "enabled": False},
+    "paused_failing": {"next_run_at": None, "enabled": False, "failing_since": START},
+    "finished": {"next_run_at": None, "finished_at": START},
+    "broken": {"next_run_at": None, "error": "ValueError: x"},
+    "broken_paused": {"next_run_at": None, "error": "ValueError: x", "enabled": False},
+}
+OF_STATE = {
+    "active": {
+        *("active", "Active", "active_late", "overdue", "overdue_long"),
+        *("found_held", "failing"),
+    },
+    "paused": {"paused", "paused_failing"},
+    "finished": {"finished"},
+    "quarantined": {"broken", "broken_paused"},
+    "held": set(),
+    "overdue": {"overdue", "overdue_long"},
+    "failing": {"failing", "paused_failing", "overdue_long"},
+}
+OWNERS = ("user:1", "user:2", "user:3")
+
+
+@pytest.fixture
+def crowd(dynbeat):
+    """Create a schedule of each kind for three owners, and return the calls of the second."""
+    dynbeat.schedules.create_many(
+        {"owner": owner, "name": name, "task": "t", "trigger": MINUTELY}
+        for owner, name in itertools.product(OWNERS, COLUMNS)
+    )
+    for name, columns in COLUMNS.items():
+        change(dynbeat, update(Schedule).where(Schedule.name == name).values(columns))
+    return dynbeat.schedules.for_owner("user:2")
+
+
+def change(dynbeat, statement):
+    dynbeat.context.database.run(lambda session: session.execute(statement))
+
+
+def hold(dynbeat, owner, *, until=None):
+    change(dynbeat, insert(Hold).values(owner=owner, until_at=until))
+
+
+def all_of(call, *, limit, **how):
+    pages = [call(limit=limit, **how)]
+    while pages[-1].cursor is not None:
+        pages.append(call(limit=limit, **how, after=pages[-1].cursor))
+    return [(row.owner, row.name) for page in pages for row in page]
+
+
+@pytest.fixture(params=[None, 1, 4], ids=["scan", "scan one row", "scan few rows"])
+def scanned(request, monkeypatch):
+    """Make a page read few rows, so that lists and counts use each of their ways."""
+    if request.param is not None:
+        monkeypatch.setattr(schedule_pages, "MAX_SCANNED", request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("scanned")
+def test_a_list_contains_each_schedule_in_the_state_once(dynbeat, crowd):
+    for state, limit in itertools.product(STATES, (1, 2, 5, 100)):
+        names = OF_STATE[state]
+        expected = sorted((owner, name) for owner in OWNERS for name in names)
+        listed = all_of(dynbeat.schedules.list, state=state, order="name", limit=limit)
+        own = all_of(crowd.list, state=state, order="name", limit=limit)
+
+        assert sorted(listed) == expected, (state, limit)
+        assert sorted(own) == [key for key in expected if key[0] == crowd.owner]
+        assert [owner for owner, _ in listed] == [owner for owner, _ in expected]
+
+
+@pytest.mark.usefixtures("scanned")
+def test_a_list_by_the_next_fire_time_leaves_out_schedules_without_one(dynbeat, crowd):
+    for state, limit in itertools.product((None, *TIMED), (1, 2, 5, 100)):
+        names = set(COLUMNS) if state is None else OF_STATE[state]
+        timed = {name for name in names if COLUMNS[name]["next_run_at"]} - {"found_held"}
+        expected = sorted(timed, key=lambda name: COLUMNS[name]["next_run_at"])
+        listed = all_of(dynbeat.schedules.list, state=state, order="next_run_at", limit=limit)
+        own = all_of(crowd.list, state=state, order="next_run_at", limit=limit)
+
+        assert [name for _, name in own] == expected, (state, limit)
+        assert [name for _, name in listed] == [name for name in expected for _ in OWNERS]
+        assert len(set(listed)) == len(listed)
+
+
+def test_overdue_schedules_are_listed_oldest_first(crowd):
+    assert [row.name for row in crowd.list(state="overdue")] == ["overdue_long", "overdue"]
+
+
+@pytest.mark.parametrize("state", ["paused", "finished", "quarantined", "held"])
+def test_a_state_without_next_fire_times_has_no_order_by_them(mine, state):
+    with pytest.raises(InvalidScheduleError, match="no next_run_at") as caught:
+        mine.list(state=state, order="next_run_at")
+
+    assert caught.value.field == "order"
+
+
+@pytest.mark.usefixtures("scanned")
+def test_a_list_by_prefix_compares_the_name_exactly(dynbeat, mine):
+    names = ["a%b", "a%bc", "a_b", "axb", "A%b", "a%", "a\\b", "é", "éa", "e", "\U0010ffffx", "z"]
+    for owner in ("user:42", "user:43"):
+        dynbeat.schedules.create_many(
+            {"owner": owner, "name": name, "task": "t", "trigger": MINUTELY} for name in names
+        )
+
+    for prefix in ["a%b", "a%", "a_", "a\\", "a", "A", "é", "\U0010ffff", "", "z", "zz"]:
+        expected = sorted(name for name in names if name.startswith(prefix))
+        own = all_of(mine.list, name_prefix=prefix, limit=2)
+        assert sorted(name for _, name in own) == expected, prefix
+        listed = all_of(dynbeat.schedules.list, name_prefix=prefix, limit=2)
+        both = [(owner, name) for name in expected for owner in ("user:42", "user:43")]
+        assert sorted(listed) == sorted(both), prefix
+        if prefix:
+            assert listed == both
+
+
+@pytest.mark.usefixtures("scanned")
+def test_a_prefix_limits_each_state_and_order(dynbeat, crowd):
+    for state, order in itertools.product((None, *STATES), ("name", "next_run_at")):
+        if order == "next_run_at" and state not in {None, *TIMED}:
+            continue
+        for call in (crowd.list, dynbeat.schedules.list):
+            how = {"state": state, "order": order, "limit": 3}
+            expected = [key for key in all_of(call, **how) if key[1].startswith("pau")]
+            assert sorted(all_of(call, name_prefix="pau", **how)) == sorted(expected)
+
+
+@pytest.mark.usefixtures("scanned")
+def test_a_hold_of_an_owner_holds_its_active_schedules(dynbeat, crowd):
+    hold(dynbeat, "user:2", until=START + HOUR)
+    hold(dynbeat, "user:2")
+    hold(dynbeat, "user:0")
+    hold(dynbeat, "user:1", until=START)
+    expected = sorted(("user:2", name) for name in OF_STATE["active"])
+
+    for limit in (1, 2, 100):
+        assert sorted(all_of(dynbeat.schedules.list, state="held", limit=limit)) == expected
+        assert sorted(all_of(crowd.list, state="held", limit=limit)) == expected
+        overdue = all_of(dynbeat.schedules.list, state="overdue", limit=limit)
+        assert {owner for owner, _ in overdue} == {"user:1", "user:3"}
+    assert dynbeat.schedules.for_owner("user:1").list(state="held") == []
+    assert crowd.list(state="overdue") == []
+
+
+@pytest.mark.usefixtures("crowd")
+def test_a_list_spans_many_held_owners(dynbeat, monkeypatch):
+    monkeypatch.setattr(schedule_pages, "_MAX_OWNERS", 2)
+    for number in range(5):
+        hold(dynbeat, f"user:{number}")
+
+    expected = sorted((owner, name) for owner in OWNERS for name in OF_STATE["active"])
+    for limit in (1, 6, 7, 8, 100):
+        assert sorted(all_of(dynbeat.schedules.list, state="held", limit=limit)) == expected
+
+
+def test_a_hold_of_everything_holds_each_active_schedule(dynbeat, crowd):
+    hold(dynbeat, None)
+
+    assert {row.name for row in crowd.list(state="held")} == OF_STATE["active"]
+    assert len(dynbeat.schedules.list(state="held")) == 3 * len(OF_STATE["active"])
+    assert dynbeat.schedules.list(state="overdue") == []
+    assert str(dynbeat.schedules.count(state="overdue")) == "0"
+    assert dynbeat.schedules.count(state="held").count == 3 * len(OF_STATE["active"])
+
+
+def test_a_count_is_the_length_of_the_list(dynbeat, crowd):
+    hold(dynbeat, "user:3")
+    filters = [{"state": state} for state in (None, *STATES)]
+    filters += [{**each, "name_prefix": "a"} for each in filters]
+    filters += [{"task": "t"}, {"task": "u"}, {"enabled": False}, {"tag": "x"}]
+
+    for how, call in itertools.product(filters, (crowd, dynbeat.schedules)):
+        assert call.count(**how) == BoundedCount(count=len(call.list(**how)), exact=True), how
+
+
+def test_a_count_of_many_is_a_lower_bound(dynbeat, crowd, monkeypatch):
+    monkeypatch.setattr(schedule_pages, "MAX_SCANNED", 3)
+
+    assert str(crowd.count()) == "3+"
+    assert crowd.count(task="u") == BoundedCount(count=0, exact=False)
+    assert str(dynbeat.schedules.count(state="finished")) == "3"
+
+
+def test_a_count_has_separators_and_json():
+    many = BoundedCount(count=10_000, exact=False)
+
+    assert str(many) == "10,000+"
+    assert many.to_dict() == {"count": 10_000, "exact": False}
+
+
+def test_broken_is_another_name_of_quarantined(crowd):
+    assert crowd.list(state="broken") == list(crowd.list(state="quarantined"))
+
+
+@pytest.mark.parametrize("state", ["", "late", "pause", 5, [], {}])
+def test_an_unknown_state_is_rejected_with_the_list(mine, state):
+    for call in (mine.list, mine.count):
+        with pytest.raises(InvalidScheduleError, match=", ".join(sorted(STATES)[:1])) as caught:
+            call(state=state)
+        assert caught.value.field == "state"
+
+
+def test_an_unknown_state_names_a_similar_one(mine):
+    with pytest.raises(InvalidScheduleError, match="did you mean 'paused'"):
+        mine.list(state="pause")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("order", "task"), ("order", 5), ("name_prefix", 5), ("name_prefix", "\x00")],
+)
+def test_an_invalid_argument_is_rejected(dynbeat, mine, field, value):
+    for call in (mine.list, dynbeat.schedules.list):
+        with pytest.raises(InvalidScheduleError) as caught:
+            call(**{field: value})
+        assert caught.value.field == field
+
+
+def test_the_cursor_of_another_order_is_rejected(dynbeat, crowd):
+    orders = [
+        (crowd.list, {}),
+        (crowd.list, {"order": "next_run_at"}),
+        (dynbeat.schedules.list, {"name_prefix": "a"}),
+    ]
+    cursors = [call(limit=1, **how).cursor for call, how in orders]
+
+    for (number, (call, how)), (other, cursor) in itertools.product(
+        enumerate(orders), enumerate(cursors)
+    ):
+        if number != other:
+            with pytest.raises(InvalidScheduleError, match="another order"):
+                call(after=cursor, **how)
+
+
+@pytest.mark.usefixtures("crowd")
+def test_a_schedule_names_its_most_important_state(dynbeat):
+    states = {row.name: row.state for row in dynbeat.schedules.list(owner="user:1")}
+
+    assert states == {
+        "active": "active",
+        "Active": "active",
+        "active_late": "active",
+        "overdue": "active",
+        "overdue_long": "failing",
+        "found_held": "held",
+        "failing": "failing",
+        "paused": "paused",
+        "paused_failing": "paused",
+        "finished": "finished",
+        "broken": "quarantined",
+        "broken_paused": "quarantined",
+    }
+
+
+def test_a_schedule_that_was_found_held_has_no_next_run(crowd):
+    held = crowd.get("found_held")
+
+    assert (held.next_run_at, held.held_at) == (None, START)
+    assert held.to_dict()["state"] == "held"

@@ -1,0 +1,72 @@
+"""A schedule that someone else saved first is overwritten on request only."""
+
+import pytest
+
+from celery_dynbeat import Cron
+from tests.support.editor_form import form_in, open_form, save
+
+
+@pytest.mark.usefixtures("digest")
+def test_an_edit_of_a_schedule_that_was_edited_meanwhile_shows_both(dynbeat, pages, mine):
+    form = open_form(pages, "digest")
+    with dynbeat.acting(actor="bob", reason="quieter"):
+        mine.update("digest", trigger=Cron("0 10 * * mon-fri"), description="bob's")
+
+    answer = save(pages, form, description="alice's")
+
+    assert answer.status == 409
+    assert "Someone else saved this schedule first" in answer.text
+    assert "bob" in answer.text
+    assert "quieter" in answer.text
+    shown = form_in(answer).values
+    # The edit of alice over what bob stored, in the picker too.
+    assert (shown["rule"], shown["description"]) == ("0 10 * * mon-fri", "alice's")
+    assert shown["pick_time"] == "10:00"
+    assert mine.get("digest").description == "bob's"
+
+    assert save(pages, form_in(answer)).status == 303
+    info = mine.get("digest")
+    assert (info.description, info.given_trigger) == ("alice's", Cron("0 10 * * mon-fri"))
+
+
+@pytest.mark.usefixtures("digest")
+def test_a_preview_does_not_hide_that_someone_else_saved_first(pages, mine):
+    form = open_form(pages, "digest")
+    mine.update("digest", description="bob's")
+
+    previewed = form_in(save(pages, form, description="alice's", do="preview"))
+
+    assert save(pages, previewed).status == 409
+    assert mine.get("digest").description == "bob's"
+
+
+@pytest.mark.usefixtures("digest")
+def test_a_schedule_that_was_deleted_meanwhile_is_created_again_on_request_only(pages, mine):
+    form = open_form(pages, "digest")
+    mine.delete("digest")
+
+    answer = save(pages, form, description="kept")
+
+    assert "was deleted meanwhile" in answer.text
+    assert list(mine.list()) == []
+    assert save(pages, form_in(answer)).status == 303
+    assert mine.get("digest").description == "kept"
+
+
+@pytest.mark.usefixtures("digest")
+def test_a_form_without_a_version_overwrites_nothing(pages, mine):
+    form = open_form(pages, "digest")
+
+    answer = save(pages, form, version="", seen="", description="forged")
+
+    assert answer.status == 409
+    assert mine.get("digest").description == ""
+
+
+@pytest.mark.usefixtures("digest")
+@pytest.mark.parametrize("seen", ["[]", "{", '{"rule": 5}', "[" * 100_000])
+def test_a_damaged_hidden_field_is_no_error(pages, mine, seen):
+    form = open_form(pages, "digest")
+    mine.update("digest", description="bob's")
+
+    assert save(pages, form, seen=seen, description="alice's").status == 409

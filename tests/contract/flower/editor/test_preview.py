@@ -1,0 +1,110 @@
+"""The preview shows what a typed rule fires, and writes nothing."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.applications import MINUTELY, START
+from tests.support.editor_form import NEW, OWNER, edits, form_in, open_form, preview, save
+
+
+@pytest.mark.usefixtures("digest")
+def test_the_preview_shows_the_next_fire_times_in_two_zones(pages):
+    pages.cookies["dynbeat_viewer_zone"] = "Europe%2FBerlin"
+
+    shown = preview(pages, open_form(pages, "digest"), rule="30 9 * * mon")
+
+    assert shown["errors"] == {}
+    assert "At 09:30, on Monday, Asia/Seoul" in shown["html"]
+    assert "Mon 23 Nov 2026 09:30:00 +09" in shown["html"]
+    assert "Mon 23 Nov 2026 01:30:00 +01" in shown["html"]
+    assert shown["html"].count("<tr>") == 6
+
+
+def test_the_preview_shows_notes_on_clock_changes_and_warnings(pages, mine, clock):
+    clock.advance(timedelta(days=125))
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    shown = preview(
+        pages, open_form(pages, "n"), kind="", rule="30 2 * * *", timezone="Europe/Berlin"
+    )
+
+    assert "Sun 28 Mar 2027 03:00:00 +02" in shown["html"]
+    assert "db-fire-remark" in shown["html"]
+    assert "to spread the load" in shown["html"].replace("\n", " ")
+
+
+def test_the_preview_of_an_unedited_rule_shows_the_real_fire_times(pages, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(seconds=30))
+    mine.skip("n", START + timedelta(minutes=2), reason="holiday")
+
+    shown = preview(pages, open_form(pages, "n"), description="x")
+
+    assert "18:01:00 +09" in shown["html"]
+    assert "holiday" in shown["html"]
+
+
+def test_the_preview_counts_the_runs_that_are_left(pages, mine, beat, clock):
+    mine.create("n", task="t", trigger=MINUTELY, max_runs=9)
+    for _ in range(2):
+        clock.advance(timedelta(minutes=1))
+        beat.run_until_idle()
+
+    assert preview(pages, open_form(pages, "n"), max_runs="4")["html"].count("<tr>") == 3
+    assert "It has 2 runs already" in preview(pages, open_form(pages, "n"), max_runs="2")["html"]
+
+
+@pytest.mark.usefixtures("digest")
+def test_the_preview_names_the_field_that_is_wrong(pages):
+    shown = preview(pages, open_form(pages, "digest"), rule="0 25 * * *")
+
+    assert list(shown["errors"]) == ["rule"]
+    assert "<table" not in shown["html"]
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_preview_of_a_new_schedule_waits_for_required_fields(pages):
+    form = form_in(pages.get(NEW))
+
+    assert preview(pages, form)["errors"] == {}
+    shown = preview(pages, form, owner=OWNER, rule="0 9 * * *")
+    assert (shown["errors"], shown["owner_zone"]) == ({}, "Asia/Seoul")
+    assert "Asia/Seoul" in shown["html"]
+    assert preview(pages, form, name="x" * 300)["errors"].keys() == {"name"}
+
+
+def test_a_preview_writes_nothing(pages, mine, digest):
+    preview(pages, open_form(pages, "digest"), rule="5m", kind="")
+    save(pages, open_form(pages, "digest"), rule="5m", kind="", do="preview")
+
+    assert mine.get("digest") == digest
+    assert edits(mine) == []
+
+
+@pytest.mark.usefixtures("digest")
+def test_the_picker_writes_the_rule(pages):
+    fields = {"do": "pick", "pick": "weekly", "pick_day": ["tue", "sat"], "pick_time": "18:30"}
+
+    shown = preview(pages, open_form(pages, "digest"), **fields)
+
+    assert (shown["kind"], shown["rule"]) == ("cron", "30 18 * * tue,sat")
+    assert "At 18:30" in shown["html"]
+
+
+def test_preview_and_picker_work_without_a_script(pages, mine, digest):
+    form = open_form(pages, "digest")
+
+    shown = save(pages, form, do="pick", pick="every", pick_count="2", pick_unit="hours")
+    assert (form_in(shown).values["kind"], form_in(shown).values["rule"]) == ("every", "PT2H")
+    assert "Every 2 hours" in shown.text
+    shown = save(pages, form_in(shown), do="preview", rule="3h")
+    assert "Every 3 hours" in shown.text
+    assert mine.get("digest") == digest
+
+
+@pytest.mark.usefixtures("digest")
+def test_a_long_rule_is_refused_cheaply(pages):
+    shown = preview(pages, open_form(pages, "digest"), rule="*/5 " * 100_000)
+
+    assert "characters; at most" in shown["errors"]["rule"]

@@ -1,0 +1,157 @@
+"""The page "Beats and workers", and its actions."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.store import nodes
+from tests.support.applications import MINUTELY, START, execute
+
+PAGE = "/dynbeat/nodes"
+HOSTILE = '"><script>alert(1)</script>\u202e'
+HOUR = timedelta(hours=1)
+
+
+def register(dynbeat, kind, name, **fields):
+    heartbeat = nodes.NodeHeartbeat(
+        **{"kind": kind, "name": name, "pid": 7, "seen_at": START, "progressed_at": START, **fields}
+    )
+    dynbeat.context.database.run(
+        lambda session: nodes.register(session, heartbeat=heartbeat, started_at=START)
+    )
+
+
+def test_an_empty_installation_says_what_to_start(pages):
+    text = pages.get(PAGE).text
+
+    assert "celery -A proj beat" in text
+    assert "celery -A proj worker" in text
+    assert "Nothing is held." in text
+
+
+def test_each_node_has_a_card(dynbeat, pages):
+    register(dynbeat, NodeKind.BEAT, "beat@a", notifier="polling")
+    register(dynbeat, NodeKind.BEAT, "beat@b", error=HOSTILE, progressed_at=START - HOUR)
+    register(dynbeat, NodeKind.WORKER, "w@a", queues='["mail", "default"]')
+
+    text = pages.get(PAGE).text
+
+    assert "<h3>beat@a</h3>" in text
+    assert "db-chip-no_progress" in text
+    assert "mail, default" in text
+    assert "<script>alert" not in text
+    assert "\u202e" not in text
+
+
+def test_a_damaged_row_of_a_node_is_shown(dynbeat, pages):
+    register(dynbeat, NodeKind.WORKER, "w@a", queues="{")
+
+    assert "unknown" in pages.get(PAGE).text
+
+
+def test_everything_is_held_after_a_confirmation_with_a_reason(dynbeat, pages):
+    asked = pages.post("/dynbeat/hold", {"next": PAGE})
+    assert "Hold all schedules?" in asked.text
+    assert list(dynbeat.schedules.holds()) == []
+
+    form = {"next": PAGE, "confirmed": "yes", "reason": " migration ", "until": "4 h"}
+    answer = pages.post("/dynbeat/hold", form)
+
+    [hold] = dynbeat.schedules.holds()
+    assert (answer.status, answer.location) == (303, PAGE)
+    assert (hold.owner, hold.actor, hold.reason) == (None, "alice", "migration")
+    assert hold.until_at == START + 4 * HOUR
+    assert "Everything is held until Sat 21 Nov 2026 13:00:00 +00." in pages.get(PAGE).text
+
+
+def test_an_end_is_a_time_in_the_zone_of_the_page(dynbeat, pages):
+    pages.cookies["dynbeat_viewer_zone"] = "Asia%2FSeoul"
+    form = {"owner": "user:1", "confirmed": "yes", "until_at": "2026-11-22T09:00"}
+
+    pages.post("/dynbeat/hold", form)
+
+    [hold] = dynbeat.schedules.for_owner("user:1").holds()
+    assert hold.until_at.isoformat() == "2026-11-22T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("typed", "error"),
+    [("tomorrow", "is not a time: write"), ("2020-01-01T00:00", "must be later than now")],
+)
+def test_a_wrong_end_is_an_error_and_holds_nothing(dynbeat, pages, typed, error):
+    form = {"confirmed": "yes", "until_at": typed, "next": PAGE}
+
+    pages.post("/dynbeat/hold", form)
+
+    assert list(dynbeat.schedules.holds()) == []
+    assert error in pages.get(PAGE).text
+
+
+def test_the_application_and_everything_are_different(dynbeat, pages):
+    pages.post("/dynbeat/hold", {"owner": "", "confirmed": "yes"})
+
+    [hold] = dynbeat.schedules.holds()
+    assert hold.owner == ""
+    assert "(the application) is held" in pages.get(PAGE).text
+
+
+def test_a_release_ends_the_holds_of_all_actors_of_one_scope(dynbeat, pages):
+    dynbeat.schedules.hold(reason="all")
+    for actor in ("bob", "eve"):
+        with dynbeat.acting(actor=actor):
+            dynbeat.schedules.for_owner("user:1").hold(reason="one")
+
+    pages.post("/dynbeat/release", {"owner": "user:1"})
+
+    assert [each.owner for each in dynbeat.schedules.holds()] == [None]
+    assert "user:1 is released." in pages.get(PAGE).text
+    pages.post("/dynbeat/release", {"owner": "user:1"})
+    assert "user:1 was not held." in pages.get(PAGE).text
+
+
+def test_a_backfill_is_cancelled_after_a_confirmation(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.backfill("n", start=START - HOUR, end=START)
+    [backfill] = mine.backfills("n")
+    form = {"owner": mine.owner, "name": "n", "id": str(backfill.id), "next": PAGE}
+
+    assert "Cancel the backfill of n?" in pages.post("/dynbeat/cancel_backfill", form).text
+    assert mine.backfills("n")[0].status == "running"
+    pages.post("/dynbeat/cancel_backfill", {**form, "confirmed": "yes"})
+
+    assert mine.backfills("n")[0].status == "cancelled"
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "9" * 5_000, "١"])  # noqa: RUF001
+def test_an_id_that_is_no_number_is_a_bad_request(pages, number):
+    form = {"confirmed": "yes", "id": number}
+
+    assert pages.post("/dynbeat/cancel_rerun", form).status == 400
+
+
+def test_an_unknown_rerun_is_not_found(pages):
+    answer = pages.post("/dynbeat/cancel_rerun", {"confirmed": "yes", "id": "77"})
+
+    assert answer.status == 404
+
+
+def test_the_health_has_problems_with_their_fixes(pages):
+    text = pages.get("/dynbeat/health").text
+
+    assert "db-chip-failed" in text
+    assert "celery -A" in text
+
+
+def test_nothing_can_be_changed_in_read_only_mode(dynbeat, serve):
+    dynbeat.schedules.hold(reason="x")
+
+    assert "<form" not in serve().get(PAGE).text
+
+
+def test_a_backfill_without_fire_times_does_not_hide_the_page(dynbeat, mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.backfill("n", start=START - HOUR, end=START)
+    execute(dynbeat, "UPDATE dynbeat_backfill SET total = 0")
+
+    assert "Backfill of" in pages.get(PAGE).text

@@ -1,0 +1,72 @@
+"""The strip above each page."""
+
+import re
+from datetime import timedelta
+from html import unescape
+
+from celery_dynbeat import Every
+from tests.support.applications import execute
+
+STRIP = "/dynbeat/overview"
+
+
+def items(pages):
+    text = pages.get(STRIP).text
+    links = re.findall(r'<a href="([^"]*)"( class="db-alarm")?>(.*?)</a>', text, re.DOTALL)
+    shown = [(re.sub(r"<[^>]*>|\s+", " ", text), href, bool(alarm)) for href, alarm, text in links]
+    return [(" ".join(text.split()), unescape(href), alarm) for text, href, alarm in shown]
+
+
+def test_an_idle_installation_has_no_alarm(pages):
+    found = items(pages)
+
+    assert [text for text, _, _ in found] == [
+        "due 0",
+        "overdue 0",
+        "running 0",
+        "pending 0",
+        "failed last hour 0",
+        "quarantined 0",
+        "lag p99 –",  # noqa: RUF001 - the page shows a dash
+    ]
+    assert not any(alarm for _, _, alarm in found)
+
+
+def test_the_strip_says_what_is_late_and_what_to_do(dynbeat, pages, clock):
+    dynbeat.schedules.for_owner("").create("a", task="t", trigger=Every(60))
+    clock.advance(timedelta(minutes=5))
+
+    found = {text.partition(" ")[0].lstrip("▲ "): text for text, _, _ in items(pages)}
+    alarms = [text for text, _, alarm in items(pages) if alarm]
+
+    assert found["due"] == "due 1"
+    assert alarms == ["▲ overdue 1 (oldest 4 min): check beats"]
+
+
+def test_each_number_leads_to_a_page(dynbeat, pages, clock):
+    dynbeat.schedules.for_owner("").create("a", task="t", trigger=Every(60))
+    clock.advance(timedelta(minutes=5))
+
+    for _, href, _ in items(pages):
+        assert pages.get(href).status == 200
+
+
+def test_pending_runs_show_the_age_of_the_oldest(dynbeat, pages, clock):
+    mine = dynbeat.schedules.for_owner("")
+    mine.create("a", task="t", trigger=Every(86_400))
+    mine.run_now("a")
+    clock.advance(timedelta(seconds=12))
+
+    assert "pending 1 (oldest 12 s)" in [text for text, _, _ in items(pages)]
+
+
+def test_a_failed_run_is_in_the_list_that_its_number_leads_to(dynbeat, pages):
+    mine = dynbeat.schedules.for_owner("")
+    mine.create("a", task="t", trigger=Every(86_400))
+    run = mine.run_now("a")
+    failed = "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at"
+    assert execute(dynbeat, failed) == 1
+
+    [href] = [href for text, href, _ in items(pages) if text == "failed last hour 1"]
+
+    assert run.id in pages.get(href).text

@@ -1,0 +1,173 @@
+"""What surrounds each page: banners, messages, errors."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.flower.base.selection import encode
+from celery_dynbeat.store import nodes
+from celery_dynbeat.triggers.zones import load_zone
+from tests.support.applications import START, execute
+
+PAGE = "/dynbeat/schedules"
+HOSTILE = "<script>alert(1)</script>\u202e&"
+
+
+def register_beat(dynbeat, at):
+    heartbeat = nodes.NodeHeartbeat(
+        kind=NodeKind.BEAT, name="beat@a", pid=1, seen_at=at, progressed_at=at
+    )
+    dynbeat.context.database.run(
+        lambda session: nodes.register(session, heartbeat=heartbeat, started_at=at)
+    )
+
+
+def test_a_page_says_that_no_beat_has_run(pages):
+    assert "No beat has ever run on this database" in pages.get(PAGE).text
+
+
+def test_a_page_says_since_when_no_beat_is_alive(dynbeat, pages, clock):
+    register_beat(dynbeat, START)
+    assert "No beat" not in pages.get(PAGE).text
+
+    clock.advance(timedelta(hours=2))
+
+    assert "No beat is alive since" in pages.get(PAGE).text
+    assert "Sat 21 Nov 2026 09:00:00 +00" in pages.get(PAGE).text
+
+
+def test_a_page_shows_who_holds_everything_and_why(dynbeat, pages):
+    with dynbeat.acting(actor=HOSTILE):
+        dynbeat.schedules.hold(reason=HOSTILE)
+
+    text = pages.get(PAGE).text
+
+    assert "<script>alert" not in text
+    assert "\u202e" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;\\u202e&amp;") == 2
+
+
+def test_a_page_names_a_held_owner_and_counts_several(dynbeat, pages):
+    dynbeat.schedules.for_owner(HOSTILE).hold(reason="x")
+    text = pages.get(PAGE).text
+    assert "Owner &lt;script&gt;alert(1)&lt;/script&gt;\\u202e&amp; is held." in text
+
+    for actor in ("bob", "eve"):
+        with dynbeat.acting(actor=actor):
+            dynbeat.schedules.for_owner("").hold(reason="x")
+
+    assert "2 owners are held." in pages.get(PAGE).text
+
+
+def test_a_message_is_shown_once(dynbeat, pages):
+    dynbeat.schedules.hold(reason="x")
+    pages.post("/dynbeat/release", {"confirmed": "yes"})
+
+    assert "Everything is released." in pages.get(PAGE).text
+    assert "Everything is released." not in pages.get(PAGE).text
+
+
+def test_a_message_cannot_be_forged(pages):
+    pages.get(PAGE)
+    pages.cookies["dynbeat_message"] = '{"text": "forged", "kind": "danger"}'
+
+    assert "forged" not in pages.get(PAGE).text
+
+
+def test_times_are_in_the_zone_of_the_url_then_in_that_of_the_cookies(dynbeat, pages):
+    dynbeat.schedules.hold(reason="x")
+    assert "Sat 21 Nov 2026 09:00:00 +00" in pages.get(PAGE).text
+    pages.cookies["dynbeat_viewer_zone"] = "Asia%2FSeoul"
+    assert "Sat 21 Nov 2026 18:00:00 +09" in pages.get(PAGE).text
+    pages.cookies["dynbeat_zone"] = "UTC"
+    assert "Sat 21 Nov 2026 09:00:00 +00" in pages.get(PAGE).text
+    assert "Sat 21 Nov 2026 14:30:00 +05:30" in pages.get(f"{PAGE}?zone=Asia/Kolkata").text
+
+
+def test_an_unknown_zone_means_utc(dynbeat, pages):
+    dynbeat.schedules.hold(reason="x")
+
+    assert "09:00:00 +00" in pages.get(f"{PAGE}?zone=../../etc/passwd").text
+
+
+def test_a_database_that_fails_is_a_page_without_details(dynbeat, pages):
+    execute(dynbeat, "ALTER TABLE dynbeat_hold RENAME TO gone")
+
+    answer = pages.get(PAGE)
+
+    assert answer.status == 503
+    assert "The database cannot be used." in answer.text
+    assert "dynbeat_hold" not in answer.text
+
+
+def test_a_slow_database_call_ends_in_an_error_and_others_go_through(dynbeat, serve, monkeypatch):
+    blocked, release = threading.Event(), threading.Event()
+    now = dynbeat.context.clock.now
+
+    def hanging():
+        if not blocked.is_set():
+            blocked.set()
+            release.wait(30)
+        return now()
+
+    client = serve(dynbeat_query_timeout=0.5)
+    monkeypatch.setattr(dynbeat.context.clock, "now", hanging)
+    try:
+        assert client.get(PAGE).status == 503
+        assert client.get(PAGE).status == 200
+    finally:
+        release.set()
+
+
+def test_an_action_that_times_out_says_that_it_may_be_carried_out(dynbeat, serve, monkeypatch):
+    started, release = threading.Event(), threading.Event()
+    now = dynbeat.context.clock.now
+
+    def hanging():
+        started.set()
+        release.wait(30)
+        return now()
+
+    client = serve(dynbeat_query_timeout=0.5, dynbeat_unauthenticated_writes=True)
+    client.token()
+    monkeypatch.setattr(dynbeat.context.clock, "now", hanging)
+    try:
+        answer = client.post("/dynbeat/hold", {"confirmed": "yes", "next": "/dynbeat/nodes"})
+    finally:
+        release.set()
+
+    assert (started.is_set(), answer.status) == (True, 503)
+    assert "The action may still be carried out" in answer.text
+    assert 'href="/dynbeat/nodes">Back</a>' in answer.text
+
+
+def test_the_pages_of_flower_have_our_items(pages):
+    text = pages.get("/broker-is-not-a-page").text
+
+    assert 'href="/dynbeat/runs"' in text
+
+
+@pytest.mark.parametrize("character", ["\N{HANGUL SYLLABLE GAG}", '"', "\\", "\N{GRINNING FACE}"])
+def test_a_browser_stores_a_message_with_any_names(pages, character):
+    # Schedules that do not exist: the message names five of them.
+    keys = [encode("", f"{number}{character * 254}") for number in range(6)]
+
+    pages.post("/dynbeat/run_now", {"schedule": keys, "confirmed": "yes"})
+
+    assert len(pages.cookies["dynbeat_message"]) < 4_000
+    assert "0 of 6 schedules" in pages.get(PAGE).text
+
+
+def test_a_page_finds_its_zone_once(dynbeat, pages):
+    mine = dynbeat.schedules.for_owner("user:1")
+    for number in range(5):
+        mine.create(f"daily {number}", task="report", trigger="0 9 * * *")
+    pages.cookies["dynbeat_viewer_zone"] = "No/Such"
+    before = load_zone.cache_info().misses
+
+    assert "daily 4" in pages.get(PAGE).text
+
+    # An error is not cached: each failed search is a miss.
+    assert load_zone.cache_info().misses == before + 1

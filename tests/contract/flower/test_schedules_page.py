@@ -1,0 +1,263 @@
+"""The page "Schedules": filters, order, pages, numbers, suggestions."""
+
+import json
+import re
+from datetime import timedelta
+from html import unescape
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from celery_dynbeat import Cron, Every
+from tests.support.applications import MINUTELY, execute
+
+PAGE = "/dynbeat/schedules"
+HOSTILE = "<script>alert(1)</script>\u202e=cmd"
+
+
+def create(dynbeat, *names, owner="", **fields):
+    mine = dynbeat.schedules.for_owner(owner)
+    fields = {"task": "report.build", "trigger": Every(3600), **fields}
+    return [mine.create(name, **fields) for name in names]
+
+
+def names(answer):
+    found = re.findall(r'name="schedule" value="([^"]*)"', answer.text)
+    return [json.loads(unescape(each))[1] for each in found]
+
+
+def link(answer, rel):
+    found = re.search(rf'href="([^"]*)" rel="{rel}"', answer.text)
+    return None if found is None else unescape(found[1])
+
+
+def page(pages, **query):
+    return pages.get(f"{PAGE}?{urlencode(query, doseq=True)}")
+
+
+def test_an_installation_without_schedules_says_how_to_create_one(pages):
+    assert "No schedules yet. Create one:" in pages.get(PAGE).text
+
+
+def test_a_row_shows_the_schedule(dynbeat, pages):
+    trigger = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
+    create(dynbeat, "digest", owner="user:42", trigger=trigger, tags=["vip"])
+
+    text = pages.get(PAGE).text
+
+    assert "At 09:00, Monday to Friday, Asia/Seoul" in text
+    assert "never ran" in text
+    assert 'title="Mon 23 Nov 2026 00:00:00 +00"' in text
+    assert names(pages.get(PAGE)) == ["digest"]
+
+
+def test_hostile_texts_are_text(dynbeat, pages):
+    create(dynbeat, HOSTILE.replace("\u202e", ""), owner=HOSTILE, task=HOSTILE, tags=[HOSTILE])
+
+    answer = pages.get(PAGE)
+
+    assert "<script>alert" not in answer.text
+    assert "\u202e" not in answer.text
+    [key] = re.findall(r'name="schedule" value="([^"]*)"', answer.text)
+    assert json.loads(unescape(key)) == [HOSTILE, HOSTILE.replace("\u202e", "")]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, ["app", "dig a", "dig b", "other"]),
+        ({"owner": ""}, ["app"]),
+        ({"owner": "user:1"}, ["dig a", "other"]),
+        ({"name": "dig"}, ["dig a", "dig b"]),
+        ({"task": "mail.send"}, ["dig b"]),
+        ({"tag": "vip"}, ["dig a", "dig b"]),
+        ({"tag": "vip", "owner": "user:1"}, ["dig a"]),
+        ({"state": "paused"}, ["other"]),
+        ({"state": "active", "owner": "user:1"}, ["dig a"]),
+        ({"order": "next_run_at"}, ["dig b", "app", "dig a"]),
+    ],
+)
+def test_the_url_filters_and_orders(dynbeat, pages, query, found):
+    create(dynbeat, "app")
+    create(dynbeat, "dig a", owner="user:1", tags=["vip"])
+    create(dynbeat, "other", owner="user:1", enabled=False)
+    soon = {"task": "mail.send", "trigger": Every(60)}
+    create(dynbeat, "dig b", owner="user:2", tags=["vip"], **soon)
+
+    assert sorted(names(page(pages, **query))) == sorted(found)
+    if "order" in query:
+        assert names(page(pages, **query))[0] == found[0]
+
+
+def test_a_search_becomes_arguments_of_the_url(pages):
+    answer = page(pages, q='owner:"" task:a tag:vip "daily report"', state="active", after="x")
+
+    assert answer.status == 302
+    query = parse_qs(urlsplit(answer.location).query, keep_blank_values=True)
+    assert query == {
+        "owner": [""],
+        "task": ["a"],
+        "tag": ["vip"],
+        "name": ["daily report"],
+        "state": ["active"],
+    }
+
+
+def test_the_box_shows_the_search_of_the_url(pages):
+    text = page(pages, owner="", name="daily report").text
+
+    assert 'value="owner:&quot;&quot; name:&quot;daily report&quot;"' in text
+
+
+def test_an_empty_search_shows_all(pages):
+    assert page(pages, q=" ", owner="user:1").location == PAGE
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ({"q": "x:1 <b>"}, "Unknown key x"),
+        ({"q": '"open'}, "The quotes in"),
+        ({"owner": "x" * 256}, "must have at most 255 characters"),
+        ({"tag": " a"}, "must not begin or end with white space"),
+    ],
+)
+def test_an_error_of_the_search_is_under_the_box(dynbeat, pages, query, error):
+    create(dynbeat, "app")
+
+    answer = page(pages, **query)
+
+    assert answer.status == 200
+    [shown] = re.findall(r'id="db-search-error" role="alert">(.*)</p>', answer.text)
+    assert error in shown
+    assert "<b>" not in answer.text
+    assert names(answer) == []
+
+
+@pytest.mark.parametrize("query", [{"state": "x"}, {"order": "x"}, {"after": "x"}])
+def test_other_invalid_arguments_are_a_bad_request(pages, query):
+    assert page(pages, **query).status == 400
+
+
+def test_a_list_has_pages_in_both_directions(dynbeat, pages):
+    create(dynbeat, *(f"n{number:02}" for number in range(60)))
+
+    first = pages.get(PAGE)
+    second = pages.get(link(first, "next"))
+    third = pages.get(link(second, "next"))
+
+    assert [len(names(each)) for each in (first, second, third)] == [25, 25, 10]
+    assert "25 of 60" in first.text
+    assert "10 of 60" in third.text
+    assert link(third, "next") is None
+    assert names(pages.get(link(third, "prev"))) == names(second)
+    assert names(pages.get(link(second, "prev"))) == names(first)
+    assert link(first, "prev") is None
+    assert len(names(page(pages, size=100))) == 60
+
+
+def test_the_order_by_next_run_has_pages(dynbeat, pages):
+    for number in range(30):
+        create(dynbeat, f"n{number}", trigger=Every(60 * (30 - number)))
+    create(dynbeat, "paused", enabled=False)
+
+    first = page(pages, order="next_run_at")
+
+    assert names(first)[0] == "n29"
+    assert 'aria-sort="ascending"' in first.text
+    assert names(pages.get(link(first, "next"))) == ["n4", "n3", "n2", "n1", "n0"]
+    assert "25 of 30" in first.text
+
+
+def test_states_without_a_next_run_have_one_order(dynbeat, pages):
+    create(dynbeat, "a", enabled=False)
+
+    text = page(pages, state="paused").text
+
+    assert "order=next_run_at" not in text
+    assert "state=paused&amp;order" not in page(pages, order="next_run_at").text
+
+
+def test_overdue_and_held_schedules_say_so(dynbeat, pages, clock):
+    create(dynbeat, "late")
+    create(dynbeat, "stopped", owner="user:1")
+    dynbeat.schedules.for_owner("user:1").hold(reason="debt")
+    clock.advance(timedelta(hours=2))
+
+    text = pages.get(PAGE).text
+
+    assert "db-chip-overdue" in text
+    assert "overdue 60 min" in text
+    assert "db-chip-held" in text
+    assert "when released" in text
+    assert names(page(pages, state="overdue")) == ["late"]
+    assert names(page(pages, state="held")) == ["stopped"]
+
+
+def test_the_numbers_of_the_chips_follow_the_search(dynbeat, pages):
+    create(dynbeat, "a", "b", owner="user:1")
+    create(dynbeat, "c", owner="user:2", enabled=False)
+
+    def counts(**query):
+        return json.loads(pages.get(f"/dynbeat/schedule_counts?{urlencode(query)}").text)
+
+    assert counts()[""] == "3"
+    assert counts(owner="user:2") == {
+        **dict.fromkeys(["active", "held", "overdue", "failing", "quarantined", "finished"], "0"),
+        "": "1",
+        "paused": "1",
+    }
+
+
+def test_owners_tasks_and_tags_are_suggested(dynbeat, pages):
+    create(dynbeat, "a", owner="user:1 \u202e", tags=["vip"])
+    create(dynbeat, "b", owner="user:2", tags=["vip", "trial"])
+    dynbeat.app.task(name="report.build")(lambda_task)
+
+    def suggested(**query):
+        answer = pages.get(f"/dynbeat/suggestions?{urlencode(query)}")
+        return json.loads(answer.text)["suggestions"]
+
+    assert suggested(key="owner", prefix="us") == [
+        {"term": 'owner:"user:1 \u202e"', "value": "user:1 \u202e", "label": "user:1 \\u202e"},
+        {"term": "owner:user:2", "value": "user:2", "label": "user:2"},
+    ]
+    assert [each["term"] for each in suggested(key="tag", prefix="v")] == ["tag:vip"]
+    assert [each["term"] for each in suggested(key="task", prefix="rep")] == ["task:report.build"]
+    assert suggested(key="owner", prefix="x") == []
+    assert pages.get("/dynbeat/suggestions?key=args&prefix=x").status == 400
+
+
+def lambda_task():
+    """Do nothing."""
+
+
+def test_without_write_access_there_are_no_controls(dynbeat, serve):
+    create(dynbeat, "a")
+
+    text = serve().get(PAGE).text
+
+    assert 'type="checkbox"' not in text
+    assert "formaction" not in text
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("tags", value) for value in ("5", "null", '{"a": 1}', '["\\ud800", 5, null]')),
+        *(("jitter", value) for value in ("x", 1e300)),
+        *(("max_run_time", value) for value in ("x", 1e300)),
+        ("catch_up_window", 1e300),
+        ("options", "5"),
+    ],
+)
+def test_a_damaged_row_does_not_hide_the_other_schedules(dynbeat, pages, column, value):
+    mine = dynbeat.schedules.for_owner("user:1")
+    for name in ("damaged", "intact"):
+        mine.create(name, task="t", trigger=MINUTELY)
+    damage = f"UPDATE dynbeat_schedule SET {column} = :value WHERE name = 'damaged'"
+    execute(dynbeat, damage, value=value)
+
+    for page in ("schedules", "timeline", "schedule?owner=user:1&name=damaged"):
+        assert pages.get(f"/dynbeat/{page}").status == 200
+    assert "intact" in pages.get("/dynbeat/schedules").text

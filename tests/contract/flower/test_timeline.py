@@ -1,0 +1,126 @@
+"""The page "Timeline"."""
+
+from datetime import timedelta
+from html import unescape
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from celery_dynbeat import Every
+from celery_dynbeat.testing import ManualBeat
+from tests.support.applications import MINUTELY, START
+
+PAGE = "/dynbeat/timeline"
+HOSTILE = '"><script>alert(1)</script>\u202e'
+MINUTE = timedelta(minutes=1)
+
+
+def chart_of(text):
+    start = text.index('<div class="db-timeline-chart">')
+    inner = text[start:].split("\n", 1)[0].removeprefix('<div class="db-timeline-chart">')
+    return ET.fromstring(inner.removesuffix("</div>"))  # noqa: S314 - our own text
+
+
+def marks(chart, name):
+    return [each for each in chart.iter() if name in (each.get("class") or "").split()]
+
+
+def test_an_empty_window_says_what_to_do(pages):
+    assert "Choose a longer one, or another filter." in pages.get(PAGE).text
+
+
+def test_past_runs_are_bars_and_fire_times_to_come_are_ticks(dynbeat, mine, clock, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    beat = ManualBeat(dynbeat)
+    for _ in range(3):
+        clock.advance(MINUTE)
+        beat.run_until_idle()
+    clock.advance(timedelta(seconds=1))
+
+    chart = chart_of(pages.get(f"{PAGE}?window=15m").text)
+
+    bars, ticks = marks(chart, "dynbeat-bar"), marks(chart, "dynbeat-fire-time")
+    [run, *_] = mine.runs("n")
+    assert [bar.get("href") for bar in bars][-1] == f"/dynbeat/run/{run.id}"
+    # Each minute until 7.5 minutes from now.
+    assert (len(bars), len(ticks)) == (3, 7)
+    assert len(marks(chart, "dynbeat-now")) == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "labels"),
+    [
+        ("owner", ["(the application)", "user:42"]),
+        ("task", ["a", "b"]),
+        ("tag", ["(no tag)", "vip"]),
+    ],
+)
+def test_rows_are_owners_tasks_or_tags(dynbeat, mine, pages, group, labels):
+    mine.create("n", task="a", trigger=MINUTELY, tags=["vip"])
+    dynbeat.schedules.for_owner("").create("m", task="b", trigger=MINUTELY)
+
+    chart = chart_of(pages.get(f"{PAGE}?group={group}").text)
+
+    assert [each.text for each in marks(chart, "dynbeat-row-label")] == labels
+
+
+def test_a_filter_leaves_the_other_schedules_out(dynbeat, mine, pages):
+    mine.create("n", task="a", trigger=MINUTELY)
+    dynbeat.schedules.for_owner("other").create("m", task="b", trigger=MINUTELY)
+
+    for query in ("owner=user:42", "task=a"):
+        chart = chart_of(pages.get(f"{PAGE}?{query}").text)
+        assert [each.text for each in marks(chart, "dynbeat-row-label")] == ["user:42"]
+
+
+def test_many_schedules_are_a_histogram_that_shows_a_herd(dynbeat, pages):
+    new = {"task": "t", "trigger": Every(timedelta(hours=2), anchor=START)}
+    dynbeat.schedules.create_many(
+        {"owner": f"user:{number}", "name": "n", **new} for number in range(300)
+    )
+    window = "since=2026-11-21T10:30:00Z&until=2026-11-21T11:30:00Z"
+
+    text = pages.get(f"{PAGE}?{window}").text
+
+    chart = chart_of(text)
+    [planned] = marks(chart, "dynbeat-bar-planned")
+    del planned
+    [mark] = marks(chart, "dynbeat-bin")
+    assert "300 planned" in mark[0].text
+    opened = pages.get(mark.get("href").partition("#")[0])
+    assert opened.text.count("data-row-link") == 50
+    assert "There are more." in opened.text
+
+
+def test_names_of_users_are_text(dynbeat, pages):
+    mine = dynbeat.schedules.for_owner(HOSTILE)
+    mine.create(HOSTILE, task=HOSTILE, trigger=MINUTELY, tags=[HOSTILE])
+
+    for group in ("owner", "task", "tag"):
+        text = pages.get(f"{PAGE}?group={group}").text
+        assert "<script>alert" not in text
+        assert "\u202e" not in text
+        assert "<script>alert(1)</script>\\u202e" in unescape(text)
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("window=9h", "must be one of"),
+        ("since=x&until=y", "is not a time: write"),
+        ("group=name", "group_by"),
+        ("bin=x", "is not a time: write"),
+    ],
+)
+def test_a_wrong_argument_is_named_on_the_page(pages, query, error):
+    answer = pages.get(f"{PAGE}?{query}")
+
+    assert (answer.status, error in answer.text) == (400, True)
+    assert '<form class="db-fields' in answer.text
+
+
+def test_earlier_and_later_move_by_half_the_window(pages):
+    text = unescape(pages.get(f"{PAGE}?since=2026-11-21T10:00:00Z&until=2026-11-21T12:00:00Z").text)
+
+    assert "since=2026-11-21T09%3A00%3A00%2B00%3A00&until=2026-11-21T11%3A00" in text
+    assert "since=2026-11-21T11%3A00%3A00%2B00%3A00&until=2026-11-21T13%3A00" in text

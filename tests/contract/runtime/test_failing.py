@@ -1,0 +1,179 @@
+"""failing_since: since when the ended runs of a schedule fail."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, select, update
+
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.store import failing, runs
+from tests.support.applications import MINUTELY
+from tests.support.worker_stub import WorkerStub
+
+MINUTE = timedelta(minutes=1)
+SILENCE = timedelta(minutes=10)
+
+
+@pytest.fixture
+def worker(dynbeat):
+    return WorkerStub(dynbeat)
+
+
+@pytest.fixture
+def begin(mine, clock, beat, sent, worker):
+    """Return a function that starts the next run of the schedule and returns it."""
+    mine.create("n", task="t", trigger=MINUTELY)
+
+    def begin():
+        clock.advance(MINUTE)
+        worker.heartbeat()
+        beat.run_until_idle()
+        assert worker.start(sent[-1])
+        return sent[-1]
+
+    return begin
+
+
+def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begin, worker):
+    assert mine.get("n").failing_since is None
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    assert mine.get("n").failing_since == first
+    worker.finish(begin(), Status.FAILED)
+
+    found = mine.get("n")
+    assert (found.failing_since, found.state) == (first, "failing")
+    assert [row.name for row in mine.list(state="failing")] == ["n"]
+
+    worker.finish(begin())
+    assert mine.get("n").failing_since is None
+    assert mine.list(state="failing") == []
+
+
+def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    mine.update("n", task="other")
+    mine.pause("n")
+    mine.resume("n")
+    worker.finish(begin(), Status.REVOKED)
+
+    assert mine.get("n").failing_since == first
+
+
+def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
+    mine, clock, beat, begin, worker
+):
+    run = begin()
+    clock.advance(SILENCE)
+    mine.update("n", max_runs=1)
+    beat.run_until_idle()
+    assert mine.run(run.run_id).status == "lost"
+    assert mine.get("n").failing_since == clock.now()
+
+    worker.finish(run)
+
+    assert mine.get("n").failing_since is None
+
+
+def test_the_run_that_ended_last_decides(mine, clock, begin, worker):
+    older, newer = begin(), begin()
+    worker.finish(newer, Status.FAILED)
+    clock.advance(timedelta(seconds=1))
+    worker.finish(older)
+    assert mine.get("n").failing_since is None
+
+    older, newer = begin(), begin()
+    worker.finish(newer)
+    clock.advance(timedelta(seconds=1))
+    worker.finish(older, Status.FAILED)
+    assert mine.get("n").failing_since == clock.now()
+
+
+def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, begin, worker):
+    older, newer = begin(), begin()
+    failed_at = clock.now()
+    clock.advance(timedelta(seconds=1))
+    worker.finish(newer)
+    clock.move_to(failed_at)
+    worker.finish(older, Status.FAILED)
+
+    assert mine.get("n").failing_since is None
+
+
+def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    clock.advance(timedelta(seconds=1))
+    mine.run_now("n")
+    beat.run_until_idle()
+    assert sent[-1].run_id == mine.runs(origin="manual")[0].id
+    worker.start(sent[-1])
+
+    worker.finish(sent[-1])
+
+    assert mine.get("n").failing_since is None
+
+
+def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+
+    def fail(session):
+        runs.mark_unpublishable(session, run_id=run.id, now=clock.now(), error="x")
+        failing.mark(session, run_id=run.id, now=clock.now())
+
+    dynbeat.context.database.run(fail)
+
+    assert mine.get("n").failing_since == clock.now()
+
+
+def test_a_missed_update_is_corrected_at_the_next_end(dynbeat, mine, clock, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    lost = update(Schedule).values(failing_since=None)
+    dynbeat.context.database.run(lambda session: session.execute(lost))
+
+    worker.finish(begin(), Status.FAILED)
+
+    assert mine.get("n").failing_since == first
+
+
+def test_a_run_of_a_healthy_schedule_writes_and_locks_no_schedule(dynbeat, begin, worker):
+    run = begin()
+    engine, statements = dynbeat.context.database.engine, []
+
+    def note(_connection, _cursor, statement, _values, _context, _many):
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    worker.finish(run)
+    event.remove(engine, "before_cursor_execute", note)
+
+    # "0 = 1": the start of a write transaction on SQLite.
+    of_schedules = [
+        each for each in statements if "dynbeat_schedule" in each and "0 = 1" not in each
+    ]
+    assert len(of_schedules) == 1
+    assert of_schedules[0].startswith("SELECT")
+    assert "FOR UPDATE" not in of_schedules[0]
+
+
+def test_a_mark_does_not_wait_for_a_locked_schedule(dynbeat, mine, clock):
+    if dynbeat.context.database.capabilities.embedded:
+        pytest.skip("SQLite has no row locks")
+    mine.create("n", task="t", trigger=MINUTELY)
+    run = mine.run_now("n")
+    database = dynbeat.context.database
+
+    def mark(session):
+        runs.mark_unpublishable(session, run_id=run.id, now=clock.now(), error="x")
+        failing.mark(session, run_id=run.id, now=clock.now())
+
+    def while_locked(session):
+        session.execute(select(Schedule.id).with_for_update()).all()
+        database.run(mark)
+
+    database.run(while_locked)
+
+    assert mine.get("n").failing_since is None

@@ -1,0 +1,100 @@
+"""Each query of a rerun reads a bounded number of rows of a long history."""
+
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.beat import rerun as rerun_module
+from celery_dynbeat.testing import FrozenClock, ManualBeat
+from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.executed_statements import record_statements
+
+ROWS = 30_000
+#: Rows of history that one batch searches here.
+SEARCHED = 200
+SEQUENCES = {
+    "postgresql": f"generate_series(1, {ROWS}) AS s(n)",
+    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ROWS}) AS s",
+}
+SECONDS = {
+    "postgresql": "TIMESTAMPTZ '{start}Z' + n * INTERVAL '1 second'",
+    "mariadb": "TIMESTAMP '{start}' + INTERVAL n SECOND",
+}
+# The ids have the times of the fire times, as those of beat.
+MILLISECONDS = int(START.timestamp()) * 1000
+HEX = {
+    "postgresql": f"LPAD(TO_HEX({MILLISECONDS} + n * 1000), 12, '0')",
+    "mariadb": f"LOWER(LPAD(HEX({MILLISECONDS} + n * 1000), 12, '0'))",
+}
+ID = "CONCAT(SUBSTR({hex}, 1, 8), '-', SUBSTR({hex}, 9, 4), '-7000-8000-000000000000')"
+# One run in 10,000 failed. The other owner has half of the runs.
+HISTORY = """
+    INSERT INTO dynbeat_run
+        (id, schedule_id, owner, name, task, scheduled_for, status, origin, created_at, finished_at)
+    SELECT {id}, schedule.id, schedule.owner, schedule.name, 't', {at},
+        CASE WHEN n % 10000 < 2 THEN 'failed' ELSE 'succeeded' END, 'schedule', {at}, {at}
+    FROM {sequence} JOIN dynbeat_schedule AS schedule
+        ON schedule.owner = CASE WHEN n % 2 = 0 THEN 'user:42' ELSE 'user:7' END
+"""
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def long_history(request, kind):
+    """Give an application with 30,000 ended runs of two owners, six of which failed."""
+    clock = FrozenClock(START)
+    with application(request.getfixturevalue(f"{kind}_url"), clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        for owner in ("user:42", "user:7"):
+            mine = dynbeat.schedules.for_owner(owner)
+            mine.create("n", task="t", trigger=MINUTELY, start_at=START + timedelta(days=9))
+        given = {
+            "id": ID.format(hex=HEX[kind]),
+            "at": SECONDS[kind].format(start=f"{START:%Y-%m-%d %H:%M:%S}"),
+            "sequence": SEQUENCES[kind],
+        }
+        if kind == "postgresql":
+            given["id"] = f"CAST({given['id']} AS uuid)"
+        execute(dynbeat, HISTORY.format(**given))
+        clock.advance(timedelta(days=1))
+        yield dynbeat, clock
+
+
+@pytest.mark.parametrize("scope", ["everything", "owner", "schedule"])
+def test_a_batch_reads_a_bounded_part_of_the_history(long_history, monkeypatch, scope):
+    monkeypatch.setattr(rerun_module, "SEARCHED_PER_BATCH", SEARCHED)
+    dynbeat, clock = long_history
+    mine = dynbeat.schedules.for_owner("user:42")
+    calls = dynbeat.schedules if scope == "everything" else mine
+    request = calls.rerun_many(since=START, **({"name": "n"} if scope == "schedule" else {}))
+    assert request.total == (6 if scope == "everything" else 3)
+    beat = ManualBeat(dynbeat)
+    # Maintenance and the first batch.
+    beat.tick()
+
+    with record_statements(dynbeat.context.database.engine) as statements:
+        beat.tick()
+        clock.advance(timedelta(seconds=2))
+        beat.tick()
+
+    searches = [each for each in statements if "dynbeat_run" in each.sql]
+    assert searches
+    assert max(each.rows for each in statements) <= 3 * SEARCHED
+    # The position, the matching runs, and their schedules.
+    assert sum(each.rows for each in statements) <= 8 * SEARCHED
+
+
+def test_a_single_rerun_reads_few_rows(long_history):
+    dynbeat, _ = long_history
+    mine = dynbeat.schedules.for_owner("user:42")
+    (*_, failed) = mine.runs("n", status="failed", limit=10)
+
+    with record_statements(dynbeat.context.database.engine) as statements:
+        mine.rerun(failed.id)
+
+    assert statements
+    assert sum(each.rows for each in statements) < 50

@@ -1,0 +1,9 @@
+"""Cursors of pages that no test has read."""
+
+from celery_dynbeat.client.views import cursors
+from celery_dynbeat.store.schedule_pages import Order
+
+
+def cursor_after(owner: str, name: str) -> str:
+    """Return the cursor of a page by owner and name that ends with this schedule."""
+    return cursors.encode(Order.OWNER, (owner, name))

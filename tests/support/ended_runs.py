@@ -1,0 +1,43 @@
+"""Runs that a worker starts and ends, written without a worker."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import update
+
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.store import attempts, runs
+
+
+def start(dynbeat: Dynbeat, run_id: str) -> bool:
+    """Start the first attempt of a run; return False if the guard refuses it."""
+    first = attempts.AttemptStart(run_id=run_id, expected_attempt=0, retries=0, worker="w", pid=1)
+    now = dynbeat.context.clock.now()
+    return bool(
+        dynbeat.context.database.run(lambda session: attempts.start(session, first, now=now))
+    )
+
+
+def end(dynbeat: Dynbeat, run_id: str, status: str) -> None:
+    """End the first attempt of a started run, or revoke or expire it."""
+    now = dynbeat.context.clock.now()
+
+    def work(session: Any) -> None:
+        if status in {Status.SUCCEEDED, Status.FAILED, Status.REVOKED}:
+            by: dict[str, Any] = {"run_id": run_id, "attempt": 1, "worker": "w"}
+            ended: dict[str, Any] = {"status": Status(status), "at": now}
+            attempts.finish(session, **by, **ended, error=None, traceback=None)
+        else:
+            values = {"status": status, "finished_at": now, "overdue_at": None}
+            runs.execute_dml(session, update(Run).where(Run.id == run_id).values(**values))
+
+    dynbeat.context.database.run(work)
+
+
+def end_all(dynbeat: Dynbeat, sent: Iterable[Any], status: str) -> None:
+    """Start and end each of the sent runs that has not started."""
+    for run in sent:
+        if start(dynbeat, run.run_id):
+            end(dynbeat, run.run_id, status)

@@ -1,0 +1,80 @@
+"""docs/reference/commands.md is what `make docs` writes; each command documents itself."""
+
+import runpy
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from celery_dynbeat.cli import dynbeat
+from celery_dynbeat.cli.base.command import DocumentedCommand, DynbeatCommand
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "generate_commands.py"))
+
+
+def commands(group=dynbeat):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command)
+        else:
+            yield command
+
+
+ALL = pytest.mark.parametrize("command", list(commands()), ids=lambda command: command.name)
+
+
+def test_the_page_is_written_by_make_docs():
+    assert SCRIPT["PAGE"].read_text() == SCRIPT["page"](), "run `make docs`"
+
+
+@ALL
+def test_each_command_is_documented_by_its_help(command):
+    assert isinstance(command, DocumentedCommand)
+    text = command.get_help(click.Context(command, info_name=command.name))
+
+    assert command.help
+    assert "Examples:" in text
+    assert "Exit status:" in text
+    assert ("--json" in text) == isinstance(command, DynbeatCommand)
+
+
+def test_only_flower_prints_no_json():
+    others = [each.name for each in commands() if not isinstance(each, DynbeatCommand)]
+    assert others == ["flower"]
+
+
+@ALL
+def test_each_option_has_a_help(command):
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    assert [each.name for each in options if not each.help] == []
+
+
+@ALL
+def test_each_example_is_a_valid_command_line(command, tmp_path):
+    for example in command.examples:
+        with command.make_context(command.name, arguments_of(example, command, folder=tmp_path)):
+            pass
+
+
+def arguments_of(example, command, *, folder):
+    """Return the arguments after the name of the command. Its files exist in ``folder``."""
+    parts = [shlex.split(part.partition(">")[0]) for part in example.split(" | ")]
+    words = next(part for part in parts if command.name in part)
+    arguments = words[words.index(command.name) + 1 :]
+    return [existing(folder, word) for word in arguments]
+
+
+def existing(folder, word):
+    if not word.endswith((".yaml", ".json")):
+        return word
+    (folder / word).touch()
+    return str(folder / word)
+
+
+@ALL
+def test_the_list_of_commands_shows_each_description_whole(command):
+    # A terminal of 80 columns has 66 for the descriptions.
+    assert not command.get_short_help_str(66).endswith("...")

@@ -1,0 +1,162 @@
+"""A file of YAML or JSON becomes plain values, each with its line."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat.cli.declarations.exporting import json_text, yaml_text
+from celery_dynbeat.cli.declarations.source import DeclarationError, read
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # Control characters that YAML forbids are escaped in JSON text.
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def loaded(text):
+    return read(text, file="schedules.yaml").value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on", "on"),
+        ("yes", "yes"),
+        ("12:30", "12:30"),
+        ("2026-11-21", "2026-11-21"),
+        ("2026-11-21T09:00:00Z", "2026-11-21T09:00:00Z"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("010", 10),
+        ("-5", -5),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        (".", "."),
+        ("0 9 * * mon-fri", "0 9 * * mon-fri"),
+        ("'*/5 * * * *'", "*/5 * * * *"),
+    ],
+)
+def test_scalars_follow_the_core_schema_of_yaml_1_2(text, value):
+    found = loaded(f"a: {text}")["a"]
+
+    assert (type(found), found) == (type(value), value)
+
+
+@given(value=st.dictionaries(st.text(), JSON_VALUES, min_size=1), indent=st.none() | st.just(2))
+def test_json_is_read_as_the_standard_library_reads_it(value, indent):
+    assert loaded(json.dumps(value, indent=indent)) == value
+
+
+def test_each_value_has_the_line_of_its_key():
+    source = read("a: 1\nb:\n  - c: 2\n    d:\n      e: 3\n", file="f")
+
+    assert source.line_of(("a",)) == 1
+    assert source.line_of(("b", 0, "d")) == 4
+    assert source.line_of(("b", 0, "d", "e")) == 5
+    assert source.line_of(("b", 0, "unknown", "deeper")) == 3
+
+
+def test_json_has_lines_too():
+    source = read('{"a": 1,\n "b": [\n  {"c": 2}]}', file="f")
+
+    assert source.line_of(("b", 0, "c")) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "schedules.yaml:3: the key 'a' occurs twice"),
+        ('{"a": 1, "a": 2}', "schedules.yaml: the key 'a' occurs twice"),
+        ("a: 1\nb: */5 * * * *", "schedules.yaml:2: not valid YAML.*quotes, such as"),
+        ("a: @daily", "schedules.yaml:1: not valid YAML.*quotes"),
+        ("a: [1", "schedules.yaml:1: not valid YAML"),
+        ('{"a": 1,\n "b": }', "schedules.yaml:2: not valid JSON: Expecting value, column 7"),
+        ("a: !!python/object/apply:os.system [x]", "schedules.yaml:1: .*constructor"),
+        ("--- 1\n--- 2", "schedules.yaml:2: .*another document"),
+        (f"a: {'9' * 5000}", "schedules.yaml: .*4300 digits"),
+        ("a: \x00", "schedules.yaml: .*character"),
+        ("[" * 3000, "schedules.yaml: .*recursion"),
+        ('{"a": ' + "[" * 30_000, "schedules.yaml: not valid JSON: .*recursion"),
+    ],
+)
+def test_an_unreadable_file_is_refused_with_its_line(text, message):
+    with pytest.raises(DeclarationError, match=message):
+        loaded(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a: !!bool maybe", "a: !!timestamp soon", "a: !!timestamp 2026-11-22", "a: !!set {b}"),
+        *("a: !!python/object/apply:os.system [id]", "a: !!binary aGk=", "a: !!int '0x1'"),
+        *("a: &a {b: *a}", "&a [*a]", "a: &a\n  <<: *a"),
+    ],
+)
+def test_what_json_does_not_have_is_refused(text):
+    with pytest.raises(DeclarationError):
+        loaded(text)
+
+
+def merges(levels):
+    """Return mappings that each include the one before it nine times."""
+    lines = [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, levels)]
+    return "\n".join(["a0: &a0 {k: 1}", *lines])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        merges(40),
+        "\n".join(["a0: &a0 [1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]),
+    ],
+    ids=["merge keys", "aliases"],
+)
+def test_aliases_of_aliases_cannot_exhaust_the_memory(text):
+    with pytest.raises(DeclarationError, match="more than 2,000,000 values, as aliases count"):
+        loaded(text)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark():
+    assert loaded('\ufeff{"a": "\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+    assert loaded("\ufeffa: 1\r\nb: 2\r\n") == {"a": 1, "b": 2}
+
+
+LOOKALIKES = (
+    *("1e3", "1E5", "09", "1.0e3", "+.5", "-.5e3", ".5", "0.0", "1.", "+1", "00", "0x1", "1_000"),
+    *("null", "~", "", "on", "True", "<<", "=", "12:30", "2026-01-01", "-", "*", "a: b", "# a"),
+    *("\x85", "\u2028", "\ufeffa", "a\nb\n", "\t", " a ", "\x7f", "\u202ea", "\x9b0m"),
+)
+
+
+@pytest.mark.parametrize("text", LOOKALIKES)
+def test_a_text_that_looks_like_another_value_is_written_in_quotes(text):
+    assert loaded(yaml_text({text: [text]})) == {text: [text]}
+
+
+@given(value=st.dictionaries(st.text(), JSON_VALUES, min_size=1))
+def test_yaml_is_read_as_it_was_written(value):
+    assert loaded(yaml_text(value)) == value
+
+
+@pytest.mark.parametrize("write", [yaml_text, json_text])
+def test_a_terminal_can_show_a_file(write):
+    text = write({"a": "\u202e\x9b2J\x1b]0;\x07\u2066", "b": "\ubcf4\uace0\n\ubcf4\uace0"})
+
+    assert text.replace("\n", "").isprintable()
+
+
+def test_letters_stay_readable():
+    assert "\ubcf4\uace0" in yaml_text({"a": "\ubcf4\uace0\nb"})
+    assert "\ubcf4\uace0" in json_text({"a": "\ubcf4\uace0\nb"})

@@ -1,0 +1,60 @@
+"""The values of options: what they mean, and the words of the errors."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import click
+import pytest
+
+from celery_dynbeat.cli.base.parameter_types import Duration, Instant, Json, Number
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+SEOUL = ZoneInfo("Asia/Seoul")
+
+
+def instant(text, *, direction=1):
+    return Instant(direction).convert(text, None, None).resolve(now=lambda: NOW, zone=SEOUL)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5h", 5400), ("5m", 300), ("5 min", 300), ("2d", 172_800), ("PT5M", 300)],
+)
+def test_a_duration_is_seconds_or_a_number_with_a_unit(text, seconds):
+    assert Duration().convert(text, None, None) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"),
+    [("2026-11-22T18:00", 9), ("2026-11-22T09:00Z", 9), ("2026-11-22 10:00+01:00", 9), ("2h", 11)],
+)
+def test_a_time_without_an_offset_is_in_the_owners_zone(text, hour):
+    assert instant(text) == NOW.replace(hour=hour)
+
+
+def test_a_duration_of_a_history_counts_back_from_now():
+    assert instant("2h", direction=-1) == NOW - timedelta(hours=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        (Duration(), "soon", "such as 90, 5m, 2h or 1d"),
+        (Duration(), "1" * 20, "is not a duration"),
+        (Duration(), "P1M", "is not a duration"),
+        (Instant(-1), "yesterday", "a duration before now"),
+        (Instant(1), "5 parsecs", "a duration from now"),
+        (Json(list), "[1", "is not JSON"),
+        (Json(list), "{}", "is not a JSON array, such as '[1, \"a\"]'"),
+        (Json(dict), "[]", "is not a JSON object, such as"),
+        (Number(least=1, most=5), "x", "'x': give a whole number of at least 1, and at most 5"),
+        (Number(least=1, most=5), "1.5", "give a whole number"),
+        (Number(least=1, most=5), "6", "at most 5"),
+        (Number(least=0, most=5, whole=False, above=True), "0", "give a number above 0"),
+        (Number(least=0, most=5, whole=False), "nan", "give a number of at least 0"),
+    ],
+)
+def test_an_error_names_the_value_and_the_rule(kind, text, words):
+    with pytest.raises(click.BadParameter) as error:
+        kind.convert(text, None, None)
+    assert words in str(error.value)

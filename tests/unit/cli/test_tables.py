@@ -1,0 +1,93 @@
+"""A table fits the terminal: optional columns go first, then each row becomes a block."""
+
+import io
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from celery_dynbeat.cli.base import tables
+from celery_dynbeat.cli.base.columns import Column, time_column
+
+SEOUL = ZoneInfo("Asia/Seoul")
+AT = datetime(2026, 11, 22, 9, tzinfo=UTC)
+
+
+@dataclass
+class Row:
+    name: str
+    at: datetime = AT
+    note: str | None = None
+
+
+COLUMNS = (Column("name"), time_column("at"), Column("note", width=10, optional=True))
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """Return a function that prints a table at a width, and returns its lines."""
+
+    def show(rows, *, width, columns=COLUMNS, zone=SEOUL):
+        monkeypatch.setenv("COLUMNS", str(width))
+        tables.show(columns, rows, zone=zone, no_color=True)
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    return show
+
+
+def test_a_wide_table_has_all_columns_and_the_times_in_utc(printed):
+    lines = printed([Row("a", note="x")], width=80)
+    assert lines[-2:] == [
+        "name  Asia/Seoul           at                   note",
+        "a     2026-11-22 18:00:00  2026-11-22 09:00:00  x",
+    ]
+
+
+def test_times_in_utc_are_left_out_first_and_then_optional_columns(printed):
+    row = Row("a", note="a long note")
+    assert printed([row], width=40)[-1] == "a     2026-11-22 18:00:00  a long note"
+    assert printed([row], width=30)[-1] == "a     2026-11-22 18:00:00"
+
+
+def test_a_very_narrow_terminal_shows_blocks_without_empty_values(printed):
+    assert printed([Row("a"), Row("b")], width=20, zone=ZoneInfo("UTC")) == [
+        "name     a",
+        "at, UTC  2026-11-22",
+        "         09:00:00",
+        "",
+        "name     b",
+        "at, UTC  2026-11-22",
+        "         09:00:00",
+    ]
+
+
+def test_a_long_value_is_folded_and_never_cut(printed):
+    text = "x" * 100
+    lines = printed([Row(text)], width=60)
+    assert "".join(line.split()[0] for line in lines if line.startswith("x")) == text
+
+
+@pytest.mark.parametrize("width", [25, 40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(printed, width):
+    rows = [Row("한" * 40, note="y" * 30), Row("[bold]b[/bold] :smile:", note="\x1b[31m")]
+    lines = printed(rows, width=width)
+    assert all(tables.cell_len(line) <= width for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_markup_of_end_users_is_printed_as_it_is(printed):
+    assert printed([Row("[red]x[/red] :smile:")], width=80)[-1].startswith("[red]x[/red] :smile:")
+
+
+def test_a_terminal_that_encodes_ascii_only_shows_escapes(monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stdout)
+
+    tables.show(COLUMNS, [Row("na\xefve 한")], zone=SEOUL, no_color=True)
+    tables.show_record([("name", "na\xefve")], no_color=True)
+
+    stdout.flush()
+    shown = stdout.buffer.getvalue()
+    assert b"na\\xefve \\ud55c" in shown
+    assert b"name  na\\xefve" in shown

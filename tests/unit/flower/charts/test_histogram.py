@@ -1,0 +1,107 @@
+"""The histogram: heights of the parts of a bin, places of the bins."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat.flower.charts import HistogramBin, histogram
+from tests.support.chart_elements import length, parse, with_class
+
+START = datetime(2026, 11, 22, 9, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+#: The height of the plot, in pixels.
+HEIGHT = 200
+counts = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+
+
+def fires(minute=0, past=0, failed=0, planned=0):
+    start = START + minute * MINUTE
+    return HistogramBin(
+        start_at=start,
+        end_at=start + MINUTE,
+        past=past,
+        failed=failed,
+        planned=planned,
+        title=f"minute {minute}",
+        href=f"?bin={minute}",
+    )
+
+
+def chart(bins, *, minutes=10, now=None, label="Fires"):
+    end = START + minutes * MINUTE
+    return parse(histogram(bins, start_at=START, end_at=end, now=now, label=label))
+
+
+def parts(root, name):
+    return [length(part, "height") for part in with_class(root, f"dynbeat-bar-{name}")]
+
+
+def test_heights_are_in_proportion_to_counts():
+    root = chart([fires(0, past=50), fires(1, past=100), fires(2, planned=25)])
+
+    assert parts(root, "past") == [pytest.approx(HEIGHT / 2), pytest.approx(HEIGHT)]
+    assert parts(root, "planned") == [pytest.approx(HEIGHT / 4)]
+
+
+def test_failed_fires_are_the_hatched_share_of_the_past_ones():
+    root = chart([fires(past=100, failed=25)])
+
+    assert (parts(root, "failed"), parts(root, "past")) == ([50], [150])
+    [failed], [pattern] = with_class(root, "dynbeat-bar-failed"), list(root.iter("pattern"))
+    assert failed.get("fill") == f"url(#{pattern.get('id')})"
+
+
+def test_charts_with_two_labels_have_two_patterns():
+    ids = {next(chart([], label=label).iter("pattern")).get("id") for label in ("a", "b")}
+
+    assert len(ids) == 2
+
+
+def test_one_fire_is_visible_beside_a_million():
+    root = chart([fires(0, past=1), fires(1, past=1_000_000)])
+
+    assert parts(root, "past") == [2, HEIGHT]
+
+
+@given(shown=st.lists(counts, max_size=10))
+def test_all_parts_lie_within_the_plot(shown):
+    bins = [
+        fires(minute, past=past + failed, failed=failed, planned=planned)
+        for minute, (past, failed, planned) in enumerate(shown)
+    ]
+    for rect in chart(bins).iter("rect"):
+        if (rect.get("class") or "").startswith("dynbeat-bar-"):
+            assert 0 <= length(rect, "x") <= length(rect, "x") + length(rect, "width") <= 1
+            assert length(rect, "y") >= 0
+            assert length(rect, "y") + length(rect, "height") <= HEIGHT + 0.01
+
+
+def test_a_bin_is_at_its_time():
+    [bar] = with_class(chart([fires(3, past=1)]), "dynbeat-bar-past")
+
+    assert 0.3 < length(bar, "x") < length(bar, "x") + length(bar, "width") < 0.4
+
+
+def test_bins_without_fires_have_no_mark():
+    [mark] = with_class(chart([fires(0), fires(1, past=1)]), "dynbeat-bin")
+
+    assert (mark.get("href"), mark.findtext("title")) == ("?bin=1", "minute 1")
+
+
+def test_the_last_bin_is_the_only_tab_stop():
+    root = chart([fires(0, past=1), fires(1, past=1), fires(2)])
+
+    stops = [link.get("href") for link in root.iter("a") if link.get("tabindex") is None]
+    assert stops == ["?bin=1"]
+
+
+@pytest.mark.parametrize(("minute", "lines"), [(5, 1), (-1, 0), (11, 0)])
+def test_now_is_a_line_unless_it_is_outside(minute, lines):
+    root = chart([], now=START + minute * MINUTE)
+
+    shown = with_class(root, "dynbeat-now")
+    assert len(shown) == len(with_class(root, "dynbeat-now-arrow")) == lines
+    if shown:
+        assert length(shown[0].find("line"), "x1") == 0.5

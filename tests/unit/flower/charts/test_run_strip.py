@@ -1,0 +1,123 @@
+"""The strip of the last runs: order, heights and shapes."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.flower.charts import StripBar, run_strip
+from tests.support.chart_elements import length, parse, with_class
+
+WIDTH, HEIGHT = 150, 20
+bars = st.lists(
+    st.builds(
+        StripBar,
+        status=st.sampled_from(Status),
+        duration_seconds=st.none() | st.floats(0, 1e7),
+        title=st.just("title"),
+        href=st.just("/run"),
+    ),
+    max_size=40,
+)
+
+
+def bar(status="succeeded", seconds=1.0, title="run"):
+    return StripBar(status=status, duration_seconds=seconds, title=title, href=f"/run/{title}")
+
+
+def strip(shown, **options):
+    return parse(run_strip(shown, label="Last runs", **options))
+
+
+def shapes(mark):
+    """Return the rectangles that are drawn, without the area for the pointer."""
+    return [each for each in mark.iter("rect") if each.get("class") is None]
+
+
+def height(seconds, others):
+    """Return the drawn height of a run of ``seconds`` between ``others``."""
+    drawn = strip([bar(seconds=each) for each in (*others, seconds)])
+    return length(shapes(with_class(drawn, "dynbeat-mark")[-1])[0], "height")
+
+
+@given(shown=bars)
+def test_every_shape_lies_within_the_strip(shown):
+    root = strip(shown)
+
+    assert root.get("viewBox") == f"0 0 {WIDTH} {HEIGHT}"
+    for rect in root.iter("rect"):
+        x, y = length(rect, "x"), length(rect, "y")
+        assert x >= 0
+        assert x + length(rect, "width") <= WIDTH
+        assert y >= -0.001
+        assert 0 < y + length(rect, "height") <= HEIGHT + 0.001
+
+
+@given(shown=bars)
+def test_the_newest_run_is_at_the_right_and_free_slots_at_the_left(shown):
+    root = strip(shown)
+    marks, empty = with_class(root, "dynbeat-mark"), with_class(root, "dynbeat-empty")
+
+    assert (len(marks), len(empty)) == (min(len(shown), 30), max(30 - len(shown), 0))
+    positions = [length(shape, "x") for shape in empty]
+    positions += [length(shapes(mark)[0], "x") for mark in marks]
+    assert positions == sorted(positions)
+    assert len(set(positions)) == 30
+
+
+def test_only_the_newest_runs_are_shown():
+    marks = with_class(strip([bar(title=str(n)) for n in range(5)], slots=3), "dynbeat-mark")
+
+    assert [mark.get("href") for mark in marks] == ["/run/2", "/run/3", "/run/4"]
+
+
+def test_only_the_newest_run_is_a_tab_stop():
+    marks = with_class(strip([bar()] * 30), "dynbeat-mark")
+
+    assert [mark.get("tabindex") for mark in marks] == ["-1"] * 29 + [None]
+
+
+def test_the_height_is_the_logarithm_of_the_duration():
+    # From a tenth of the shortest to the longest: five decades, of which 10 s is at the third.
+    low, middle, high = (height(seconds, [0.1, 1000]) for seconds in (0.1, 10, 1000))
+
+    assert high == HEIGHT
+    assert (middle - low) == pytest.approx(high - middle)
+
+
+def test_runs_of_equal_duration_have_half_the_height():
+    assert height(5, [5, 5, 5]) == pytest.approx((3 + HEIGHT) / 2)
+
+
+def test_a_duration_that_varies_by_a_tenth_looks_steady():
+    assert height(1.1, [1]) - height(1, [1.1]) < HEIGHT * math.log10(1.1) + 0.1
+
+
+def test_a_run_without_a_duration_has_the_least_height():
+    drawn = strip([bar(seconds=None), bar(seconds=1)])
+
+    assert length(shapes(with_class(drawn, "dynbeat-mark")[0])[0], "height") == 3
+
+
+@pytest.mark.parametrize("status", ["failed", "lost"])
+def test_a_failed_run_is_an_exclamation_mark(status):
+    [mark] = with_class(strip([bar(status)]), "dynbeat-tone-failure")
+    dot, stroke = shapes(mark)
+
+    assert length(dot, "y") + length(dot, "height") == HEIGHT
+    assert length(stroke, "y") + length(stroke, "height") < length(dot, "y")
+
+
+@pytest.mark.parametrize("status", Status)
+def test_each_status_has_a_tone(status):
+    [mark] = with_class(strip([bar(status)]), "dynbeat-mark")
+
+    assert "dynbeat-tone-" in mark.get("class")
+
+
+def test_skipped_runs_are_low_whatever_their_duration():
+    [mark] = with_class(strip([bar("skipped", 100.0)]), "dynbeat-tone-inactive")
+
+    assert length(shapes(mark)[0], "height") == 3

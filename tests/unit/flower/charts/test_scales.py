@@ -1,0 +1,128 @@
+"""Scales and the ticks of numbers and durations."""
+
+import math
+from datetime import datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dynbeat.flower.charts.scales import (
+    LinearScale,
+    LogScale,
+    TimeScale,
+    count_ticks,
+    duration_axis,
+    duration_ticks,
+    format_count,
+    format_tick,
+)
+
+durations = st.floats(min_value=1e-6, max_value=1e8)
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+def test_equal_ratios_have_equal_distances_on_a_logarithmic_scale():
+    scale = LogScale(0.01, 100)
+
+    assert [scale.position(value) for value in (0.01, 0.1, 1, 10, 100)] == pytest.approx(
+        [0, 0.25, 0.5, 0.75, 1]
+    )
+
+
+def test_a_value_below_a_logarithmic_scale_is_at_its_start():
+    assert LogScale(1, 10).position(0) == 0
+
+
+@pytest.mark.parametrize("scale", [LinearScale(3, 3), LogScale(3, 3)])
+def test_a_scale_without_length_has_positions(scale):
+    assert scale.position(3) == 0
+
+
+def test_elapsed_time_has_equal_distances_across_a_clock_change():
+    # This day has 25 hours. Wall times would place 12:00 in its middle.
+    midnight = datetime(2026, 11, 1, tzinfo=NEW_YORK)
+    scale = TimeScale(midnight, datetime(2026, 11, 2, tzinfo=NEW_YORK))
+
+    assert scale.position(datetime(2026, 11, 1, 12, tzinfo=NEW_YORK)) == pytest.approx(13 / 25)
+    assert scale.position(datetime(2026, 11, 1, 1, 30, tzinfo=NEW_YORK)) == pytest.approx(1.5 / 25)
+    repeated = datetime(2026, 11, 1, 1, 30, fold=1, tzinfo=NEW_YORK)
+    assert scale.position(repeated) == pytest.approx(2.5 / 25)
+
+
+def test_an_instant_outside_the_axis_is_clamped_to_its_end():
+    start = datetime(2026, 11, 1, tzinfo=NEW_YORK)
+    scale = TimeScale(start, start + timedelta(hours=1))
+
+    assert scale.clamped(start - timedelta(days=1)) == 0
+    assert scale.clamped(start + timedelta(days=1)) == 1
+
+
+@given(highest=durations, count=st.integers(2, 8))
+def test_ticks_of_durations_are_even_and_enclose_the_values(highest, count):
+    ticks = duration_ticks(highest, count=count)
+    steps = [later - earlier for earlier, later in pairwise(ticks)]
+
+    assert ticks[0] == 0
+    assert ticks[-1] >= highest * (1 - 1e-6)
+    assert ticks[-2] < highest
+    assert steps == pytest.approx([steps[0]] * len(steps))
+    assert len(ticks) <= count + 2
+
+
+@given(highest=st.integers(0, 10**9))
+def test_ticks_of_counts_are_whole_and_enclose_the_values(highest):
+    ticks = count_ticks(highest)
+
+    assert ticks[-1] >= max(highest, 1)
+    assert all(tick == int(tick) for tick in ticks)
+    assert 2 <= len(ticks) <= 6
+
+
+@pytest.mark.parametrize(
+    ("highest", "labels"),
+    [
+        (0.09, ["0", "50 ms", "100 ms"]),
+        (0.2, ["0", "50 ms", "100 ms", "150 ms", "200 ms"]),
+        (1.4, ["0", "500 ms", "1 s", "1.5 s"]),
+        (100, ["0", "30 s", "1 min", "1.5 min", "2 min"]),
+        (7000, ["0", "30 min", "1 h", "1.5 h", "2 h"]),
+        (200_000, ["0", "1 d", "2 d", "3 d"]),
+    ],
+)
+def test_ticks_of_durations_are_round_in_the_units_that_people_read(highest, labels):
+    assert [format_tick(tick) for tick in duration_ticks(highest)] == labels
+
+
+@given(values=st.lists(durations, min_size=1, max_size=20))
+def test_every_value_lies_on_the_axis(values):
+    axis = duration_axis(values)
+
+    assert all(axis.scale.position(value) >= -1e-9 for value in values)
+    assert axis.scale.position(max(values)) <= 1 + 1e-6
+    positions = [axis.scale.position(tick) for tick in axis.ticks]
+    assert positions == sorted(positions)
+    assert positions[0] == 0
+    # A logarithmic axis has no tick after 400 days.
+    assert positions[-1] == pytest.approx(1) or max(values) > 400 * 86_400
+
+
+@pytest.mark.parametrize(("largest", "is_log"), [(0.5, False), (50, True)])
+def test_an_axis_is_logarithmic_if_the_largest_value_is_many_times_the_smallest(largest, is_log):
+    assert duration_axis([0.1, largest]).is_log is is_log
+
+
+def test_zero_does_not_make_an_axis_logarithmic():
+    axis = duration_axis([0, 0.1])
+
+    assert not axis.is_log
+    assert math.isclose(axis.scale.position(0), 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (950, "950"), (1500, "1.5k"), (20_000, "20k"), (2e6, "2M")]
+)
+def test_large_counts_are_shortened(count, text):
+    assert format_count(count) == text

@@ -1,0 +1,29 @@
+"""A misspelt option of ours is an error; Flower ignores unknown options."""
+
+import pytest
+
+from celery_dynbeat.flower.options import unknown_option
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--dynbeat-hide-arguments"],
+        ["--dynbeat_hide_arguments=true", "--port=1"],
+        ["--no-such-option-of-flower"],
+        ["--db=dynbeat-x", "dynbeat-x"],
+    ],
+)
+def test_known_options_and_those_of_flower_pass(arguments):
+    assert unknown_option(arguments) is None
+
+
+def test_an_unknown_option_names_a_similar_one():
+    assert unknown_option(["--port=1", "--dynbeat-hide-argument"]) == (
+        "unknown option --dynbeat-hide-argument; did you mean --dynbeat-hide-arguments?"
+    )
+
+
+def test_without_a_similar_one_all_are_named():
+    text = unknown_option(["--dynbeat-x=1"])
+    assert "--dynbeat-unauthenticated-writes or " in text or " or --dynbeat" in text

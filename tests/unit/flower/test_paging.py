@@ -1,0 +1,80 @@
+"""The links between the pages of a list, which are in the URL."""
+
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+
+from celery_dynbeat.flower.base.paging import MAX_BACK, MAX_LENGTH, SIZES, Place, paging
+
+
+def here(**changes):
+    return "?" + urlencode({k: v for k, v in changes.items() if v is not None}, doseq=True)
+
+
+def place_of(link):
+    query = parse_qs(link.removeprefix("?"), keep_blank_values=True)
+    return Place.of(
+        after=query.get("after", [""])[0],
+        back=query.get("back", []),
+        size=query.get("size", [""])[0],
+    )
+
+
+def follow(cursors, place=None):
+    """Follow the links "next" from the first page; each page ends with a cursor."""
+    place = place or Place.of(after="", back=(), size="")
+    for cursor in cursors:
+        place = place_of(paging(place, cursor=cursor, here=here).next)
+    return place
+
+
+def test_the_first_page_has_no_way_back():
+    links = paging(Place.of(after="", back=["x"], size=""), cursor="a", here=here)
+
+    assert (links.first, links.previous) == (None, None)
+    assert place_of(links.next).after == "a"
+
+
+def test_the_last_page_has_no_next():
+    assert paging(follow("ab"), cursor=None, here=here).next is None
+
+
+def test_previous_leads_back_to_each_page():
+    place, seen = follow("abcd"), []
+    while (link := paging(place, cursor="x", here=here).previous) is not None:
+        place = place_of(link)
+        seen.append(place.after)
+
+    assert seen == ["c", "b", "a", None]
+
+
+def test_of_many_pages_only_the_newest_are_on_the_way_back():
+    place = follow([f"c{number}" for number in range(MAX_BACK + 5)])
+
+    assert len(place.back) == MAX_BACK
+    assert place.back[-1] == f"c{MAX_BACK + 3}"
+    assert paging(place, cursor=None, here=here).first == "?"
+
+
+def test_long_cursors_shorten_the_way_back():
+    place = follow([str(number) * 1_500 for number in range(9)])
+
+    assert sum(map(len, place.back)) <= MAX_LENGTH
+    assert len(place.back) == 2
+
+
+def test_a_page_with_a_forgotten_way_back_leads_to_the_first_only():
+    links = paging(Place.of(after="c9", back=[], size=""), cursor=None, here=here)
+
+    assert (links.first, links.previous) == ("?", None)
+
+
+def test_another_size_starts_at_the_first_page():
+    links = paging(Place.of(after="a", back=[""], size="50"), cursor="b", here=here)
+
+    assert links.sizes == [(25, "?size=25"), (50, None), (100, "?size=100")]
+
+
+@pytest.mark.parametrize("size", ["", "7", "x", "-1", "٢٥", "9" * 5_000])
+def test_an_unknown_size_means_the_smallest(size):
+    assert Place.of(after="", back=(), size=size).size == SIZES[0]

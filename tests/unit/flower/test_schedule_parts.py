@@ -1,0 +1,128 @@
+"""What the page of one schedule shows of its values."""
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from celery_dynbeat.client.views import BoundedCount, ChangeInfo
+from celery_dynbeat.flower.pages.schedule_parts import (
+    calendar_cells,
+    changed_fields,
+    failure_dots,
+    line_points,
+)
+from celery_dynbeat.monitoring.statistics.calendar import CalendarDay
+from celery_dynbeat.monitoring.statistics.run_times import FailureDot, TimesBucket
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+SEOUL = ZoneInfo("Asia/Seoul")
+SECOND = timedelta(seconds=1)
+
+
+def bucket(day, lag):
+    start = NOW + timedelta(days=day)
+    return TimesBucket(
+        start_at=start,
+        end_at=start + timedelta(days=1),
+        count=0 if lag is None else 3,
+        is_sample=False,
+        lag_p50=lag,
+        lag_max=lag,
+        duration_p50=None,
+        duration_max=None,
+    )
+
+
+def test_a_line_connects_the_times_with_runs():
+    points = list(
+        line_points(
+            [bucket(0, SECOND), bucket(1, None), bucket(2, 2 * SECOND)], which="lag", zone=SEOUL
+        )
+    )
+
+    assert [(point.start_at.isoformat(), point.p50) for point in points] == [
+        ("2026-11-22T18:00:00+09:00", 1.0),
+        ("2026-11-24T18:00:00+09:00", 2.0),
+    ]
+    assert points[0].title == "Sun 22 Nov 2026 18:00:00 +09: lag 1 s, at most 1 s, 3 runs"
+
+
+def test_a_failure_leads_to_its_run():
+    dot = FailureDot(at=NOW, run_id="7", status="lost", duration=None)
+
+    [shown] = failure_dots([dot], zone=SEOUL, link=lambda *path: "/".join(path))
+
+    assert (shown.seconds, shown.href) == (None, "dynbeat_run/7")
+    assert shown.title == "lost Sun 22 Nov 2026 18:00:00 +09"
+
+
+def day(total, *, failed=0, skipped=0, planned=0):
+    return CalendarDay(
+        day=date(2026, 11, 22),
+        start_at=NOW,
+        end_at=NOW + timedelta(days=1),
+        total=BoundedCount(count=total, exact=True),
+        failed=failed,
+        skipped=skipped,
+        planned=planned,
+        planned_exact=False,
+    )
+
+
+def cell(shown, *, only_failed=False):
+    [found] = calendar_cells([shown], only_failed=only_failed, runs_url=lambda **query: str(query))
+    return found
+
+
+def test_a_day_with_runs_leads_to_them_and_says_their_numbers():
+    found = cell(day(5, failed=2, skipped=1, planned=3))
+
+    assert found.title == "Sun 22 Nov 2026: 5 runs, 2 failed, 1 skipped, 3 or more planned"
+    assert "2026-11-22T09:00:00+00:00" in found.href
+
+
+def test_a_day_without_runs_leads_nowhere():
+    assert cell(day(0, planned=1)).href is None
+
+
+def test_the_calendar_of_failures_counts_failures_only():
+    found = cell(day(5, failed=2, skipped=1), only_failed=True)
+    assert (found.total, found.failed, found.skipped) == (2, 2, 0)
+
+
+def change(before, after):
+    return ChangeInfo(
+        id=1,
+        changed_at=NOW,
+        owner="o",
+        name="n",
+        action="update",
+        actor="",
+        reason="",
+        before=before,
+        after=after,
+    )
+
+
+def test_changed_fields_are_sides_of_the_same_row():
+    trigger = {"kind": "cron", "spec": "0 9 * * *", "timezone": "Asia/Seoul"}
+    edit = change({"args": [1], "max_runs": 2}, {"args": [1, 2], "trigger": trigger})
+
+    found = {
+        each.name: (each.before, each.after) for each in changed_fields(edit, hides_arguments=False)
+    }
+
+    assert found["max_runs"] == ("2", None)
+    assert found["trigger"] == (None, "0 9 * * * Asia/Seoul")
+    assert found["args"][0] == "[\n  1\n]"
+
+
+def test_hidden_arguments_show_only_that_they_changed():
+    edit = change({"args": ["hunter2"]}, {"kwargs": {"key": "hunter2"}})
+
+    found = changed_fields(edit, hides_arguments=True)
+
+    assert "hunter2" not in str(found)
+    assert [(each.name, each.before, each.after) for each in found] == [
+        ("args", "(hidden)", None),
+        ("kwargs", None, "(hidden)"),
+    ]

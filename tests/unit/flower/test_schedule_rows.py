@@ -1,0 +1,147 @@
+"""A row of the page "Schedules"."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from celery_dynbeat.client import ScheduleInfo
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.flower.pages.schedule_rows import (
+    LastRun,
+    Situation,
+    last_run,
+    schedule_row,
+    state_of,
+)
+from celery_dynbeat.monitoring.statistics.recent_runs import RecentRun
+from celery_dynbeat.triggers import parse_trigger
+from tests.support.chart_elements import parse
+
+NOW = datetime(2026, 11, 23, 0, 0, tzinfo=UTC)
+SEOUL = ZoneInfo("Asia/Seoul")
+SITUATION = Situation(now=NOW, overdue_before=NOW - timedelta(seconds=30), held_owners=())
+
+
+def schedule(**values):
+    fields = dict.fromkeys(ScheduleInfo.__slots__)
+    trigger = parse_trigger("cron", "0 9 * * mon-fri", timezone="Asia/Seoul")
+    fields |= {"owner": "user:1", "name": "digest", "enabled": True, "trigger": trigger}
+    fields |= {"given_trigger": trigger, "next_run_at": NOW + timedelta(hours=1)}
+    return ScheduleInfo(**{**fields, **values})
+
+
+def run(status, *, minutes=0, **values):
+    at = NOW - timedelta(minutes=minutes)
+    fields = {
+        "id": new_run_id(at),
+        "status": status,
+        "origin": "schedule",
+        "scheduled_for": at,
+        "fire_count": 1,
+        "lag": timedelta(milliseconds=32),
+        "queue_time": None,
+        "duration": timedelta(seconds=2),
+        "error": None,
+    }
+    return RecentRun(**{**fields, **values})
+
+
+def row_of(info, runs=(), situation=SITUATION):
+    return schedule_row(info, runs, situation=situation, zone=SEOUL, link="/run/{}".format)
+
+
+def test_the_rule_is_in_words_and_as_given():
+    row = row_of(schedule())
+
+    assert row.rule == "At 09:00, Monday to Friday, Asia/Seoul"
+    assert row.spec == "0 9 * * mon-fri"
+
+
+def test_a_damaged_rule_has_a_row():
+    row = row_of(schedule(trigger=None, given_trigger=None, error="x", next_run_at=None))
+
+    assert (row.rule, row.spec, row.state) == ("Damaged rule", "", "quarantined")
+
+
+LATE = NOW - timedelta(seconds=31)
+
+
+@pytest.mark.parametrize(
+    ("values", "held", "state"),
+    [
+        ({}, (), "active"),
+        ({"next_run_at": NOW - timedelta(seconds=30)}, (), "active"),
+        ({"next_run_at": LATE}, (), "overdue"),
+        ({"next_run_at": LATE, "failing_since": NOW}, (), "overdue"),
+        ({"failing_since": NOW}, (), "failing"),
+        ({"next_run_at": LATE}, {None}, "held"),
+        ({}, {"user:1"}, "held"),
+        ({}, {"user:2"}, "active"),
+        ({"enabled": False, "next_run_at": None}, {None}, "paused"),
+        ({"finished_at": NOW, "next_run_at": None}, {None}, "finished"),
+        ({"error": "x", "next_run_at": None}, {None}, "quarantined"),
+    ],
+)
+def test_the_state_knows_the_time_and_the_holds(values, held, state):
+    assert state_of(schedule(**values), replace(SITUATION, held_owners=held)) == state
+
+
+def test_a_due_schedule_that_is_held_waits():
+    held = replace(SITUATION, held_owners={"user:1"})
+
+    assert row_of(schedule(next_run_at=LATE), situation=held).waits
+    assert row_of(schedule(next_run_at=None, held_at=NOW), situation=held).waits
+    assert not row_of(schedule(), situation=held).waits
+    assert not row_of(schedule(next_run_at=LATE)).waits
+
+
+def test_the_last_run_is_the_newest_that_was_not_skipped():
+    runs = [run("succeeded", minutes=9), run("failed", minutes=5), run("skipped")]
+
+    assert last_run(runs) == LastRun(at=NOW - timedelta(minutes=5), status="failed", failures="")
+    assert last_run([run("skipped")]) is None
+    assert last_run([]) is None
+
+
+def test_the_last_run_of_a_rerun_is_when_it_ran():
+    original = NOW - timedelta(days=3)
+
+    assert last_run([run("succeeded", scheduled_for=original, origin="rerun")]).at == NOW
+
+
+@pytest.mark.parametrize(
+    ("statuses", "failures"),
+    [
+        ("succeeded failed", ""),
+        ("succeeded failed lost", "x2"),
+        ("failed succeeded", ""),
+        ("succeeded failed skipped failed running", "x2"),
+        ("failed " * 12, "x12"),
+        ("failed " * 30, "x30+"),
+        ("skipped " + "failed " * 29, "x29+"),
+        ("succeeded " + "failed " * 29, "x29"),
+    ],
+)
+def test_failures_in_a_row_are_counted(statuses, failures):
+    assert last_run([run(status) for status in statuses.split()]).failures == failures
+
+
+def test_a_bar_links_its_run_and_says_what_happened():
+    failed = run("failed", error="Error: <b>\u202e\nmore", fire_count=3)
+
+    [bar] = parse(row_of(schedule(), [failed]).strip).iter("a")
+
+    assert bar.get("href") == f"/run/{failed.id}"
+    assert bar[0].text == (
+        "Mon 23 Nov 2026 09:00:00 +09, failed, lag 32 ms, duration 2 s, stands for 3 fire times,"
+        " Error: <b>\\u202e"
+    )
+
+
+def test_a_name_in_the_strip_is_text():
+    strip = row_of(schedule(name='"><script>\u202e'), [run("succeeded")]).strip
+
+    assert "<script>" not in strip
+    assert "\u202e" not in strip

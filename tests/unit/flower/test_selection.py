@@ -1,0 +1,104 @@
+"""The schedules that a form names, and what an action on them reports."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy.exc import OperationalError
+
+from celery_dynbeat.common.errors import InvalidScheduleError, ScheduleNotFoundError
+from celery_dynbeat.flower.actions.selected import for_each, names, report
+from celery_dynbeat.flower.base.selection import MAX_SELECTED, ScheduleKey, decode, encode
+
+KEYS = [ScheduleKey("user:1", name) for name in "abc"]
+
+
+@given(st.text(), st.text())
+def test_any_owner_and_name_are_read_as_they_were(owner, name):
+    assert decode([encode(owner, name)]) == [ScheduleKey(owner, name)]
+
+
+def test_a_schedule_that_is_named_twice_counts_once():
+    assert decode([encode("", "a"), encode("", "b"), encode("", "a")]) == [("", "a"), ("", "b")]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        ["x"],
+        ['["a"]'],
+        ['["a", 1]'],
+        ['{"a": 1, "b": 2}', "[[], []]"],
+        ["[" * 100_000],
+        ["null"],
+        ['["", "\\ud800"]'],
+        [json.dumps(["", str(number)]) for number in range(MAX_SELECTED + 1)],
+    ],
+)
+def test_other_values_are_refused(values):
+    with pytest.raises(InvalidScheduleError) as caught:
+        decode(values)
+
+    assert caught.value.field == "schedule"
+    assert len(str(caught.value)) < 300
+
+
+def failing_with(errors):
+    def call(key):
+        if key.name in errors:
+            raise errors[key.name]
+
+    return call
+
+
+def test_success_is_one_sentence():
+    assert report(for_each(KEYS, failing_with({})), done="paused").text == "Paused 3 schedules."
+    assert report(for_each(KEYS[:1], failing_with({})), done="paused").text == (
+        "Paused “a of user:1”."
+    )
+
+
+def test_a_schedule_that_fails_does_not_stop_the_others():
+    gone = ScheduleNotFoundError(owner="user:1", name="b")
+
+    message = report(for_each(KEYS, failing_with({"b": gone})), done="paused")
+
+    assert message.kind == "warning"
+    assert message.text.startswith("Paused 2 of 3 schedules. “b of user:1”: owner 'user:1' has no")
+
+
+def test_without_any_success_the_message_is_an_error():
+    gone = ScheduleNotFoundError(owner="user:1", name="b")
+    errors = dict.fromkeys("abc", gone)
+
+    assert report(for_each(KEYS, failing_with(errors)), done="paused").kind == "danger"
+
+
+def test_an_error_of_the_database_ends_the_loop_and_shows_no_details():
+    down = OperationalError("UPDATE secret", {}, Exception("host db1"))
+
+    message = report(for_each(KEYS, failing_with({"b": down})), done="deleted")
+
+    assert message.text == (
+        "Deleted 1 of 3 schedules. “b of user:1”: The database cannot be used. The log of Flower"
+        " has the error. 1 schedule not tried."
+    )
+
+
+def test_a_message_lists_five_errors():
+    keys = [ScheduleKey("", str(number)) for number in range(9)]
+    errors = {key.name: ScheduleNotFoundError(owner="", name=key.name) for key in keys}
+
+    text = report(for_each(keys, failing_with(errors)), done="paused").text
+
+    assert text.count("has no schedule") == 5
+    assert text.endswith("4 others failed too.")
+
+
+def test_a_confirmation_lists_the_first_names():
+    keys = [ScheduleKey("", str(number)) for number in range(12)]
+
+    assert names(keys, limit=10)[-2:] == ["9", "and 2 more"]
+    assert names(keys[:2]) == ["0", "1"]
