@@ -17,7 +17,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
+from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
@@ -86,6 +87,13 @@ def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> 
         # Invalid text, a removed time zone: only this schedule is affected.
         except Exception as error:  # noqa: BLE001
             schedule.error = log_quarantined(schedule, error)
+            report_quarantined(
+                session,
+                schedule_id=schedule.id,
+                owner=schedule.owner,
+                name=schedule.name,
+                error=schedule.error,
+            )
             schedule.next_run_at = schedule.held_at = None
             backfill.next_run_at = now + settings.poll_interval
     session.flush()
@@ -215,13 +223,12 @@ def _record(
 
 
 def _add_skipped(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> None:
-    at = skip.newest
+    record = run_rows.skipped_row(schedule, skip, now=now)
     # The instant may have a row if the count came from another trigger. The count must be recorded
     # in any case.
-    while not runs.add(
-        session, [run_rows.skipped_row(schedule, replace(skip, newest=at), now=now)]
-    ):
-        at -= MICROSECOND
+    while not runs.add(session, [record]):
+        record["scheduled_for"] -= MICROSECOND
+    report_skipped(session, [record])
 
 
 def _advance(

@@ -31,6 +31,7 @@ from celery_dynbeat.beat import fairness
 from celery_dynbeat.beat.fairness import PlanningTime
 from celery_dynbeat.beat.holding import park_held
 from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
+from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
@@ -86,7 +87,8 @@ class _Decision:
     """What a transaction writes for one schedule, and which of its runs are sent.
 
     ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
-    that the new run cancels the previous runs.
+    that the new run cancels the previous runs. ``quarantined`` is the name of the schedule if it
+    is quarantined.
     """
 
     owner: str
@@ -94,6 +96,7 @@ class _Decision:
     records: Sequence[Mapping[str, Any]] = ()
     outgoing: Sequence[OutgoingRun] = ()
     replaces: bool = False
+    quarantined: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,7 @@ def _decide_or_quarantine(decide: Callable[[Row], _Decision], row: Row) -> _Deci
     # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
     except Exception as error:  # noqa: BLE001
         change = {"id": row.id, "next_run_at": None, "error": log_quarantined(row, error)}
-        decision = _Decision(row.owner, change)
+        decision = _Decision(row.owner, change, quarantined=row.name)
     if row.hold_id != holds.WAS_PARKED:
         return decision
     return replace(decision, change={**decision.change, "held_at": None})
@@ -432,7 +435,18 @@ def _change(row: Row, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[
 
 def _record(session: Session, decisions: Sequence[_Decision]) -> Collection[str]:
     """Insert the rows of history. Return the ids of those whose fire time had no row."""
-    return runs.add(session, [record for each in decisions for record in each.records])
+    new = runs.add(session, [record for each in decisions for record in each.records])
+    for decision in decisions:
+        report_skipped(session, [record for record in decision.records if record["id"] in new])
+        if decision.quarantined is not None:
+            report_quarantined(
+                session,
+                schedule_id=decision.change["id"],
+                owner=decision.owner,
+                name=decision.quarantined,
+                error=decision.change["error"],
+            )
+    return new
 
 
 def _replace_runs(

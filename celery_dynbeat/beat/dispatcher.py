@@ -41,6 +41,7 @@ from celery_dynbeat.beat.due_poller import DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.quarantine import log_unpublishable
+from celery_dynbeat.beat.reporting import report_published, report_quarantined
 from celery_dynbeat.beat.rerun import RerunBatch, run_due_rerun
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
@@ -246,6 +247,13 @@ class Dispatcher:
         published = self._publish(outgoing)
         self._confirm(outgoing, published)
         _log_sent(outgoing, published, event)
+        report_published(
+            outgoing,
+            published,
+            publisher=self._publisher,
+            now=self._clock.now(),
+            again=event is Event.RUNS_REPUBLISHED,
+        )
         if last_error is not None:
             raise last_error
 
@@ -270,15 +278,16 @@ class Dispatcher:
 
     def _quarantine(self, run: OutgoingRun, error: DispatchError) -> None:
         log_unpublishable(run, error, run_id=run.run_id)
+        text = f"{type(error).__name__}: {error}"
+        quarantine = partial(due.quarantine, schedule_id=run.schedule_id, version=run.version)
+        report = partial(report_quarantined, owner=run.owner, name=run.name, error=text)
+
+        def work(session: Session) -> None:
+            if quarantine(session, error=text):
+                report(session, schedule_id=run.schedule_id)
+
         # In a separate transaction: a schedule must be locked before its runs.
-        self._database.run(
-            partial(
-                due.quarantine,
-                schedule_id=run.schedule_id,
-                version=run.version,
-                error=f"{type(error).__name__}: {error}",
-            )
-        )
+        self._database.run(work)
 
     def _confirm(self, outgoing: Sequence[OutgoingRun], published: PublishResult) -> None:
         confirm = self._confirm_statements(outgoing, published)

@@ -9,6 +9,7 @@ import logging
 from datetime import datetime, timedelta
 from functools import partial
 
+from celery_dynbeat import signals
 from celery_dynbeat.beat.change_pruner import ChangeTimer, prune_changes
 from celery_dynbeat.beat.claim import warn_unsupported
 from celery_dynbeat.beat.holding import ParkedKey, review
@@ -22,6 +23,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.failing import refresh_all
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.runtime.pausing import pause_all_failing
+from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import overlaps
 
 logger = logging.getLogger(__name__)
@@ -117,6 +119,7 @@ class Maintenance:
         deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
         self._changes.advance(deleted, now=now)
         if deleted:
+            send(signals.history_pruned, signals.HistoryPruned(table="change", count=deleted))
             extra = {"event": Event.CHANGES_PRUNED, "deleted": deleted}
             logger.debug("%s changes older than %s deleted", deleted, older_than, extra=extra)
 
@@ -127,5 +130,6 @@ class Maintenance:
         pruned = self._database.run(partial(self._cursor.prune, now=now, older_than=older_than))
         self._cursor.advance(pruned, now=now)
         if pruned.deleted:
+            send(signals.history_pruned, signals.HistoryPruned(table="run", count=pruned.deleted))
             extra = {"event": Event.HISTORY_PRUNED, "deleted": pruned.deleted}
             logger.debug("%s runs older than %s deleted", pruned.deleted, older_than, extra=extra)

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.beat.reporting import report_quarantined
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.store import due
 from celery_dynbeat.store.rows import UnreadableRow, format_error
@@ -52,4 +53,5 @@ def quarantine_unreadable(session: Session, unreadable: Sequence[UnreadableRow])
             row,
             extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
         )
+        report_quarantined(session, schedule_id=row.id, owner=None, name=None, error=str(row))
     due.store_unreadable_errors(session, unreadable)

@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import signals
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
+from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import stuck_runs
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ def resend_retries(session: Session, *, now: datetime, settings: Settings) -> in
     before = now - settings.resend_after
     resent = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
     if resent:
+        send_after_commit(session, signals.retries_resent, signals.RetriesResent(count=resent))
         logger.warning(
             "%s retries did not start within %s after they were due and are sent again",
             resent,

@@ -10,6 +10,7 @@
 import logging
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -17,12 +18,15 @@ from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
 
+from celery_dynbeat import signals
+from celery_dynbeat.beat.reporting import report_pass
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.signals.sending import send
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +98,12 @@ class DatabaseScheduler(Scheduler):
         if not self._wake.is_set():
             return
         self._wake.clear()
+        send(signals.notification_received, signals.NotificationReceived())
         if self._runtime is not None:
             self._runtime.on_change()
 
     def _pass(self) -> timedelta:
+        began = time.monotonic()
         try:
             pause = self._started_runtime().run_pass()
         except (ConfigurationError, SchemaError):
@@ -106,7 +112,9 @@ class DatabaseScheduler(Scheduler):
             raise
         # Keep running after any error: log it and back off.
         except Exception as error:  # noqa: BLE001
+            report_pass(began, error)
             return self._log_failure(error)
+        report_pass(began)
         if self._back_off.failures:
             logger.info("beat works again", extra={"event": Event.PASS_RECOVERED})
         self._back_off.reset()

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.quarantine import log_unpublishable
+from celery_dynbeat.beat.reporting import report_quarantined
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
@@ -128,9 +129,11 @@ def _fail(session: Session, row: Row, error: Exception, *, now: datetime) -> Non
     log_unpublishable(row, error, run_id=row.id)
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
     failing.mark(session, run_id=row.id, now=now)
-    due.quarantine(
-        session, schedule_id=row.schedule_id, version=row.version, error=format_error(error)
-    )
+    text = format_error(error)
+    if due.quarantine(session, schedule_id=row.schedule_id, version=row.version, error=text):
+        report_quarantined(
+            session, schedule_id=row.schedule_id, owner=row.owner, name=row.name, error=text
+        )
 
 
 def _expire(

@@ -20,6 +20,9 @@ class RunPublisher(Protocol):
         Raises an error of the transport when the broker is unreachable.
         """
 
+    def queue_of(self, run: OutgoingRun) -> str | None:
+        """Return the queue to which ``run`` goes; None if Celery's routes do not name one."""
+
     def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
         """Return a function that delays new runs whose queue is out of order, or None.
 

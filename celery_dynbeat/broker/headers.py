@@ -16,6 +16,8 @@ HEADER_SCHEDULED_FOR = "dynbeat_scheduled_for"
 HEADER_ORIGIN = "dynbeat_origin"
 #: In a message: the number of the attempt before it. In a task: the number of this attempt, from 1.
 HEADER_ATTEMPT = "dynbeat_attempt"
+#: When beat sent the message. The retry of a task copies it.
+HEADER_SENT_AT = "dynbeat_sent_at"
 #: Only on runs that expire. The guard refuses a first start after this instant.
 HEADER_EXPIRES_AT = "dynbeat_expires_at"
 #: Only on runs that another run may wait for. Workers check no waiting run without it.
@@ -37,8 +39,8 @@ def is_reserved(header: str) -> bool:
     return header in _CELERYS or header.startswith("dynbeat_")
 
 
-def run_headers(run: OutgoingRun) -> dict[str, Any]:
-    """Return the headers of the message of a run."""
+def run_headers(run: OutgoingRun, *, sent_at: datetime | None = None) -> dict[str, Any]:
+    """Return the headers of the message of a run that is sent at ``sent_at``."""
     given: dict[str, Any] = run.options.get("headers", {})
     return {
         # The API rejects reserved headers. A row written in SQL may contain them.
@@ -48,6 +50,7 @@ def run_headers(run: OutgoingRun) -> dict[str, Any]:
         HEADER_OWNER: run.owner,
         HEADER_SCHEDULED_FOR: run.scheduled_for.isoformat(),
         HEADER_ATTEMPT: run.attempt,
+        **({HEADER_SENT_AT: sent_at.isoformat()} if sent_at else {}),
         **({HEADER_EXPIRES_AT: run.expires_at.isoformat()} if run.expires_at else {}),
         **({HEADER_ORIGIN: run.origin} if run.origin != "schedule" else {}),
         **({HEADER_OVERLAP: run.overlap} if run.overlap == "buffer_one" else {}),

@@ -138,6 +138,13 @@ class Publisher:
             self._record_others_accepted(batch, result)
         return result
 
+    def queue_of(self, run: OutgoingRun) -> str | None:
+        """Return the queue to which ``run`` goes; None if Celery's routes do not name one."""
+        try:
+            return self._sender.queue(run)
+        except RoutingError:
+            return None
+
     def outage_delay(self) -> Callable[[OutgoingRun], datetime | None] | None:
         """Return a function that delays new runs with an outage, or None without outages.
 

@@ -161,7 +161,7 @@ class MessageSender:
             producer,
             run.task,
             message,
-            headers=run_headers(run),
+            headers=run_headers(run, sent_at=self._now()),
             retry=False,
             **routed,
         )
@@ -169,7 +169,7 @@ class MessageSender:
     def _call_application(self, producer: Producer, run: OutgoingRun) -> None:
         if run.task in self._unreachable:
             raise self._unreachable[run.task].error
-        with PublishWatch(run.run_id, run_headers(run)) as watch:
+        with PublishWatch(run.run_id, run_headers(run, sent_at=self._now())) as watch:
             try:
                 apply_async(
                     self._app, run.task, run.args, run.kwargs, self._call_options(producer, run)
@@ -195,7 +195,7 @@ class MessageSender:
             **run.options,
             "task_id": run.run_id,
             "producer": producer,
-            "headers": run_headers(run),
+            "headers": run_headers(run, sent_at=self._now()),
             # Beat itself retries the batch.
             "retry": False,
         }

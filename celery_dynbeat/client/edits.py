@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import flag_modified
 
 from celery_dynbeat.client import audit, limits, skipping, timing
+from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
 from celery_dynbeat.client.columns import ScheduleColumns, is_same
 from celery_dynbeat.client.conversion import trigger_of
@@ -226,6 +227,8 @@ def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: d
 def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
     """Pause a locked row and revoke its runs that have not started, except manual runs."""
     pausing.pause(session, row, reason=reason, now=now)
+    actor = current_actor().actor
+    pausing.report_paused(session, row, actor=actor, reason=reason, automatic=False)
 
 
 def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:

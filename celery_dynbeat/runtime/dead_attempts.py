@@ -24,10 +24,12 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import signals
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
+from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.overlaps import REPLACED
 from celery_dynbeat.store.rows import LockedRows
@@ -67,6 +69,8 @@ def end_attempts(
     stuck_runs.end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
     for result, rows in (("revoked", replaced), ("sent again", rerun), ("lost", lost)):
         _log(rows, result=result, reason=reason)
+    _report(session, lost, sent_again=False, reason=reason)
+    _report(session, rerun, sent_again=True, reason=reason)
     count = len(locked.rows) + len(locked.unreadable)
     failing_ids = sorted({row.schedule_id for row in lost if row.schedule_id is not None})
     return EndedAttempts(count, len(rerun), _pause_limits(lost, settings), failing_ids)
@@ -82,6 +86,23 @@ def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
             row.worker,
             extra={"event": Event.RUN_LOST, "run_id": row.id},
         )
+
+
+def _report(session: Session, rows: list[Row[Any]], *, sent_again: bool, reason: str) -> None:
+    if not signals.run_lost.receivers:
+        return
+    for row in rows:
+        event = signals.RunLost(
+            run_id=row.id,
+            owner=row.owner,
+            schedule=row.name,
+            task=row.task,
+            attempt=row.attempt,
+            worker=row.worker,
+            reason=reason,
+            sent_again=sent_again,
+        )
+        send_after_commit(session, signals.run_lost, event)
 
 
 def _ids(rows: list[Row[Any]]) -> list[str]:

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from functools import partial
 
+from celery_dynbeat import signals
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import failing
 
 
@@ -27,4 +29,12 @@ def note_end(database: Database, *, run_id: str, status: Status) -> None:
 def refresh_all(database: Database, schedule_ids: Iterable[int]) -> None:
     """Set ``failing_since`` of each schedule from its history, one by one."""
     for schedule_id in schedule_ids:
-        database.run(partial(failing.refresh, schedule_id=schedule_id))
+        recovered = database.run(partial(failing.refresh, schedule_id=schedule_id))
+        if recovered is not None and signals.schedule_recovered.receivers:
+            event = signals.ScheduleRecovered(
+                schedule_id=schedule_id,
+                owner=recovered.owner,
+                schedule=recovered.name,
+                failing_since=recovered.failing_since,
+            )
+            send(signals.schedule_recovered, event)

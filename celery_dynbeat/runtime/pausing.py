@@ -8,11 +8,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat import signals
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import changes, runs, schedules, stuck_runs
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ def pause_if_failing(
     rule = f"{limit} failures in a row"
     reason = f"{rule}; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
+    report_paused(session, row, actor=ACTOR, reason=reason, automatic=True)
     if audit:
         changes.add(session, [_change(row, now=now)])
     logger.warning(
@@ -76,6 +79,22 @@ def pause_if_failing(
         extra={"event": Event.SCHEDULE_PAUSED, "schedule_id": row.id},
     )
     return True
+
+
+def report_paused(
+    session: Session, row: Schedule, *, actor: str, reason: str, automatic: bool
+) -> None:
+    """Send the signal of a pause after the commit."""
+    if signals.schedule_paused.receivers:
+        event = signals.SchedulePaused(
+            owner=row.owner,
+            schedule=row.name,
+            task=row.task,
+            actor=actor,
+            reason=reason,
+            automatic=automatic,
+        )
+        send_after_commit(session, signals.schedule_paused, event)
 
 
 def _change(row: Schedule, *, now: datetime) -> dict[str, Any]:

@@ -11,7 +11,7 @@ whose run succeeds is only read, without a lock: beat's claim would skip a locke
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -38,17 +38,32 @@ def outdated_schedule(session: Session, *, run_id: str, failed: bool) -> int | N
     return session.scalar(statement)
 
 
+class Recovered(NamedTuple):
+    """A schedule whose last ended run succeeded, and since when its runs had failed."""
+
+    owner: str
+    name: str
+    failing_since: datetime
+
+
 @in_index_order
-def refresh(session: Session, *, schedule_id: int) -> None:
-    """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule."""
-    lock = select(Schedule.failing_since).where(Schedule.id == schedule_id).with_for_update()
-    row = session.execute(lock).one_or_none()
+def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
+    """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule.
+
+    Return the schedule if it is no longer failing because of this call.
+    """
+    lock = select(Schedule.owner, Schedule.name, Schedule.failing_since).with_for_update()
+    row = session.execute(lock.where(Schedule.id == schedule_id)).one_or_none()
     if row is None:
-        return
+        return None
     since = _since(_newest(session, schedule_id), before=row.failing_since)
-    if since != row.failing_since:
-        changed = update(Schedule).where(Schedule.id == schedule_id)
-        execute_dml(session, changed.values(failing_since=since))
+    if since == row.failing_since:
+        return None
+    changed = update(Schedule).where(Schedule.id == schedule_id)
+    execute_dml(session, changed.values(failing_since=since))
+    if since is not None or row.failing_since is None:
+        return None
+    return Recovered(row.owner, row.name, row.failing_since)
 
 
 def _newest(session: Session, schedule_id: int) -> Sequence[Any]:

@@ -68,6 +68,9 @@ def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> 
         select(
             Run.id,
             Run.schedule_id,
+            Run.owner,
+            Run.name,
+            Run.task,
             Run.worker,
             Run.origin,
             Run.attempt,

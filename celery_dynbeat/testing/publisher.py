@@ -32,6 +32,9 @@ class RecordingPublisher:
         self.sent += batch
         return PublishResult(sent=[run.run_id for run in batch])
 
+    def queue_of(self, run: OutgoingRun) -> None:
+        """Return None: no run has a queue."""
+
     def outage_delay(self) -> None:
         """Return None: no run is held back."""
 

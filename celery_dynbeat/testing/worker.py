@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from celery import states as celery_states
+from celery.app.task import Context as TaskRequest
 from celery.app.trace import build_tracer
 from celery.exceptions import Ignore
 from celery.utils.time import maybe_make_aware
@@ -29,6 +30,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.reporting import report_start, subject_of
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,8 @@ class TaskRunner(RecordingPublisher):
         # As a worker does: import the task modules that the application names or discovers.
         context.app.loader.import_default_modules()
         self._queue: deque[Message] = deque()
+        # Of the last task that was executed.
+        self._request = TaskRequest()
         self._recorder = Recorder(
             context.database,
             settings=context.settings,
@@ -68,7 +72,15 @@ class TaskRunner(RecordingPublisher):
         published = super().publish(batch)
         now = self._context.clock.now()
         self._queue += [
-            Message(run.run_id, run.task, run.args, run.kwargs, run_headers(run), run.retries, now)
+            Message(
+                run.run_id,
+                run.task,
+                run.args,
+                run.kwargs,
+                run_headers(run, sent_at=now),
+                run.retries,
+                now,
+            )
             for run in batch
         ]
         return published
@@ -138,6 +150,9 @@ class TaskRunner(RecordingPublisher):
             "hostname": WORKER_NAME,
             "delivery_info": {"is_eager": True},
         }
+        self._request = TaskRequest(request)
+        now = self._context.clock.now()
+        report_start(message.task, self._request, run_id=message.run_id, attempt=attempt, now=now)
         trace = build_tracer(task.name, task, eager=True, app=app)
         result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
         self._end(message, attempt, headers, result)
@@ -193,8 +208,14 @@ class TaskRunner(RecordingPublisher):
 
     def _record(self, message: Message, status: Status, **details: Any) -> None:
         details.setdefault("at", self._context.clock.now())
+        request = (
+            self._request
+            if self._request.id == message.run_id
+            else TaskRequest(headers=message.headers)
+        )
         self._recorder.record(
             Outcome(
+                subject=subject_of(message.task, request),
                 run_id=message.run_id,
                 worker=WORKER_NAME,
                 pid=os.getpid(),

@@ -30,10 +30,13 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.failing import note_end
 from celery_dynbeat.runtime.pausing import pause_if_failing
 from celery_dynbeat.store import attempts, overlaps, stuck_runs
+from celery_dynbeat.worker.reporting import UNKNOWN, Subject, report_end
 
 logger = logging.getLogger(__name__)
 
 MAX_BUFFERED_OUTCOMES = 10_000
+#: The statuses by which an attempt ends. The others continue or repeat it.
+REPORTED = (frozenset(Status) - set(UNFINISHED)) | {Status.RETRYING}
 #: Of the errors and tracebacks of all buffered outcomes. Beyond it, an outcome is buffered with a
 #: short error and without its traceback.
 MAX_BUFFERED_CHARS = 8_000_000
@@ -57,6 +60,7 @@ class Outcome:
     ``status`` retrying: ``retry_at`` is when Celery starts the next attempt.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
+    ``subject`` is for the signals; it is not written.
     """
 
     run_id: str
@@ -71,6 +75,7 @@ class Outcome:
     resend_at: datetime | None = None
     retry_at: datetime | None = None
     awaited: bool = False
+    subject: Subject = UNKNOWN
 
 
 class Recorder:
@@ -189,6 +194,14 @@ class Recorder:
         written = run(lambda session: self._write_within(session, outcome))
         if not written:
             return
+        if outcome.status in REPORTED:
+            report_end(
+                outcome.subject,
+                run_id=outcome.run_id,
+                status=outcome.status,
+                attempt=outcome.attempt,
+                error=outcome.error,
+            )
         # In own transactions: a schedule is locked before its runs.
         note_end(self._database, run_id=outcome.run_id, status=outcome.status)
         if outcome.status == Status.FAILED:

@@ -24,6 +24,7 @@ from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pool_channel import PoolChannel
+from celery_dynbeat.worker.reporting import subject_of
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +152,7 @@ class OutcomeSignals:
                 Status.SUCCEEDED,
                 attempt=admitted_attempt(sender.request),
                 awaited=is_awaited(sender.request),
+                subject=subject_of(sender.name, sender.request),
             )
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
@@ -163,6 +165,7 @@ class OutcomeSignals:
             Status.FAILED,
             attempt=admitted_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
+            subject=subject_of(sender.name, sender.request if here else None),
             error=f"{type(exception).__name__}: {exception}",
             traceback=str(einfo) if einfo is not None else None,
         )
@@ -176,13 +179,13 @@ class OutcomeSignals:
         tasks of a lost broker connection, it sends the signal and no message. ``TaskGuard`` does
         not number such an attempt, and the redelivery by the broker ends it.
         """
-        del sender
         run_id, attempt = claimed_run_id(request), admitted_attempt(request)
         if run_id is not None and attempt is not None:
             self._record(
                 run_id,
                 Status.RETRYING,
                 attempt=attempt,
+                subject=subject_of(sender.name, request),
                 retry_at=self._context.now_or_host_time() + self._delay(reason),
                 error=str(reason),
                 traceback=str(einfo) if einfo is not None else None,
@@ -190,22 +193,34 @@ class OutcomeSignals:
 
     def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
         """Receive task_revoked: revoked or expired before the start, or terminated later."""
-        del sender
         # Not run_id_of: to Celery, the request of a message that never ran is "called directly".
         run_id = claimed_run_id(request)
         if run_id is None:
             return
         if expired:
-            self._record_dropped(request, run_id, Status.EXPIRED, "not started in time")
+            self._record_dropped(sender.name, request, Status.EXPIRED, "not started in time")
             return
         if details.get("terminated"):
-            self._record(run_id, Status.REVOKED, error="terminated", awaited=is_awaited(request))
+            self._record(
+                run_id,
+                Status.REVOKED,
+                error="terminated",
+                awaited=is_awaited(request),
+                subject=subject_of(sender.name, request),
+            )
         # The run may not have started, or may be between two attempts. Only one of the two outcomes
         # finds a row to change.
-        self._record_dropped(request, run_id, Status.REVOKED, "revoked before it started")
+        self._record_dropped(sender.name, request, Status.REVOKED, "revoked before it started")
 
-    def _record_dropped(self, request: Any, run_id: str, status: Status, error: str) -> None:
-        self._record(run_id, status, started=False, attempt=attempt_of(request), error=error)
+    def _record_dropped(self, task: str, request: Any, status: Status, error: str) -> None:
+        self._record(
+            request.id,
+            status,
+            started=False,
+            attempt=attempt_of(request),
+            error=error,
+            subject=subject_of(task, request),
+        )
 
     def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
         """Receive task_postrun, for outcomes without another signal."""
@@ -221,6 +236,7 @@ class OutcomeSignals:
                 attempt=attempt,
                 error="the task raised Ignore",
                 awaited=is_awaited(sender.request),
+                subject=subject_of(sender.name, sender.request),
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
             resend_at = self._context.now_or_host_time() + self._context.settings.resend_after
@@ -262,7 +278,10 @@ class OutcomeSignals:
         """Receive task_unknown: the worker dropped the message of a task that is not registered."""
         if is_run_id(id):
             attempt, error = attempt_of(message), f"NotRegistered: {name}"
-            self._record(id, Status.FAILED, started=False, attempt=attempt, error=error)
+            subject = subject_of(name, message)
+            self._record(
+                id, Status.FAILED, started=False, attempt=attempt, error=error, subject=subject
+            )
 
 
 def _is_requeued(task: Task, exception: Any) -> bool:

@@ -44,13 +44,14 @@ class StartDecision:
     """The action for a message. START: ``attempt`` is the number of the started attempt.
 
     REFUSE: ``unfinished`` says that the run has not ended and that another message will end it.
-    ``reason`` is why the run does not start.
+    ``reason`` is why the run does not start. ``duplicate``: another message has started it.
     """
 
     action: StartAction
     attempt: int | None = None
     unfinished: bool = False
     reason: str = ""
+    duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,10 @@ def decide_start(
     if _may_be_orphaned(run, delivery):
         return _decide_redelivery(session, run, delivery, now=now, timeout=timeout)
     return StartDecision(
-        StartAction.REFUSE, unfinished=run.finished_at is None, reason=_refusal_reason(run)
+        StartAction.REFUSE,
+        unfinished=run.finished_at is None,
+        reason=_refusal_reason(run),
+        duplicate=run.attempt > 0,
     )
 
 
@@ -137,7 +141,7 @@ def _decision(run: Run, *, started: bool) -> StartDecision:
     if started:
         return StartDecision(StartAction.START, run.attempt + 1)
     reason = "another message started it first"
-    return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason)
+    return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason, duplicate=True)
 
 
 def _may_start_next(run: Run, delivery: Delivery) -> bool:

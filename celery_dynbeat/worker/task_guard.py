@@ -43,6 +43,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.runtime.node_timeout import effective_node_timeout
 from celery_dynbeat.store import attempts
 from celery_dynbeat.worker.pool_slots import PoolSlots
+from celery_dynbeat.worker.reporting import report_deferred, report_refused, report_start
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.start_decision import (
     Delivery,
@@ -188,10 +189,11 @@ class TaskGuard:
                 self._outcomes.undo_start(run_id, began_at=began_at)
             self._defer(task, DEFER_SECONDS, f"not decided: {type(error).__name__}")
         if decision.action is StartAction.NOTE_REDELIVERY:
-            self._drop_redelivered(run_id)
+            self._drop_redelivered(task, run_id)
         if decision.action is StartAction.REFUSE:
-            self._refuse(request, run_id, decision)
+            self._refuse(task, run_id, decision)
         admit(request, decision.attempt)
+        report_start(task.name, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
         info = request.delivery_info or {}
@@ -213,8 +215,8 @@ class TaskGuard:
             lambda session: decide_start(session, delivery, now=now, timeout=timeout),
         )
 
-    def _refuse(self, request: Any, run_id: str, decision: StartDecision) -> NoReturn:
-        owner, name = schedule_of(request)
+    def _refuse(self, task: Task, run_id: str, decision: StartDecision) -> NoReturn:
+        owner, name = schedule_of(task.request)
         logger.info(
             "run %s refused: %s (schedule %r of owner %r)",
             run_id,
@@ -229,15 +231,25 @@ class TaskGuard:
                 "reason": decision.reason,
             },
         )
+        report_refused(
+            task.name,
+            task.request,
+            run_id=run_id,
+            reason=decision.reason,
+            duplicate=decision.duplicate,
+        )
         msg = f"run {run_id} does not start: {decision.reason}"
         # Of an unfinished run another message sends the events that monitors show.
         raise Ignore(msg) if decision.unfinished else RunRefused(msg)
 
-    def _drop_redelivered(self, run_id: str) -> NoReturn:
+    def _drop_redelivered(self, task: Task, run_id: str) -> NoReturn:
         msg = (
             f"run {run_id} was redelivered while it is running: it is sent again if its worker dies"
         )
         logger.info(msg, extra={"event": Event.RUN_REDELIVERED, "run_id": run_id})
+        report_refused(
+            task.name, task.request, run_id=run_id, reason="it is running", duplicate=True
+        )
         raise Ignore(msg)
 
     def _defer(self, task: Task, seconds: float, reason: str) -> NoReturn:
@@ -267,5 +279,6 @@ class TaskGuard:
             # The broker is unreachable, too. With acks_late it delivers the message again; without,
             # the sweep sends the run again.
             raise Reject(error, requeue=True) from error
+        report_deferred(task.name, request, run_id=request.id)
         msg = f"run {request.id} deferred: {reason}"
         raise RunDeferred(msg)

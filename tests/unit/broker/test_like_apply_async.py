@@ -29,6 +29,7 @@ OWN_HEADERS = {
     "dynbeat_owner": "the task and its logs see the owner",
     "dynbeat_scheduled_for": "the task sees its fire time",
     "dynbeat_attempt": "the guard lets one message start the next attempt",
+    "dynbeat_sent_at": "signals and metrics report how long a run waited",
     "celery_beat_task": "other tools recognise a scheduled task by it, as from Celery's own beat",
     "periodic_task_name": "other tools name the schedule by it",
 }

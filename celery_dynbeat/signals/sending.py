@@ -1,0 +1,59 @@
+"""Send a signal: at once, or after the commit of a session."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.orm import Session, SessionTransaction
+
+_PENDING = "dynbeat_signals"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A signal that is sent if ``transaction`` and those around it commit."""
+
+    transaction: SessionTransaction | None
+    signal: Any
+    payload: Any
+
+
+def send(signal: Any, payload: Any) -> None:
+    """Send ``payload`` to the receivers of ``signal``. Its ``task``, if any, is the sender."""
+    signal.send(sender=getattr(payload, "task", None), event=payload)
+
+
+def send_after_commit(session: Session, signal: Any, payload: Any) -> None:
+    """Send ``payload`` after the commit of ``session``; never after a rollback.
+
+    A caller builds ``payload`` only if ``signal.receivers`` is not empty.
+    """
+    if _PENDING not in session.info:
+        session.info[_PENDING] = []
+        event.listen(session, "after_commit", _after_commit)
+        event.listen(session, "after_soft_rollback", _after_rollback)
+    innermost = session.get_nested_transaction() or session.get_transaction()
+    session.info[_PENDING].append(_Pending(innermost, signal, payload))
+
+
+def _after_commit(session: Session) -> None:
+    # The release of a savepoint calls this hook, too. Only the outermost commit counts.
+    if session.in_nested_transaction():
+        return
+    pending, session.info[_PENDING] = session.info[_PENDING], []
+    for each in pending:
+        send(each.signal, each.payload)
+
+
+def _after_rollback(session: Session, ended: SessionTransaction) -> None:
+    session.info[_PENDING] = [
+        each for each in session.info[_PENDING] if not _is_within(each.transaction, ended)
+    ]
+
+
+def _is_within(transaction: SessionTransaction | None, outer: SessionTransaction) -> bool:
+    while transaction is not None:
+        if transaction is outer:
+            return True
+        transaction = transaction.parent
+    return False

@@ -1,0 +1,111 @@
+"""Send the signals of a worker. Without receivers each call costs one comparison."""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery_dynbeat import signals
+from celery_dynbeat.broker.headers import (
+    HEADER_SCHEDULED_FOR,
+    HEADER_SENT_AT,
+    instant_in,
+    schedule_of,
+)
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.signals.sending import send
+
+_BEGAN = "dynbeat_began"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the signals say about the run of an outcome.
+
+    ``owner`` and ``schedule`` are None if the message is gone, ``task`` is then perhaps "".
+    ``duration`` is that of the body, None if this process did not run it.
+    """
+
+    task: str = ""
+    owner: str | None = None
+    schedule: str | None = None
+    duration: timedelta | None = None
+
+
+UNKNOWN = Subject()
+
+
+def subject_of(task: str, request: Any = None) -> Subject:
+    """Return the subject of an outcome. ``request`` None: the message is gone."""
+    if request is None:
+        return Subject(task=task)
+    owner, schedule = schedule_of(request)
+    began = getattr(request, _BEGAN, None)
+    duration = None if began is None else timedelta(seconds=time.monotonic() - began)
+    return Subject(task=task, owner=owner, schedule=schedule, duration=duration)
+
+
+def report_start(task: str, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
+    """Note that the body starts now, and report it."""
+    setattr(request, _BEGAN, time.monotonic())
+    if not signals.run_started.receivers:
+        return
+    owner, schedule = schedule_of(request)
+    sent_at = instant_in(request, HEADER_SENT_AT)
+    # A retry has the header of the first message.
+    waited = None if sent_at is None or request.retries else max(now - sent_at, timedelta(0))
+    event = signals.RunStarted(
+        run_id=run_id,
+        owner=owner,
+        schedule=schedule,
+        task=task,
+        queue=(request.delivery_info or {}).get("routing_key"),
+        scheduled_for=instant_in(request, HEADER_SCHEDULED_FOR),
+        attempt=attempt,
+        waited=waited,
+    )
+    send(signals.run_started, event)
+
+
+def report_refused(task: str, request: Any, *, run_id: str, reason: str, duplicate: bool) -> None:
+    """Report that the guard dropped a message."""
+    if signals.run_refused.receivers:
+        owner, schedule = schedule_of(request)
+        event = signals.RunRefused(
+            run_id=run_id,
+            owner=owner,
+            schedule=schedule,
+            task=task,
+            reason=reason,
+            duplicate=duplicate,
+        )
+        send(signals.run_refused, event)
+
+
+def report_deferred(task: str, request: Any, *, run_id: str) -> None:
+    """Report that the guard published a copy of a message for a later start."""
+    if signals.run_deferred.receivers:
+        owner, schedule = schedule_of(request)
+        event = signals.RunDeferred(run_id=run_id, owner=owner, schedule=schedule, task=task)
+        send(signals.run_deferred, event)
+
+
+def report_end(
+    subject: Subject, *, run_id: str, status: Status, attempt: int | None, error: str | None
+) -> None:
+    """Report the written end of an attempt, and a failure a second time by its own signal."""
+    if not signals.run_ended.receivers and not signals.run_failed.receivers:
+        return
+    event = signals.RunEnded(
+        run_id=run_id,
+        owner=subject.owner,
+        schedule=subject.schedule,
+        task=subject.task,
+        status=status.value,
+        attempt=attempt,
+        duration=subject.duration,
+        error=error,
+    )
+    send(signals.run_ended, event)
+    if status is Status.FAILED:
+        send(signals.run_failed, event)
