@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.metrics_ports import MetricsPorts, metrics_ports
 from celery_dynbeat.common.zone_names import nearest_zone
 
 PREFIX = "dynbeat_"
@@ -179,6 +180,8 @@ class Settings:
     max_schedules_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
     max_payload_bytes: int = _setting(65_536, _count)
+    metrics_port: MetricsPorts = _setting(MetricsPorts(), metrics_ports)
+    metrics_address: str = _setting("127.0.0.1", _text)
 
     @classmethod
     def read(

@@ -1,0 +1,188 @@
+"""The metrics: name, type, labels, and which process exports each. Imports no Prometheus library.
+
+Label values are bounded: names of tasks and queues, and fixed sets of statuses and reasons. No
+label is a schedule or an owner.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+
+class Kind(StrEnum):
+    """The type of a metric, as Prometheus names it."""
+
+    COUNTER = auto()
+    GAUGE = auto()
+    HISTOGRAM = auto()
+
+
+class Exporter(StrEnum):
+    """A process whose endpoint has a metric."""
+
+    BEAT = auto()
+    WORKER = auto()
+    FLOWER = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. ``name`` includes the unit, and ``_total`` if it is a counter.
+
+    ``starts_at_zero`` are label values whose series exist before the first event, so that
+    ``increase()`` sees the first one. Of a metric without labels, the series always exists.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    exporters: frozenset[Exporter]
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    starts_at_zero: tuple[str, ...] = ()
+
+
+BEAT = frozenset({Exporter.BEAT})
+WORKER = frozenset({Exporter.WORKER})
+BEAT_AND_WORKER = BEAT | WORKER
+#: They read the database.
+DATABASE = frozenset({Exporter.BEAT, Exporter.FLOWER})
+
+#: From one millisecond to a day, in seconds. A broker outage makes lags and queue times of hours.
+WAIT_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 7_200, 86_400)
+RUN_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 43_200)
+PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+def _counter(name: str, text: str, exporters: frozenset[Exporter], *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, help=text, exporters=exporters, labels=labels)
+
+
+def _gauge(name: str, text: str, exporters: frozenset[Exporter], *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, help=text, exporters=exporters, labels=labels)
+
+
+def _histogram(
+    name: str,
+    text: str,
+    exporters: frozenset[Exporter],
+    *labels: str,
+    buckets: tuple[float, ...],
+) -> Metric:
+    return Metric(
+        name=name,
+        kind=Kind.HISTOGRAM,
+        help=text,
+        exporters=exporters,
+        labels=labels,
+        buckets=buckets,
+    )
+
+
+#: Counted in the process where the fact happens.
+DISPATCHED = _counter(
+    "dynbeat_runs_dispatched_total", "Runs sent for the first time", BEAT, "task", "queue"
+)
+RESENT = _counter("dynbeat_runs_resent_total", "Runs sent again by the sweep", BEAT)
+SKIPPED = _counter("dynbeat_runs_skipped_total", "Fire times that policy skipped", BEAT, "reason")
+LAG = _histogram(
+    "dynbeat_lag_seconds",
+    "Time from the fire time to the publish of its run",
+    BEAT,
+    "queue",
+    buckets=WAIT_BUCKETS,
+)
+QUARANTINES = _counter("dynbeat_quarantines_total", "Schedules put into quarantine", BEAT)
+PAUSES = _counter(
+    "dynbeat_automatic_pauses_total", "Schedules paused after failures", BEAT_AND_WORKER
+)
+PASS_DURATION = _histogram(
+    "dynbeat_pass_duration_seconds", "Duration of successful passes", BEAT, buckets=PASS_BUCKETS
+)
+PASSES_FAILED = _counter("dynbeat_passes_failed_total", "Passes that failed", BEAT)
+LAST_PASS = _gauge(
+    "dynbeat_last_successful_pass_age_seconds", "Time since the last successful pass", BEAT
+)
+PUBLISH_ERRORS = _counter("dynbeat_publish_errors_total", "Runs that could not be published", BEAT)
+DATABASE_ERRORS = _counter(
+    "dynbeat_database_errors_total", "Errors of the database", BEAT_AND_WORKER
+)
+NOTIFICATIONS = _counter(
+    "dynbeat_notifications_received_total", "Change notifications that woke beat", BEAT
+)
+PRUNED_RUNS = _counter("dynbeat_pruned_runs_total", "Runs deleted from the history", BEAT)
+PRUNED_CHANGES = _counter("dynbeat_pruned_changes_total", "Changes deleted from the audit", BEAT)
+STARTED = _counter(
+    "dynbeat_runs_started_total", "Attempts of runs that started", WORKER, "task", "queue"
+)
+QUEUE_TIME = _histogram(
+    "dynbeat_queue_time_seconds",
+    "Time from the publish of a message to its start",
+    WORKER,
+    "queue",
+    buckets=WAIT_BUCKETS,
+)
+ENDED = _counter(
+    "dynbeat_runs_ended_total", "Attempts whose end was recorded", WORKER, "task", "status"
+)
+RUN_DURATION = _histogram(
+    "dynbeat_run_duration_seconds",
+    "Time from the start to the end of an attempt",
+    WORKER,
+    "task",
+    buckets=RUN_BUCKETS,
+)
+REFUSED = _counter(
+    "dynbeat_duplicates_refused_total", "Messages that started no run", WORKER, "task"
+)
+LOST = _counter(
+    "dynbeat_runs_lost_total", "Runs marked lost: their worker died", BEAT_AND_WORKER, "task"
+)
+RESCUED = _counter(
+    "dynbeat_runs_rescued_total", "Runs sent again after their worker died", BEAT_AND_WORKER, "task"
+)
+CLOCK_OFFSET = _gauge(
+    "dynbeat_clock_offset_seconds", "This host's clock minus the database's", BEAT_AND_WORKER
+)
+
+#: Read from the database at a scrape.
+DUE_SCHEDULES = _gauge("dynbeat_due_schedules", "Schedules that are due", DATABASE)
+OLDEST_DUE = _gauge(
+    "dynbeat_oldest_due_age_seconds", "For how long the oldest due schedule is due", DATABASE
+)
+OVERDUE_RUNS = _gauge("dynbeat_overdue_runs", "Runs that beat must send again", DATABASE)
+OLDEST_OVERDUE = _gauge(
+    "dynbeat_oldest_overdue_run_age_seconds",
+    "For how long the oldest overdue run is overdue",
+    DATABASE,
+)
+UNFINISHED_RUNS = _gauge("dynbeat_unfinished_runs", "Runs that have not ended", DATABASE, "status")
+OLDEST_PENDING = _gauge(
+    "dynbeat_oldest_pending_run_age_seconds",
+    "Age of the oldest run that no worker has started",
+    DATABASE,
+)
+QUARANTINED_SCHEDULES = _gauge("dynbeat_quarantined_schedules", "Schedules in quarantine", DATABASE)
+FAILING_SCHEDULES = _gauge(
+    "dynbeat_failing_schedules", "Schedules whose last run failed or was lost", DATABASE
+)
+HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
+BACKFILLS = _gauge("dynbeat_backfills_in_progress", "Backfills in progress", DATABASE)
+RERUNS = _gauge("dynbeat_reruns_in_progress", "Requests of rerun_many() in progress", DATABASE)
+BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
+WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABASE, "status")
+SCRAPE_SUCCESS = _gauge(
+    "dynbeat_database_scrape_success", "1 if the metrics of the database could be read", DATABASE
+)
+SCRAPE_DURATION = _gauge(
+    "dynbeat_database_scrape_duration_seconds", "Duration of the last read", DATABASE
+)
+
+METRICS: Mapping[str, Metric] = {
+    each.name: each for each in list(globals().values()) if isinstance(each, Metric)
+}
+
+
+def exported_by(exporter: Exporter) -> Sequence[Metric]:
+    """Return the metrics on the endpoint of ``exporter``."""
+    return [metric for metric in METRICS.values() if exporter in metric.exporters]
