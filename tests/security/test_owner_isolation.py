@@ -56,6 +56,7 @@ LISTS = {
         mine.count(name_prefix=theirs.name[:2], **how).count
     ),
     "runs": lambda mine, theirs, **how: mine.runs(theirs.name, **how),
+    "count_runs": lambda mine, theirs, **how: range(mine.count_runs(theirs.name, **how).count),
     "export": lambda mine, theirs, **how: lines_about(mine, theirs.name, **how),
     "holds": lambda mine, _theirs, **how: mine.holds(**how),
     "changes": lambda mine, theirs, **how: mine.changes(theirs.name, **how),
@@ -64,6 +65,7 @@ LISTS = {
 RUNS = {
     "run": lambda mine, theirs, **how: mine.run(theirs.run_id, **how),
     "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
+    "cancel_run": lambda mine, theirs, **how: mine.cancel_run(theirs.run_id, **how),
 }
 #: Calls for a request to run ended runs again.
 REQUESTS = {
@@ -71,7 +73,7 @@ REQUESTS = {
     "cancel_rerun": lambda mine, theirs, **how: mine.cancel_rerun(theirs, **how),
 }
 #: Calls without a schedule of another owner. Tests of their own cover them.
-WITHOUT = {"rerun_many", "reruns", "hold", "release", "holds"}
+WITHOUT = {"rerun_many", "reruns", "cancel_runs", "hold", "release", "holds"}
 #: Calls that create a schedule of the caller.
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
@@ -92,8 +94,9 @@ def test_each_call_of_an_owner_is_covered():
 
 
 def test_each_call_that_spans_owners_is_covered():
-    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "run", "runs", "changes"}
-    assert public(Schedules) == {*calls, "rerun", *REQUESTS, *WITHOUT}
+    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes"}
+    of_runs = {"runs", "count_runs"}
+    assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
 
 
 def populate(dynbeat, beat, clock, *owners):
@@ -183,6 +186,7 @@ def test_a_list_shows_no_schedule_of_another_owner(dynbeat, theirs):
         with transaction(dynbeat, within=within) as how:
             assert list(call(mine, theirs, **how)) == []
         assert [*mine.runs(), *mine.list(), *mine.list(task="t"), *mine.list(enabled=True)] == []
+        assert mine.count_runs().count == mine.count_runs(task="t").count == 0
 
     assert everything(dynbeat) == before
 
@@ -240,6 +244,36 @@ def test_a_rerun_request_of_another_owner_is_neither_found_nor_cancelled(dynbeat
 
     for owner in ALIKE:
         assert dynbeat.schedules.for_owner(owner).rerun_many(since=START).total == 0
+
+
+def test_a_filter_of_another_owner_cancels_no_run(dynbeat, theirs):
+    before = everything(dynbeat)
+    filters = ({}, {"name": theirs.name}, {"status": ["pending", "sent"]}, {"task": "t"})
+
+    for owner, within in itertools.product(ALIKE, (False, True)):
+        mine = dynbeat.schedules.for_owner(owner)
+        with transaction(dynbeat, within=within) as how:
+            for matching in filters:
+                assert mine.cancel_runs(**matching, **how) == 0
+                assert dynbeat.schedules.cancel_runs(owner=owner, **matching, **how) == 0
+
+    assert everything(dynbeat) == before
+
+
+def test_a_filter_of_an_owner_counts_and_cancels_only_own_runs(dynbeat, beat, clock):
+    victim = populate(dynbeat, beat, clock, *ALIKE, VICTIM)
+    unfinished = {"status": ["pending", "sent"]}
+    number = victim.count_runs(NAME, **unfinished).count
+    others = {line for line in owned(dynbeat) if f"{VICTIM!r}," not in line}
+    assert 0 < number < dynbeat.schedules.count_runs(**unfinished).count
+
+    assert dynbeat.schedules.count_runs(owner=VICTIM).count == victim.count_runs().count
+    assert victim.cancel_runs(name=NAME) == number
+
+    assert others <= owned(dynbeat)
+    assert victim.count_runs(NAME, **unfinished).count == 0
+    for owner in ALIKE:
+        assert dynbeat.schedules.for_owner(owner).count_runs(NAME, **unfinished).count == number
 
 
 @pytest.mark.usefixtures("theirs")
