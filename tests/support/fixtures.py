@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import kombu
 import pytest
 import redis
+from kombu.transport import memory
 
 from tests.support import templates
 from tests.support.databases import (
@@ -60,6 +61,12 @@ def started(stack: ExitStack, kind: type[S]) -> S:
         service_is_missing(str(error))
     stack.enter_context(server)
     return server
+
+
+@pytest.fixture(autouse=True)
+def empty_memory_broker() -> None:
+    """Delete the messages of earlier tests: ``memory://`` is one broker for the whole process."""
+    memory.Channel.queues.clear()
 
 
 def given_or_started(variable: str, kind: type[S]) -> Iterator[GivenServer | S]:

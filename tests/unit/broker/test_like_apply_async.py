@@ -177,7 +177,6 @@ def application(configuration, of_task):
     with app.connection_for_write() as connection:
         for queue in app.amqp.queues.values():
             queue(connection.default_channel).declare()
-            queue(connection.default_channel).purge()
     return app
 
 

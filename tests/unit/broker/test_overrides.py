@@ -297,7 +297,6 @@ def new_app(kind=Celery):
     app = kind(broker="memory://", set_as_current=False)
     with app.connection_for_write() as connection:
         connection.default_channel.queue_declare("celery")
-        connection.default_channel.queue_purge("celery")
     return app
 
 

@@ -30,7 +30,6 @@ def app(tmp_path):
     app.finalize()
     with app.connection_for_write() as connection:
         connection.default_channel.queue_declare("celery")
-        connection.default_channel.queue_purge("celery")
     yield app
     app.close()
 
