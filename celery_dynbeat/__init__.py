@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         RunPage,
         ScheduleInfo,
     )
+    from celery_dynbeat.common.alert_rules import AlertRules
     from celery_dynbeat.triggers import (
         AnyOf,
         Cron,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
 __all__ = [
+    "AlertRules",
     "AnyOf",
     "BackfillInfo",
     "BackfillNotFoundError",
@@ -105,6 +107,7 @@ _LAZY_EXPORTS = {
         *("Preview", "PreviewedFireTime"),
         *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
     ),
+    "common.alert_rules": ("AlertRules",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": (
         *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),

@@ -53,6 +53,9 @@ class ScheduleColumns:
     error: str | None = None
     description: str = ""
     tags: list[str] = field(default_factory=list)
+    alerts: dict[str, Any] | None = None
+    # No repr: it can contain a token.
+    ping_url: str | None = field(default=None, repr=False)
     managed_by: str = ""
     version: int = 1
     created_at: datetime

@@ -1,6 +1,7 @@
 """The ``dynbeat_*`` settings of the Celery configuration, checked and read once."""
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -8,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from celery_dynbeat.common import alert_settings
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.metrics_ports import MetricsPorts, metrics_ports
 from celery_dynbeat.common.zone_names import nearest_zone
@@ -115,6 +117,11 @@ def _patterns(value: object) -> tuple[str, ...]:
     return tuple(_text(pattern) for pattern in value)
 
 
+def _folder(value: object) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return _text(path)
+
+
 def _one_of(*choices: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         if value not in choices:
@@ -147,6 +154,7 @@ class Settings:
     A policy applies to schedules that do not set it. None means: no limit, no expiry, never pause.
     ``create_tables`` None: create tables on an embedded database only. ``timezone`` unset: the
     time zone of the Celery application. ``application`` None: the application has no name.
+    ``alerts`` None: on if a target of ``alert_urls`` has a URL. ``ping_hosts`` None: no ping URLs.
     """
 
     # No repr: they hold passwords, and some tracebacks show the repr of local variables.
@@ -182,6 +190,30 @@ class Settings:
     max_payload_bytes: int = _setting(65_536, _count)
     metrics_port: MetricsPorts = _setting(MetricsPorts(), metrics_ports)
     metrics_address: str = _setting("127.0.0.1", _text)
+    alerts: bool | None = _setting(None, _flag)
+    # No repr, as above.
+    alert_urls: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, metadata={"check": alert_settings.urls}, repr=False
+    )
+    alert_after_failures: int = _setting(1, alert_settings.failures)
+    alert_lost: bool = _setting(default=True, check=_flag)
+    alert_late_after: timedelta | None = _setting(None, _delay)
+    alert_slow_after: timedelta | None = _setting(None, _delay)
+    alert_silent_after: timedelta | None = _setting(None, _delay)
+    alert_quarantined: bool = _setting(default=True, check=_flag)
+    alert_paused: bool = _setting(default=True, check=_flag)
+    alert_recovered: bool = _setting(default=True, check=_flag)
+    alert_interval: timedelta = _setting(timedelta(minutes=5), _delay)
+    alert_delay: timedelta = _setting(timedelta(seconds=10), _delay)
+    alert_timeout: timedelta = _setting(timedelta(seconds=10), _duration)
+    alert_retry_for: timedelta = _setting(timedelta(hours=1), _duration)
+    alert_templates: str | None = _setting(None, _folder)
+    ping_hosts: tuple[str, ...] | None = _setting(None, alert_settings.ping_hosts)
+
+    @property
+    def alerts_enabled(self) -> bool:
+        """Whether facts are recorded and evaluated."""
+        return any(self.alert_urls.values()) if self.alerts is None else self.alerts
 
     @classmethod
     def read(
@@ -203,12 +235,15 @@ class Settings:
         return cls(**values)
 
 
+#: Values that can hold a password.
+_SECRET = frozenset(setting.name for setting in fields(Settings) if not setting.repr)
+
+
 def _checked(name: str, value: object, check: Callable[[object], Any]) -> Any:
     try:
         return check(value)
     except ValueError as error:
-        # Both can hold a password.
-        shown = "..." if name in {"database_url", "engine_options"} else repr(value)
+        shown = "..." if name in _SECRET else repr(value)
         msg = f"{PREFIX}{name} = {shown}: {error}"
         raise ConfigurationError(msg) from None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
+from celery_dynbeat.db.alert_models import Alert, AlertMessage, AlertWatch
 from celery_dynbeat.db.models import Backfill, Base, Change, Hold, Rerun, Run, Schedule
 from celery_dynbeat.db.types import MYSQL
 
@@ -136,6 +137,26 @@ _partial(
 )
 Index("ix_dynbeat_change_owner", Change.owner, Change.changed_at, Change.id)
 Index("ix_dynbeat_change_owner_name", Change.owner, Change.name, Change.changed_at, Change.id)
+
+# Open alerts have checked_at. Beat checks the one whose last check is the oldest first.
+_partial(
+    "ix_dynbeat_alert_checked_at",
+    Alert.checked_at,
+    Alert.id,
+    where=Alert.checked_at.is_not(None),
+)
+_partial(
+    "ix_dynbeat_alert_unsent_at", Alert.unsent_at, Alert.id, where=Alert.unsent_at.is_not(None)
+)
+Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)
+Index("ix_dynbeat_alert_watch_due_at", AlertWatch.due_at)
+_partial(
+    "ix_dynbeat_alert_message_next_try_at",
+    AlertMessage.next_try_at,
+    where=AlertMessage.next_try_at.is_not(None),
+)
+# The newest message of a target, for the rate limit.
+Index("ix_dynbeat_alert_message_target", AlertMessage.target, AlertMessage.id)
 
 for _table in METADATA.tables.values():
     for _dialect in MYSQL:

@@ -73,7 +73,8 @@ EMPTY_LIST = text("('[]')")
 EMPTY_OBJECT = text("('{}')")
 
 
-def _json_check(column: str, *, nullable: bool = False) -> CheckConstraint:
+def json_check(column: str, *, nullable: bool = False) -> CheckConstraint:
+    """Return a constraint that ``column`` contains JSON, for SQLite."""
     # The other databases validate JSON themselves. Some versions return 0 for json_valid(NULL).
     or_null = f"{column} IS NULL OR " if nullable else ""
     constraint = CheckConstraint(f"{or_null}json_valid({column})", name=f"{column}_json")
@@ -140,6 +141,10 @@ class Schedule(Base):
     error: Mapped[str | None] = mapped_column(LongText)
     description: Mapped[str] = mapped_column(ExactText(1024), server_default="")
     tags: Mapped[list[str]] = mapped_column(Tags, server_default=EMPTY_LIST)
+    # The own alert rules, as AlertRules.to_json returns them. NULL: the settings apply.
+    alerts: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Where a worker reports the start and the end of each run. It can contain a token.
+    ping_url: Mapped[str | None] = mapped_column(Text)
     # "config": the row follows an entry of Celery's beat_schedule. "": the API created it.
     managed_by: Mapped[str] = mapped_column(ExactText(16), server_default="")
     version: Mapped[int] = mapped_column(server_default="1")
@@ -168,10 +173,11 @@ class Schedule(Base):
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
             name="next_run_only_when_live",
         ),
-        _json_check("args"),
-        _json_check("kwargs"),
-        _json_check("options"),
-        _json_check("tags"),
+        json_check("args"),
+        json_check("kwargs"),
+        json_check("options"),
+        json_check("tags"),
+        json_check("alerts", nullable=True),
     )
 
 
@@ -317,9 +323,9 @@ class Rerun(Base):
     __table_args__ = (
         CheckConstraint("batch_size > 0", name="batch_size_positive"),
         CheckConstraint("since <= until", name="span_ordered"),
-        _json_check("statuses"),
-        _json_check("waiting_ids"),
-        _json_check("unfinished_ids"),
+        json_check("statuses"),
+        json_check("waiting_ids"),
+        json_check("unfinished_ids"),
     )
 
 
@@ -360,8 +366,8 @@ class Change(Base):
     new_values: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
     __table_args__ = (
-        _json_check("old_values", nullable=True),
-        _json_check("new_values", nullable=True),
+        json_check("old_values", nullable=True),
+        json_check("new_values", nullable=True),
     )
 
 

@@ -5,6 +5,7 @@ The statements of each pass and of each run use them: with ORM entities they too
 
 from typing import TYPE_CHECKING, cast
 
+from celery_dynbeat.db.alert_models import Alert, AlertEvent, AlertMessage, AlertWatch
 from celery_dynbeat.db.models import (
     Application,
     Backfill,
@@ -29,3 +30,7 @@ CHANGES = cast("Table", Change.__table__)
 HOLDS = cast("Table", Hold.__table__)
 OWNERS = cast("Table", Owner.__table__)
 RERUNS = cast("Table", Rerun.__table__)
+ALERT_EVENTS = cast("Table", AlertEvent.__table__)
+ALERTS = cast("Table", Alert.__table__)
+ALERT_WATCHES = cast("Table", AlertWatch.__table__)
+ALERT_MESSAGES = cast("Table", AlertMessage.__table__)

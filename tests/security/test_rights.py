@@ -1,6 +1,8 @@
 """The rights that the account in dynbeat_database_url needs when the tables exist."""
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, text
@@ -54,3 +56,10 @@ def refuses_other_work(dynbeat: Dynbeat) -> None:
     for statement in ("DROP TABLE dynbeat_run", "CREATE ROLE other"):
         with pytest.raises(ProgrammingError):
             execute(dynbeat, statement)
+
+
+def test_the_page_grants_the_rights_on_each_table():
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
+    statement = page.read_text().partition("GRANT SELECT, INSERT")[2].partition(";")[0]
+
+    assert set(re.findall(r"dynbeat_\w+", statement)) == set(Base.metadata.tables)

@@ -1,0 +1,176 @@
+"""When a schedule's state is an alert: the own rules of a schedule, and those that apply."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from celery_dynbeat.common.alert_settings import DEFAULT_TARGET, failures, is_target_name
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import shorten
+
+if TYPE_CHECKING:
+    from celery_dynbeat.common.settings import Settings
+
+#: Runs that ``frequent_above`` may count. Each evaluation reads so many rows.
+MAX_RUNS = 10_000
+#: The present instant minus this duration is a date that each database can store.
+MAX_DURATION = timedelta(days=36_525)
+_FLAGS = ("lost", "quarantined", "paused", "recovered")
+_DURATIONS = ("late_after", "slow_after", "silent_after", "frequent_within")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveRules:
+    """The rules that apply to a schedule: its own, else the settings. None means never."""
+
+    after_failures: int | None
+    lost: bool
+    late_after: timedelta | None
+    slow_after: timedelta | None
+    silent_after: timedelta | None
+    frequent_above: int | None
+    frequent_within: timedelta | None
+    quarantined: bool
+    paused: bool
+    recovered: bool
+    to: str
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether no event tells of the alert, so that the schedule needs regular checks."""
+        return self.silent_after is not None or self.frequent_above is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRules:
+    """The own alert rules of a schedule. A rule that is None follows the settings.
+
+    - ``after_failures``: this number of failed or lost runs in a row; 0 means never.
+    - ``lost``, ``quarantined``, ``paused`` (by ``pause_after_failures``): whether it is an alert.
+    - ``late_after``: a run starts later than this; ``slow_after``: it takes longer;
+      ``silent_after``: no run for so long. Timedeltas, or seconds; 0 means never.
+    - ``frequent_above``: more runs than this within ``frequent_within``; 0 means never.
+    - ``recovered``: whether the end of an alert is a message.
+    - ``to``: the name of a target of the setting ``dynbeat_alert_urls``.
+
+    Raises InvalidScheduleError for an invalid value.
+    """
+
+    after_failures: int | None = None
+    lost: bool | None = None
+    late_after: timedelta | None = None
+    slow_after: timedelta | None = None
+    silent_after: timedelta | None = None
+    frequent_above: int | None = None
+    frequent_within: timedelta | None = None
+    quarantined: bool | None = None
+    paused: bool | None = None
+    recovered: bool | None = None
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _DURATIONS:
+            object.__setattr__(self, name, _duration(name, getattr(self, name)))
+        for name in _FLAGS:
+            _check_flag(name, getattr(self, name))
+        _check_after_failures(self.after_failures)
+        _check_frequency(self.frequent_above, self.frequent_within)
+        if self.to is not None and not is_target_name(self.to):
+            raise _invalid("to", self.to, "must be the name of a target in dynbeat_alert_urls")
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "AlertRules":
+        """Return the rules of a dict: the output of ``to_json``, or the arguments as a dict.
+
+        Raises InvalidScheduleError.
+        """
+        known = [each.name for each in fields(cls)]
+        for name in value:
+            if name not in known:
+                near = difflib.get_close_matches(str(name)[:40], known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+                raise _invalid(str(name)[:40], value[name], f"there is no such rule; {hint}")
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules that are set as a dict of JSON values. Durations are seconds."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: value.total_seconds() if isinstance(value, timedelta) else value
+            for name, value in given.items()
+            if value is not None
+        }
+
+    def effective(self, settings: "Settings") -> EffectiveRules:
+        """Return the rules that apply under ``settings``."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        rules: dict[str, Any] = {
+            "to": DEFAULT_TARGET,
+            **{name: getattr(settings, f"alert_{name}", None) for name in own if name != "to"},
+            **{name: value for name, value in own.items() if value is not None},
+        }
+        # A zero means never, independent of the settings. A flag stays a flag.
+        rules |= {name: None for name, value in rules.items() if not value and value is not False}
+        return EffectiveRules(**rules)
+
+
+def stored_rules(stored: object) -> AlertRules:
+    """Return the rules of the column ``alerts``.
+
+    Rules that only SQL can have written, and that cannot be read, do not apply.
+    """
+    if not stored or not isinstance(stored, Mapping):
+        return AlertRules()
+    try:
+        return AlertRules.from_json(stored)
+    except InvalidScheduleError:
+        return AlertRules()
+
+
+def _invalid(name: str, value: object, rule: str) -> InvalidScheduleError:
+    return InvalidScheduleError(f"alerts: {name} = {shorten(value)}: {rule}", field="alerts")
+
+
+def _duration(name: str, value: Any) -> timedelta | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MAX_DURATION.total_seconds():
+        rule = (
+            "must be a timedelta or a number of seconds, 0 or more and at most 100 years;"
+            " 0 means never"
+        )
+        raise _invalid(name, value, rule)
+    return timedelta(seconds=seconds)
+
+
+def _check_flag(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, bool):
+        raise _invalid(name, value, "must be True or False")
+
+
+def _check_after_failures(value: object) -> None:
+    if value is None:
+        return
+    try:
+        failures(value)
+    except ValueError as error:
+        raise _invalid("after_failures", value, str(error)) from None
+
+
+def _check_frequency(above: object, within: timedelta | None) -> None:
+    if above is None:
+        if within is not None:
+            raise _invalid("frequent_within", within, "needs frequent_above, a number of runs")
+        return
+    if isinstance(above, bool) or not isinstance(above, int) or not 0 <= above <= MAX_RUNS:
+        rule = f"must be a whole number from 0 to {MAX_RUNS}; 0 means never"
+        raise _invalid("frequent_above", above, rule)
+    if above and not within:
+        raise _invalid("frequent_above", above, "needs frequent_within, a duration of more than 0")
+
+
+__all__ = ["AlertRules", "EffectiveRules", "stored_rules"]

@@ -1,0 +1,125 @@
+"""The tables of alerts: facts, alerts, schedules that need regular checks, and messages."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import JSON, CheckConstraint, Double, ForeignKey, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.db.functions import utc_now
+from celery_dynbeat.db.models import EMPTY_LIST, NAME_LENGTH, Base, BigId, json_check
+from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
+
+
+def _known(column: str, values: type[StrEnum]) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+
+
+class AlertEvent(Base):
+    """A fact about a schedule that no beat has evaluated yet. The evaluation deletes the row."""
+
+    __tablename__ = "dynbeat_alert_event"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(ExactText(16))
+    # Not a foreign key: its check locks the schedule. A worker that has locked the run would wait
+    # for an edit of the schedule, which may wait for the run, and beat's claim skips a locked row.
+    schedule_id: Mapped[int] = mapped_column(BigId)
+    run_id: Mapped[str | None] = mapped_column(RunId)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    # Seconds that the run was late or took, or a number of runs.
+    value: Mapped[float | None] = mapped_column(Double)
+
+    __table_args__ = (_known("kind", AlertKind),)
+
+
+class Alert(Base):
+    """The last alert of one kind of a schedule: open, or recovered.
+
+    ``run_id`` and ``value`` are those of the last fact, ``fact_count`` the number of facts since
+    ``opened_at``. ``unsent`` is what no message reports yet, since ``unsent_at``.
+    """
+
+    __tablename__ = "dynbeat_alert"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    schedule_id: Mapped[int] = mapped_column(
+        BigId, ForeignKey("dynbeat_schedule.id", ondelete="CASCADE")
+    )
+    owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
+    kind: Mapped[str] = mapped_column(ExactText(16))
+    opened_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    last_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    # Not "count": SQLAlchemy's rows have a method of this name.
+    fact_count: Mapped[int] = mapped_column(server_default="1")
+    run_id: Mapped[str | None] = mapped_column(RunId)
+    value: Mapped[float | None] = mapped_column(Double)
+    detail: Mapped[str | None] = mapped_column(LongText)
+    # The name of the target of the messages.
+    target: Mapped[str] = mapped_column(ExactText(64))
+    recovered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    unsent: Mapped[str | None] = mapped_column(ExactText(16))
+    unsent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When beat last checked whether the alert has recovered. NULL: it has. So the index of open
+    # alerts contains no others, also on MySQL, which has no partial indexes.
+    checked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "kind"),
+        _known("kind", AlertKind),
+        _known("unsent", Unsent),
+        CheckConstraint(
+            "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
+        ),
+        CheckConstraint("(unsent IS NULL) = (unsent_at IS NULL)", name="unsent_since"),
+    )
+
+
+class AlertWatch(Base):
+    """When to check a schedule for alerts that no event causes: silent, frequent."""
+
+    __tablename__ = "dynbeat_alert_watch"
+
+    schedule_id: Mapped[int] = mapped_column(
+        BigId,
+        ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    )
+    due_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class AlertMessage(Base):
+    """A message to the URLs of one target. ``next_try_at`` NULL: it was sent or dropped."""
+
+    __tablename__ = "dynbeat_alert_message"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    target: Mapped[str] = mapped_column(ExactText(64))
+    severity: Mapped[str] = mapped_column(ExactText(16))
+    payload: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
+    attempts: Mapped[int] = mapped_column(server_default="0")
+    next_try_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The beat that sends the message, and until when no other beat tries.
+    leased_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    leased_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The URLs of the target that accepted the message. A retry leaves them out.
+    delivered: Mapped[list[Any]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    error: Mapped[str | None] = mapped_column(LongText)
+    sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    dropped_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    __table_args__ = (
+        _known("severity", Severity),
+        CheckConstraint(
+            "next_try_at IS NULL OR (sent_at IS NULL AND dropped_at IS NULL)",
+            name="tried_until_ended",
+        ),
+        json_check("payload"),
+        json_check("delivered"),
+    )
