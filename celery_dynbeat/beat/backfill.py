@@ -41,6 +41,7 @@ from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row
 from celery_dynbeat.store import backfills, holds, run_rows, runs, skips
+from celery_dynbeat.store.rows import names_of
 from celery_dynbeat.triggers import is_known
 
 logger = logging.getLogger(__name__)
@@ -270,10 +271,16 @@ def _handle_unreadable(
         until = now + settings.poll_interval
         backfills.defer(session, backfill_id=unreadable.backfill_id, until=until)
         return
+    names = names_of(session, Schedule, [unreadable.schedule_id])[unreadable.schedule_id]
     logger.error(
         "backfill %s cannot be read and is cancelled: %s",
         unreadable.backfill_id,
         unreadable.backfill,
-        extra={"event": Event.SCHEDULE_QUARANTINED, "backfill_id": unreadable.backfill_id},
+        extra={
+            "event": Event.BACKFILL_CANCELLED,
+            "owner": names.owner,
+            "schedule": names.name,
+            "backfill_id": unreadable.backfill_id,
+        },
     )
     backfills.cancel_unread(session, backfill_id=unreadable.backfill_id, now=now)

@@ -306,7 +306,12 @@ def warn_unsupported(
                 row.owner,
                 row.trigger_kind,
                 ", ".join(KINDS),
-                extra={"event": Event.TRIGGER_UNSUPPORTED, "schedule_id": row.id},
+                extra={
+                    "event": Event.TRIGGER_UNSUPPORTED,
+                    "owner": row.owner,
+                    "schedule": row.name,
+                    "schedule_id": row.id,
+                },
             )
     return frozenset(row.id for row in rows)
 

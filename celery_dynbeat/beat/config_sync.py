@@ -87,7 +87,7 @@ def _sync(
         "entries of beat_schedule: %s written, %s removed",
         written,
         len(removed),
-        extra={"event": Event.CONFIG_SYNCED},
+        extra={"event": Event.CONFIG_SYNCED, "written": written, "removed": len(removed)},
     )
 
 
@@ -122,7 +122,7 @@ def _refuse(
         "beat_schedule[%r] is refused; the other entries run: %s",
         name,
         text,
-        extra={"event": Event.CONFIG_REFUSED},
+        extra={"event": Event.CONFIG_REFUSED, "owner": "", "schedule": name},
     )
     row = _managed_row(context, session, name)
     # A row that an operator paused keeps that reason, and stays paused after a correction.

@@ -43,6 +43,7 @@ from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.quarantine import log_unpublishable
 from celery_dynbeat.beat.reporting import report_published, report_quarantined
 from celery_dynbeat.beat.rerun import RerunBatch, run_due_rerun
+from celery_dynbeat.beat.sent_runs import log_declined, log_sent
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.broker.base import RunPublisher
@@ -246,7 +247,7 @@ class Dispatcher:
         last_error = self._last_confirm_error()
         published = self._publish(outgoing)
         self._confirm(outgoing, published)
-        _log_sent(outgoing, published, event)
+        log_sent(outgoing, published, event)
         report_published(
             outgoing,
             published,
@@ -271,9 +272,8 @@ class Dispatcher:
         # Before the confirm: if beat dies in between, the error is already on the schedule.
         for run in (run for run in outgoing if run.run_id in published.refused):
             self._quarantine(run, published.refused[run.run_id])
-        for run_id, reason in published.declined.items():
-            extra = {"event": Event.RUN_DECLINED, "run_id": run_id}
-            logger.info("run %s not sent: %s", run_id, reason, extra=extra)
+        for run in (run for run in outgoing if run.run_id in published.declined):
+            log_declined(run, published.declined[run.run_id])
         return published
 
     def _quarantine(self, run: OutgoingRun, error: DispatchError) -> None:
@@ -348,18 +348,3 @@ class Dispatcher:
             # Doubled in steps, so that many runs share one value and one UPDATE.
             resend_after *= 2
         return resend_after
-
-
-def _log_sent(outgoing: Sequence[OutgoingRun], published: PublishResult, event: Event) -> None:
-    # If all runs are delayed, the log has the start of the outage.
-    if len(published.delayed) < len(outgoing):
-        logger.info(
-            "%s %s of %s",
-            event.replace("_", " "),
-            len(published.sent),
-            len(outgoing),
-            extra={"event": event, "sent": len(published.sent), "claimed": len(outgoing)},
-        )
-    if logger.isEnabledFor(logging.DEBUG):
-        for run in outgoing:
-            logger.debug("sent run %s of %r (%s)", run.run_id, run.name, run.task)

@@ -44,8 +44,11 @@ def park_held(
         [{"id": row.id, "next_run_at": until[row.owner], "held_at": now} for row in parked],
     )
     if parked:
-        extra = {"event": Event.SCHEDULES_HELD, "schedules": len(parked)}
-        logger.info("%s due schedules of held owners wait", len(parked), extra=extra)
+        logger.info(
+            "%s due schedules of held owners wait",
+            len(parked),
+            extra={"event": Event.SCHEDULES_HELD, "schedules": len(parked)},
+        )
     return [row for row in rows if row.owner not in until], len(parked)
 
 

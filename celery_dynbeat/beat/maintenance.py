@@ -120,8 +120,12 @@ class Maintenance:
         self._changes.advance(deleted, now=now)
         if deleted:
             send(signals.history_pruned, signals.HistoryPruned(table="change", count=deleted))
-            extra = {"event": Event.CHANGES_PRUNED, "deleted": deleted}
-            logger.debug("%s changes older than %s deleted", deleted, older_than, extra=extra)
+            logger.debug(
+                "%s changes older than %s deleted",
+                deleted,
+                older_than,
+                extra={"event": Event.CHANGES_PRUNED, "deleted": deleted},
+            )
 
     def _prune_runs(self, now: datetime) -> None:
         if not self._cursor.is_due(now):
@@ -131,5 +135,9 @@ class Maintenance:
         self._cursor.advance(pruned, now=now)
         if pruned.deleted:
             send(signals.history_pruned, signals.HistoryPruned(table="run", count=pruned.deleted))
-            extra = {"event": Event.HISTORY_PRUNED, "deleted": pruned.deleted}
-            logger.debug("%s runs older than %s deleted", pruned.deleted, older_than, extra=extra)
+            logger.debug(
+                "%s runs older than %s deleted",
+                pruned.deleted,
+                older_than,
+                extra={"event": Event.HISTORY_PRUNED, "deleted": pruned.deleted},
+            )

@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.reporting import report_quarantined
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import due
-from celery_dynbeat.store.rows import UnreadableRow, format_error
+from celery_dynbeat.store.rows import UnreadableRow, format_error, names_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,12 @@ def log_quarantined(schedule: Any, error: Exception) -> str:
         schedule.owner,
         error,
         exc_info=error,
-        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": schedule.id},
+        extra={
+            "event": Event.SCHEDULE_QUARANTINED,
+            "owner": schedule.owner,
+            "schedule": schedule.name,
+            "schedule_id": schedule.id,
+        },
     )
     return format_error(error)
 
@@ -39,19 +45,32 @@ def log_unpublishable(run: Any, error: Exception, *, run_id: str) -> None:
         run.name,
         run.owner,
         error,
-        extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": run_id},
+        extra={
+            "event": Event.RUN_UNPUBLISHABLE,
+            "owner": run.owner,
+            "schedule": run.name,
+            "run_id": run_id,
+            # Of the attempt that the message was to start.
+            "attempt": run.attempt + 1,
+        },
     )
 
 
 def quarantine_unreadable(session: Session, unreadable: Sequence[UnreadableRow]) -> None:
     """Quarantine locked schedules whose rows cannot be read."""
+    names = names_of(session, Schedule, [row.id for row in unreadable])
     for row in unreadable:
         # No exc_info: the traceback may contain the value that cannot be read.
         logger.error(
             "schedule %s is quarantined: %s",
             row.id,
             row,
-            extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
+            extra={
+                "event": Event.SCHEDULE_QUARANTINED,
+                "owner": names[row.id].owner,
+                "schedule": names[row.id].name,
+                "schedule_id": row.id,
+            },
         )
         report_quarantined(session, schedule_id=row.id, owner=None, name=None, error=str(row))
     due.store_unreadable_errors(session, unreadable)

@@ -30,7 +30,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import Origin, Rerun
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.planning.rerun_planning import RerunSelection, RerunState, select_reruns
@@ -38,7 +38,7 @@ from celery_dynbeat.planning.schedule_spec import expires_at, max_run_time
 from celery_dynbeat.runtime.reruns import Record, add_reruns, is_fire_time, rerun_record
 from celery_dynbeat.store import due, holds, overlaps, reruns, run_rows
 from celery_dynbeat.store.reruns import Position, RerunFilter
-from celery_dynbeat.store.rows import Row
+from celery_dynbeat.store.rows import Row, names_of
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +101,17 @@ def _error_of(request: Row) -> str | None:
 
 
 def _cancel(session: Session, rerun_id: int, error: str, *, now: datetime) -> None:
+    names = names_of(session, Rerun, [rerun_id])[rerun_id]
     logger.error(
         "rerun %s cannot be read and is cancelled: %s",
         rerun_id,
         error,
-        extra={"event": Event.RERUN_CANCELLED, "rerun_id": rerun_id},
+        extra={
+            "event": Event.RERUN_CANCELLED,
+            "owner": names.owner,
+            "schedule": names.name,
+            "rerun_id": rerun_id,
+        },
     )
     ended = {"next_run_at": None, "finished_at": now, "cancelled": True}
     reruns.change(session, rerun_id=rerun_id, values=ended)

@@ -41,6 +41,6 @@ def resend_retries(session: Session, *, now: datetime, settings: Settings) -> in
             "%s retries did not start within %s after they were due and are sent again",
             resent,
             settings.resend_after,
-            extra={"event": Event.RETRIES_RESENT},
+            extra={"event": Event.RETRIES_RESENT, "count": resent},
         )
     return resent

@@ -34,11 +34,11 @@ from celery_dynbeat.beat.reporting import report_quarantined
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin
+from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin, Run
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.store import due, failing, overlaps, run_rows, runs
-from celery_dynbeat.store.rows import Row, UnreadableRow, format_error
+from celery_dynbeat.store.rows import Row, UnreadableRow, format_error, names_of
 
 logger = logging.getLogger(__name__)
 
@@ -86,12 +86,20 @@ def _fail_unreadable(
     """Fail runs that cannot be read. Quarantine their schedules if those cannot be read either."""
     if not unreadable:
         return
+    names = names_of(session, Run, [row.id for row in unreadable])
     for row in unreadable:
         logger.error(
             "run %s cannot be read and is failed: %s",
             row.id,
             row,
-            extra={"event": Event.RUN_UNPUBLISHABLE, "run_id": row.id},
+            extra={
+                "event": Event.RUN_UNPUBLISHABLE,
+                "owner": names[row.id].owner,
+                "schedule": names[row.id].name,
+                "run_id": row.id,
+                # The column may be the unreadable one.
+                "attempt": None,
+            },
         )
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
         failing.mark(session, run_id=row.id, now=now)

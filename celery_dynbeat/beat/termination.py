@@ -95,4 +95,10 @@ class Termination:
         """Log a warning once for each reason, and at debug level after that."""
         level = logging.DEBUG if reason in self._logged else logging.WARNING
         self._logged.add(reason)
-        logger.log(level, "%s %s", count, message, extra={"event": Event.TERMINATE_FAILED})
+        logger.log(
+            level,
+            "%s %s",
+            count,
+            message,
+            extra={"event": Event.TERMINATE_FAILED, "count": count},
+        )

@@ -85,6 +85,11 @@ def attempt_of(request: Any) -> int | None:
     return attempt if isinstance(attempt, int) else None
 
 
+def next_attempt_of(request: Any) -> int:
+    """Return the number of the attempt that the message of a run starts."""
+    return (attempt_of(request) or 0) + 1
+
+
 class _Admitted(int):
     """An attempt number that the guard set. No message header can have this type."""
 

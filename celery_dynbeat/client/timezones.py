@@ -235,7 +235,12 @@ def _log_quarantined(row: ScheduleColumns, error: Exception) -> None:
         row.name,
         row.owner,
         error,
-        extra={"event": Event.SCHEDULE_QUARANTINED, "schedule_id": row.id},
+        extra={
+            "event": Event.SCHEDULE_QUARANTINED,
+            "owner": row.owner,
+            "schedule": row.name,
+            "schedule_id": row.id,
+        },
     )
 
 

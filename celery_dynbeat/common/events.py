@@ -19,6 +19,7 @@ class Event(StrEnum):
     RUNS_BACKFILLED = "runs_backfilled"
     RUNS_RERUN = "runs_rerun"
     RERUN_CANCELLED = "rerun_cancelled"
+    BACKFILL_CANCELLED = "backfill_cancelled"
     RETRIES_RESENT = "retries_resent"
     HISTORY_PRUNED = "history_pruned"
     CHANGES_PRUNED = "changes_pruned"

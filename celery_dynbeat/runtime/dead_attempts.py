@@ -84,7 +84,14 @@ def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
             result,
             reason,
             row.worker,
-            extra={"event": Event.RUN_LOST, "run_id": row.id},
+            extra={
+                "event": Event.RUN_LOST,
+                "owner": row.owner,
+                "schedule": row.name,
+                "run_id": row.id,
+                "attempt": row.attempt,
+                "worker": row.worker,
+            },
         )
 
 

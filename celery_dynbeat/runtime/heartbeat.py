@@ -90,7 +90,7 @@ class HeartbeatWriter:
                 "heartbeat of %s not written: %s",
                 self._name,
                 reason_of(failure),
-                extra={"event": Event.HEARTBEAT_FAILED},
+                extra={"event": Event.HEARTBEAT_FAILED, "node": self._name},
             )
         self._written = time.monotonic()
         return is_own_row
@@ -113,7 +113,7 @@ class HeartbeatWriter:
                 "end of %s not written: %s",
                 self._name,
                 reason_of(error),
-                extra={"event": Event.HEARTBEAT_FAILED},
+                extra={"event": Event.HEARTBEAT_FAILED, "node": self._name},
             )
 
     def _write(self) -> bool:

@@ -76,7 +76,12 @@ def pause_if_failing(
         row.owner,
         # Not the reason: the error of a task can contain its arguments.
         rule,
-        extra={"event": Event.SCHEDULE_PAUSED, "schedule_id": row.id},
+        extra={
+            "event": Event.SCHEDULE_PAUSED,
+            "owner": row.owner,
+            "schedule": row.name,
+            "schedule_id": row.id,
+        },
     )
     return True
 

@@ -61,6 +61,7 @@ class UnreadableBackfill:
     """
 
     backfill_id: int
+    schedule_id: int
     backfill: rows.UnreadableRow | None
     schedule: rows.UnreadableRow | None
 
@@ -102,6 +103,7 @@ def _unreadable(session: Session, backfill_id: int, schedule_id: int) -> Unreada
     schedule_errors = rows.read(session, the_schedule, key=schedule.id).unreadable
     return UnreadableBackfill(
         backfill_id=backfill_id,
+        schedule_id=schedule_id,
         backfill=backfill_errors[0] if backfill_errors else None,
         schedule=schedule_errors[0] if schedule_errors else None,
     )

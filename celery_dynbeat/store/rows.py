@@ -144,6 +144,22 @@ def _error_of_reading(session: Session, statement: Select[Any]) -> Exception | N
     return None
 
 
+class RowNames(NamedTuple):
+    """The owner and the schedule's name in a row; None if they cannot be read."""
+
+    owner: str | None = None
+    name: str | None = None
+
+
+def names_of(session: Session, model: Any, ids: Sequence[Any]) -> Mapping[Any, RowNames]:
+    """Return owner and name of each row of ``model`` with one of these ids, for log records."""
+    if not ids:
+        return {}
+    statement = select(model.id, model.owner, model.name).where(model.id.in_(ids))
+    found = read(session, statement, key=model.id).rows
+    return {key: RowNames() for key in ids} | {row.id: RowNames(*row[1:]) for row in found}
+
+
 def load_or_null(
     session: Session, statement: Select[Schedule], *, for_edit: bool = False
 ) -> Sequence[Schedule]:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
@@ -60,7 +61,7 @@ class Outcome:
     ``status`` retrying: ``retry_at`` is when Celery starts the next attempt.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
-    ``subject`` is for the signals; it is not written.
+    ``subject`` is for log records and signals; it is not written.
     """
 
     run_id: str
@@ -76,6 +77,13 @@ class Outcome:
     retry_at: datetime | None = None
     awaited: bool = False
     subject: Subject = UNKNOWN
+
+    @property
+    def logged_attempt(self) -> int | None:
+        """The number of the attempt that the outcome is about."""
+        if self.attempt is None or self.started:
+            return self.attempt
+        return self.attempt + 1
 
 
 class Recorder:
@@ -109,7 +117,14 @@ class Recorder:
                     "outcome of run %s buffered until the database is reachable: %s",
                     outcome.run_id,
                     type(error).__name__,
-                    extra={"event": Event.OUTCOME_BUFFERED, "run_id": outcome.run_id},
+                    extra={
+                        "event": Event.OUTCOME_BUFFERED,
+                        "owner": outcome.subject.owner,
+                        "schedule": outcome.subject.schedule,
+                        "run_id": outcome.run_id,
+                        "attempt": outcome.logged_attempt,
+                        "status": outcome.status,
+                    },
                 )
                 self.buffer(outcome)
             return
@@ -164,7 +179,7 @@ class Recorder:
             logger.info(
                 "%s outcomes of runs handed over to the main process",
                 handed_over,
-                extra={"event": Event.OUTCOMES_HANDED_OVER},
+                extra={"event": Event.OUTCOMES_HANDED_OVER, "count": handed_over},
             )
 
     def close(self) -> None:
@@ -256,8 +271,23 @@ class Recorder:
             "the database was unreachable for too long" if error is None else type(error).__name__,
             ", ".join(ids[:MAX_LOGGED_IDS]),
             ", ..." if len(ids) > MAX_LOGGED_IDS else "",
-            extra={"event": Event.OUTCOME_DROPPED},
+            extra={
+                "event": Event.OUTCOME_DROPPED,
+                "count": len(ids),
+                "runs": [_fields_of(outcome) for outcome in islice(outcomes, MAX_LOGGED_IDS)],
+            },
         )
+
+
+def _fields_of(outcome: Outcome) -> dict[str, object]:
+    """Return the fields of one dropped outcome in a log record."""
+    return {
+        "owner": outcome.subject.owner,
+        "schedule": outcome.subject.schedule,
+        "run_id": outcome.run_id,
+        "attempt": outcome.logged_attempt,
+        "status": outcome.status,
+    }
 
 
 def _in_ascii(outcome: Outcome) -> Outcome:

@@ -16,7 +16,9 @@ from celery_dynbeat.broker.headers import (
     attempt_of,
     claimed_run_id,
     is_awaited,
+    next_attempt_of,
     run_id_of,
+    schedule_of,
 )
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
@@ -100,25 +102,44 @@ class OutcomeSignals:
             self._buffer_received(self._channel)
         return self._recorder.has_buffered(run_id)
 
-    def undo_start(self, run_id: str, *, began_at: datetime) -> None:
+    def undo_start(self, task: Task, run_id: str, *, began_at: datetime) -> None:
         """Record that this process does not execute the run, even if its row is ``running``.
 
         A start after ``began_at`` stays.
         """
-        self._record(run_id, Status.SENT, started=False, at=began_at)
+        self._record(
+            run_id,
+            Status.SENT,
+            started=False,
+            attempt=attempt_of(task.request),
+            at=began_at,
+            subject=subject_of(task.name, task.request),
+        )
 
-    def record_not_terminated(self, run_id: str, pool: str) -> None:
+    def record_not_terminated(self, request: Any, run_id: str, pool: str) -> None:
         """Record that a run continues because this kind of pool cannot terminate it."""
+        owner, name = schedule_of(request)
         logger.log(
             logging.INFO if self._has_warned_of_pool else logging.WARNING,
             "run %s cannot be terminated by the %r pool: use -P prefork, or another overlap",
             run_id,
             pool,
-            extra={"event": Event.TERMINATE_FAILED, "run_id": run_id},
+            extra={
+                "event": Event.TERMINATE_FAILED,
+                "owner": owner,
+                "schedule": name,
+                "run_id": run_id,
+                "attempt": next_attempt_of(request),
+            },
         )
         self._has_warned_of_pool = True
         error = f"overlap: a newer run was sent, and the {pool!r} pool cannot end this one"
-        self._record(run_id, Status.RUNNING, error=error)
+        self._record(
+            run_id,
+            Status.RUNNING,
+            error=error,
+            subject=subject_of(getattr(request, "task", ""), request),
+        )
 
     def close(self) -> None:
         """Write the buffered outcomes of this process and of its ended pool processes."""
@@ -240,7 +261,13 @@ class OutcomeSignals:
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
             resend_at = self._context.now_or_host_time() + self._context.settings.resend_after
-            self._record(run_id, Status.SENT, attempt=attempt, resend_at=resend_at)
+            self._record(
+                run_id,
+                Status.SENT,
+                attempt=attempt,
+                resend_at=resend_at,
+                subject=subject_of(sender.name, sender.request),
+            )
 
     def _delay(self, reason: Any) -> timedelta:
         """Return how long Celery's retry waits; ``reason`` is its Retry exception."""

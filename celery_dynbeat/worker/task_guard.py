@@ -35,6 +35,7 @@ from celery_dynbeat.broker.headers import (
     attempt_of,
     claimed_run_id,
     instant_in,
+    next_attempt_of,
     run_id_of,
     schedule_of,
 )
@@ -124,7 +125,7 @@ class TaskGuard:
             run_id = None if request is None else claimed_run_id(request)
             # Only the main process has a request that was never executed.
             if run_id is not None and request.called_directly and options.get("retries"):
-                admit(request, self._dead_attempt(run_id) or (attempt_of(request) or 0) + 1)
+                admit(request, self._dead_attempt(run_id) or next_attempt_of(request))
             return sign(request, *args, **options)
 
         signature_from_request.dynbeat_body = sign  # type: ignore[attr-defined]
@@ -140,7 +141,12 @@ class TaskGuard:
             )
         # The caller then uses the number that follows from the message.
         except Exception as error:  # noqa: BLE001
-            logger.warning("attempt of run %s not read: %s", run_id, type(error).__name__)
+            logger.warning(
+                "attempt of run %s not read: %s",
+                run_id,
+                type(error).__name__,
+                extra={"run_id": run_id},
+            )
             return None
         if last is None or self._executes(run_id, last.worker_pid):
             return None
@@ -186,7 +192,7 @@ class TaskGuard:
         except Exception as error:  # noqa: BLE001
             if began_at is not None and self._handled[run_id] == 1:
                 # The start may be committed, and only the reply lost.
-                self._outcomes.undo_start(run_id, began_at=began_at)
+                self._outcomes.undo_start(task, run_id, began_at=began_at)
             self._defer(task, DEFER_SECONDS, f"not decided: {type(error).__name__}")
         if decision.action is StartAction.NOTE_REDELIVERY:
             self._drop_redelivered(task, run_id)
@@ -225,9 +231,10 @@ class TaskGuard:
             owner,
             extra={
                 "event": Event.RUN_REFUSED,
-                "run_id": run_id,
                 "owner": owner,
                 "schedule": name,
+                "run_id": run_id,
+                "attempt": next_attempt_of(task.request),
                 "reason": decision.reason,
             },
         )
@@ -243,10 +250,20 @@ class TaskGuard:
         raise Ignore(msg) if decision.unfinished else RunRefused(msg)
 
     def _drop_redelivered(self, task: Task, run_id: str) -> NoReturn:
+        owner, name = schedule_of(task.request)
         msg = (
             f"run {run_id} was redelivered while it is running: it is sent again if its worker dies"
         )
-        logger.info(msg, extra={"event": Event.RUN_REDELIVERED, "run_id": run_id})
+        logger.info(
+            msg,
+            extra={
+                "event": Event.RUN_REDELIVERED,
+                "owner": owner,
+                "schedule": name,
+                "run_id": run_id,
+                "attempt": next_attempt_of(task.request),
+            },
+        )
         report_refused(
             task.name, task.request, run_id=run_id, reason="it is running", duplicate=True
         )
@@ -254,12 +271,20 @@ class TaskGuard:
 
     def _defer(self, task: Task, seconds: float, reason: str) -> NoReturn:
         request = task.request
+        owner, name = schedule_of(request)
         logger.warning(
             "run %s deferred by %s s: %s",
             request.id,
             seconds,
             reason,
-            extra={"event": Event.RUN_DEFERRED, "run_id": request.id},
+            extra={
+                "event": Event.RUN_DEFERRED,
+                "owner": owner,
+                "schedule": name,
+                "run_id": request.id,
+                "attempt": next_attempt_of(request),
+                "reason": reason,
+            },
         )
         headers = {
             **(request.headers or {}),

@@ -29,11 +29,11 @@ class RunDeferred(Ignore):
     """The guard published a copy of this message with a delay."""
 
 
-def guarded_request(base: Any, on_not_terminated: Callable[[str, str], None]) -> type:
+def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None]) -> type:
     """Return a subclass of the request class ``base``, which is a class or its path.
 
-    ``on_not_terminated`` receives the id of a run that could not be terminated, and the name of
-    the pool.
+    ``on_not_terminated`` receives the request of a run that could not be terminated, the run's id,
+    and the name of the pool.
     """
     celery_request: Any = symbol_by_name(base)
     celery_request = getattr(celery_request, "dynbeat_base", celery_request)
@@ -55,7 +55,8 @@ def guarded_request(base: Any, on_not_terminated: Callable[[str, str], None]) ->
                 run_id = claimed_run_id(self._context)
                 if run_id is None:
                     raise
-                on_not_terminated(run_id, type(pool).__module__.rpartition(".")[2])
+                pool_name = type(pool).__module__.rpartition(".")[2]
+                on_not_terminated(self._context, run_id, pool_name)
 
     return GuardedRequest
 

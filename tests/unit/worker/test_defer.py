@@ -6,7 +6,12 @@ from celery.app.task import Task
 from celery.exceptions import Ignore
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.broker.headers import HEADER_ATTEMPT, HEADER_RUN_ID
+from celery_dynbeat.broker.headers import (
+    HEADER_ATTEMPT,
+    HEADER_OWNER,
+    HEADER_RUN_ID,
+    HEADER_SCHEDULE,
+)
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 
@@ -54,4 +59,29 @@ def test_a_copy_does_not_depend_on_the_tasks_own_apply_async(app):
         message = connection.default_channel.basic_get("celery", no_ack=True)
     assert message.headers["id"] == message.headers[HEADER_RUN_ID] == RUN_ID
     assert message.headers["eta"] is not None
+    context.database.dispose()
+
+
+def test_the_log_names_the_deferred_run_and_its_schedule(app, caplog):
+    context = Dynbeat(app).context
+    task = app.tasks["silent"]
+    TaskGuard(context, "w1@test", OutcomeSignals(context, "w1@test")).wrap(task)
+    names = {HEADER_OWNER: "user:42", HEADER_SCHEDULE: "digest"}
+    task.push_request(
+        id=RUN_ID,
+        args=[],
+        kwargs={},
+        called_directly=False,
+        headers={HEADER_RUN_ID: RUN_ID, HEADER_ATTEMPT: 1, **names},
+        delivery_info={"exchange": "", "routing_key": "celery", "priority": 0},
+    )
+
+    with pytest.raises(Ignore, match="deferred"):
+        task.run()
+
+    records = [record for record in caplog.records if hasattr(record, "event")]
+    assert [record.event for record in records] == ["outcome_buffered", "run_deferred"]
+    for record in records:
+        named = (record.owner, record.schedule, record.run_id, record.attempt)
+        assert named == ("user:42", "digest", RUN_ID, 2)
     context.database.dispose()

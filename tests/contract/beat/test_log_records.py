@@ -1,0 +1,156 @@
+"""Each record about a schedule or run has its owner and name, and the number of the attempt."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat import Cron
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.worker.outcome_recorder import Outcome
+from tests.support.applications import MINUTELY, execute
+from tests.support.worker_stub import WorkerStub
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def database_url(sqlite_url):
+    return sqlite_url
+
+
+@pytest.fixture
+def fields(caplog):
+    """Return a function that returns these fields of the only record of an event."""
+    caplog.set_level(logging.INFO)
+
+    def fields(event, *names):
+        (record,) = [each for each in caplog.records if getattr(each, "event", None) == event]
+        return tuple(getattr(record, name) for name in names)
+
+    return fields
+
+
+@pytest.fixture
+def begun(dynbeat, mine, clock, beat):
+    """Return a worker and a run that it has started."""
+    mine.create("digest", task="t", trigger=MINUTELY, pause_after_failures=1)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    worker, run = WorkerStub(dynbeat), beat.publisher.sent[-1]
+    assert worker.start(run)
+    mine.update("digest", max_runs=1)
+    clock.advance(timedelta(seconds=1))
+    return worker, run
+
+
+def test_dispatched(mine, clock, beat, fields):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    (runs,) = fields("runs_dispatched", "runs")
+    sent = beat.publisher.sent[0]
+    assert runs == [
+        {
+            "owner": "user:42",
+            "schedule": "digest",
+            "run_id": sent.run_id,
+            "attempt": 1,
+            "task": "t",
+        }
+    ]
+
+
+def test_republished(mine, beat, fields):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    run = mine.run_now("digest")
+    beat.run_until_idle()
+
+    (runs,) = fields("runs_republished", "runs")
+    assert [(each["schedule"], each["run_id"]) for each in runs] == [("digest", run.id)]
+
+
+def test_lost(begun, clock, beat, fields):
+    _, run = begun
+    clock.advance(timedelta(minutes=10))
+    beat.run_until_idle()
+
+    found = fields("run_lost", "owner", "schedule", "run_id", "attempt", "worker")
+    assert found == ("user:42", "digest", run.run_id, 1, "w1")
+
+
+def test_paused(mine, begun, fields):
+    worker, run = begun
+    worker.finish(run, Status.FAILED)
+
+    found = fields("schedule_paused", "owner", "schedule", "schedule_id")
+    assert found == ("user:42", "digest", run.schedule_id)
+    assert mine.get("digest").enabled is False
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["trigger_spec = 'nonsense'", "end_at = 'tomorrow'"],
+    ids=["cannot be planned", "cannot be read"],
+)
+def test_quarantined(dynbeat, mine, clock, beat, fields, damage):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    execute(dynbeat, f"UPDATE dynbeat_schedule SET {damage}")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert fields("schedule_quarantined", "owner", "schedule") == ("user:42", "digest")
+
+
+def test_unsupported(dynbeat, mine, clock, beat, fields):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_kind = 'lunar'")
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+
+    assert fields("trigger_unsupported", "owner", "schedule") == ("user:42", "digest")
+
+
+@pytest.mark.parametrize(
+    ("damage", "attempt"),
+    [("dynbeat_schedule SET max_run_time = 'x'", 1), ("dynbeat_run SET created_at = 'x'", None)],
+    ids=["schedule", "run"],
+)
+def test_unpublishable(dynbeat, mine, beat, fields, damage, attempt):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    run = mine.run_now("digest")
+    execute(dynbeat, f"UPDATE {damage}")
+    beat.run_until_idle()
+
+    found = fields("run_unpublishable", "owner", "schedule", "run_id", "attempt")
+    assert found == ("user:42", "digest", run.id, attempt)
+
+
+def test_cancelled_backfill(dynbeat, mine, clock, beat, fields):
+    mine.create("digest", task="t", trigger=Cron("* * * * *"))
+    start = clock.now() - timedelta(hours=2)
+    mine.backfill("digest", start=start, end=start + timedelta(hours=1))
+    execute(dynbeat, "UPDATE dynbeat_backfill SET created_at = 'x'")
+    beat.run_until_idle()
+
+    assert fields("backfill_cancelled", "owner", "schedule") == ("user:42", "digest")
+
+
+def test_cancelled_rerun(dynbeat, mine, clock, beat, begun, fields):
+    worker, run = begun
+    worker.finish(run, Status.FAILED)
+    since = clock.now() - timedelta(days=1)
+    mine.rerun_many(status=("failed",), since=since, until=clock.now(), name="digest")
+    execute(dynbeat, "UPDATE dynbeat_rerun SET statuses = '7'")
+    beat.run_until_idle()
+
+    assert fields("rerun_cancelled", "owner", "schedule") == ("user:42", "digest")
+
+
+def test_the_attempt_of_an_outcome_of_an_unstarted_message_follows_the_one_that_it_names(clock):
+    details = {"run_id": "r", "worker": "w", "at": clock.now()}
+    dropped = Outcome(attempt=2, status=Status.EXPIRED, started=False, **details)
+    ended = Outcome(attempt=2, status=Status.FAILED, **details)
+
+    assert (dropped.logged_attempt, ended.logged_attempt) == (3, 2)

@@ -1,0 +1,114 @@
+"""The log calls of the package agree with docs/reference/logging.md."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import celery_dynbeat
+from celery_dynbeat.common.events import Event
+
+PACKAGE = Path(celery_dynbeat.__file__).parent
+REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+RUN_FIELDS = {"owner", "schedule", "run_id", "attempt"}
+#: The batches: `log_sent` takes the event as an argument.
+BATCH_EVENTS = ("runs_dispatched", "runs_republished", "runs_backfilled", "runs_rerun")
+
+
+class LogCall(NamedTuple):
+    event: str
+    logger: str
+    level: str
+    fields: frozenset[str]
+
+
+def documented() -> set[LogCall]:
+    """Return each event, logger and level of the tables, with its fields."""
+    calls = set()
+    for line in REFERENCE.read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) != 5 or not cells[0].startswith("`"):
+            continue
+        events, loggers, fields = (re.findall(r"`([\w.]+)`", cells[index]) for index in (0, 2, 3))
+        levels = re.findall(r"debug|info|warning|error", cells[1])
+        for number, event in enumerate(events):
+            level = levels[number if len(levels) == len(events) else 0]
+            calls |= {LogCall(event, logger, level, frozenset(fields)) for logger in loggers}
+    return calls
+
+
+def emitted() -> Iterator[LogCall]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        logger = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for call in log_calls(ast.parse(path.read_text())):
+            keys = extra_of(call, path)
+            event = keys.pop("event", None)
+            if event is not None:
+                assert isinstance(call.func, ast.Attribute)
+                for name in names_of(event):
+                    yield LogCall(name, logger, call.func.attr, frozenset(keys))
+
+
+def log_calls(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LEVELS
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "logger"
+        ):
+            yield node
+
+
+def extra_of(call: ast.Call, path: Path) -> dict[str, ast.expr]:
+    extra = next((word.value for word in call.keywords if word.arg == "extra"), None)
+    if not isinstance(extra, ast.Dict):
+        # A record without an event.
+        return {}
+    keys = {}
+    for key, value in zip(extra.keys, extra.values, strict=True):
+        assert isinstance(key, ast.Constant), f"{path}:{call.lineno}: write the fields as literals"
+        keys[str(key.value)] = value
+    return keys
+
+
+def names_of(event: ast.expr) -> tuple[str, ...]:
+    if isinstance(event, ast.Attribute):
+        return (Event[event.attr].value,)
+    assert isinstance(event, ast.Name)
+    return BATCH_EVENTS
+
+
+def test_each_log_call_has_the_documented_logger_level_and_fields() -> None:
+    # The level of `logger.log` is computed.
+    actual = {
+        call._replace(level="warning" if call.level == "log" else call.level) for call in emitted()
+    }
+    assert sorted(actual - documented()) == []
+    assert sorted(documented() - actual) == []
+
+
+def test_each_event_is_documented_and_emitted() -> None:
+    assert {call.event for call in documented()} == {event.value for event in Event}
+
+
+@pytest.mark.parametrize(
+    "call", sorted(documented()), ids=lambda call: f"{call.event}-{call.logger}"
+)
+def test_an_event_of_a_run_or_schedule_names_it(call: LogCall) -> None:
+    if "run_id" in call.fields:
+        assert call.fields >= RUN_FIELDS
+    if call.event.startswith(("run_", "outcome_buffered")):
+        assert call.fields >= RUN_FIELDS
+    if call.event.startswith(("schedule_", "trigger_")) or "schedule_id" in call.fields:
+        assert call.fields >= {"owner", "schedule"}
+
+
+def test_no_log_call_has_a_field_for_arguments_or_results() -> None:
+    fields = {field for call in emitted() for field in call.fields}
+    assert fields.isdisjoint({"args", "kwargs", "options", "result", "error", "traceback"})
