@@ -49,3 +49,6 @@ class Event(StrEnum):
     OUTCOMES_HANDED_OVER = "outcomes_handed_over"
     POOL_CHECK_FAILED = "pool_check_failed"
     HEARTBEAT_FAILED = "heartbeat_failed"
+    ALERT_SENT = "alert_sent"
+    ALERT_DELAYED = "alert_delayed"
+    ALERT_DROPPED = "alert_dropped"

@@ -19,6 +19,7 @@ from celery.utils.dispatch import Signal
 
 from celery_dynbeat.signals.events import (
     AlertChanged,
+    AlertMessageEnded,
     FireTimesSkipped,
     HistoryPruned,
     HoldChanged,
@@ -40,6 +41,7 @@ from celery_dynbeat.signals.events import (
 
 __all__ = [
     "AlertChanged",
+    "AlertMessageEnded",
     "FireTimesSkipped",
     "HistoryPruned",
     "HoldChanged",
@@ -57,6 +59,8 @@ __all__ = [
     "ScheduleQuarantined",
     "ScheduleRecovered",
     "SentRun",
+    "alert_message_dropped",
+    "alert_message_sent",
     "alert_opened",
     "alert_recovered",
     "fire_times_skipped",
@@ -99,6 +103,8 @@ history_pruned = _signal("history_pruned")
 #: In beat, when alerts are on. The first two are sent for each kind of alert.
 alert_opened = _signal("alert_opened")
 alert_recovered = _signal("alert_recovered")
+alert_message_sent = _signal("alert_message_sent")
+alert_message_dropped = _signal("alert_message_dropped")
 run_late = _signal("run_late")
 run_slow = _signal("run_slow")
 #: In a process of a worker that executes tasks, or in its main process.

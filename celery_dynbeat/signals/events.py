@@ -216,3 +216,12 @@ class AlertChanged:
     run_id: str | None
     value: timedelta | None
     detail: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertMessageEnded:
+    """A message was accepted by all URLs of its target, or dropped (``error``)."""
+
+    target: str
+    severity: str
+    error: str | None

@@ -1,0 +1,151 @@
+"""Deliveries to real servers, in a child process."""
+
+import logging
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.alerts.content import Content, Example, Group
+from celery_dynbeat.alerts.deliver import without_secrets
+from celery_dynbeat.alerts.delivery import DeliveryError, deliver
+from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from tests.support.sinks import HttpSink, MailSink, hanging_server, mail_url
+
+TIMEOUT = timedelta(seconds=3)
+SECRETS = ("hunter2-secret", "token-4711-secret")
+ALERT = Content(
+    severity=Severity.ERROR,
+    groups=[
+        Group(
+            kind=AlertKind.FAILED,
+            change=Unsent.OPENED,
+            count=1,
+            examples=[
+                Example(
+                    owner="user:42",
+                    name="dígest",
+                    task="mail.send",
+                    since="2026-11-22T09:00:00Z",
+                    ended=None,
+                    run_id=None,
+                    value=None,
+                    facts=1,
+                    detail="KeyError: 'x'",
+                )
+            ],
+        )
+    ],
+)
+
+
+def send(*urls, templates=None):
+    return deliver(ALERT, urls, application="shop", templates=templates, timeout=TIMEOUT)
+
+
+@pytest.fixture
+def http_sink():
+    with HttpSink().serving() as sink:
+        yield sink
+
+
+@pytest.fixture
+def mail_sink():
+    with MailSink().serving() as sink:
+        yield sink
+
+
+@pytest.mark.slow
+def test_a_message_reaches_a_mail_server_and_a_webhook(http_sink, mail_sink):
+    delivered = send(mail_sink.url, http_sink.url)
+
+    assert list(delivered.errors) == [None, None]
+    (mail,), (body,) = mail_sink.mails, http_sink.bodies
+    assert mail["Subject"] == body["title"] == delivered.title == "[shop] dígest of user:42 failed"
+    assert mail["To"] == "ops@example.com"
+    assert "KeyError: 'x'" in body["message"]
+    assert body["type"] == "failure"
+    text = mail.get_body(("plain", "html")).get_content()
+    assert "dígest of user:42" in text
+
+
+@pytest.mark.slow
+def test_each_url_has_its_own_result(http_sink):
+    refusing = HttpSink()
+    refusing.status = 403
+    with refusing.serving(), hanging_server() as port:
+        delivered = send(refusing.url, mail_url(port), http_sink.url, "nonsense://x")
+
+    refused, hanging, accepted, unknown = delivered.errors
+    assert "403" in refused
+    assert hanging == "no answer in time"
+    assert accepted is None
+    assert "does not understand" in unknown
+    assert len(http_sink.bodies) == 1
+
+
+@pytest.mark.slow
+def test_no_error_and_no_log_contains_a_part_of_the_url(caplog, capfd):
+    caplog.set_level(logging.DEBUG)
+    refusing = HttpSink()
+    refusing.status = 401
+    with refusing.serving():
+        delivered = send(refusing.url, "slack://hunter2-secret/token-4711-secret/x")
+
+    printed = f"{capfd.readouterr()} {caplog.text} {delivered.errors}"
+    assert all(delivered.errors)
+    assert not any(secret in printed for secret in SECRETS)
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_costs_the_timeout():
+    began = time.monotonic()
+    with hanging_server() as port:
+        delivered = send(mail_url(port))
+
+    assert list(delivered.errors) == ["no answer in time"]
+    # Apprise itself would wait 15 s for each answer of a mail server.
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.slow
+def test_a_template_that_fails_sends_nothing(http_sink, tmp_path):
+    (tmp_path / "title.txt.j2").write_text("{{ nothing.at.all }}")
+
+    with pytest.raises(DeliveryError, match="the template failed: UndefinedError: 'nothing'"):
+        send(http_sink.url, templates=str(tmp_path))
+    assert http_sink.bodies == []
+
+
+@pytest.mark.slow
+def test_a_missing_package_is_named_with_the_extra(monkeypatch, tmp_path):
+    (tmp_path / "jinja2.py").write_text("raise ModuleNotFoundError(\"No module named 'jinja2'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(DeliveryError, match=r"jinja2.*install celery-dynbeat\[alerts\]"):
+        send("json://127.0.0.1")
+
+
+def test_this_process_imports_neither_library():
+    script = (
+        "import sys, celery_dynbeat.alerts.messages;"
+        "assert not {'apprise', 'jinja2'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "login of user with hunter2-secret refused",
+        "POST /token-4711-secret/x",
+        "hunter2%2Dsecret",
+        "HUNTER2-SECRET",
+    ],
+)
+def test_parts_of_the_url_are_removed_from_an_error(text):
+    url = "json://user:hunter2%2Dsecret@example.com/token-4711-secret"
+
+    assert "secret" not in without_secrets(text, url).lower()

@@ -1,0 +1,259 @@
+"""Unsent alerts become few messages, and each message is delivered once."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import signals
+from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from tests.support.applications import START
+
+DELAY = timedelta(seconds=10)
+INTERVAL = timedelta(minutes=5)
+
+
+def stored(dynbeat, kind=AlertMessage):
+    with Session(dynbeat.context.database.engine) as session:
+        return session.scalars(select(kind).order_by(kind.id)).all()
+
+
+def test_alerts_of_the_first_seconds_are_one_message(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat, 3)
+
+    due_at = messages.run_once()
+    assert (due_at, deliveries.made) == (START + DELAY, [])
+    clock.advance(DELAY)
+    messages.run_once()
+
+    (sent,) = deliveries.made
+    (group,) = sent.content.groups
+    assert (group.kind, group.change, group.count) == (AlertKind.FAILED, Unsent.OPENED, 3)
+    assert [example.name for example in group.examples] == ["s0", "s1", "s2"]
+    assert group.examples[0].task == "t"
+    assert sent.urls == ["json://a"]
+
+
+def test_thousands_of_alerts_are_one_message_with_a_count_and_examples(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    add_alerts(dynbeat, 2_500)
+    clock.advance(DELAY)
+
+    messages_of(dynbeat).run_once()
+
+    (group,) = deliveries.made[0].content.groups
+    assert (group.count, len(group.examples)) == (2_500, 10)
+    assert len(deliveries.made) == 1
+    assert not any(alert.unsent for alert in stored(dynbeat, Alert))
+
+
+def test_later_alerts_wait_for_the_interval(alerting, messages_of, add_alerts, clock, deliveries):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    messages.run_once()
+    add_alerts(dynbeat, 2, prefix="later", at=clock.now())
+
+    clock.advance(INTERVAL - timedelta(seconds=1))
+    due_at = messages.run_once()
+    assert len(deliveries.made) == 1
+    assert due_at == clock.now() + timedelta(seconds=1)
+    clock.advance(timedelta(seconds=1))
+    messages.run_once()
+
+    assert [each.content.total for each in deliveries.made] == [1, 2]
+
+
+def test_a_late_run_is_a_milder_message_than_a_failed_one(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    add_alerts(dynbeat, kind="late", prefix="late", value="90")
+    add_alerts(dynbeat, kind="failed", prefix="failed")
+    clock.advance(DELAY)
+    messages_of(dynbeat).run_once()
+
+    severities = {each.content.severity: each.content.groups[0].kind for each in deliveries.made}
+    assert severities == {Severity.WARNING: AlertKind.LATE, Severity.ERROR: AlertKind.FAILED}
+
+
+def test_each_target_gets_its_own_alerts(limited, messages_of, add_alerts, clock, deliveries):
+    dynbeat = limited(alert_urls={"default": ["json://a"], "billing": ["json://b"]})
+    add_alerts(dynbeat, 1)
+    add_alerts(dynbeat, 2, prefix="bill", target="billing")
+    add_alerts(dynbeat, 4, prefix="old", target="removed")
+    clock.advance(DELAY)
+    messages_of(dynbeat).run_once()
+
+    sent = sorted((each.urls, each.content.total) for each in deliveries.made)
+    # A target that the settings no longer have: the default one.
+    assert sent == [(["json://a"], 1), (["json://a"], 4), (["json://b"], 2)]
+
+
+def test_without_urls_no_message_is_written(limited, messages_of, add_alerts, clock, deliveries):
+    dynbeat = limited(alerts=True)
+    add_alerts(dynbeat, 3)
+    clock.advance(DELAY)
+
+    assert messages_of(dynbeat).run_once() is None
+    assert (deliveries.made, stored(dynbeat)) == ([], [])
+    assert not any(alert.unsent for alert in stored(dynbeat, Alert))
+
+
+def test_two_beats_deliver_a_message_once(alerting, messages_of, add_alerts, clock, deliveries):
+    dynbeat = alerting()
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    other = messages_of(dynbeat, node="beat2")
+
+    def deliver(*arguments, **options):
+        # While the first beat delivers.
+        assert other.run_once() is not None
+        return deliveries(*arguments, **options)
+
+    messages_of(dynbeat, deliver=deliver).run_once()
+    other.run_once()
+
+    assert len(deliveries.made) == 1
+
+
+def test_a_beat_that_dies_while_it_delivers_causes_one_duplicate(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+
+    def deliver_and_die(*arguments, **options):
+        deliveries(*arguments, **options)
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        messages_of(dynbeat, deliver=deliver_and_die).run_once()
+    other = messages_of(dynbeat, node="beat2")
+    due_at = other.run_once()
+    assert len(deliveries.made) == 1
+    clock.advance(due_at - clock.now())
+    other.run_once()
+    clock.advance(timedelta(hours=2))
+    other.run_once()
+
+    assert len(deliveries.made) == 2
+    assert stored(dynbeat)[0].sent_at is not None
+
+
+def test_the_result_of_a_beat_whose_lease_has_ended_is_not_written(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    other = messages_of(dynbeat, node="beat2")
+
+    def deliver_slowly(*arguments, **options):
+        clock.advance(timedelta(minutes=10))
+        other.run_once()
+        deliveries.errors["json://a"] = "too late"
+        return deliveries(*arguments, **options)
+
+    messages_of(dynbeat, deliver=deliver_slowly).run_once()
+
+    (message,) = stored(dynbeat)
+    assert (message.error, message.next_try_at) == (None, None)
+
+
+def test_an_url_that_refuses_is_tried_again_without_the_others(
+    limited, messages_of, add_alerts, clock, deliveries, caplog
+):
+    dynbeat = limited(alert_urls=["json://good", "json://bad"])
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    deliveries.errors["json://bad"] = "connection refused"
+
+    due_at = messages.run_once()
+    (message,) = stored(dynbeat)
+    assert (message.delivered, message.error) == ([0], "connection refused")
+    assert "alert_delayed" in [record.event for record in caplog.records]
+    clock.advance(due_at - clock.now())
+    del deliveries.errors["json://bad"]
+    messages.run_once()
+
+    assert [each.urls for each in deliveries.made] == [
+        ["json://good", "json://bad"],
+        ["json://bad"],
+    ]
+    assert stored(dynbeat)[0].sent_at == clock.now()
+
+
+def test_a_message_that_is_never_accepted_is_dropped_with_a_log_record_and_a_signal(
+    alerting, messages_of, add_alerts, clock, deliveries, caplog
+):
+    dropped = []
+
+    def receive(event, **_):
+        dropped.append(event)
+
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    deliveries.failure = "no mail server"
+    signals.alert_message_dropped.connect(receive)
+    tries = 0
+    while (due_at := messages.run_once()) is not None:
+        tries += 1
+        clock.advance(due_at - clock.now())
+
+    assert clock.now() >= START + timedelta(hours=1)
+    assert clock.now() < START + timedelta(hours=1, minutes=15)
+    assert 6 <= tries <= 20
+    assert [record.event for record in caplog.records][-1] == "alert_dropped"
+    assert [(event.target, event.error) for event in dropped] == [("default", "no mail server")]
+    assert stored(dynbeat)[0].dropped_at == clock.now()
+
+
+def test_ended_messages_are_deleted_after_a_week(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    messages.run_once()
+    clock.advance(timedelta(days=7, seconds=1))
+    messages.run_once()
+
+    assert stored(dynbeat) == []
+    assert len(deliveries.made) == 1
+
+
+def test_a_message_that_cannot_be_read_is_dropped_and_affects_no_other(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    with Session(dynbeat.context.database.engine) as session:
+        damaged = AlertMessage(
+            target="default", severity="error", payload={"odd": 1}, created_at=START
+        )
+        damaged.next_try_at = START
+        session.add(damaged)
+        session.commit()
+    clock.advance(INTERVAL)
+    add_alerts(dynbeat, at=START)
+    messages.run_once()
+
+    assert [each.content.total for each in deliveries.made] == [1]
+    clock.advance(timedelta(hours=1))
+    messages.run_once()
+    assert stored(dynbeat)[0].dropped_at is not None
