@@ -1,6 +1,7 @@
 """Start real Celery processes for the examples, and wait for lines in their logs."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,13 +34,17 @@ class Program:
                 start_new_session=True,
             )
 
-    def wait_for(self, text: str) -> None:
-        """Return when the log contains ``text``. Raise ProgramError if it does not in time."""
+    def wait_for(self, pattern: str) -> str:
+        """Return the last group of ``pattern`` when the log contains a whole line that matches it.
+
+        Raise ProgramError if it does not in time.
+        """
         deadline = time.monotonic() + START_TIMEOUT
-        while text not in self.log.read_text(errors="replace"):
+        while not (found := re.search(f"{pattern}.*\n", self.log.read_text(errors="replace"))):
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise ProgramError(f"{self.name} did not log {text!r}\n{self.tail()}")
+                raise ProgramError(f"{self.name} did not log {pattern!r}\n{self.tail()}")
             time.sleep(0.05)
+        return found[found.lastindex or 0]
 
     def wait(self) -> None:
         """Return when the program has ended with status 0. Raise ProgramError otherwise."""

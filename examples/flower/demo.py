@@ -6,7 +6,6 @@ It needs no server and keeps its files in a temporary folder, which it deletes a
 """
 
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -20,6 +19,8 @@ sys.path.append(str(HERE.parent))
 from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
 
 CHECK_SECONDS = 0.5
+#: Flower for this machine only, on a port of its choice, with pages that may change schedules.
+FLOWER = ("--port=0", "--address=127.0.0.1", "--dynbeat-unauthenticated-writes")
 
 
 def main() -> int:
@@ -44,12 +45,13 @@ def start(stack: ExitStack) -> Sequence[Program]:
     Program("schema", "dynbeat", "schema", "upgrade", folder=HERE, logs=folder).wait()
     write_samples(stack)
     print("starting a beat, a worker and Flower", flush=True)
-    port = free_port()
-    programs = [start_worker(stack, folder), start_flower(stack, folder, port)]
-    programs.append(start_program(stack, folder, "beat", "-l", "INFO", "--pidfile="))
-    programs[-1].wait_for("beat started")
-    print(f"\n    http://127.0.0.1:{port}/dynbeat/schedules\n\nCtrl-C ends all.", flush=True)
-    return programs
+    worker = start_worker(stack, folder)
+    flower = start_program(stack, folder, "dynbeat", "flower", *FLOWER)
+    url = flower.wait_for(r"Visit me at (\S+)")
+    beat = start_program(stack, folder, "beat", "-l", "INFO", "--pidfile=")
+    beat.wait_for("beat started")
+    print(f"\n    {url}/dynbeat/schedules\n\nCtrl-C ends all.", flush=True)
+    return [worker, flower, beat]
 
 
 def write_samples(stack: ExitStack) -> None:
@@ -73,27 +75,12 @@ def start_worker(stack: ExitStack, folder: Path) -> Program:
     return worker
 
 
-def start_flower(stack: ExitStack, folder: Path, port: int) -> Program:
-    """Start Flower for this machine only, with pages that may change schedules."""
-    place = (f"--port={port}", "--address=127.0.0.1")
-    writes = "--dynbeat-unauthenticated-writes"
-    flower = start_program(stack, folder, "dynbeat", "flower", *place, writes)
-    flower.wait_for("Visit me at")
-    return flower
-
-
 def start_program(stack: ExitStack, folder: Path, *arguments: str) -> Program:
     """Start a ``celery`` command that ends with the demo."""
     name = "-".join(argument for argument in arguments[:2] if argument.isalpha())
     program = Program(name, *arguments, folder=HERE, logs=folder)
     stack.callback(program.stop)
     return program
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def watch(programs: Sequence[Program]) -> None:

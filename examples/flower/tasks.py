@@ -1,7 +1,8 @@
 """The Celery application of the Flower demo. ``DYNBEAT_DEMO_FOLDER`` is where it keeps its files.
 
-The broker is kombu's filesystem transport. Unlike its SQLAlchemy transport, it has fanout
-exchanges. Flower needs them: events and remote control use them.
+The broker is kombu's filesystem transport, made safe for several processes (``atomic_files``).
+Unlike kombu's SQLAlchemy transport, it has fanout exchanges. Flower needs them: events and remote
+control use them.
 """
 
 import os
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 from celery_dynbeat import Dynbeat
 
@@ -20,9 +22,11 @@ folder = Path(os.environ["DYNBEAT_DEMO_FOLDER"])
 messages, control = folder / "messages", folder / "control"
 messages.mkdir(exist_ok=True)
 
+TRANSPORT_ALIASES["atomicfiles"] = "atomic_files:Transport"
+
 app = Celery("tasks")
 app.conf.update(
-    broker_url=os.environ.get("DYNBEAT_DEMO_BROKER_URL", "filesystem://"),
+    broker_url=os.environ.get("DYNBEAT_DEMO_BROKER_URL", "atomicfiles://"),
     broker_connection_retry_on_startup=True,
     worker_send_task_events=True,
     task_send_sent_event=True,
@@ -33,7 +37,7 @@ app.conf.update(
     # SQLite and this broker cannot notify beat of a change, so beat polls twice a second.
     dynbeat_poll_interval=0.5,
 )
-if app.conf.broker_url.startswith("filesystem:"):
+if app.conf.broker_url.startswith("atomicfiles:"):
     app.conf.broker_transport_options = {
         "data_folder_in": str(messages),
         "data_folder_out": str(messages),

@@ -1,12 +1,12 @@
 """Unmodified Flower shows runs under their ids."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 from datetime import timedelta
 
 from celery_dynbeat import Once
-from tests.support.servers.machine import free_port
 from tests.support.waiting import wait_until
 
 
@@ -20,12 +20,12 @@ def tasks_in_flower(port):
 
 
 def test_flower_shows_a_dispatched_run_with_its_id(redis_site):
-    port = free_port()
     flower = redis_site.run(
-        "flower", f"--port={port}", "--address=127.0.0.1", FLOWER_UNAUTHENTICATED_API="true"
+        "flower", "--port=0", "--address=127.0.0.1", FLOWER_UNAUTHENTICATED_API="true"
     )
     worker = redis_site.worker("-E")
     flower.wait_for_log("Connected to redis")
+    port = re.search(r"Visit me at http://127\.0\.0\.1:(\d+)", flower.text)[1]
     worker.wait_for_log("ready.")
     redis_site.mine.create("shown", task="probe.record", trigger=Once.after(timedelta(seconds=1)))
 

@@ -24,6 +24,7 @@ from tests.support.servers.machine import free_port
 T = TypeVar("T")
 
 CHUNK = 65_536
+PORTS_TRIED = 5
 CALLS_WITHIN = 10.0
 # SO_LINGER with timeout 0: close() sends RST instead of FIN.
 RESET = struct.pack("ii", 1, 0)
@@ -62,7 +63,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._call(self._listen)
+        self._call(self._listen_on_a_free_port)
         return self
 
     def __exit__(
@@ -129,6 +130,18 @@ class Proxy:
     async def _reset_all(self) -> None:
         for writer in [*self._open]:
             self._reset(writer)
+
+    async def _listen_on_a_free_port(self) -> None:
+        # Another process may have taken the port since it was free.
+        for tries_left in reversed(range(PORTS_TRIED)):
+            try:
+                await self._listen()
+            except OSError:
+                if not tries_left:
+                    raise
+                self.port = free_port()
+            else:
+                return
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)

@@ -158,3 +158,13 @@ def test_through_returns_a_url_with_the_port_of_the_proxy(proxy):
 
     expected = f"postgresql+psycopg://me:secret@127.0.0.1:{proxy.port}/mine?a=b"
     assert proxy.through(url) == expected
+
+
+def test_the_proxy_chooses_another_port_if_the_first_is_taken(echo):
+    made = Proxy(echo)
+    taken = made.port
+    with socket.create_server(("127.0.0.1", taken)), made:
+        assert made.port != taken
+        with socket.create_connection(("127.0.0.1", made.port), timeout=5) as client:
+            client.sendall(b"hello")
+            assert client.recv(5) == b"hello"
