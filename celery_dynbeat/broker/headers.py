@@ -22,6 +22,8 @@ HEADER_SENT_AT = "dynbeat_sent_at"
 HEADER_EXPIRES_AT = "dynbeat_expires_at"
 #: Only on runs that another run may wait for. Workers check no waiting run without it.
 HEADER_OVERLAP = "dynbeat_overlap"
+#: Only on runs of a schedule with a ping URL. The URL is a secret and stays in the database.
+HEADER_PING = "dynbeat_ping"
 
 #: Headers that Celery's protocol 2 uses for the message itself, or that set task.request in the
 #: worker. A caller's header of that name could name another task or bypass the guard.
@@ -54,6 +56,7 @@ def run_headers(run: OutgoingRun, *, sent_at: datetime | None = None) -> dict[st
         **({HEADER_EXPIRES_AT: run.expires_at.isoformat()} if run.expires_at else {}),
         **({HEADER_ORIGIN: run.origin} if run.origin != "schedule" else {}),
         **({HEADER_OVERLAP: run.overlap} if run.overlap == "buffer_one" else {}),
+        **({HEADER_PING: True} if run.pings else {}),
         # Other tools recognise a scheduled task by these two.
         "celery_beat_task": True,
         "periodic_task_name": run.name,
@@ -118,3 +121,8 @@ def instant_in(request: Any, header: str) -> datetime | None:
 def is_awaited(request: Any) -> bool:
     """Return whether another run of the schedule may wait for the end of this run."""
     return HEADER_OVERLAP in (request.headers or {})
+
+
+def wants_pings(message: Any) -> bool:
+    """Return whether the starts and ends of this run are to be reported to a ping URL."""
+    return HEADER_PING in (getattr(message, "headers", None) or {})

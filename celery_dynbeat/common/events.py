@@ -48,6 +48,8 @@ class Event(StrEnum):
     OUTCOME_DROPPED = "outcome_dropped"
     OUTCOMES_HANDED_OVER = "outcomes_handed_over"
     POOL_CHECK_FAILED = "pool_check_failed"
+    PING_DROPPED = "ping_dropped"
+    PING_FAILED = "ping_failed"
     HEARTBEAT_FAILED = "heartbeat_failed"
     ALERT_SENT = "alert_sent"
     ALERT_DELAYED = "alert_delayed"

@@ -11,7 +11,7 @@ class OutgoingRun(NamedTuple):
     ``version`` is the schedule's version when its row was read. ``expires_at`` None means that the
     run may start at any time. ``attempt`` and ``retries`` count the attempts and retries that the
     run has had. ``unstarted_since`` is when the run was first sent, if no worker has started it.
-    ``origin`` is a value of ``db.models.Origin``.
+    ``origin`` is a value of ``db.models.Origin``. ``pings``: workers ping the URL of the schedule.
     """
 
     run_id: str
@@ -30,3 +30,4 @@ class OutgoingRun(NamedTuple):
     retries: int = 0
     unstarted_since: datetime | None = None
     origin: str = "schedule"
+    pings: bool = False

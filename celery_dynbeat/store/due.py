@@ -50,6 +50,8 @@ _DUE_COLUMNS = (
     _COLUMNS.last_run_at,
     _COLUMNS.created_at,
     _COLUMNS.version,
+    # Not the URL, which only workers need.
+    _COLUMNS.ping_url.is_not(None).label("pings"),
 )
 # The order of an index, so that PostgreSQL uses it. The planner multiplies the selectivity of the
 # conditions. In a table full of finished one-offs it therefore expects many unplanned rows, and

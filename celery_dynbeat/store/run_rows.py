@@ -62,8 +62,15 @@ def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
         kwargs=row.kwargs,
         options=row.options,
         overlap=row.overlap or settings.overlap,
+        pings=_may_ping(settings, of_run["origin"]) and bool(row.pings),
         **of_run,
     )
+
+
+def _may_ping(settings: Settings, origin: Origin) -> bool:
+    # A backfill is about the past. Its pings would hide that the schedule does not run now. Its row
+    # has no ``pings``.
+    return settings.ping_hosts is not None and origin != Origin.BACKFILL
 
 
 def pending_row(run: OutgoingRun, *, now: datetime, overdue_at: datetime) -> dict[str, Any]:

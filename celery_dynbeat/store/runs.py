@@ -175,6 +175,7 @@ def lock_overdue(
             Schedule.overlap,
             Schedule.max_run_time,
             Schedule.enabled,
+            Schedule.ping_url.is_not(None).label("pings"),
         )
         .join(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.overdue_at.is_not(None), Run.overdue_at <= now)

@@ -6,7 +6,7 @@ process has guarded tasks and reports how they end.
 
 import logging
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,6 +19,9 @@ from celery_dynbeat.worker.pool_slots import PoolSlots
 from celery_dynbeat.worker.reported_names import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
+
+if TYPE_CHECKING:
+    from celery_dynbeat.worker.run_pings import RunPings
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +40,10 @@ class DynbeatStep(bootsteps.StartStopStep):
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
         pool_forks = _pool_forks(parent)
-        self._outcomes = OutcomeSignals(self._context, parent.hostname, pool_forks=pool_forks)
+        pings = self._new_pings(pool_forks=pool_forks)
+        self._outcomes = OutcomeSignals(
+            self._context, parent.hostname, pool_forks=pool_forks, pings=pings
+        )
         slots = PoolSlots() if pool_forks else None
         self._worker = parent
         self._stopping = threading.Event()
@@ -50,7 +56,9 @@ class DynbeatStep(bootsteps.StartStopStep):
             name=parent.hostname,
             timeout=self._context.settings.node_timeout,
         )
-        task_guard = TaskGuard(self._context, parent.hostname, self._outcomes, slots=slots)
+        task_guard = TaskGuard(
+            self._context, parent.hostname, self._outcomes, slots=slots, pings=pings
+        )
         for task in parent.app.tasks.values():
             task_guard.wrap(task)
         self._pool_check = PoolCheck(
@@ -65,6 +73,15 @@ class DynbeatStep(bootsteps.StartStopStep):
         )
         self._outcomes.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
+
+    def _new_pings(self, *, pool_forks: bool) -> "RunPings | None":
+        allowed = self._context.settings.ping_hosts
+        if allowed is None:
+            return None
+        # A late import: few workers send pings.
+        from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
+
+        return RunPings(self._context, allowed=allowed, pool_forks=pool_forks)
 
     def start(self, parent: Any) -> None:
         """Register the node, and start the thread that writes its heartbeats."""

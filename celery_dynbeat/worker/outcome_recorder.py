@@ -61,7 +61,8 @@ class Outcome:
     ``status`` retrying: ``retry_at`` is when Celery starts the next attempt.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
-    ``subject`` is for log records and signals; it is not written.
+    ``pings``: the schedule may have a ping URL, which gets the end of the run.
+    ``subject`` is for log records and signals. It is not written, and neither is ``pings``.
     """
 
     run_id: str
@@ -76,6 +77,7 @@ class Outcome:
     resend_at: datetime | None = None
     retry_at: datetime | None = None
     awaited: bool = False
+    pings: bool = False
     subject: Subject = UNKNOWN
 
     @property
@@ -87,7 +89,10 @@ class Outcome:
 
 
 class Recorder:
-    """Writes outcomes in the order in which they are recorded."""
+    """Writes outcomes in the order in which they are recorded.
+
+    ``on_written`` receives each written outcome that has ``pings``. It must not wait.
+    """
 
     def __init__(
         self,
@@ -95,10 +100,12 @@ class Recorder:
         *,
         settings: Settings,
         notify: Callable[[Session], None],
+        on_written: Callable[[Outcome], None] | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
         self._notify = notify
+        self._on_written = on_written
         self._buffered: deque[Outcome] = deque()
         self._buffered_chars = 0
         # The first is held while the buffer is written; the second for each change of the buffer.
@@ -209,6 +216,8 @@ class Recorder:
         written = run(lambda session: self._write_within(session, outcome))
         if not written:
             return
+        if self._on_written is not None and outcome.pings:
+            self._on_written(outcome)
         if outcome.status in REPORTED:
             report_end(
                 outcome.subject,

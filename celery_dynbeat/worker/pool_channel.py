@@ -20,13 +20,16 @@ _KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 
 
 class PoolChannel(Generic[T]):
-    """Carries items of one type. The main process creates it before its pool forks."""
+    """Carries items of one type. The main process creates it before its pool forks.
 
-    def __init__(self) -> None:
+    ``send_timeout``: seconds that ``send`` waits while the buffer is full; 0 means not at all.
+    """
+
+    def __init__(self, *, send_timeout: float = SEND_TIMEOUT) -> None:
         self._receiver, self._sender = _socket_pair()
         self._receive_lock = threading.Lock()
         # The sender stays open in the main process, for the processes that it forks later.
-        self._sender.settimeout(SEND_TIMEOUT)
+        self._sender.settimeout(send_timeout)
 
     def send(self, item: T) -> bool:
         """Send ``item`` from a pool process; return False if the main process does not read it."""

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import signals
 from celery.app.task import Task
@@ -19,6 +19,7 @@ from celery_dynbeat.broker.headers import (
     next_attempt_of,
     run_id_of,
     schedule_of,
+    wants_pings,
 )
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
@@ -28,18 +29,29 @@ from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pool_channel import PoolChannel
 from celery_dynbeat.worker.reporting import subject_of
 
+if TYPE_CHECKING:
+    from celery_dynbeat.worker.run_pings import RunPings
+
 logger = logging.getLogger(__name__)
 
 
 class OutcomeSignals:
     """The signal receivers of one worker node. Its pool processes inherit it when they are forked.
 
-    ``pool_forks``: the node has such processes.
+    ``pool_forks``: the node has such processes. ``pings`` None: no setting allows a ping URL.
     """
 
-    def __init__(self, context: Context, hostname: str, *, pool_forks: bool = False) -> None:
+    def __init__(
+        self,
+        context: Context,
+        hostname: str,
+        *,
+        pool_forks: bool = False,
+        pings: "RunPings | None" = None,
+    ) -> None:
         self._context = context
         self._hostname = hostname
+        self._pings = pings
         self._recorder = self._new_recorder()
         self._channel: PoolChannel[Outcome] | None = PoolChannel() if pool_forks else None
         self._is_pool_process = False
@@ -53,6 +65,7 @@ class OutcomeSignals:
             settings=context.settings,
             # Read at use: the connections of the notifier belong to the process that opened them.
             notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108
+            on_written=None if self._pings is None else self._pings.report_end,
         )
 
     def connect(self) -> None:
@@ -84,6 +97,8 @@ class OutcomeSignals:
                 target=self._receive, args=(self._channel,), name="dynbeat-handover", daemon=True
             )
             self._thread.start()
+        if self._pings is not None:
+            self._pings.start()
 
     def _receive(self, channel: PoolChannel[Outcome]) -> None:
         while channel.wait():
@@ -151,6 +166,8 @@ class OutcomeSignals:
             self._channel.close()
             self._channel = None
         self._recorder.close()
+        if self._pings is not None:
+            self._pings.close()
 
     def _record(self, run_id: str, status: Status, **details: Any) -> None:
         details.setdefault("attempt", None)
@@ -173,6 +190,7 @@ class OutcomeSignals:
                 Status.SUCCEEDED,
                 attempt=admitted_attempt(sender.request),
                 awaited=is_awaited(sender.request),
+                pings=wants_pings(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
 
@@ -186,6 +204,8 @@ class OutcomeSignals:
             Status.FAILED,
             attempt=admitted_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
+            # The process has died and its message is not known here: the sender looks for a URL.
+            pings=not here or wants_pings(sender.request),
             subject=subject_of(sender.name, sender.request if here else None),
             error=f"{type(exception).__name__}: {exception}",
             traceback=str(einfo) if einfo is not None else None,
@@ -257,6 +277,7 @@ class OutcomeSignals:
                 attempt=attempt,
                 error="the task raised Ignore",
                 awaited=is_awaited(sender.request),
+                pings=wants_pings(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
@@ -284,8 +305,9 @@ class OutcomeSignals:
             Status.SUCCEEDED,
             attempt=attempt,
             error="its pool process died after the result was stored",
-            # The header that says so is lost. True costs the recorder one more query.
+            # The headers that say so are lost. True costs one more query each.
             awaited=True,
+            pings=True,
         )
 
     def on_process_init(self, **_: Any) -> None:
@@ -294,6 +316,8 @@ class OutcomeSignals:
         self._is_pool_process = True
         if self._channel is not None:
             self._channel.close_receiver()
+        if self._pings is not None:
+            self._pings.enter_pool_process()
 
     def on_process_shutdown(self, **_: Any) -> None:
         """Receive worker_process_shutdown: hand the buffered outcomes over to the main process."""
@@ -307,7 +331,13 @@ class OutcomeSignals:
             attempt, error = attempt_of(message), f"NotRegistered: {name}"
             subject = subject_of(name, message)
             self._record(
-                id, Status.FAILED, started=False, attempt=attempt, error=error, subject=subject
+                id,
+                Status.FAILED,
+                started=False,
+                attempt=attempt,
+                error=error,
+                pings=wants_pings(message),
+                subject=subject,
             )
 
 

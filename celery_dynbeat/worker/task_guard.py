@@ -58,6 +58,8 @@ from celery_dynbeat.worker.task_request import RunDeferred, RunRefused, guarded_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from celery_dynbeat.worker.run_pings import RunPings
+
 logger = logging.getLogger(__name__)
 
 #: The delay of the copy that the guard publishes while the database is unreachable.
@@ -78,9 +80,11 @@ class TaskGuard:
         outcomes: OutcomeSignals,
         *,
         slots: PoolSlots | None = None,
+        pings: "RunPings | None" = None,
     ) -> None:
         self._context = context
         self._slots = slots
+        self._pings = pings
         self._hostname = hostname
         self._outcomes = outcomes
         self._main_pid = os.getpid()
@@ -199,6 +203,8 @@ class TaskGuard:
         if decision.action is StartAction.REFUSE:
             self._refuse(task, run_id, decision)
         admit(request, decision.attempt)
+        if self._pings is not None:
+            self._pings.report_start(request, run_id, decision.attempt)
         report_start(task.name, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:

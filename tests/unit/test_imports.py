@@ -41,6 +41,29 @@ def test_beat_and_worker_do_not_import_alembic():
     assert "alembic" not in imported("postgresql+psycopg://host/name")
 
 
+WORKER = """
+import sys
+from celery import Celery
+from celery_dynbeat import Dynbeat
+app = Celery("proj", broker="memory://")
+app.conf.update(dynbeat_database_url="sqlite://", **{settings!r})
+Dynbeat(app)
+app.WorkController(pool="solo")
+print("\\n".join(sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_on"), [({}, False), ({"dynbeat_ping_hosts": ["a"]}, True)]
+)
+def test_a_worker_imports_the_code_of_pings_only_with_its_setting(settings, is_on):
+    command = [sys.executable, "-c", WORKER.format(settings=settings)]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    assert ("celery_dynbeat.worker.run_pings" in modules) is is_on
+    assert ("celery_dynbeat.worker.ping_client" in modules) is is_on
+
+
 @pytest.mark.parametrize("package", [celery_dynbeat, client, triggers])
 def test_every_public_name_can_be_imported(package):
     assert all(getattr(package, name) for name in package.__all__)
