@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ScheduleInfo,
     )
     from celery_dynbeat.common.alert_rules import AlertRules
+    from celery_dynbeat.runtime.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
         AnyOf,
         Cron,
@@ -76,6 +77,7 @@ __all__ = [
     "HoldInfo",
     "InvalidScheduleError",
     "InvalidTriggerError",
+    "JsonFormatter",
     "Once",
     "OwnerLimitError",
     "Page",
@@ -113,6 +115,7 @@ _LAZY_EXPORTS = {
         *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
         *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
     ),
+    "runtime.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run"),
 }
 

@@ -17,6 +17,7 @@ from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.node_name import set_node_name
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
@@ -61,11 +62,13 @@ class BeatRuntime:
             else InlineExecutor(),
             poll_interval=poll_interval,
         )
+        name = f"celerybeat@{socket.gethostname()}:{os.getpid()}"
+        set_node_name(name)
         self._heartbeat = HeartbeatWriter(
             database=context.database,
             clock=context.clock,
             kind=NodeKind.BEAT,
-            name=f"celerybeat@{socket.gethostname()}:{os.getpid()}",
+            name=name,
             timeout=context.settings.node_timeout,
         )
         self._listener: Listener = context.notifier.listener(wake)

@@ -11,6 +11,7 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.lazy import lazy_exports
 from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.runtime.log_format import LogFormat
 
 if TYPE_CHECKING:
     from celery_dynbeat.client.conversion import TaskLike, TriggerLike
@@ -62,6 +63,8 @@ class Dynbeat:
         self.app = app
         self.context = Context(app, engine, clock)
         app.dynbeat = self
+        self._log_format = LogFormat(app)
+        self._log_format.connect()
         # By name: a process that only calls the API does not import the worker package.
         app.steps["worker"].add(WORKER_STEP)
         app.steps["consumer"].add(CONSUMER_STEP)

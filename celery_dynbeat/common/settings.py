@@ -16,6 +16,7 @@ from celery_dynbeat.common.zone_names import nearest_zone
 
 PREFIX = "dynbeat_"
 _UNSET = object()
+LOG_FORMATS = ("text", "json")
 NOTIFIERS = ("auto", "postgresql", "broker", "polling")
 MAX_BATCH_SIZE = 10_000
 #: The present instant plus this duration is a date that each database can store.
@@ -168,6 +169,7 @@ class Settings:
     application: str | None = _setting(None, application_name)
     timezone: str = _setting("UTC", _zone)
     notifier: str = _setting("auto", _one_of(*NOTIFIERS))
+    log_format: str = _setting("text", _one_of(*LOG_FORMATS))
     poll_interval: timedelta = _setting(timedelta(seconds=5), _duration)
     batch_size: int = _setting(500, _batch)
     dispatch_timeout: timedelta = _setting(timedelta(seconds=30), _duration)

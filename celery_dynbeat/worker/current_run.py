@@ -1,22 +1,19 @@
 """What a task can know about the run that executes it."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
-from celery._state import _task_stack
 from celery.app.task import Task
 
+from celery_dynbeat.broker.executed_task import executed_task, present_attempt
 from celery_dynbeat.broker.headers import (
     HEADER_ORIGIN,
     HEADER_OWNER,
     HEADER_SCHEDULE,
     HEADER_SCHEDULED_FOR,
-    admitted_attempt,
-    attempt_of,
     claimed_run_id,
 )
 from celery_dynbeat.client import dynbeat_of
@@ -61,21 +58,14 @@ def current_run() -> CurrentRun | None:
     task that another task calls as a function belongs to the caller's run. Threads that a task
     starts are outside the task.
     """
-    # Celery keeps one stack of tasks for each thread or greenlet, and one of requests for each task
-    # in it.
-    depths: Counter[str] = Counter()
-    for task in reversed(_task_stack.stack):
-        depths[task.name] += 1
-        request = task.request_stack.stack[-depths[task.name]]
-        if not request.called_directly:
-            run_id = claimed_run_id(request)
-            return None if run_id is None else _run_of(task, request, run_id)
-    return None
+    executed = executed_task()
+    run_id = None if executed is None else claimed_run_id(executed.request)
+    return None if executed is None or run_id is None else _run_of(*executed, run_id)
 
 
 def _run_of(task: Task, request: Any, run_id: str) -> CurrentRun:
     """Return the same object for each call in one attempt, so that it reads the database once."""
-    attempt = _attempt_of(request)
+    attempt = present_attempt(request)
     known = getattr(request, "dynbeat_run", None)
     if not isinstance(known, CurrentRun) or known.attempt != attempt:
         known = request.dynbeat_run = _new_run(task, request, run_id, attempt)
@@ -99,12 +89,3 @@ def _new_run(task: Task, request: Any, run_id: str, attempt: int) -> CurrentRun:
         origin=headers.get(HEADER_ORIGIN, "schedule"),
         _read_last_success=read_last_success,
     )
-
-
-def _attempt_of(request: Any) -> int:
-    admitted = admitted_attempt(request)
-    if admitted is not None:
-        return admitted
-    # ManualBeat sets the number of the present attempt. In a worker, before the guard has decided,
-    # the header has the number of the attempt before.
-    return (attempt_of(request) or 0) + (not request.is_eager)

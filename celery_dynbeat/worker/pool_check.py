@@ -281,7 +281,7 @@ class PoolCheck:
                 "runs of %s not compared with its pool: %s",
                 self._worker,
                 type(error).__name__,
-                extra={"event": Event.POOL_CHECK_FAILED, "worker": self._worker},
+                extra={"event": Event.POOL_CHECK_FAILED, "node": self._worker},
             )
 
     def _check(self, at: float) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import pkgutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from celery import Celery, signals
 from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
 from celery.schedules import crontab, solar
+from celery.utils.log import get_task_logger
 
 from celery_dynbeat import Dynbeat, current_run
 from tests.support.event_log import (
@@ -83,6 +85,15 @@ def record(self: Task, *args: Any, **kwargs: Any) -> str:
     del args, kwargs
     _started(self)
     return "recorded"
+
+
+@app.task(bind=True, name="probe.log")
+def log(self: Task, secret: str) -> str:
+    """Log, print, and return the argument."""
+    _started(self)
+    get_task_logger("probe").info("one\ntwo", extra={"owner": "forged"})
+    sys.stdout.write("printed\n")
+    return secret
 
 
 @app.task(bind=True, name="probe.current")

@@ -44,8 +44,9 @@ def documented() -> set[LogCall]:
 def emitted() -> Iterator[LogCall]:
     for path in sorted(PACKAGE.rglob("*.py")):
         logger = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        for call in log_calls(ast.parse(path.read_text())):
-            keys = extra_of(call, path)
+        tree = ast.parse(path.read_text())
+        for call in log_calls(tree):
+            keys = extra_of(call, tree, path)
             event = keys.pop("event", None)
             if event is not None:
                 assert isinstance(call.func, ast.Attribute)
@@ -65,16 +66,34 @@ def log_calls(tree: ast.AST) -> Iterator[ast.Call]:
             yield node
 
 
-def extra_of(call: ast.Call, path: Path) -> dict[str, ast.expr]:
+def extra_of(call: ast.Call, tree: ast.AST, path: Path) -> dict[str, ast.expr]:
     extra = next((word.value for word in call.keywords if word.arg == "extra"), None)
     if not isinstance(extra, ast.Dict):
         # A record without an event.
         return {}
     keys = {}
     for key, value in zip(extra.keys, extra.values, strict=True):
-        assert isinstance(key, ast.Constant), f"{path}:{call.lineno}: write the fields as literals"
-        keys[str(key.value)] = value
+        if key is None:
+            keys |= fields_in(value, tree)
+        else:
+            assert isinstance(key, ast.Constant), f"{path}:{call.lineno}: name the fields"
+            keys[str(key.value)] = value
     return keys
+
+
+def fields_in(name: ast.expr, tree: ast.AST) -> dict[str, ast.expr]:
+    """Return the fields of ``**name``, which one assignment of the module sets."""
+    (fields,) = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(name)
+    ]
+    assert isinstance(fields, ast.Dict)
+    return {
+        ast.literal_eval(key): value
+        for key, value in zip(fields.keys, fields.values, strict=True)
+        if key
+    }
 
 
 def names_of(event: ast.expr) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Log records as JSON: ``dynbeat_log_format = "json"``."""
