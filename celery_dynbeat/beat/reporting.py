@@ -43,6 +43,7 @@ def _sent_run(run: OutgoingRun, publisher: RunPublisher, now: datetime) -> signa
         scheduled_for=run.scheduled_for,
         lag=now - run.scheduled_for,
         origin=run.origin,
+        sent_before=run.unstarted_since is not None or run.attempt > 0,
     )
 
 

@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from billiard.process import current_process
 from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
@@ -26,7 +27,12 @@ from celery_dynbeat.client import Context, dynbeat_of
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.monitoring.metrics import switch
+from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.signals.sending import send
+
+if TYPE_CHECKING:
+    from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +50,8 @@ class DatabaseScheduler(Scheduler):
         self._is_closing = False
         self._is_ticking = False
         self._runtime: BeatRuntime | None = None
+        self._metrics: BeatMetrics | None = None
+        self._has_started = False
         super().__init__(app, *args, lazy=lazy, **kwargs)
         poll_interval = self._context.settings.poll_interval.total_seconds()
         max_interval: float = self.max_interval
@@ -105,6 +113,7 @@ class DatabaseScheduler(Scheduler):
     def _pass(self) -> timedelta:
         began = time.monotonic()
         try:
+            self._start_once()
             pause = self._started_runtime().run_pass()
         except (ConfigurationError, SchemaError):
             # Retrying cannot fix these errors. Raise, so that the supervisor reports them.
@@ -119,6 +128,15 @@ class DatabaseScheduler(Scheduler):
             logger.info("beat works again", extra={"event": Event.PASS_RECOVERED})
         self._back_off.reset()
         return pause
+
+    def _start_once(self) -> None:
+        """Start to count at the first pass: metrics must show a beat without a database, too."""
+        if self._has_started:
+            return
+        ports = switch.ports_of(self._context.settings, Exporter.BEAT)
+        if ports and not _is_embedded():
+            self._metrics = switch.start_beat(self._context, ports=ports)
+        self._has_started = True
 
     def _started_runtime(self) -> BeatRuntime:
         if self._runtime is None:
@@ -151,6 +169,14 @@ class DatabaseScheduler(Scheduler):
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.close()
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.close()
+
+
+def _is_embedded() -> bool:
+    """Return whether ``celery worker -B`` runs this beat. The endpoint of the worker counts it."""
+    return "Beat" in {current_process().name, threading.current_thread().name}
 
 
 def _restore_stderr() -> None:

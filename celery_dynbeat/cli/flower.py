@@ -31,6 +31,7 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     Without --auth and --basic-auth the schedule pages are read-only.
     --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-hide-arguments hides
     the arguments of tasks. --dynbeat-query-timeout=SECONDS limits each database call (default: 10).
+    --dynbeat-metrics adds the gauges of the database to /metrics.
     """
     try:
         from celery_dynbeat.flower import program  # noqa: PLC0415 - Flower is optional

@@ -5,7 +5,7 @@ All processes that decide read the same clock. So hosts with wrong clocks agree 
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 RESYNC_INTERVAL = timedelta(minutes=1)
@@ -62,6 +62,16 @@ class DatabaseClock:
         if self._stepped is None:
             return timedelta.max
         return timedelta(seconds=self._monotonic() - self._stepped)
+
+    def offset(self) -> timedelta | None:
+        """Return this host's clock minus the database's, without a reading; None before the first.
+
+        A step of the host's clock since the last reading is part of it.
+        """
+        if self._base is None:
+            return None
+        counted = timedelta(seconds=self._monotonic() - self._base_reading)
+        return datetime.now(UTC) - self._base - counted
 
     def _resynchronise(self) -> None:
         try:

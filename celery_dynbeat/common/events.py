@@ -54,3 +54,6 @@ class Event(StrEnum):
     ALERT_SENT = "alert_sent"
     ALERT_DELAYED = "alert_delayed"
     ALERT_DROPPED = "alert_dropped"
+    METRICS_EXPORTED = "metrics_exported"
+    METRICS_UNAVAILABLE = "metrics_unavailable"
+    METRICS_FAILED = "metrics_failed"

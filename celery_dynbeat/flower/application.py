@@ -1,6 +1,6 @@
 """Flower's application, with the schedule pages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +9,9 @@ from flower.app import Flower
 from tornado.web import url
 
 from celery_dynbeat.client import Dynbeat, dynbeat_of
+from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
+from celery_dynbeat.flower.metrics import is_enabled, metrics_route
 from celery_dynbeat.flower.routes import routes
 from celery_dynbeat.flower.templates import DynbeatLoader
 
@@ -25,7 +27,17 @@ class DynbeatFlower(Flower):
         loader = DynbeatLoader(settings["template_path"])
         super().__init__(options=options, capp=capp, **{**settings, "template_loader": loader})
         self.database_calls = DatabaseCalls(timeout=options.dynbeat_query_timeout)
-        self.add_handlers(r".*", [_prefixed(route, options.url_prefix) for route in routes()])
+        added = [*routes(), *self._metrics_routes()]
+        self.add_handlers(r".*", [_prefixed(route, options.url_prefix) for route in added])
+
+    def _metrics_routes(self) -> Sequence[url]:
+        try:
+            context = self.dynbeat.context
+        except ConfigurationError:
+            # The pages show the error.
+            return []
+        is_on = is_enabled(context, option=self.options.dynbeat_metrics)
+        return [metrics_route(context)] if is_on else []
 
     @cached_property
     def dynbeat(self) -> Dynbeat:

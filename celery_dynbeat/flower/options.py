@@ -29,6 +29,12 @@ define(
     default=10.0,
     help="seconds that a database call of a schedule page may take",
 )
+define(
+    "dynbeat_metrics",
+    type=bool,
+    default=False,
+    help="add the gauges of the database to /metrics, also without dynbeat_metrics_port",
+)
 
 
 def unknown_option(arguments: Iterable[str]) -> str | None:

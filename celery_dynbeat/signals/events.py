@@ -13,6 +13,7 @@ class SentRun:
     """A run whose message the broker has accepted.
 
     ``lag`` is how long after its fire time the message was sent. ``queue`` None: unknown.
+    ``sent_before``: an earlier message of the run was sent too.
     """
 
     run_id: str
@@ -23,6 +24,7 @@ class SentRun:
     scheduled_for: datetime
     lag: timedelta
     origin: str
+    sent_before: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.db.models import NodeKind
+from celery_dynbeat.monitoring.metrics import switch
+from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.pool_slots import PoolSlots
@@ -71,6 +73,12 @@ class DynbeatStep(bootsteps.StartStopStep):
             results=BackendResults(parent.app),
             interval=self.heartbeat.interval,
         )
+        ports = switch.ports_of(self._context.settings, Exporter.WORKER)
+        # `worker -B`: beat runs in a child process, and this worker exports what it counts.
+        forks = pool_forks or bool(options.get("beat"))
+        self._metrics = (
+            switch.prepare_worker(self._context, ports=ports, forks=forks) if ports else None
+        )
         self._outcomes.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
@@ -93,6 +101,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()
+        if self._metrics is not None:
+            self._metrics.start()
         self._beat()
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="dynbeat-heartbeat", daemon=True
@@ -113,6 +123,8 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._outcomes.disconnect()
         signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _run_heartbeat(self) -> None:
         while not self._stopping.wait(self.heartbeat.interval.total_seconds()):

@@ -104,3 +104,35 @@ def test_rich_is_imported_only_to_print_on_a_terminal():
 
     assert "celery_dynbeat.cli.prune" in modules
     assert "rich" not in modules
+
+
+OFF = """
+import sys, threading
+from celery import Celery
+from celery.apps.worker import Worker
+from celery_dynbeat import Dynbeat, signals
+from celery_dynbeat.beat.scheduler import DatabaseScheduler
+
+app = Celery(broker="memory://", set_as_current=False)
+app.conf.update(dynbeat_database_url="sqlite://", **{settings!r})
+Dynbeat(app)
+beat = DatabaseScheduler(app, lazy=True)
+beat.max_interval = 0.01
+beat.tick()
+Worker(app=app, pool_cls="solo")
+print("prometheus_client" in sys.modules)
+print(any(each.name.startswith("dynbeat-metrics") for each in threading.enumerate()))
+print(any(getattr(each, "receivers", None) for each in vars(signals).values()))
+beat.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, ["False"] * 3), ({"dynbeat_metrics_port": 0}, ["True"] * 3)],
+)
+def test_without_the_setting_metrics_cost_no_import_thread_or_receiver(settings, expected):
+    command = [sys.executable, "-c", OFF.format(settings=settings)]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    assert process.stdout.split() == expected

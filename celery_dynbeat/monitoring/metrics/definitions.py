@@ -27,11 +27,7 @@ class Exporter(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric. ``name`` includes the unit, and ``_total`` if it is a counter.
-
-    ``starts_at_zero`` are label values whose series exist before the first event, so that
-    ``increase()`` sees the first one. Of a metric without labels, the series always exists.
-    """
+    """One metric. ``name`` includes the unit, and ``_total`` if it is a counter."""
 
     name: str
     kind: Kind
@@ -39,7 +35,6 @@ class Metric:
     exporters: frozenset[Exporter]
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    starts_at_zero: tuple[str, ...] = ()
 
 
 BEAT = frozenset({Exporter.BEAT})
@@ -84,6 +79,9 @@ DISPATCHED = _counter(
     "dynbeat_runs_dispatched_total", "Runs sent for the first time", BEAT, "task", "queue"
 )
 RESENT = _counter("dynbeat_runs_resent_total", "Runs sent again by the sweep", BEAT)
+RETRIES_RESENT = _counter(
+    "dynbeat_retries_resent_total", "Retries sent again: the broker lost them", BEAT
+)
 SKIPPED = _counter("dynbeat_runs_skipped_total", "Fire times that policy skipped", BEAT, "reason")
 LAG = _histogram(
     "dynbeat_lag_seconds",
@@ -105,7 +103,7 @@ LAST_PASS = _gauge(
 )
 PUBLISH_ERRORS = _counter("dynbeat_publish_errors_total", "Runs that could not be published", BEAT)
 DATABASE_ERRORS = _counter(
-    "dynbeat_database_errors_total", "Errors of the database", BEAT_AND_WORKER
+    "dynbeat_database_errors_total", "Errors of the database", BEAT_AND_WORKER, "reason"
 )
 NOTIFICATIONS = _counter(
     "dynbeat_notifications_received_total", "Change notifications that woke beat", BEAT
@@ -132,8 +130,11 @@ RUN_DURATION = _histogram(
     "task",
     buckets=RUN_BUCKETS,
 )
+DEFERRED = _counter(
+    "dynbeat_runs_deferred_total", "Messages sent again: the database is away", WORKER, "task"
+)
 REFUSED = _counter(
-    "dynbeat_duplicates_refused_total", "Messages that started no run", WORKER, "task"
+    "dynbeat_duplicates_refused_total", "Messages of runs that were started before", WORKER, "task"
 )
 LOST = _counter(
     "dynbeat_runs_lost_total", "Runs marked lost: their worker died", BEAT_AND_WORKER, "task"

@@ -25,5 +25,5 @@ def test_an_unknown_option_names_a_similar_one():
 
 
 def test_without_a_similar_one_all_are_named():
-    text = unknown_option(["--dynbeat-x=1"])
+    text = unknown_option(["--dynbeat-zzzzzzzzzzzzzzzzzzzz=1"])
     assert "--dynbeat-unauthenticated-writes or " in text or " or --dynbeat" in text

@@ -1,0 +1,103 @@
+"""The HTTP endpoint that Prometheus scrapes: a daemon thread of the main process."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from socketserver import TCPServer
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+
+from celery_dynbeat.common.events import Event
+
+logger = logging.getLogger(__name__)
+
+
+class _Handler(WSGIRequestHandler):
+    # Seconds. A client that sends nothing must not keep a thread.
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Log nothing: a scrape comes each few seconds."""
+
+
+class _Server(ThreadingWSGIServer):
+    # A second process must not share the port: a scrape would reach either of the two.
+    allow_reuse_port = False
+
+    def server_bind(self) -> None:
+        # Not that of HTTPServer: it looks up the name of the host, which can take seconds.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+
+class Endpoint:
+    """A running endpoint."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self.address, self.port = server.server_name, server.server_port
+        self._thread = threading.Thread(
+            target=server.serve_forever, name="dynbeat-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def close_inherited(self) -> None:
+        """Free the port in a child process, which otherwise keeps it after its parent."""
+        self._server.socket.close()
+
+
+def registry_of(collectors: Iterable[Collector]) -> CollectorRegistry:
+    """Return a registry with ``collectors``, apart from the default one of the application."""
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in collectors:
+        registry.register(collector)
+    return registry
+
+
+def open_endpoint(
+    collectors: Iterable[Collector], *, address: str, ports: Sequence[int]
+) -> Endpoint | None:
+    """Serve ``collectors`` on the first free port; None, with a log record, if there is none."""
+    app = make_wsgi_app(registry_of(collectors))
+    error: OSError | None = None
+    for port in ports:
+        try:
+            endpoint = Endpoint(_bound(app, address, port))
+        except OSError as refused:
+            error = refused
+            continue
+        logger.info(
+            "metrics exported on http://%s:%s/metrics",
+            f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address,
+            endpoint.port,
+            extra={"event": Event.METRICS_EXPORTED, "port": endpoint.port},
+        )
+        return endpoint
+    tried = f"{ports[0]}" if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"
+    logger.error(
+        "metrics are not exported: %s (address %s, port %s): give each process its own port"
+        " (dynbeat_metrics_port)",
+        error,
+        address,
+        tried,
+        extra={"event": Event.METRICS_UNAVAILABLE},
+    )
+    return None
+
+
+def _bound(app: Any, address: str, port: int) -> _Server:
+    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, bound = found[0]
+    server = type("_Server", (_Server,), {"address_family": family})
+    return make_server(str(bound[0]), port, app, server_class=server, handler_class=_Handler)

@@ -1,0 +1,135 @@
+"""Counters and histograms of a worker with several processes, in files that they share.
+
+    pool process -> its own files, mapped into memory
+    main process -> reads all files at a scrape
+
+The files have the format of prometheus_client's multiprocess mode. Its own switch, the environment
+variable PROMETHEUS_MULTIPROC_DIR, would also move the metrics of the application into files, and
+it makes one file for each process id: a worker with worker_max_tasks_per_child would fill the disk.
+Here a process takes the first number whose file no living process has locked. So
+
+- there are as many files as processes that live at the same time,
+- the successor of a process that ended or was killed continues its file: no counter goes back,
+- the kernel frees the lock of a process that is killed.
+"""
+
+import fcntl
+import itertools
+import os
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from prometheus_client import Metric as Family
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.utils import INF, floatToGoString
+
+from celery_dynbeat.monitoring.metrics.definitions import Kind, Metric
+
+PREFIX = "dynbeat"
+
+
+class PoolCounts:
+    """The counts of all processes that were forked after it was created.
+
+    ``folder`` exists. ``name`` is part of the names of the files.
+    """
+
+    def __init__(self, folder: Path, *, name: str) -> None:
+        self._folder, self._name = folder, f"{PREFIX}-{name}"
+        self._files = _Files(pid=0)
+        # A dropped file is closed, and a process of Celery's may have closed it: its number can
+        # belong to another file. So a child keeps the files of its parent.
+        self._inherited: list[_Files] = []
+
+    def add(self, metric: Metric, amount: float, *labels: str) -> None:
+        """Add ``amount`` to a counter."""
+        files = self._own_files()
+        with files.lock:
+            files.add(metric, metric.name, amount, labels)
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add one value to a histogram."""
+        files = self._own_files()
+        bounds = (*metric.buckets, INF)
+        with files.lock:
+            files.add(metric, f"{metric.name}_sum", value, labels)
+            is_counted = False
+            for bound in bounds:
+                amount = 1.0 if not is_counted and value <= bound else 0.0
+                is_counted = is_counted or bool(amount)
+                # With 0 too: a bucket without a value must exist.
+                files.add(metric, f"{metric.name}_bucket", amount, labels, floatToGoString(bound))
+
+    def _own_files(self) -> "_Files":
+        if self._files.pid != os.getpid():
+            # Not the lock of the parent: another thread may have held it during the fork.
+            self._inherited.append(self._files)
+            self._files = _Files(pid=os.getpid())
+            self._files.open(self._folder, self._name)
+        return self._files
+
+    def collect(self) -> Iterable[Family]:
+        """Return the sums of all processes."""
+        paths = self._folder.glob(f"*_{self._name}-*.db")
+        # A process that was killed while it created a file leaves an empty one.
+        files = [str(path) for path in paths if path.stat().st_size]
+        families: Iterable[Family] = MultiProcessCollector.merge(files)
+        return families
+
+    def close(self) -> None:
+        """Close the files of this process. Nothing may be added any more."""
+        if self._files.pid == os.getpid():
+            self._files.close()
+
+
+class _Files:
+    """The files of process ``pid``."""
+
+    def __init__(self, *, pid: int) -> None:
+        self.pid, self.lock = pid, threading.Lock()
+        self._lock_file: FileIO | None = None
+        self._by_kind: dict[Kind, MmapedDict] = {}
+
+    def open(self, folder: Path, name: str) -> None:
+        for number in itertools.count():
+            self._lock_file = _locked(folder / f"{name}-{number}.lock")
+            if self._lock_file is not None:
+                break
+        for kind in (Kind.COUNTER, Kind.HISTOGRAM):
+            self._by_kind[kind] = MmapedDict(str(folder / f"{kind}_{name}-{number}.db"))
+
+    def close(self) -> None:
+        with self.lock:
+            for file in self._by_kind.values():
+                file.close()
+            if self._lock_file is not None:
+                self._lock_file.close()
+
+    def add(
+        self,
+        metric: Metric,
+        series: str,
+        amount: float,
+        labels: tuple[str, ...],
+        bound: str | None = None,
+    ) -> None:
+        names = metric.labels if bound is None else (*metric.labels, "le")
+        values = labels if bound is None else (*labels, bound)
+        key = mmap_key(metric.name.removesuffix("_total"), series, names, values, metric.help)  # type: ignore[arg-type]
+        file = self._by_kind[metric.kind]
+        value, _ = file.read_value(key)
+        file.write_value(key, value + amount, 0.0)
+
+
+def _locked(path: Path) -> FileIO | None:
+    """Return the open file with the lock of this process, None if another process has it."""
+    file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb")
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+    file.close()
+    return None
