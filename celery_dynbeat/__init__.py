@@ -23,6 +23,7 @@ from celery_dynbeat.common.lazy import lazy_exports
 if TYPE_CHECKING:
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.client import (
+        AlertInfo,
         BackfillInfo,
         BoundedCount,
         ChangeInfo,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
 __all__ = [
+    "AlertInfo",
     "AlertRules",
     "AnyOf",
     "BackfillInfo",
@@ -104,7 +106,7 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "client": (
-        *("BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "BackfillInfo", "BoundedCount"),
         *("ChangeInfo", "ChangePage", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime"),
         *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),

@@ -38,6 +38,8 @@ class LazyGroup(DYMGroup):
         "apply": "apply:apply_file",
         "export": "export:export",
         "explain": "explain:explain_schedule",
+        "alerts": "alerts:alerts",
+        "test-alert": "alerts:test_alert",
         "prune": "prune:prune_now",
         "status": "status:status",
         "schema": "schema:schema",

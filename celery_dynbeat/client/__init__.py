@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.client.owner import OwnerSchedules
     from celery_dynbeat.client.schedules import Schedules
     from celery_dynbeat.client.views import (
+        AlertInfo,
         BackfillInfo,
         BoundedCount,
         ChangeInfo,
@@ -104,6 +105,7 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 
 __all__ = [
+    "AlertInfo",
     "BackfillInfo",
     "BoundedCount",
     "ChangeInfo",
@@ -138,7 +140,7 @@ _LAZY_EXPORTS = {
     "new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "views": (
-        *("BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "BackfillInfo", "BoundedCount"),
         *("ChangeInfo", "ChangePage", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
         *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, checks, edits, export, limits, owner_zone
+from celery_dynbeat.client.alerts import OwnerAlertCalls
 from celery_dynbeat.client.backfills import BackfillCalls
 from celery_dynbeat.client.cancelling import OwnerCancelCalls
 from celery_dynbeat.client.changes import ChangeCalls
@@ -57,6 +58,7 @@ class OwnerSchedules(
     BackfillCalls,
     ChangeCalls,
     FireTimeCalls,
+    OwnerAlertCalls,
     OwnerCancelCalls,
     OwnerHoldCalls,
     OwnerListCalls,

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, changes, checks, erasure, history, limits
+from celery_dynbeat.client.alerts import AlertCalls
 from celery_dynbeat.client.cancelling import CancelCalls
 from celery_dynbeat.client.erasure import Progress
 from celery_dynbeat.client.history import StatusFilter
@@ -21,7 +22,7 @@ from celery_dynbeat.store import schedules
 from celery_dynbeat.store.changes import ChangeFilter
 
 
-class Schedules(CancelCalls, HoldCalls, ListCalls, RerunCalls):
+class Schedules(AlertCalls, CancelCalls, HoldCalls, ListCalls, RerunCalls):
     """The calls that span owners. ``for_owner`` gives the calls of one owner.
 
     Every call accepts ``session=`` and then joins the transaction of the caller.

@@ -19,6 +19,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
 )
 from celery_dynbeat.client import OwnerSchedules, Schedules
+from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.monitoring.explain.collect import explain
 from tests.security.lookalikes import ALIKE, INVALID_OWNERS, VICTIM, everything
 from tests.support.applications import MINUTELY, START, execute
@@ -73,7 +74,7 @@ REQUESTS = {
     "cancel_rerun": lambda mine, theirs, **how: mine.cancel_rerun(theirs, **how),
 }
 #: Calls without a schedule of another owner. Tests of their own cover them.
-WITHOUT = {"rerun_many", "reruns", "cancel_runs", "hold", "release", "holds"}
+WITHOUT = {"rerun_many", "reruns", "cancel_runs", "hold", "release", "holds", "alerts"}
 #: Calls that create a schedule of the caller.
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
@@ -97,6 +98,18 @@ def test_each_call_that_spans_owners_is_covered():
     calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
+
+
+def test_only_the_alerts_of_the_owner_are_listed(dynbeat, clock):
+    dynbeat.schedules.for_owner(VICTIM).create(NAME, task="t", trigger=MINUTELY)
+    (schedule,) = dynbeat.schedules.for_owner(VICTIM).list()
+    opened = {"opened_at": clock.now(), "last_at": clock.now(), "checked_at": clock.now()}
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        alert = {"schedule_id": schedule.id, "kind": "failed", "target": "default", **opened}
+        session.add(Alert(owner=VICTIM, name=NAME, **alert))
+
+    assert [each.schedule for each in dynbeat.schedules.for_owner(VICTIM).alerts()] == [NAME]
+    assert not any(dynbeat.schedules.for_owner(owner).alerts() for owner in ALIKE)
 
 
 def populate(dynbeat, beat, clock, *owners):

@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    AlertInfo,
     AnyOf,
     BackfillInfo,
     BoundedCount,
@@ -183,6 +184,8 @@ if run_of_task is not None:
 
 assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
 assert_type(mine.holds(), Sequence[HoldInfo])
+assert_type(mine.alerts(only_open=False), Sequence[AlertInfo])
+assert_type(dynbeat.schedules.alerts(limit=10, after=7), Sequence[AlertInfo])
 assert_type(mine.release(all_actors=True), Sequence[HoldInfo])
 with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)

@@ -1,0 +1,112 @@
+"""``dynbeat alerts|test-alert``: the open alerts, and a message to try the targets."""
+
+import click
+
+from celery_dynbeat.alerts.content import Content, Example, Group, instant
+from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
+from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.client import AlertInfo
+from celery_dynbeat.client.queries import MAX_PAGE_SIZE
+from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
+from celery_dynbeat.common.settings import Settings
+
+COLUMNS = (
+    owner_column(),
+    Column("schedule", width=16),
+    Column("kind", width=11),
+    Column("severity", optional=True),
+    time_column("opened_at"),
+    Column("fact_count", width=10),
+    Column("detail", width=24),
+    Column("run_id", width=36, optional=True),
+    Column("target", optional=True),
+    time_column("recovered_at", optional=True),
+)
+
+
+@command("alerts", columns=COLUMNS, examples=("alerts", "alerts --owner user:42 --all"))
+@click.option("--owner", default=None, metavar="OWNER", help="Those of OWNER. Default: all.")
+@click.option("--all", "with_recovered", is_flag=True, help="Also those that have recovered.")
+def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
+    """List the open alerts, the oldest first.
+
+    Each schedule has at most one alert of each kind. The settings dynbeat_alert_* turn alerts on.
+    """
+    found = _all_alerts(invocation, only_open=not with_recovered)
+    invocation.show(COLUMNS, found, hidden=() if with_recovered else ("recovered_at",))
+    if not found and not invocation.dynbeat.context.settings.alerts_enabled:
+        invocation.output.note("alerts are off: set dynbeat_alert_urls")
+
+
+def _all_alerts(invocation: Invocation, *, only_open: bool) -> list[AlertInfo]:
+    calls = invocation.schedules if invocation.owner is None else invocation.mine
+    found: list[AlertInfo] = []
+    while True:
+        after = found[-1].id if found else None
+        page = calls.alerts(only_open=only_open, limit=MAX_PAGE_SIZE, after=after)
+        found += page
+        if len(page) < MAX_PAGE_SIZE:
+            return found
+
+
+@command(
+    "test-alert",
+    examples=("test-alert", "test-alert billing"),
+    exit_statuses="0: each URL accepted the message. 1: one did not, or there is no URL."
+    " 2: a wrong command line.",
+)
+@click.argument("target", required=False, default=DEFAULT_TARGET)
+def test_alert(invocation: Invocation, *, target: str) -> None:
+    """Send a test message to each URL of an alert target.
+
+    TARGET is a key of dynbeat_alert_urls. The message is that of a failed run, with your templates.
+    An URL is named by its number in the setting, because it contains passwords.
+    """
+    context = invocation.dynbeat.context
+    urls = context.settings.alert_urls.get(target, ())
+    if not urls:
+        known = ", ".join(context.settings.alert_urls) or "none"
+        invocation.refuse(f"target {target!r} has no URL; targets of dynbeat_alert_urls: {known}")
+    delivered = _deliver(invocation, urls, context.settings)
+    if not invocation.output.as_json:
+        invocation.output.line(delivered.title)
+    refused = [
+        f"URL {number}: {error}"
+        for number, error in enumerate(delivered.errors, start=1)
+        if error is not None
+    ]
+    if refused:
+        invocation.refuse(f"{len(refused)} of {len(urls)} URLs refused: {'; '.join(refused)}")
+    invocation.output.done(
+        f"target {target}: {len(urls)} of {len(urls)} URLs accepted the message",
+        {"ok": True, "target": target, "title": delivered.title, "accepted": len(urls)},
+    )
+
+
+def _deliver(invocation: Invocation, urls: tuple[str, ...], settings: Settings) -> Delivered:
+    now = invocation.dynbeat.context.clock.now()
+    example = Example(
+        owner="",
+        name="test-alert",
+        task="celery_dynbeat.test",
+        since=instant(now) or "",
+        ended=None,
+        run_id=None,
+        value=None,
+        facts=1,
+        detail="A test message of `dynbeat test-alert`. No schedule has failed.",
+    )
+    group = Group(kind=AlertKind.FAILED, change=Unsent.OPENED, count=1, examples=[example])
+    try:
+        return deliver(
+            Content(severity=Severity.ERROR, groups=[group]),
+            urls,
+            application=settings.application,
+            templates=settings.alert_templates,
+            timeout=settings.alert_timeout,
+        )
+    except DeliveryError as error:
+        invocation.refuse(str(error))
