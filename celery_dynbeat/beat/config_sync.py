@@ -21,7 +21,7 @@ from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
-from celery_dynbeat.client import Context, audit, checks, edits, owner_zone
+from celery_dynbeat.client import Context, alerting, audit, checks, edits, owner_zone
 from celery_dynbeat.client.acting import acting
 from celery_dynbeat.client.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.actions import Action
@@ -198,6 +198,7 @@ def _upsert(
         )
         new.managed_by = MANAGED_BY_CONFIG
         schedules.add(session, new.insert_values())
+        alerting.watch_new(context.settings, session, [new], now=now)
         audit.created(context, session, [new], now=now)
         return
     if row.managed_by != MANAGED_BY_CONFIG:

@@ -9,7 +9,13 @@ import click
 
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined
-from celery_dynbeat.cli.base.parameter_types import Duration, Instant, Json, Number
+from celery_dynbeat.cli.base.parameter_types import (
+    AlertRule,
+    Duration,
+    Instant,
+    Json,
+    Number,
+)
 from celery_dynbeat.cli.declarations.fields import trigger_of
 from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
@@ -79,6 +85,14 @@ field_options = combined(
         type=Number(least=0, most=_MAX_COUNT),
         help="Pause after this number of failed runs in a row; 0: never.",
     ),
+    click.option(
+        "--alert",
+        "alerts",
+        type=AlertRule(),
+        multiple=True,
+        help="An alert rule, such as after_failures=3 or late_after=2m. Repeatable.",
+    ),
+    click.option("--ping-url", metavar="URL", help="Where a worker reports each run."),
     click.option("--description", metavar="TEXT", help="A text for people."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag. Repeatable."),
 )
@@ -143,6 +157,8 @@ def _as_json(text: str) -> Any:
 def fields_from(invocation: Invocation, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the command line sets."""
     fields = {key: value for key, value in given.items() if value is not None and value != ()}
+    if "alerts" in fields:
+        fields["alerts"] = dict(fields["alerts"])
     convert: Mapping[type, Callable[[Any], Any]] = {TypedInstant: invocation.instant, tuple: list}
     return {key: convert.get(type(value), _same)(value) for key, value in fields.items()}
 

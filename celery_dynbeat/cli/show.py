@@ -12,12 +12,15 @@ from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.client import FireTime, ScheduleInfo
+from celery_dynbeat.client.views.base import as_json
+from celery_dynbeat.common.ping_urls import masked
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 _DETAILS = (
     *("paused_reason", "args", "kwargs", "options", "tags", "start_at", "end_at", "max_runs"),
     *("catch_up", "catch_up_window", "overlap", "max_run_time", "jitter", "expires_after"),
-    *("on_lost", "pause_after_failures", "failing_since", "finished_at", "managed_by"),
+    *("on_lost", "pause_after_failures", "alerts", "ping_url"),
+    *("failing_since", "finished_at", "managed_by"),
 )
 
 
@@ -34,8 +37,9 @@ _DETAILS = (
 def show(invocation: Invocation, *, name: str, count: int) -> None:
     """Show a schedule, its next fire times and its last runs.
 
-    A policy that is not shown follows its setting. --json prints the keys of the API, with the
-    next fire times as "upcoming" and the last runs as "runs".
+    A policy that is not shown follows its setting. Of a ping URL, only the host is shown. --json
+    prints the keys of the API, with the whole ping URL, the next fire times as "upcoming" and the
+    last runs as "runs".
     """
     mine, output = invocation.mine, invocation.output
     info = mine.get(name)
@@ -59,6 +63,8 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
 def _values(info: ScheduleInfo, upcoming: Sequence[FireTime]) -> Mapping[str, Any]:
     trigger = info.trigger
     details = {name: getattr(info, name) for name in _DETAILS}
+    details["alerts"] = as_json(info.alerts)
+    details["ping_url"] = info.ping_url and masked(info.ping_url)
     return {
         "name": info.name,
         "owner": info.owner,

@@ -21,6 +21,7 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
     examples=(
         "update digest --cron '30 9 * * mon-fri' --reason 'ticket 12'",
         "update poll --owner user:42 --overlap skip --clear jitter",
+        "update poll --owner user:42 --alert after_failures=3 --alert late_after=2m",
     ),
 )
 @click.argument("name")
@@ -52,7 +53,7 @@ def update(
     """Change fields of a schedule; all others keep their values.
 
     A new trigger, --start-at, --end-at or --max-runs sets the next fire time from now. --tag
-    replaces all tags.
+    replaces all tags, --alert all alert rules.
     """
     trigger = trigger_from(invocation, given)
     changes = fields_from(invocation, given)

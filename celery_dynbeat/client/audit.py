@@ -7,7 +7,8 @@ The calls of the API do not compare values themselves:
     deleted     rows before their DELETE: all fields that were set
     record      any other edit: its values are given
 
-Values are named and written as ``ScheduleInfo.to_dict`` does. Durations are seconds.
+Values are named and written as ``ScheduleInfo.to_dict`` does. Durations are seconds. Of a ping URL
+only the host is written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from celery_dynbeat.client.columns import ScheduleRow, is_same
 from celery_dynbeat.client.views.base import as_json
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.ping_urls import masked
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import changes, schedules
@@ -34,7 +36,7 @@ _PLAIN_COLUMNS = (
     *("task", "args", "kwargs", "options", "enabled", "paused_reason"),
     *("start_at", "end_at", "max_runs", "catch_up", "catch_up_window", "expires_after", "jitter"),
     *("overlap", "max_run_time", "on_lost", "pause_after_failures", "description", "tags"),
-    *("error", "version"),
+    *("alerts", "ping_url", "error", "version"),
 )
 #: Rows whose values are in memory at the same time.
 BATCH_SIZE = 500
@@ -150,11 +152,16 @@ def _set_values(row: ScheduleRow) -> dict[str, Any]:
 
 
 def _values(columns: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {
-        name: _trigger(*value) if name == "trigger" else as_json(value)
-        for name, value in columns.items()
-        if name in names
-    }
+    return {name: _value(name, value) for name, value in columns.items() if name in names}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "trigger":
+        return _trigger(*value)
+    # The audit is read by more people than the schedule.
+    if name == "ping_url" and value is not None:
+        return masked(value)
+    return as_json(value)
 
 
 def _readable(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import flag_modified
 
-from celery_dynbeat.client import audit, limits, skipping, timing
+from celery_dynbeat.client import alerting, audit, limits, skipping, timing
 from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
 from celery_dynbeat.client.columns import ScheduleColumns, is_same
@@ -65,6 +65,7 @@ def new_row(
     values = to_columns(
         {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
     )
+    alerting.check(context.settings, values)
     stored = as_trigger(context, trigger).resolved_at(now)
     task_allowlist.check(context.settings, owner=owner, task=values["task"])
     row = planned_row(
@@ -164,6 +165,8 @@ def change(
         cancel(session, row, now=now, reason="the one-off was moved")
     _record_missed(session, row, missed, now=now)
     touch(context, session, row, now=now)
+    if "alerts" in values:
+        alerting.watch_changed(context.settings, session, row, now=now)
     if "task" in values:
         context.task_names.warn_if_unknown(row.task)
 
@@ -188,6 +191,8 @@ def _changed_columns(
         values |= trigger_columns(trigger, timezone=timezone, now=now)
     limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
     values = {key: value for key, value in values.items() if not is_same(getattr(row, key), value)}
+    # Only new values: a setting that has changed since does not prevent other edits.
+    alerting.check(context.settings, values)
     # The anchor changes only with the trigger.
     if "trigger_spec" not in values:
         values.pop("anchor_at", None)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypedDict
 
-from celery_dynbeat.client import options
+from celery_dynbeat.client import alerting, options
 from celery_dynbeat.client.checks import (
     MAX_SECONDS,
     check_instant,
@@ -23,6 +23,7 @@ from celery_dynbeat.client.checks import (
     payload_too_large,
 )
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike, task_name
+from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
 
 TAG_LENGTH = 64
@@ -44,6 +45,8 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "pause_after_failures": None,
     "description": "",
     "tags": [],
+    "alerts": None,
+    "ping_url": None,
 }
 _NO_COLUMNS: Mapping[str, Any] = {}
 
@@ -55,6 +58,8 @@ class Fields(TypedDict, total=False):
     - Instants are aware datetimes. Durations are timedeltas or seconds.
     - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the setting of the
       same name. ``jitter=0`` means no jitter, and ``pause_after_failures=0`` never pauses.
+    - ``alerts`` are the own alert rules, also as a dict. They replace all earlier ones.
+    - ``ping_url`` is where a worker reports each run. dynbeat_ping_hosts must allow its host.
     """
 
     args: Sequence[Any]
@@ -75,6 +80,8 @@ class Fields(TypedDict, total=False):
     pause_after_failures: int | None
     description: str
     tags: Sequence[str]
+    alerts: AlertRules | Mapping[str, Any] | None
+    ping_url: str | None
 
 
 class NewFields(Fields, total=False):
@@ -271,4 +278,6 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "pause_after_failures": _check_failures,
     "description": check_text,
     "tags": _check_tags,
+    "alerts": alerting.rules_column,
+    "ping_url": alerting.ping_url_column,
 }

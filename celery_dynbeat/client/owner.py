@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import audit, checks, edits, export, limits, owner_zone
+from celery_dynbeat.client import alerting, audit, checks, edits, export, limits, owner_zone
 from celery_dynbeat.client.alerts import OwnerAlertCalls
 from celery_dynbeat.client.backfills import BackfillCalls
 from celery_dynbeat.client.cancelling import OwnerCancelCalls
@@ -310,6 +310,7 @@ class OwnerSchedules(
         )
         limits.check_quota(self._context, session, {self.owner: 1})
         row.id = schedules.add(session, row.insert_values())
+        alerting.watch_new(self._context.settings, session, [row], now=now)
         audit.created(self._context, session, [row], now=now)
         self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)

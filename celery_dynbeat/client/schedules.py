@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import audit, changes, checks, erasure, history, limits
+from celery_dynbeat.client import alerting, audit, changes, checks, erasure, history, limits
 from celery_dynbeat.client.alerts import AlertCalls
 from celery_dynbeat.client.cancelling import CancelCalls
 from celery_dynbeat.client.erasure import Progress
@@ -61,6 +61,7 @@ class Schedules(AlertCalls, CancelCalls, HoldCalls, ListCalls, RerunCalls):
             rows = batch.plan(batch.lock_timezones(session))
             limits.check_quota(self._context, session, Counter(row.owner for row in rows))
             schedules.add_many(session, [row.insert_values() for row in rows])
+            alerting.watch_new(self._context.settings, session, rows, now=batch.now)
             audit.created(self._context, session, rows, now=batch.now)
             earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
             self._context.notify_beat(session, next_run_at=earliest, now=batch.now)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 MAX_RUNS = 10_000
 #: The present instant minus this duration is a date that each database can store.
 MAX_DURATION = timedelta(days=36_525)
-_FLAGS = ("lost", "quarantined", "paused", "recovered")
-_DURATIONS = ("late_after", "slow_after", "silent_after", "frequent_within")
+#: The rules that are true or false, and those that are durations.
+FLAGS = ("lost", "quarantined", "paused", "recovered")
+DURATIONS = ("late_after", "slow_after", "silent_after", "frequent_within")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +72,9 @@ class AlertRules:
     to: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _DURATIONS:
+        for name in DURATIONS:
             object.__setattr__(self, name, _duration(name, getattr(self, name)))
-        for name in _FLAGS:
+        for name in FLAGS:
             _check_flag(name, getattr(self, name))
         _check_after_failures(self.after_failures)
         _check_frequency(self.frequent_above, self.frequent_within)
@@ -171,6 +172,3 @@ def _check_frequency(above: object, within: timedelta | None) -> None:
         raise _invalid("frequent_above", above, rule)
     if above and not within:
         raise _invalid("frequent_above", above, "needs frequent_within, a duration of more than 0")
-
-
-__all__ = ["AlertRules", "EffectiveRules", "stored_rules"]

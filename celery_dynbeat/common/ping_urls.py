@@ -51,6 +51,16 @@ def parse_ping_url(url: str, *, allowed: Collection[str]) -> PingUrl:
     return PingUrl(origin, parts.path, parts.query)
 
 
+def masked(url: str) -> str:
+    """Return the scheme and the host of a URL. The rest can contain a token."""
+    try:
+        parts = _split(url)
+        return f"{_origin(parts).removesuffix(f':{_PORTS[parts.scheme]}')}/..."
+    except ValueError:
+        # Only SQL can have written it.
+        return "..."
+
+
 def _split(url: str) -> SplitResult:
     if _NOT_IN_URLS.search(url):
         raise ValueError("must not contain white space, control characters or backslashes")

@@ -15,12 +15,13 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.errors import ScheduleExistsError
 from celery_dynbeat.db import batches
+from celery_dynbeat.db.alert_models import Alert, AlertEvent, AlertWatch
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.store.rows import load_or_null
-from celery_dynbeat.store.runs import detach_from_schedule
+from celery_dynbeat.store.runs import detach_from_schedule, execute_dml
 
 #: ``managed_by`` of a row that follows an entry of Celery's ``beat_schedule``.
 MANAGED_BY_CONFIG = "config"
@@ -115,6 +116,7 @@ def delete_one(session: Session, *, schedule_id: int) -> None:
     # off. SQLite reuses the id for the next schedule, which must not get this history.
     detach_from_schedule(session, Run.schedule_id == schedule_id)
     session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
+    _delete_alerts(session, [schedule_id])
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
 
@@ -128,8 +130,16 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
         delete(Backfill).where(Backfill.schedule_id.in_(schedule_ids)),
         execution_options={"synchronize_session": False},
     )
+    _delete_alerts(session, schedule_ids)
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]
+
+
+def _delete_alerts(session: Session, schedule_ids: Any) -> None:
+    """Delete the alerts of schedules on SQLite, which reuses their ids, and may cascade nothing."""
+    if capabilities_of(session.get_bind(Schedule).dialect).embedded:
+        for table in (Alert, AlertWatch, AlertEvent):
+            execute_dml(session, delete(table).where(table.schedule_id.in_(schedule_ids)))
 
 
 @in_index_order

@@ -50,6 +50,15 @@ FIELDS = st.fixed_dictionaries(
         "pause_after_failures": st.integers(0, 9),
         "description": TEXTS,
         "tags": st.lists(NAMES, max_size=3),
+        "alerts": st.fixed_dictionaries(
+            {},
+            optional={
+                "after_failures": st.integers(0, 1_000),
+                "lost": st.booleans(),
+                "late_after": st.floats(0, 10**6),
+                "silent_after": st.integers(0, 10**6),
+            },
+        ),
         "enabled": st.booleans(),
     },
 )

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AlertInfo,
+    AlertRules,
     AnyOf,
     BackfillInfo,
     BoundedCount,
@@ -76,7 +77,11 @@ mine.create(
     pause_after_failures=3,
     catch_up="all",
     catch_up_window=None,
+    alerts=AlertRules(after_failures=3, late_after=timedelta(minutes=2), to="ops"),
+    ping_url="https://hc-ping.com/5f0c",
 )
+assert_type(made.alerts, AlertRules | None)
+mine.update("policies", alerts={"silent_after": 3600}, ping_url=None)
 send = app.task(print)
 mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))
 mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False, paused_reason="unpaid")

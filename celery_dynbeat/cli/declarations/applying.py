@@ -23,6 +23,7 @@ from celery_dynbeat.common.errors import (
     OwnerLimitError,
     ScheduleNotFoundError,
 )
+from celery_dynbeat.common.ping_urls import masked
 
 #: More errors than these help no reader.
 MAX_ERRORS = 20
@@ -42,11 +43,18 @@ class Edit:
     after: Mapping[str, Any]
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield name, old value and new value of each field that changes; None means default."""
+        """Yield name, old value and new value of each field that changes; None means default.
+
+        Of a ping URL, only the host: the rest can contain a token.
+        """
         for field in {**self.before, **self.after}:
             old, new = self.before.get(field), self.after.get(field)
             if old != new:
-                yield field, old, new
+                yield field, _masked(field, old), _masked(field, new)
+
+
+def _masked(field: str, value: Any) -> Any:
+    return masked(value) if field == "ping_url" and value is not None else value
 
 
 class InvalidDeclarationsError(DeclarationError):

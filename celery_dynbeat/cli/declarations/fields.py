@@ -11,6 +11,7 @@ from typing import Any
 
 from celery_dynbeat.client import ScheduleInfo
 from celery_dynbeat.client.fields import FIELD_DEFAULTS
+from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers import Trigger, trigger_from_json, trigger_from_text
@@ -120,6 +121,7 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = {
     timedelta: timedelta.total_seconds,
     datetime: lambda instant: instant.isoformat().replace("+00:00", "Z"),
     tuple: list,
+    AlertRules: AlertRules.to_json,
 }
 
 

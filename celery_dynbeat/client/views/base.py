@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import singledispatch
 from typing import Any, ClassVar
 
+from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.triggers import Trigger
 
 
@@ -25,7 +26,7 @@ class Info:
         - The keys are the names of the attributes, always all of them and in the same order.
         - An instant is ISO 8601 text in UTC (``"2026-11-22T09:00:00+00:00"``).
         - A day is ISO 8601 text (``"2026-11-22"``). A duration is a number of seconds.
-        - A trigger is the dict of ``Trigger.to_json``.
+        - A trigger is the dict of ``Trigger.to_json``, alert rules that of ``AlertRules.to_json``.
         """
         names = [each.name for each in fields(self)]  # type: ignore[arg-type]
         return {name: as_json(getattr(self, name)) for name in (*names, *self._PROPERTIES)}
@@ -59,6 +60,11 @@ def _(value: timedelta) -> float:
 
 @as_json.register
 def _(value: Trigger) -> dict[str, str | None]:
+    return value.to_json()
+
+
+@as_json.register
+def _(value: AlertRules) -> dict[str, Any]:
     return value.to_json()
 
 

@@ -1,12 +1,13 @@
 """What the API returns for a schedule."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from celery_dynbeat.client.columns import ScheduleRow
 from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.common.text import shorten
@@ -32,6 +33,8 @@ class ScheduleInfo(Info):
     - ``failing_since`` is when the first of the last failed or lost runs ended. None: the last
       ended run succeeded, or no run has ended.
     - A policy (``catch_up`` to ``pause_after_failures``) that is None follows the settings.
+    - ``alerts`` are the schedule's own alert rules; None: the settings apply.
+    - ``ping_url`` can contain a token. The repr does not show it; ``to_dict`` does.
     - ``managed_by`` is ``"config"`` if the schedule follows an entry of Celery's ``beat_schedule``,
       else ``""``.
     - ``version`` increases by one with each edit.
@@ -73,6 +76,8 @@ class ScheduleInfo(Info):
     error: str | None
     description: str
     tags: Sequence[str]
+    alerts: AlertRules | None
+    ping_url: str | None = field(repr=False)
     managed_by: str
     version: int
     created_at: datetime
@@ -94,6 +99,7 @@ class ScheduleInfo(Info):
             # The column has the end of the hold.
             "next_run_at": row.next_run_at if row.held_at is None else None,
             "tags": _tags(row.tags),
+            "alerts": _alerts(row.alerts),
             **{name: _duration(getattr(row, name)) for name in _DURATIONS},
         }
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
@@ -149,6 +155,12 @@ def _tags(stored: Any) -> Sequence[str]:
     """Return the tags as texts that can be encoded: SQL by hand can write any JSON."""
     tags = stored if isinstance(stored, list) else []
     return [str(tag).encode(errors="replace").decode() for tag in tags]
+
+
+def _alerts(stored: object) -> AlertRules | None:
+    """Return the readable rules, None without any."""
+    rules = stored_rules(stored)
+    return None if rules == AlertRules() else rules
 
 
 def _duration(seconds: float | None) -> timedelta | None:

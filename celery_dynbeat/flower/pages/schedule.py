@@ -15,6 +15,7 @@ from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import Place, paging
 from celery_dynbeat.flower.charts.heat_map import heat_map
 from celery_dynbeat.flower.charts.line_chart import line_chart
+from celery_dynbeat.flower.pages.schedule_alerts import alert_rules
 from celery_dynbeat.flower.pages.schedule_parts import (
     calendar_cells,
     changed_fields,
@@ -104,6 +105,8 @@ class SchedulePage(_OfSchedule):
             changes=changes,
             fields_of=partial(changed_fields, hides_arguments=self.hides_arguments),
             policies=policies(info, context.settings, zone),
+            alert_rules=alert_rules(info, context.settings),
+            alerts_enabled=context.settings.alerts_enabled,
             own_holds=[hold for hold in holds if hold.owner is not None],
         )
 

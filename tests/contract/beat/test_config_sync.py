@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, Once
+from celery_dynbeat import AlertRules, Cron, Every, Once
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.run_states import Status
@@ -72,6 +72,7 @@ def test_an_entry_takes_the_policies_of_the_api(start, own):
         "max_runs": 5,
         "description": "of the configuration",
         "tags": ["a"],
+        "alerts": AlertRules(after_failures=3),
     }
     start(n={**ENTRY, **policies})
 

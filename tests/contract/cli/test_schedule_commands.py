@@ -4,8 +4,11 @@ import json
 from datetime import timedelta
 
 import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
 
-from celery_dynbeat import Cron, Every, Once, RRule, ScheduleNotFoundError
+from celery_dynbeat import AlertRules, Cron, Every, Once, RRule, ScheduleNotFoundError
+from celery_dynbeat.cli import dynbeat as group
 from tests.support.applications import MINUTELY, START, execute
 
 OWNER = ("--owner", "user:42")
@@ -397,3 +400,81 @@ def test_list_filters_by_state_and_prefix_and_counts(shown, as_json, mine):
     assert len(shown("list", "--all-owners", "--order", "next_run_at")) == 1
     assert shown("list", *OWNER, "--count") == ["2"]
     assert as_json("list", *OWNER, "--state", "failing", "--count") == [{"count": 0, "exact": True}]
+
+
+URL = "https://hc-ping.com/5f0c-token"
+
+
+@pytest.fixture
+def allowing(limited):
+    """Return an application with a target and an allowed host, and a function for commands."""
+    urls = {"default": [], "7": ["json://localhost"]}
+    dynbeat = limited(alert_urls=urls, ping_hosts=["hc-ping.com"])
+
+    def run(*arguments):
+        context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
+        result = CliRunner().invoke(group, arguments, obj=context)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return dynbeat, run
+
+
+def test_options_set_alert_rules_and_the_ping_url(allowing):
+    dynbeat, run = allowing
+    rules = {
+        "after-failures": "3",
+        "late_after": "2m",
+        "lost": "no",
+        "frequent_above": "5",
+        "frequent_within": "1h",
+        "to": "7",
+    }
+    given = [word for name, value in rules.items() for word in ("--alert", f"{name}={value}")]
+
+    added = run("add", "n", *TASK, "--every", "60", *given, "--ping-url", URL)
+
+    assert "token" not in added
+
+    mine = dynbeat.schedules.for_owner("")
+    expected = AlertRules(
+        after_failures=3,
+        late_after=120,
+        lost=False,
+        frequent_above=5,
+        frequent_within=3600,
+        to="7",
+    )
+    assert (mine.get("n").alerts, mine.get("n").ping_url) == (expected, URL)
+    lines = dict(line.split("\t", 1) for line in run("show", "n").splitlines())
+    assert json.loads(lines["alerts"]) == expected.to_json()
+    assert lines["ping_url"] == "https://hc-ping.com/..."
+    assert json.loads(run("show", "n", "--json"))["ping_url"] == URL
+
+    assert "token" not in run("update", "n", "--alert", "paused=yes")
+    assert mine.get("n").alerts == AlertRules(paused=True)
+    run("update", "n", "--clear", "alerts", "--clear", "ping_url")
+    assert (mine.get("n").alerts, mine.get("n").ping_url) == (None, None)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("--alert", "late_after"), 2, "'late_after': write a rule and its value"),
+        (("--alert", "late=5"), 2, "there is no such rule"),
+        (("--alert", "late_after=soon"), 2, "'soon' is not a duration"),
+        (("--alert", "lost=maybe"), 2, "lost = 'maybe': write yes or no"),
+        (("--alert", "after_failures=-1"), 2, "must be a whole number from 0 to 1000"),
+        (("--alert", "after_failures=" + "9" * 5_000), 2, "must be a whole number"),
+        (("--alert", "frequent_above=5"), 1, "needs frequent_within"),
+        (("--alert", "to=ops"), 1, "dynbeat_alert_urls has no such target"),
+        (("--ping-url", URL), 1, "list the allowed ones in dynbeat_ping_hosts"),
+    ],
+)
+def test_an_invalid_alert_rule_or_ping_url_is_refused(refused, arguments, status, words):
+    code, shown = refused("add", "n", *TASK, "--every", "60", *arguments)
+
+    assert code == status
+    assert words in " ".join(shown.split())
+    assert "token" not in shown

@@ -33,6 +33,22 @@ def test_the_page_shows_rule_why_and_next_fire_times(mine, pages):
     assert "overlap" in text
 
 
+def test_the_page_shows_alert_rules_and_only_the_host_of_the_ping_url(dynbeat, mine, pages):
+    mine.create("plain", task="t", trigger=DAILY)
+    mine.create("n", task="t", trigger=DAILY, alerts={"late_after": 120})
+    execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = 'https://hc-ping.com/5f0c-token'")
+    execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = NULL WHERE name = 'plain'")
+
+    text = pages.get(url()).text
+
+    assert "Alerts are off" in text
+    assert "<dt>late_after</dt><dd>2 min</dd>" in text
+    assert '<dt>slow_after</dt><dd class="db-muted">never (default)</dd>' in text
+    assert "<dt>ping_url</dt><dd>https://hc-ping.com/...</dd>" in text
+    assert "5f0c-token" not in text
+    assert "<h2>Alerts</h2>" not in pages.get(url("plain")).text
+
+
 def test_fire_times_are_in_the_zone_of_the_schedule_and_of_the_viewer(mine, pages):
     mine.create("n", task="t", trigger=DAILY)
     pages.cookies["dynbeat_viewer_zone"] = "America%2FNew_York"

@@ -2,7 +2,13 @@
 
 import pytest
 
-from celery_dynbeat.common.ping_urls import MAX_LENGTH, PingUrl, allowed_origin, parse_ping_url
+from celery_dynbeat.common.ping_urls import (
+    MAX_LENGTH,
+    PingUrl,
+    allowed_origin,
+    masked,
+    parse_ping_url,
+)
 
 SECRET = "d7b2-secret"
 ALLOWED = frozenset(
@@ -84,3 +90,16 @@ def test_any_other_url_is_rejected_without_its_secret(url):
 
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://HC-Ping.com/d7b2-secret?x=1", "https://hc-ping.com/..."),
+        ("http://10.0.0.7:8000/d7b2-secret", "http://10.0.0.7:8000/..."),
+        ("https://user:d7b2-secret@hc-ping.com", "..."),
+        ("d7b2-secret", "..."),
+    ],
+)
+def test_a_masked_url_has_only_scheme_and_host(url, shown):
+    assert masked(url) == shown

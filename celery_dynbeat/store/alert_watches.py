@@ -1,0 +1,45 @@
+"""Queries on the schedules that beat checks for alerts without an event: silent, frequent."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db import batches
+from celery_dynbeat.db.alert_models import AlertWatch
+from celery_dynbeat.db.index_order import in_index_order
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.tables import ALERT_WATCHES
+from celery_dynbeat.store.runs import execute_dml
+
+#: Keys in one SELECT.
+_MAX_KEYS = 500
+
+
+@in_index_order
+def add(session: Session, keys: Sequence[tuple[str, str]], *, due_at: datetime) -> None:
+    """Insert a row for each of the schedules with these owners and names."""
+    for start in range(0, len(keys), _MAX_KEYS):
+        part = keys[start : start + _MAX_KEYS]
+        ids = select(Schedule.id).where(tuple_(Schedule.owner, Schedule.name).in_(part))
+        _insert(session, session.scalars(ids).all(), due_at)
+
+
+def set_due(session: Session, *, schedule_id: int, due_at: datetime) -> None:
+    """Insert the row of a locked schedule, or set when it is due."""
+    _insert(session, [schedule_id], due_at)
+    changed = update(AlertWatch).where(AlertWatch.schedule_id == schedule_id)
+    execute_dml(session, changed.values(due_at=due_at))
+
+
+def remove(session: Session, *, schedule_id: int) -> None:
+    """Delete the row of a schedule, if it has one."""
+    execute_dml(session, delete(AlertWatch).where(AlertWatch.schedule_id == schedule_id))
+
+
+def _insert(session: Session, ids: Sequence[int], due_at: datetime) -> None:
+    # The caller's session may choose its database by the mapped class.
+    connection = session.connection(bind_arguments={"mapper": Schedule})
+    rows = [{"schedule_id": schedule_id, "due_at": due_at} for schedule_id in ids]
+    batches.insert_new(connection, ALERT_WATCHES, rows)
