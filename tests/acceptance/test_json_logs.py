@@ -18,20 +18,29 @@ def test_beat_worker_and_tasks_write_json(file_site):
     beat = file_site.beat("-f", str(beat_log))
     worker = file_site.worker("-f", str(worker_log), "-l", "DEBUG")
     file_site.create_once("log", kwargs={"secret": SECRET})
+    file_site.create_once("fail", kwargs={"unexpected": SECRET})
+    file_site.create_once("unknown", kwargs={"secret": SECRET})
     run = file_site.wait_for_run("log", "succeeded")
+    failed = file_site.wait_for_run("fail", "failed")
+    file_site.wait_for_run("unknown", "failed")
     wait_until(lambda: "succeeded in" in worker_log.read_text(), within=20)
     beat.terminate()
     worker.terminate()
 
     of_beat, of_worker = records(beat_log), records(worker_log)
-    (sent,) = [each for each in of_beat if (each.get("runs") or [{}])[0].get("run_id") == run.id]
-    assert (sent["event"], sent["node"][:11]) == ("runs_dispatched", "celerybeat@")
+    sent = [each for each in of_beat if each.get("event") == "runs_dispatched"]
+    assert {sent_run["schedule"] for each in sent for sent_run in each["runs"]} == {
+        *("log", "fail", "unknown")
+    }
+    assert sent[0]["node"].startswith("celerybeat@")
     of_run = {"owner": OWNER, "schedule": "log", "run_id": run.id, "attempt": 1}
     for message in ("one\ntwo", "printed", f"Task probe.log[{run.id}] succeeded in"):
         (found,) = [each for each in of_worker if each["message"].startswith(message)]
         assert {key: found[key] for key in of_run} == of_run
         assert (found["task"], found["task_id"]) == ("probe.log", run.id)
         assert found["node"] == "w1@test"
-    (received,) = [each for each in of_worker if each["message"].endswith("received")]
-    assert received["run_id"] == run.id
+    received = [each for each in of_worker if each["message"].endswith("received")]
+    assert {each["run_id"] for each in received} == {run.id, failed.id}
+    (error,) = [each for each in of_worker if each.get("exception", {}).get("type") == "TypeError"]
+    assert (error["run_id"], error["schedule"]) == (failed.id, "fail")
     assert SECRET not in beat_log.read_text() + worker_log.read_text() + beat.text + worker.text
