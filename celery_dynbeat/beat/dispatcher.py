@@ -25,10 +25,12 @@ are misfires, and ``catch_up`` decides about them.
 """
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -47,7 +49,7 @@ from celery_dynbeat.beat.sent_runs import log_declined, log_sent
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.broker.base import RunPublisher
-from celery_dynbeat.broker.publisher import PublishResult
+from celery_dynbeat.broker.publisher import PublishResult, unsent
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.events import Event
@@ -56,6 +58,9 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.store import due, failing, runs
 from celery_dynbeat.store.pending_work import PendingWork
+
+if TYPE_CHECKING:
+    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +78,7 @@ class Dispatcher:
 
     ``failpoint`` is called with the name of each point at which a crash matters. ``executor`` runs
     the confirms; without one they run in the calling thread. ``poll_interval`` overrides the one of
-    the settings.
+    the settings. ``tracer`` None: no traces.
     """
 
     def __init__(
@@ -86,12 +91,14 @@ class Dispatcher:
         failpoint: Callable[[str], None] = _no_failpoint,
         executor: Executor | None = None,
         poll_interval: timedelta | None = None,
+        tracer: "RunTracer | None" = None,
     ) -> None:
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._settings = settings
         self._failpoint = failpoint
+        self._tracer = tracer
         self._executor = executor or InlineExecutor()
         self._deprioritised_owners: frozenset[str] = frozenset()
         self._costly_owners = CostlyOwners()
@@ -184,6 +191,7 @@ class Dispatcher:
                 self._failpoint("recorded")
             return claimed
 
+        began_ns = time.time_ns()
         claimed = self._database.run(work)
         if claimed.handled:
             self._failpoint("committed")
@@ -191,7 +199,7 @@ class Dispatcher:
         self._has_backlog = claimed.is_full
         self._add_costly_owners(claimed.costly_owners, now)
         self._termination.request(claimed.terminate)
-        self._send(claimed.outgoing, Event.RUNS_DISPATCHED)
+        self._send(claimed.outgoing, Event.RUNS_DISPATCHED, began_ns)
         return claimed.handled
 
     def _add_costly_owners(self, owners: frozenset[str], now: datetime) -> None:
@@ -207,11 +215,12 @@ class Dispatcher:
         # Runs whose confirm has not ended are not overdue.
         self._executor.result()
         since = self._poller.watermark.no_overdue_before
+        began_ns = time.time_ns()
         swept = self._database.run(
             partial(take_overdue, now=now, settings=self._settings, since=since),
         )
         self._failpoint("swept")
-        self._send(swept.outgoing, Event.RUNS_REPUBLISHED)
+        self._send(swept.outgoing, Event.RUNS_REPUBLISHED, began_ns)
         return swept.handled
 
     def _backfill(self, now: datetime) -> int:
@@ -220,9 +229,10 @@ class Dispatcher:
             self._failpoint("recorded")
             return backfilled
 
+        began_ns = time.time_ns()
         backfilled = self._database.run(work)
         self._failpoint("committed")
-        self._send(backfilled.outgoing, Event.RUNS_BACKFILLED)
+        self._send(backfilled.outgoing, Event.RUNS_BACKFILLED, began_ns)
         return backfilled.handled
 
     def _rerun(self, now: datetime) -> int:
@@ -231,19 +241,25 @@ class Dispatcher:
             self._failpoint("recorded")
             return batch
 
+        began_ns = time.time_ns()
         batch = self._database.run(work)
         self._failpoint("committed")
-        self._send(batch.outgoing, Event.RUNS_RERUN)
+        self._send(batch.outgoing, Event.RUNS_RERUN, began_ns)
         return batch.handled
 
-    def _send(self, outgoing: Sequence[OutgoingRun], event: Event) -> None:
+    def _send(self, outgoing: Sequence[OutgoingRun], event: Event, began_ns: int) -> None:
         """Wait for the last confirm, publish the runs, and start their confirm.
 
         If the last confirm failed, its error is raised after the runs are sent: publishing needs no
-        database, and the runs are due.
+        database, and the runs are due. ``began_ns``: when the transaction that took the runs began.
         """
         if not outgoing:
             return
+        if self._tracer is not None:
+            operation = "resend" if event is Event.RUNS_REPUBLISHED else "claim"
+            self._tracer.claimed(
+                outgoing, operation=operation, began_ns=began_ns, ended_ns=time.time_ns()
+            )
         last_error = self._last_confirm_error()
         published = self._publish(outgoing)
         self._confirm(outgoing, published)
@@ -267,13 +283,24 @@ class Dispatcher:
         return None
 
     def _publish(self, outgoing: Sequence[OutgoingRun]) -> PublishResult:
-        published = self._publisher.publish(outgoing)
+        published = self._publish_traced(outgoing)
         self._failpoint("published")
         # Before the confirm: if beat dies in between, the error is already on the schedule.
         for run in (run for run in outgoing if run.run_id in published.refused):
             self._quarantine(run, published.refused[run.run_id])
         for run in (run for run in outgoing if run.run_id in published.declined):
             log_declined(run, published.declined[run.run_id])
+        return published
+
+    def _publish_traced(self, outgoing: Sequence[OutgoingRun]) -> PublishResult:
+        if self._tracer is None:
+            return self._publisher.publish(outgoing)
+        failures = dict.fromkeys((run.run_id for run in outgoing), "the broker is unreachable")
+        try:
+            published = self._publisher.publish(outgoing)
+            failures = unsent(published)
+        finally:
+            self._tracer.published(failures)
         return published
 
     def _quarantine(self, run: OutgoingRun, error: DispatchError) -> None:

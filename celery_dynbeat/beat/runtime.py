@@ -50,7 +50,7 @@ class BeatRuntime:
             context.database, name=context.settings.application, now=context.clock.now
         )
         config_sync.sync(context)
-        self._publisher = Publisher(context.app, now=context.clock.now)
+        self._publisher = Publisher(context.app, now=context.clock.now, tracer=context.tracer)
         self._dispatcher = Dispatcher(
             database=context.database,
             publisher=self._publisher,
@@ -61,6 +61,7 @@ class BeatRuntime:
             if context.database.supports_concurrent_writes
             else InlineExecutor(),
             poll_interval=poll_interval,
+            tracer=context.tracer,
         )
         name = f"celerybeat@{socket.gethostname()}:{os.getpid()}"
         set_node_name(name)

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from kombu import Producer
@@ -42,6 +42,9 @@ from celery_dynbeat.broker.remote_control import terminate_tasks
 from celery_dynbeat.broker.task_message import MessageSender, RoutingError
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
+
+if TYPE_CHECKING:
+    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Messages of one pipeline. More are not faster, and the pipeline holds commands and responses.
 PIPELINE_SIZE = 250
@@ -83,14 +86,32 @@ class PublishResult:
         self.unknown |= part.unknown
 
 
+def unsent(published: PublishResult) -> dict[str, str]:
+    """Return why runs of a batch were not sent, by run id."""
+    return {
+        **{run_id: f"refused: {error}" for run_id, error in published.refused.items()},
+        **{run_id: f"delayed until {at}" for run_id, at in published.delayed.items()},
+        **{run_id: f"declined: {reason}" for run_id, reason in published.declined.items()},
+        **dict.fromkeys(published.unknown, "the broker did not confirm the message"),
+    }
+
+
 class Publisher:
     """Publishes runs on its own broker connection, for one thread.
 
-    ``now`` is the clock for ``expires_after``. Beat passes the database's clock.
+    ``now`` is the clock for ``expires_after``. Beat passes the database's clock. ``tracer`` None:
+    no traces.
     """
 
-    def __init__(self, app: Celery, *, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        now: Callable[[], datetime] | None = None,
+        tracer: "RunTracer | None" = None,
+    ) -> None:
         self._app = app
+        self._tracer = tracer
         self._now: Callable[[], datetime] = now or app.now
         self.outages = Outages(self._now)
         self._strikes: Counter[Scope] = Counter()
@@ -355,7 +376,7 @@ class Publisher:
 
     def _new_sender(self) -> MessageSender:
         driver_type = self._broker.connection.transport.driver_type
-        return MessageSender(self._app, now=self._now, driver_type=driver_type)
+        return MessageSender(self._app, now=self._now, driver_type=driver_type, tracer=self._tracer)
 
     def _send(
         self,

@@ -6,7 +6,7 @@ method of Celery, that method is called for each run (``celery_dynbeat.broker.ov
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import Celery
 from celery.app.task import Task
@@ -26,6 +26,9 @@ from celery_dynbeat.broker.overrides import (
     is_overridden,
 )
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
+
+if TYPE_CHECKING:
+    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 #: Seconds. RabbitMQ stores the time to live in 32 bits, in milliseconds (49 days), and refuses a
 #: message with a longer one. The sweep resends the run of a message that expired early.
@@ -80,10 +83,19 @@ class MessageSender:
     """Sends the runs of one batch.
 
     ``now`` is the clock for ``expires_after``. ``driver_type`` is that of the kombu transport.
+    ``tracer`` None: no traces.
     """
 
-    def __init__(self, app: Celery, *, now: Callable[[], datetime], driver_type: str) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        now: Callable[[], datetime],
+        driver_type: str,
+        tracer: "RunTracer | None" = None,
+    ) -> None:
         self._app = app
+        self._tracer = tracer
         self._now = now
         self._driver_type = driver_type
         self._amqp = app.amqp
@@ -107,6 +119,21 @@ class MessageSender:
         expiry by the database's clock, because Celery's ``expires`` uses the clock of the worker's
         host. Raises NotPublishedError when an overridden method returned without a message.
         """
+        if self._tracer is None:
+            self._send_untraced(producer, run)
+            return
+        queue = self._traced_queue(run)
+        with self._tracer.publishing(run, queue=queue, system=self._driver_type):
+            self._send_untraced(producer, run)
+
+    def _traced_queue(self, run: OutgoingRun) -> str | None:
+        try:
+            return self.queue(run)
+        except RoutingError:
+            # The send raises it again.
+            return None
+
+    def _send_untraced(self, producer: Producer, run: OutgoingRun) -> None:
         if self.is_overridden(run.task):
             self._call_application(producer, run)
         elif run.options and self._is_delayed_by_broker(run):
@@ -161,15 +188,21 @@ class MessageSender:
             producer,
             run.task,
             message,
-            headers=run_headers(run, sent_at=self._now()),
+            headers=self._headers(run),
             retry=False,
             **routed,
         )
 
+    def _headers(self, run: OutgoingRun) -> dict[str, Any]:
+        headers = run_headers(run, sent_at=self._now())
+        if self._tracer is not None:
+            self._tracer.inject(headers)
+        return headers
+
     def _call_application(self, producer: Producer, run: OutgoingRun) -> None:
         if run.task in self._unreachable:
             raise self._unreachable[run.task].error
-        with PublishWatch(run.run_id, run_headers(run, sent_at=self._now())) as watch:
+        with PublishWatch(run.run_id, self._headers(run)) as watch:
             try:
                 apply_async(
                     self._app, run.task, run.args, run.kwargs, self._call_options(producer, run)
@@ -195,7 +228,7 @@ class MessageSender:
             **run.options,
             "task_id": run.run_id,
             "producer": producer,
-            "headers": run_headers(run, sent_at=self._now()),
+            "headers": self._headers(run),
             # Beat itself retries the batch.
             "retry": False,
         }

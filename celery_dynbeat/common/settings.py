@@ -211,6 +211,7 @@ class Settings:
     alert_retry_for: timedelta = _setting(timedelta(hours=1), _duration)
     alert_templates: str | None = _setting(None, _folder)
     ping_hosts: tuple[str, ...] | None = _setting(None, alert_settings.ping_hosts)
+    traces: bool = _setting(default=False, check=_flag)
 
     @property
     def alerts_enabled(self) -> bool:

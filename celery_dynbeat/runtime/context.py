@@ -22,9 +22,11 @@ from celery_dynbeat.db.engine import Database, check_synchronous
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.sessions import session_to_join
+from celery_dynbeat.tracing import make_tracer
 
 if TYPE_CHECKING:
     from celery_dynbeat.runtime.task_names import TaskNames
+    from celery_dynbeat.tracing.run_tracer import RunTracer
 
 T = TypeVar("T")
 
@@ -64,6 +66,11 @@ class Context:
     def clock(self) -> Clock:
         """``given_clock``, else the database's clock."""
         return self.given_clock or DatabaseClock(self.database.read_clock)
+
+    @cached_property
+    def tracer(self) -> "RunTracer | None":
+        """The tracer of runs; None if traces are off. Raises ConfigurationError."""
+        return make_tracer(self.settings)
 
     @cached_property
     def task_names(self) -> "TaskNames":

@@ -82,6 +82,7 @@ class ManualBeat(Generic[P]):
             clock=dynbeat.context.clock,
             settings=dynbeat.context.settings,
             failpoint=failpoint or (lambda _point: None),
+            tracer=dynbeat.context.tracer,
         )
 
     def tick(self) -> timedelta:

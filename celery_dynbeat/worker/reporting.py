@@ -23,13 +23,15 @@ class Subject:
     """What the signals say about the run of an outcome.
 
     ``owner`` and ``schedule`` are None if the message is gone, ``task`` is then perhaps "".
-    ``duration`` is that of the body, None if this process did not run it.
+    ``duration`` is that of the body, None if this process did not run it. ``traceparent`` is the
+    trace that the message carries.
     """
 
     task: str = ""
     owner: str | None = None
     schedule: str | None = None
     duration: timedelta | None = None
+    traceparent: str | None = None
 
 
 UNKNOWN = Subject()
@@ -42,7 +44,13 @@ def subject_of(task: str, request: Any = None) -> Subject:
     owner, schedule = schedule_of(request)
     began = getattr(request, _BEGAN, None)
     duration = None if began is None else timedelta(seconds=time.monotonic() - began)
-    return Subject(task=task, owner=owner, schedule=schedule, duration=duration)
+    return Subject(
+        task=task,
+        owner=owner,
+        schedule=schedule,
+        duration=duration,
+        traceparent=(request.headers or {}).get("traceparent"),
+    )
 
 
 def report_start(task: str, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:

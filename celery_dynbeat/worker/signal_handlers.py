@@ -179,7 +179,19 @@ class OutcomeSignals:
             status=status,
             **details,
         )
-        self._recorder.record(outcome)
+        tracer = self._context.tracer
+        if tracer is None:
+            self._recorder.record(outcome)
+            return
+        with tracer.recording(
+            outcome.subject.task,
+            run_id,
+            status=status,
+            attempt=outcome.attempt,
+            error=outcome.error,
+            traceparent=outcome.subject.traceparent,
+        ):
+            self._recorder.record(outcome)
 
     def on_success(self, sender: Task, **_: Any) -> None:
         """Receive task_success, in the process that ran the body."""

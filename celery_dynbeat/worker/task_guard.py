@@ -83,6 +83,7 @@ class TaskGuard:
         pings: "RunPings | None" = None,
     ) -> None:
         self._context = context
+        self._tracer = context.tracer
         self._slots = slots
         self._pings = pings
         self._hostname = hostname
@@ -107,8 +108,13 @@ class TaskGuard:
                 # The task's own __call__ runs the body again.
                 return body(*args, **kwargs)
             with self._handling(run_id):
-                self._require_start(task, run_id)
-                return body(*args, **kwargs)
+                if self._tracer is None:
+                    self._require_start(task, run_id)
+                    return body(*args, **kwargs)
+                with self._tracer.joined(task.request.headers or {}):
+                    with self._tracer.deciding(task.name, run_id):
+                        self._require_start(task, run_id)
+                    return body(*args, **kwargs)
 
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]

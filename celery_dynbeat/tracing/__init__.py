@@ -1,0 +1,27 @@
+"""Traces of runs. OpenTelemetry is imported only with ``dynbeat_traces = True``."""
+
+from typing import TYPE_CHECKING
+
+from celery_dynbeat.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from celery_dynbeat.common.settings import Settings
+    from celery_dynbeat.tracing.run_tracer import RunTracer
+
+
+def make_tracer(settings: "Settings") -> "RunTracer | None":
+    """Return the tracer of a process, or None if traces are off.
+
+    Raises ConfigurationError without OpenTelemetry.
+    """
+    if not settings.traces:
+        return None
+    try:
+        # A late import: it needs an optional package.
+        from celery_dynbeat.tracing.run_tracer import RunTracer  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            f"dynbeat_traces = True needs opentelemetry-api ({error}):"
+            " pip install 'celery-dynbeat[traces]', or remove the setting"
+        ) from error
+    return RunTracer()

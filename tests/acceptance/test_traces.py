@@ -1,0 +1,218 @@
+"""Each run is one trace: beat's spans, the Celery instrumentation's, and those of the worker."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.instrumentation.celery import CeleryInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from celery_dynbeat import Dynbeat, Once
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.testing import ManualBeat
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.empty_database
+
+
+@pytest.fixture(scope="session")
+def celery_config():
+    return {"broker_url": "memory://", "dynbeat_traces": True}
+
+
+@pytest.fixture(scope="session")
+def celery_worker_parameters():
+    # The ping is a task, and its result needs a result backend.
+    return {"perform_ping_check": False}
+
+
+@pytest.fixture(autouse=True)
+def log_level():
+    """Restore the level of the root logger, which the worker in this process sets to ERROR."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def exporter():
+    """Give the exporter of the process: OpenTelemetry accepts one provider per process."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture
+def spans(exporter):
+    """Return a function that returns the ended spans of this test by the start of their name."""
+    exporter.clear()
+
+    def ended():
+        return {span.name.split()[0].split("/")[0]: span for span in exporter.get_finished_spans()}
+
+    return ended
+
+
+@pytest.fixture
+def instrumented(exporter):  # noqa: ARG001 - comes first
+    instrumentor = CeleryInstrumentor()
+    instrumentor.instrument()
+    yield
+    instrumentor.uninstrument()
+
+
+@pytest.fixture
+def dynbeat(celery_app, sqlite_url):
+    celery_app.conf.dynbeat_database_url = sqlite_url
+    made = Dynbeat(celery_app)
+
+    @celery_app.task(bind=True, name="traced", max_retries=1)
+    def traced(self, ends):
+        if ends == "retries" and not self.request.retries:
+            raise self.retry(countdown=0)
+        if ends == "fails":
+            raise KeyError(ends)
+
+    made.context.prepare()
+    yield made
+    made.context.database.dispose()
+
+
+@pytest.fixture
+def beat(dynbeat):
+    context = dynbeat.context
+    publisher = Publisher(dynbeat.app, now=context.clock.now, tracer=context.tracer)
+    yield ManualBeat(dynbeat, publisher)
+    publisher.close()
+
+
+@pytest.fixture
+def worker(request, dynbeat):  # noqa: ARG001 - comes first
+    return request.getfixturevalue("in_process_worker")
+
+
+@pytest.fixture
+def run(dynbeat, beat):
+    """Return a function that runs the task once, and returns the finished run."""
+
+    def make(ends="well", status="succeeded"):
+        mine = dynbeat.schedules.for_owner("user:1")
+        mine.create(ends, task="traced", args=[ends], trigger=Once.after(timedelta(seconds=0.01)))
+
+        def finished():
+            beat.tick()
+            return mine.runs(ends, status=status)
+
+        (run,) = wait_until(finished, within=10)
+        return run
+
+    return make
+
+
+@pytest.mark.usefixtures("worker", "instrumented")
+def test_a_run_is_one_trace_from_the_claim_to_the_outcome(run, spans):
+    with trace.get_tracer("test").start_as_current_span("pass of beat") as current:
+        finished = run()
+        wait_until(lambda: "run" in spans(), within=5)
+
+    ended = spans()
+    claim, publish, sent, guard, task, outcome = (
+        ended[name] for name in ("claim", "publish", "apply_async", "guard", "run", "outcome")
+    )
+    steps = [claim, publish, sent, task, guard, outcome]
+    assert len({span.context.trace_id for span in steps}) == 1
+    assert claim.context.trace_id != current.get_span_context().trace_id
+    parents = [span.parent and span.parent.span_id for span in steps]
+    ids = [span.context.span_id for span in steps]
+    assert parents == [None, ids[0], ids[1], ids[2], ids[3], ids[3]]
+    assert claim.start_time < claim.end_time <= publish.start_time < publish.end_time
+    assert publish.kind is SpanKind.PRODUCER
+    assert (
+        publish.attributes.items()
+        >= {
+            "messaging.system": "memory",
+            "messaging.destination.name": "celery",
+            "messaging.operation.type": "send",
+            "messaging.message.id": finished.id,
+            "dynbeat.owner": "user:1",
+            "dynbeat.schedule": "well",
+        }.items()
+    )
+    assert guard.attributes["dynbeat.decision"] == "start"
+    assert outcome.attributes["dynbeat.status"] == "succeeded"
+
+
+@pytest.mark.usefixtures("worker", "instrumented", "spans")
+def test_two_runs_are_two_traces(dynbeat, beat, exporter):
+    mine = dynbeat.schedules.for_owner("user:1")
+    for name in ("a", "b"):
+        mine.create(name, task="unknown", trigger=Once.after(timedelta(seconds=0.01)))
+
+    def sent():
+        beat.tick()
+        return len([s for s in exporter.get_finished_spans() if s.name == "publish celery"]) == 2
+
+    wait_until(sent, within=10)
+
+    # The instrumentation leaves its span of an unregistered task current.
+    claims = [s for s in exporter.get_finished_spans() if s.name == "claim unknown"]
+    assert len({span.context.trace_id for span in claims}) == 2
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_trace_needs_no_instrumentation_of_celery(run, spans):
+    run()
+    ended = wait_until(lambda: "outcome" in spans() and spans(), within=5)
+
+    publish = ended["publish"]
+    for name in ("guard", "outcome"):
+        assert ended[name].parent.span_id == publish.context.span_id
+
+
+@pytest.mark.usefixtures("worker", "instrumented")
+def test_a_failure_shows_its_type_only(run, spans):
+    run("fails", status="failed")
+    outcome = wait_until(lambda: spans().get("outcome"), within=5)
+
+    assert outcome.attributes["error.type"] == "KeyError"
+    assert outcome.status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.usefixtures("worker", "instrumented")
+def test_a_retry_stays_in_the_trace(run, exporter):
+    finished = run("retries")
+
+    def outcomes():
+        ended = [s for s in exporter.get_finished_spans() if s.name == "outcome traced"]
+        # By status: a worker that an earlier test stopped in this process records them, too.
+        mine = {
+            span.attributes["dynbeat.status"]: span.context.trace_id
+            for span in ended
+            if span.attributes["dynbeat.run_id"] == finished.id
+        }
+        return len(mine) == 2 and mine
+
+    traces = wait_until(outcomes, within=5)
+
+    assert traces.keys() == {"retrying", "succeeded"}
+    assert len(set(traces.values())) == 1
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_error_of_a_span_processor_affects_no_run(run, spans, monkeypatch):
+    def raises(*_, **__):
+        raise RuntimeError
+
+    provider = trace.get_tracer_provider()
+    monkeypatch.setattr(provider._active_span_processor, "on_start", raises)
+    monkeypatch.setattr(provider._active_span_processor, "on_end", raises)
+
+    assert run().status == "succeeded"
+    assert spans() == {}
