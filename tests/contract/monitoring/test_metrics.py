@@ -6,6 +6,7 @@ from datetime import timedelta
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
 from celery_dynbeat import signals
@@ -205,3 +206,17 @@ def test_after_the_end_nothing_is_counted_and_no_file_is_left(dynbeat):
     assert not any(
         signal.receivers for signal in vars(signals).values() if hasattr(signal, "receivers")
     )
+
+
+def test_an_application_with_files_of_its_own_can_show_the_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    with application("sqlite://") as dynbeat:
+        export = WorkerMetrics(dynbeat.context, ports=[0], forks=True)
+        export.start()
+        try:
+            assert scrape(export.endpoint.port)["dynbeat_automatic_pauses_total",] == 0
+        finally:
+            export.close()
+
+    own = collected(MultiProcessCollector(None, path=str(tmp_path)))
+    assert own["dynbeat_automatic_pauses_total",] == 0

@@ -8,6 +8,7 @@ from tests.support.servers.base import Server, ServerFailedError, ServerMissingE
 from tests.support.servers.mariadb import MariaDBServer
 from tests.support.servers.pgbouncer import PgBouncerServer
 from tests.support.servers.postgresql import PostgreSQLServer
+from tests.support.servers.prometheus import PrometheusServer
 from tests.support.servers.rabbitmq import RabbitMQServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.sentinel import ReplicaServer, SentinelServer
@@ -16,6 +17,7 @@ __all__ = [
     "MariaDBServer",
     "PgBouncerServer",
     "PostgreSQLServer",
+    "PrometheusServer",
     "RabbitMQServer",
     "RedisServer",
     "ReplicaServer",
