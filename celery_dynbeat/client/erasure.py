@@ -4,7 +4,8 @@ An erasure works in batches, so that no transaction is long:
 
     1. stop      pause the schedules and revoke the runs that have not started; record the erasure
     2. history   delete runs, changes and requests of reruns, BATCH_SIZE rows in each transaction
-    3. end       delete what was added meanwhile, then the holds, the schedules and the owner's row
+    3. end       delete what was added meanwhile, then the holds, the schedules and the owner's row,
+                 and take the owner out of messages about alerts
 
 A process that dies in between leaves paused schedules. The same call completes the erasure. In the
 caller's transaction the three steps are one.
@@ -65,7 +66,10 @@ def _end(context: Context, session: Session, *, owner: str) -> int:
     for delete_some in _HISTORY:
         while delete_some(session, owner=owner, limit=BATCH_SIZE):
             pass
-    return _delete_schedules(session, owner=owner, now=now)
+    number = _delete_schedules(session, owner=owner, now=now)
+    # After the schedules: no later message can name their alerts.
+    erasure.forget_in_messages(session, owner=owner)
+    return number
 
 
 def _lock(context: Context, session: Session, *, owner: str) -> datetime:

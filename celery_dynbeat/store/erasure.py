@@ -11,6 +11,7 @@ from sqlalchemy import Table, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.actions import Action
+from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Change, Rerun, Run, Schedule
@@ -18,6 +19,8 @@ from celery_dynbeat.db.tables import CHANGES, RERUNS, RUNS
 from celery_dynbeat.store.changes import OWNER_INDEX
 from celery_dynbeat.store.runs import execute_dml
 
+#: Messages in memory at the same time.
+_MESSAGES = 100
 _RUN_INDEX = "ix_dynbeat_run_owner_scheduled_for"
 
 
@@ -57,6 +60,29 @@ def delete_reruns(session: Session, *, owner: str, limit: int) -> int:
     """Delete up to ``limit`` requests to run ended runs of ``owner`` again; return their number."""
     ids = select(Rerun.id).where(Rerun.owner == owner).limit(limit)
     return _delete(session, RERUNS, session.scalars(ids).all())
+
+
+def forget_in_messages(session: Session, *, owner: str) -> None:
+    """Take the schedules of ``owner`` out of the messages about alerts. Their counts stay."""
+    after = 0
+    columns = select(AlertMessage.id, AlertMessage.payload).order_by(AlertMessage.id)
+    while rows := session.execute(columns.where(AlertMessage.id > after).limit(_MESSAGES)).all():
+        for row in rows:
+            payload = _without_owner(row.payload, owner)
+            if payload != row.payload:
+                changed = update(AlertMessage).where(AlertMessage.id == row.id)
+                execute_dml(session, changed.values(payload=payload))
+        after = rows[-1].id
+
+
+def _without_owner(value: Any, owner: str) -> Any:
+    """Return a JSON value without the objects in lists whose owner is ``owner``."""
+    if isinstance(value, dict):
+        return {key: _without_owner(each, owner) for key, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    kept = (each for each in value if not (isinstance(each, dict) and each.get("owner") == owner))
+    return [_without_owner(each, owner) for each in kept]
 
 
 def _delete(session: Session, table: Table, ids: Sequence[Any]) -> int:

@@ -7,9 +7,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import InvalidScheduleError
+from celery_dynbeat.alerts.content import Content, Example, Group
 from celery_dynbeat.beat.pruner import LOWEST_ID
 from celery_dynbeat.client import erasure
+from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.models import Backfill, Change, Hold, Owner, Rerun, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
@@ -205,3 +208,31 @@ def test_an_export_reads_in_batches(mine, clock, beat, monkeypatch):
     assert [line["scheduled_for"] for line in runs] == sorted(
         (line["scheduled_for"] for line in runs), reverse=True
     )
+
+
+def example(owner):
+    values = dict.fromkeys(["task", "ended", "run_id", "value"])
+    return Example(owner=owner, name="n", since="", facts=1, detail=SECRET, **values)
+
+
+def test_messages_about_alerts_forget_the_owner_and_keep_their_counts(dynbeat, mine):
+    owners = [mine.owner, "user:421", mine.owner]
+    group = Group(
+        kind=AlertKind.FAILED,
+        change=Unsent.OPENED,
+        count=7,
+        examples=[example(owner) for owner in owners],
+    )
+    content = Content(severity=Severity.ERROR, groups=[group]).to_json()
+    database = dynbeat.context.database
+    message = {"target": "default", "severity": "error", "payload": content}
+    database.run(lambda session: session.add_all(AlertMessage(**message) for _ in range(101)))
+
+    dynbeat.schedules.delete_owner(mine.owner, erase_history=True)
+
+    stored = database.read(lambda session: session.scalars(select(AlertMessage.payload)).all())
+    assert len(stored) == 101
+    for payload in stored:
+        (left,) = Content.from_json(payload).groups
+        assert [each.owner for each in left.examples] == ["user:421"]
+        assert left.count == 7
