@@ -71,7 +71,8 @@ def watch_new(
 ) -> None:
     """Let beat check those of the new rows whose rules no event reports."""
     watched = [row for row in rows if _is_watched(settings, row)]
-    alert_watches.add(session, [(row.owner, row.name) for row in watched], due_at=now)
+    if watched:
+        alert_watches.add(session, [(row.owner, row.name) for row in watched], due_at=now)
 
 
 def watch_changed(settings: Settings, session: Session, row: ScheduleRow, *, now: datetime) -> None:

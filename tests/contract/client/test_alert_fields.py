@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from celery_dynbeat import AlertRules, InvalidScheduleError
 from celery_dynbeat.beat.config_sync import sync
@@ -190,6 +190,24 @@ def test_beat_checks_the_schedules_whose_rules_no_event_reports(dynbeat, mine):
     dynbeat.schedules.create_many([new[0] | {"alerts": SILENT}, new[1]])
 
     assert watched(dynbeat) == dict.fromkeys("abe", START)
+
+
+def test_without_rules_that_need_checks_a_create_executes_no_other_statement(dynbeat, mine):
+    def statements(name, **given):
+        executed = []
+
+        def note(_connection, _cursor, sql, *_rest):
+            executed.append(sql)
+
+        engine = dynbeat.context.database.engine
+        event.listen(engine, "before_cursor_execute", note)
+        create(mine, name, **given)
+        dynbeat.schedules.create_many([{"name": name, "task": "t", "trigger": MINUTELY, **given}])
+        event.remove(engine, "before_cursor_execute", note)
+        return [sql for sql in executed if "alert_watch" in sql or "set_config" in sql.lower()]
+
+    assert statements("plain") == statements("other", alerts=RULES) == []
+    assert statements("watched", alerts=SILENT) != []
 
 
 def test_an_edit_of_the_rules_starts_and_ends_the_checks(dynbeat, mine, clock):
