@@ -113,7 +113,7 @@ def _delay(value: object) -> timedelta:
 
 def _patterns(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        msg = "must be a list of task names, in which * matches any characters"
+        msg = "must be a list of names, in which * matches any characters"
         raise ValueError(msg)  # noqa: TRY004
     return tuple(_text(pattern) for pattern in value)
 
@@ -212,6 +212,7 @@ class Settings:
     alert_templates: str | None = _setting(None, _folder)
     ping_hosts: tuple[str, ...] | None = _setting(None, alert_settings.ping_hosts)
     traces: bool = _setting(default=False, check=_flag)
+    sentry_monitors: tuple[str, ...] | None = _setting(None, _patterns)
 
     @property
     def alerts_enabled(self) -> bool:

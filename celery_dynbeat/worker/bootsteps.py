@@ -24,6 +24,7 @@ from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
     from celery_dynbeat.worker.run_pings import RunPings
+    from celery_dynbeat.worker.sentry_monitors import SentryMonitors
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._metrics = (
             switch.prepare_worker(self._context, ports=ports, forks=forks) if ports else None
         )
+        self._sentry = self._new_sentry_monitors()
         self._outcomes.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
@@ -90,6 +92,17 @@ class DynbeatStep(bootsteps.StartStopStep):
         from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
 
         return RunPings(self._context, allowed=allowed, pool_forks=pool_forks)
+
+    def _new_sentry_monitors(self) -> "SentryMonitors | None":
+        patterns = self._context.settings.sentry_monitors
+        if not patterns:
+            return None
+        # A late import: it needs an optional package.
+        from celery_dynbeat.worker.sentry_monitors import SentryMonitors  # noqa: PLC0415
+
+        monitors = SentryMonitors(self._context, patterns=patterns)
+        monitors.connect()
+        return monitors
 
     def start(self, parent: Any) -> None:
         """Register the node, and start the thread that writes its heartbeats."""
@@ -123,6 +136,8 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._outcomes.disconnect()
         signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
+        if self._sentry is not None:
+            self._sentry.disconnect()
         if self._metrics is not None:
             self._metrics.close()
 

@@ -1,0 +1,83 @@
+"""An application with Sentry's integration; prints its check-ins. It patches Celery for good."""
+
+import json
+import sys
+from datetime import timedelta
+from typing import Any
+
+import sentry_sdk
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.integrations.celery import CeleryIntegration
+from sentry_sdk.transport import Transport
+
+from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.testing import ManualBeat
+from tests.support.waiting import wait_until
+
+#: Two of each monitored run: at its start and at its end.
+MONITORED_CHECK_INS = 6
+check_ins: list[Any] = []
+
+
+class RecordingTransport(Transport):
+    """Records check-ins."""
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        """Record the check-ins of ``envelope``."""
+        check_ins.extend(item.payload.json for item in envelope if item.type == "check_in")
+
+
+app = Celery("sentry", broker="memory://")
+app.conf.dynbeat_database_url = sys.argv[1]
+app.conf.dynbeat_sentry_monitors = ["nightly *"]
+
+
+@app.task(bind=True, name="t", max_retries=1)  # type: ignore[untyped-decorator]
+def t(self: Any, end: str) -> None:
+    """Succeed, fail or retry."""
+    if end == "retry" and not self.request.retries:
+        raise self.retry(countdown=0)
+    if end == "fail":
+        raise ValueError(end)
+
+
+def main() -> None:
+    """Run one schedule for each end, and others that are not monitored."""
+    sentry_sdk.init(
+        "http://key@127.0.0.1/1",
+        transport=RecordingTransport,
+        integrations=[CeleryIntegration(monitor_beat_tasks=True)],
+    )
+    dynbeat = Dynbeat(app)
+    dynbeat.context.prepare()
+    publisher = Publisher(app, now=dynbeat.context.clock.now)
+    beat = ManualBeat(dynbeat, publisher, any_database=True)
+    with start_worker(app, perform_ping_check=False):
+        runs = {}
+        for owner, name, end in (
+            ("", "nightly ok", "ok"),
+            ("", "nightly fail", "fail"),
+            ("", "nightly retry", "retry"),
+            ("", "other", "ok"),
+            ("user:1", "nightly user", "ok"),
+        ):
+            schedules = dynbeat.schedules.for_owner(owner)
+            schedules.create(name, task="t", args=[end], trigger=Every(timedelta(hours=1)))
+            runs[name] = schedules.run_now(name).id
+            beat.tick()
+            wait_until(
+                lambda: schedules.runs(name, status=("succeeded", "failed")),  # noqa: B023 - called here
+                within=15,
+            )
+        # A check-in follows the write of the outcome.
+        wait_until(lambda: len(check_ins) >= MONITORED_CHECK_INS, within=15)
+    publisher.close()
+    dynbeat.context.database.dispose()
+    sys.stdout.write(json.dumps({"runs": runs, "check_ins": check_ins}))
+
+
+if __name__ == "__main__":
+    main()
