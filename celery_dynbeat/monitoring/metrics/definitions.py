@@ -110,6 +110,16 @@ NOTIFICATIONS = _counter(
 )
 PRUNED_RUNS = _counter("dynbeat_pruned_runs_total", "Runs deleted from the history", BEAT)
 PRUNED_CHANGES = _counter("dynbeat_pruned_changes_total", "Changes deleted from the audit", BEAT)
+ALERTS_OPENED = _counter("dynbeat_alerts_opened_total", "Alerts that were opened", BEAT, "reason")
+ALERTS_RECOVERED = _counter(
+    "dynbeat_alerts_recovered_total", "Alerts whose schedule recovered", BEAT, "reason"
+)
+ALERT_MESSAGES_SENT = _counter(
+    "dynbeat_alert_messages_sent_total", "Messages about alerts that were sent", BEAT
+)
+ALERT_MESSAGES_DROPPED = _counter(
+    "dynbeat_alert_messages_dropped_total", "Messages about alerts that were given up", BEAT
+)
 STARTED = _counter(
     "dynbeat_runs_started_total", "Attempts of runs that started", WORKER, "task", "queue"
 )

@@ -17,8 +17,10 @@ import fcntl
 import itertools
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 
@@ -49,20 +51,14 @@ class PoolCounts:
         """Add ``amount`` to a counter."""
         files = self._own_files()
         with files.lock:
-            files.add(metric, metric.name, amount, labels)
+            files.add(metric, labels, metric.name, amount)
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Add one value to a histogram."""
         files = self._own_files()
-        bounds = (*metric.buckets, INF)
         with files.lock:
-            files.add(metric, f"{metric.name}_sum", value, labels)
-            is_counted = False
-            for bound in bounds:
-                amount = 1.0 if not is_counted and value <= bound else 0.0
-                is_counted = is_counted or bool(amount)
-                # With 0 too: a bucket without a value must exist.
-                files.add(metric, f"{metric.name}_bucket", amount, labels, floatToGoString(bound))
+            files.add(metric, labels, f"{metric.name}_sum", value)
+            files.add(metric, labels, f"{metric.name}_bucket", 1, _bound(metric, value))
 
     def _own_files(self) -> "_Files":
         if self._files.pid != os.getpid():
@@ -93,6 +89,7 @@ class _Files:
         self.pid, self.lock = pid, threading.Lock()
         self._lock_file: FileIO | None = None
         self._by_kind: dict[Kind, MmapedDict] = {}
+        self._keys: dict[tuple[str, tuple[str, ...], str | None], str] = {}
 
     def open(self, folder: Path, name: str) -> None:
         for number in itertools.count():
@@ -112,17 +109,44 @@ class _Files:
     def add(
         self,
         metric: Metric,
+        labels: tuple[str, ...],
         series: str,
         amount: float,
-        labels: tuple[str, ...],
         bound: str | None = None,
     ) -> None:
-        names = metric.labels if bound is None else (*metric.labels, "le")
-        values = labels if bound is None else (*labels, bound)
-        key = mmap_key(metric.name.removesuffix("_total"), series, names, values, metric.help)  # type: ignore[arg-type]
+        key = self._key(metric, labels, series, bound)
         file = self._by_kind[metric.kind]
         value, _ = file.read_value(key)
         file.write_value(key, value + amount, 0.0)
+
+    def _key(self, metric: Metric, labels: tuple[str, ...], series: str, bound: str | None) -> str:
+        """Return the key of a series in its file. It is built once: that takes 10 µs."""
+        identity = (series, labels, bound)
+        if identity not in self._keys:
+            self._keys[identity] = _new_key(metric, labels, series, bound)
+            if bound is not None:
+                # A bucket without a value must exist, too.
+                for each in _bounds(metric.buckets):
+                    self._by_kind[metric.kind].read_value(_new_key(metric, labels, series, each))
+        return self._keys[identity]
+
+
+def _new_key(metric: Metric, labels: tuple[str, ...], series: str, bound: str | None) -> str:
+    names = metric.labels if bound is None else (*metric.labels, "le")
+    values = labels if bound is None else (*labels, bound)
+    name = metric.name.removesuffix("_total")
+    return mmap_key(name, series, list(names), list(values), metric.help)
+
+
+def _bound(metric: Metric, value: float) -> str:
+    """Return the upper bound of the bucket of a value."""
+    number = bisect_left(metric.buckets, value)
+    return _bounds(metric.buckets)[number]
+
+
+@cache
+def _bounds(buckets: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(map(floatToGoString, (*buckets, INF)))
 
 
 def _locked(path: Path) -> FileIO | None:

@@ -43,6 +43,10 @@ class Receivers:
             (signals.pass_ended, self._on_pass),
             (signals.notification_received, self._on_notification),
             (signals.history_pruned, self._on_pruned),
+            (signals.alert_opened, self._on_alert_opened),
+            (signals.alert_recovered, self._on_alert_recovered),
+            (signals.alert_message_sent, self._on_message_sent),
+            (signals.alert_message_dropped, self._on_message_dropped),
             (signals.run_started, self._on_started),
             (signals.run_refused, self._on_refused),
             (signals.run_deferred, self._on_deferred),
@@ -133,6 +137,20 @@ class Receivers:
     def _on_pruned(self, event: signals.HistoryPruned) -> None:
         metric = metrics.PRUNED_RUNS if event.table == "run" else metrics.PRUNED_CHANGES
         self._counts.add(metric, event.count)
+
+    def _on_alert_opened(self, event: signals.AlertChanged) -> None:
+        self._counts.add(metrics.ALERTS_OPENED, 1, event.kind)
+
+    def _on_alert_recovered(self, event: signals.AlertChanged) -> None:
+        self._counts.add(metrics.ALERTS_RECOVERED, 1, event.kind)
+
+    def _on_message_sent(self, event: signals.AlertMessageEnded) -> None:
+        del event
+        self._counts.add(metrics.ALERT_MESSAGES_SENT, 1)
+
+    def _on_message_dropped(self, event: signals.AlertMessageEnded) -> None:
+        del event
+        self._counts.add(metrics.ALERT_MESSAGES_DROPPED, 1)
 
     def _on_started(self, event: signals.RunStarted) -> None:
         queue = self._queue(event.queue)
