@@ -6,6 +6,7 @@ worker: created before the pool forks -> the pool processes inherit receivers an
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,12 +74,17 @@ class WorkerMetrics:
         if shared is None:
             self._folder = SharedFolder()
             return PoolCounts(self._folder.path, name="worker")
+        folder = Path(shared)
+        # Raises OSError if there is no such folder.
+        folder.stat()
         # The application's own MultiProcessCollector then shows these files too.
-        return PoolCounts(Path(shared), name=f"worker-{os.getpid()}")
+        return PoolCounts(folder, name=f"worker-{os.getpid()}")
 
     def start(self) -> None:
         """Open the endpoint, after the pool has forked."""
-        _add_zeros(self._counts, Exporter.WORKER)
+        # On a full disk the receivers log what cannot be counted.
+        with suppress(OSError):
+            _add_zeros(self._counts, Exporter.WORKER)
         collectors: list[Collector] = [self._counts, ClockGauge(self._context.clock)]
         address = self._context.settings.metrics_address
         self.endpoint = open_endpoint(collectors, address=address, ports=self._ports)

@@ -16,6 +16,7 @@ Here a process takes the first number whose file no living process has locked. S
 import fcntl
 import itertools
 import os
+import struct
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -32,6 +33,8 @@ from prometheus_client.utils import INF, floatToGoString
 from celery_dynbeat.monitoring.metrics.definitions import Kind, Metric
 
 PREFIX = "dynbeat"
+#: Bytes. The series of one metric and its labels fit into half of it.
+_FIRST_SIZE = 65_536
 
 
 class PoolCounts:
@@ -89,6 +92,7 @@ class _Files:
         self.pid, self.lock = pid, threading.Lock()
         self._lock_file: FileIO | None = None
         self._by_kind: dict[Kind, MmapedDict] = {}
+        self._paths: dict[Kind, Path] = {}
         self._keys: dict[tuple[str, tuple[str, ...], str | None], str] = {}
 
     def open(self, folder: Path, name: str) -> None:
@@ -97,7 +101,9 @@ class _Files:
             if self._lock_file is not None:
                 break
         for kind in (Kind.COUNTER, Kind.HISTOGRAM):
-            self._by_kind[kind] = MmapedDict(str(folder / f"{kind}_{name}-{number}.db"))
+            path = folder / f"{kind}_{name}-{number}.db"
+            _allocate(path)
+            self._paths[kind], self._by_kind[kind] = path, MmapedDict(str(path))
 
     def close(self) -> None:
         with self.lock:
@@ -123,6 +129,7 @@ class _Files:
         """Return the key of a series in its file. It is built once: that takes 10 µs."""
         identity = (series, labels, bound)
         if identity not in self._keys:
+            _allocate(self._paths[metric.kind])
             self._keys[identity] = _new_key(metric, labels, series, bound)
             if bound is not None:
                 # A bucket without a value must exist, too.
@@ -147,6 +154,23 @@ def _bound(metric: Metric, value: float) -> str:
 @cache
 def _bounds(buckets: tuple[float, ...]) -> tuple[str, ...]:
     return tuple(map(floatToGoString, (*buckets, INF)))
+
+
+def _allocate(path: Path) -> None:
+    """Give a file the blocks for its next series. Raises OSError if the disk is full.
+
+    MmapedDict makes a file longer without blocks. A write to such memory on a full disk would end
+    the process with SIGBUS, and its task with it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        (used,) = struct.unpack("i", os.pread(descriptor, 4, 0)) if size else (0,)
+        if not size or 2 * used > size:
+            # MmapedDict doubles the length too.
+            os.posix_fallocate(descriptor, 0, max(2 * size, _FIRST_SIZE))
+    finally:
+        os.close(descriptor)
 
 
 def _locked(path: Path) -> FileIO | None:

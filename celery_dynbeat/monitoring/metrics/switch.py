@@ -1,10 +1,12 @@
 """Whether a process exports metrics. Imports no Prometheus library unless it does."""
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.metrics_ports import VARIABLE, parse_ports
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.monitoring.metrics.definitions import Exporter
@@ -12,6 +14,8 @@ from celery_dynbeat.runtime.context import Context
 
 if TYPE_CHECKING:
     from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics, WorkerMetrics
+
+logger = logging.getLogger(__name__)
 
 
 def ports_of(settings: Settings, exporter: Exporter) -> tuple[int, ...]:
@@ -40,15 +44,26 @@ def start_beat(context: Context, *, ports: Sequence[int]) -> "BeatMetrics":
     return BeatMetrics(context, ports=ports)
 
 
-def prepare_worker(context: Context, *, ports: Sequence[int], forks: bool) -> "WorkerMetrics":
+def prepare_worker(
+    context: Context, *, ports: Sequence[int], forks: bool
+) -> "WorkerMetrics | None":
     """Start to count in a worker, before its pool forks. ``start`` opens the endpoint.
 
+    None, with a log record, if there is no folder for the files: the worker works without metrics.
     Raises ConfigurationError if prometheus_client is not installed.
     """
     _require_library()
     from celery_dynbeat.monitoring.metrics.exporting import WorkerMetrics  # noqa: PLC0415
 
-    return WorkerMetrics(context, ports=ports, forks=forks)
+    try:
+        return WorkerMetrics(context, ports=ports, forks=forks)
+    except OSError as error:
+        logger.error(  # noqa: TRY400 - the error names the folder
+            "metrics are not exported: %s: set TMPDIR to a folder that the worker can write",
+            error,
+            extra={"event": Event.METRICS_UNAVAILABLE},
+        )
+        return None
 
 
 def _require_library() -> None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from celery_dynbeat import signals
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.monitoring.metrics import switch
 from celery_dynbeat.monitoring.metrics.database_gauges import DatabaseGauges
 from celery_dynbeat.monitoring.metrics.definitions import Exporter, exported_by
 from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics, WorkerMetrics
@@ -206,6 +207,19 @@ def test_after_the_end_nothing_is_counted_and_no_file_is_left(dynbeat):
     assert not any(
         signal.receivers for signal in vars(signals).values() if hasattr(signal, "receivers")
     )
+
+
+def test_without_a_folder_for_its_files_a_worker_works_without_metrics(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
+    with application("sqlite://") as dynbeat:
+        dynbeat.context.prepare()
+        assert switch.prepare_worker(dynbeat.context, ports=[0], forks=True) is None
+
+    (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
+    assert "TMPDIR" in record.getMessage()
+    assert not signals.run_ended.receivers
 
 
 def test_an_application_with_files_of_its_own_can_show_the_counts(tmp_path, monkeypatch):

@@ -96,3 +96,16 @@ def test_the_metrics_of_the_application_stay_out_of_the_files(pool_counts, tmp_p
     assert b"dynbeat" not in generate_latest()
     assert all("dynbeat-worker" in path.name for path in tmp_path.glob("*.db"))
     assert not any(name.startswith("app_") for name, _ in series(pool_counts))
+
+
+def test_a_file_has_all_its_blocks_before_it_is_written(pool_counts, tmp_path):
+    # A write to memory without a block on a full disk ends the process with SIGBUS.
+    for number in range(400):
+        pool_counts.observe(metrics.RUN_DURATION, 1, f"package.module.task_{number}")
+
+    (path,) = tmp_path.glob("histogram_*.db")
+    assert path.stat().st_size > 1_000_000
+    assert path.stat().st_blocks * 512 >= path.stat().st_size
+    assert (
+        value(pool_counts, "dynbeat_run_duration_seconds_count", task="package.module.task_7") == 1
+    )
