@@ -24,7 +24,7 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
+from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
 from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
@@ -95,6 +95,7 @@ def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> 
                 name=schedule.name,
                 error=schedule.error,
             )
+            add_facts(session, [schedule.id], now=now)
             schedule.next_run_at = schedule.held_at = None
             backfill.next_run_at = now + settings.poll_interval
     session.flush()
@@ -266,7 +267,7 @@ def _handle_unreadable(
     The backfill of a quarantined schedule continues when the schedule is repaired.
     """
     if unreadable.schedule is not None:
-        quarantine_unreadable(session, [unreadable.schedule])
+        quarantine_unreadable(session, [unreadable.schedule], now=now)
     if unreadable.backfill is None:
         until = now + settings.poll_interval
         backfills.defer(session, backfill_id=unreadable.backfill_id, until=until)

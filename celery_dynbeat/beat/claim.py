@@ -27,16 +27,18 @@ from typing import Any, NamedTuple, cast
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat import fairness
+from celery_dynbeat.beat import fairness, late_facts
 from celery_dynbeat.beat.fairness import PlanningTime
 from celery_dynbeat.beat.holding import park_held
-from celery_dynbeat.beat.quarantine import log_quarantined, quarantine_unreadable
+from celery_dynbeat.beat.late_facts import DueRun
+from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
 from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.planning.alerting import MIN_LATE
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import Plan, first_fire, plan, run_at, skip_missed
 from celery_dynbeat.planning.schedule_spec import (
@@ -88,7 +90,7 @@ class _Decision:
 
     ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
     that the new run cancels the previous runs. ``quarantined`` is the name of the schedule if it
-    is quarantined.
+    is quarantined. ``due_run`` is the oldest run that is sent, if it may be late.
     """
 
     owner: str
@@ -97,6 +99,7 @@ class _Decision:
     outgoing: Sequence[OutgoingRun] = ()
     replaces: bool = False
     quarantined: str | None = None
+    due_run: DueRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +125,14 @@ def claim(
     costly_owners: frozenset[str] = frozenset(),
     since: datetime | None = None,
     outage_delay: OutageDelay | None = None,
+    held_until: datetime | None = None,
 ) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return the runs to publish.
 
     ``deprioritised_owners`` come from the previous claim, ``costly_owners`` from the claims of the
     last seconds. Both come second. No row is due before ``since``. A schedule whose queue is
-    refused stays unplanned until the instant that ``outage_delay`` returns.
+    refused stays unplanned until the instant that ``outage_delay`` returns. The last hold of
+    everything ended at ``held_until``.
     """
     batch = _decide_batch(
         session,
@@ -138,7 +143,15 @@ def claim(
         since=since,
         outage_delay=outage_delay,
     )
-    new = _record(session, batch.decisions)
+    new = _record(session, batch.decisions, now=now)
+    late_facts.store(
+        session,
+        [decision.due_run for decision in batch.decisions if decision.due_run is not None],
+        new=new,
+        now=now,
+        held_until=held_until,
+        settings=settings,
+    )
     terminate = _replace_runs(session, batch.decisions, new, now=now)
     _advance(session, batch.decisions, new)
     return Claimed(
@@ -166,8 +179,15 @@ def _decide_batch(
     """Lock a batch of due schedules and decide about each. The result does not hold the rows."""
     batch_size = settings.batch_size
     second = deprioritised_owners | costly_owners
-    rows, unreadable = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
-    quarantine_unreadable(session, unreadable)
+    rows, unreadable = _lock_due(
+        session,
+        now=now,
+        limit=batch_size,
+        second=second,
+        since=since,
+        with_late_rule=settings.alerts_enabled,
+    )
+    quarantine_unreadable(session, unreadable, now=now)
     locked = len(rows) + len(unreadable)
     rows, parked = park_held(session, rows, now=now, poll_interval=settings.poll_interval)
     decide = partial(
@@ -249,7 +269,7 @@ def _large_owners(decisions: Sequence[_Decision], batch_size: int) -> frozenset[
 def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> int:
     """Plan the next run of a batch of unplanned schedules; return the size of the batch."""
     rows, unreadable = due.lock_unplanned(session, limit=settings.batch_size)
-    quarantine_unreadable(session, unreadable)
+    quarantine_unreadable(session, unreadable, now=now)
     skipped = skips.of_rows(session, rows, now=now)
     decide = partial(_decide_unplanned, now=now, settings=settings, skipped=skipped)
     planning_time = PlanningTime(batch_size=settings.batch_size)
@@ -259,7 +279,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
             break
         decisions.append(_decide_or_quarantine(decide, row))
         planning_time.add_row(row.owner)
-    new = _record(session, decisions)
+    new = _record(session, decisions, now=now)
     _advance(session, decisions, new)
     return len(rows) + len(unreadable)
 
@@ -323,9 +343,10 @@ def _lock_due(
     limit: int,
     second: frozenset[str],
     since: datetime | None,
+    with_late_rule: bool,
 ) -> LockedRows:
     """Lock up to ``limit`` due rows. The owners in ``second`` get what the others leave."""
-    lock = partial(due.lock_due, session, now=now, since=since)
+    lock = partial(due.lock_due, session, now=now, since=since, with_late_rule=with_late_rule)
     if not second:
         return lock(limit=limit)
     first = lock(limit=limit - limit // 2, except_owners=second)
@@ -388,7 +409,9 @@ def _decide_due(
             run_rows.new_outgoing_run(row, row.next_fire_at, now=now, settings=settings)
         )
         if until is not None:
-            return _Decision(row.owner, {"id": row.id, "next_run_at": until})
+            delayed = _delayed_run(row, now=now, settings=settings)
+            change = {"id": row.id, "next_run_at": until}
+            return _Decision(row.owner, change, due_run=delayed)
     task_allowlist.check(settings, owner=row.owner, task=row.task)
     # A Row has each selected column as an attribute, which its type cannot express.
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
@@ -414,7 +437,28 @@ def _decide_due(
         records=records,
         outgoing=new[: len(planned.send)],
         replaces=planned.replaces,
+        due_run=_due_run(row, new[: len(planned.send)], now=now),
     )
+
+
+def _due_run(row: Row, sent: Sequence[OutgoingRun], *, now: datetime) -> DueRun | None:
+    """Return the oldest of the ``sent`` runs if it may be late. A hold makes no run late."""
+    # Without alerts, the row has no such columns.
+    due_at = getattr(row, "next_run_at", None)
+    if not sent or due_at is None or row.hold_id == holds.WAS_PARKED or now - due_at < MIN_LATE:
+        return None
+    # A release sets next_run_at.
+    return DueRun(sent[0].run_id, row.id, due_at, bool(row.has_late_rule))
+
+
+def _delayed_run(row: Row, *, now: datetime, settings: Settings) -> DueRun | None:
+    """Return the due run of a schedule whose queue is refused, without a run id."""
+    if getattr(row, "next_run_at", None) is None:
+        return None
+    # The delay changes next_run_at.
+    jitter = settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
+    due_at = min(now, row.next_fire_at + (jitter or timedelta(0)))
+    return DueRun(None, row.id, due_at, bool(row.has_late_rule))
 
 
 def _check_payload(row: Row) -> None:
@@ -438,9 +482,11 @@ def _change(row: Row, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[
     return {**change, "last_run_at": planned.runs[-1]} if planned.runs else change
 
 
-def _record(session: Session, decisions: Sequence[_Decision]) -> Collection[str]:
+def _record(session: Session, decisions: Sequence[_Decision], *, now: datetime) -> Collection[str]:
     """Insert the rows of history. Return the ids of those whose fire time had no row."""
     new = runs.add(session, [record for each in decisions for record in each.records])
+    quarantined = [each.change["id"] for each in decisions if each.quarantined is not None]
+    add_facts(session, quarantined, now=now)
     for decision in decisions:
         report_skipped(session, [record for record in decision.records if record["id"] in new])
         if decision.quarantined is not None:

@@ -42,7 +42,7 @@ from celery_dynbeat.beat.declined_runs import decide_declined
 from celery_dynbeat.beat.due_poller import DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance
-from celery_dynbeat.beat.quarantine import log_unpublishable
+from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
 from celery_dynbeat.beat.reporting import report_published, report_quarantined
 from celery_dynbeat.beat.rerun import RerunBatch, run_due_rerun
 from celery_dynbeat.beat.sent_runs import log_declined, log_sent
@@ -103,6 +103,8 @@ class Dispatcher:
         self._deprioritised_owners: frozenset[str] = frozenset()
         self._costly_owners = CostlyOwners()
         self._has_backlog = False
+        self._is_held = False
+        self._held_until: datetime | None = None
         self._poller = DuePoller(
             database=database, interval=poll_interval or settings.poll_interval
         )
@@ -148,6 +150,7 @@ class Dispatcher:
         if self._poller.expects_due(now) and self._dispatch_due(now):
             return NOW
         pending = self._poller.poll(now)
+        self._note_hold(pending, now)
         handled = self._plan_unplanned(now) if pending.unplanned else 0
         if is_due(pending.next_run_at, now):
             handled += self._dispatch_due(now)
@@ -165,6 +168,12 @@ class Dispatcher:
             return NOW
         self._executor.result()
         return self._wait_after(pending, now)
+
+    def _note_hold(self, pending: PendingWork, now: datetime) -> None:
+        """Note when a hold of everything ends: what it stopped is not late."""
+        if self._is_held and not pending.is_held:
+            self._held_until = now
+        self._is_held = pending.is_held
 
     def _wait_after(self, pending: PendingWork, now: datetime) -> timedelta:
         wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
@@ -185,6 +194,7 @@ class Dispatcher:
                 costly_owners=self._costly_owners.at(now),
                 since=self._poller.watermark.no_due_before,
                 outage_delay=outage_delay,
+                held_until=now if self._is_held else self._held_until,
             )
             # A crash in a claim of nothing does not matter.
             if claimed.handled:
@@ -308,10 +318,12 @@ class Dispatcher:
         text = f"{type(error).__name__}: {error}"
         quarantine = partial(due.quarantine, schedule_id=run.schedule_id, version=run.version)
         report = partial(report_quarantined, owner=run.owner, name=run.name, error=text)
+        now = self._clock.now()
 
         def work(session: Session) -> None:
             if quarantine(session, error=text):
                 report(session, schedule_id=run.schedule_id)
+                add_facts(session, [run.schedule_id], now=now)
 
         # In a separate transaction: a schedule must be locked before its runs.
         self._database.run(work)

@@ -67,7 +67,7 @@ def review(session: Session, *, now: datetime, after: ParkedKey | None) -> Parke
     holds.delete_expired(session, now=now, limit=REVIEWED)
     rows, unreadable = holds.parked_after(session, after=after, limit=REVIEWED)
     if unreadable:
-        _quarantine(session, unreadable)
+        _quarantine(session, unreadable, now=now)
     # SQL by hand, or a process of an earlier version, ended the schedule and left held_at.
     stopped = [row.id for row in rows if row.next_run_at is None]
     if stopped:
@@ -77,9 +77,9 @@ def review(session: Session, *, now: datetime, after: ParkedKey | None) -> Parke
     return None if is_last or not rows else (rows[-1].held_at, rows[-1].id)
 
 
-def _quarantine(session: Session, unreadable: Sequence[UnreadableRow]) -> None:
+def _quarantine(session: Session, unreadable: Sequence[UnreadableRow], *, now: datetime) -> None:
     locked = holds.lock_parked(session, [row.id for row in unreadable])
-    quarantine_unreadable(session, [row for row in unreadable if row.id in locked])
+    quarantine_unreadable(session, [row for row in unreadable if row.id in locked], now=now)
 
 
 def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> None:

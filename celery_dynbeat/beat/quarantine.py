@@ -5,14 +5,17 @@ caller writes it with ``next_run_at`` None. An edit or a resume ends the quarant
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.reporting import report_quarantined
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.store import due
 from celery_dynbeat.store.rows import UnreadableRow, format_error, names_of
 
@@ -56,7 +59,15 @@ def log_unpublishable(run: Any, error: Exception, *, run_id: str) -> None:
     )
 
 
-def quarantine_unreadable(session: Session, unreadable: Sequence[UnreadableRow]) -> None:
+def add_facts(session: Session, schedule_ids: Iterable[int], *, now: datetime) -> None:
+    """Store that these schedules are quarantined, for their alerts."""
+    kind = AlertKind.QUARANTINED
+    alert_facts.add(session, [alert_facts.fact(kind, each, at=now) for each in schedule_ids])
+
+
+def quarantine_unreadable(
+    session: Session, unreadable: Sequence[UnreadableRow], *, now: datetime
+) -> None:
     """Quarantine locked schedules whose rows cannot be read."""
     names = names_of(session, Schedule, [row.id for row in unreadable])
     for row in unreadable:
@@ -74,3 +85,4 @@ def quarantine_unreadable(session: Session, unreadable: Sequence[UnreadableRow])
         )
         report_quarantined(session, schedule_id=row.id, owner=None, name=None, error=str(row))
     due.store_unreadable_errors(session, unreadable)
+    add_facts(session, [row.id for row in unreadable], now=now)

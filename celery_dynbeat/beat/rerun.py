@@ -196,7 +196,7 @@ def _lock_schedules(
 ) -> _Schedules:
     ids = sorted({each.schedule_id for each in candidates if each.schedule_id is not None})
     rows, unreadable = due.lock_by_ids(session, ids)
-    quarantine_unreadable(session, unreadable)
+    quarantine_unreadable(session, unreadable, now=now)
     present = {row.id for row in rows} | {row.id for row in unreadable}
     missing = [each for each in ids if each not in present]
     held_owners = holds.ends_of(session, {row.owner for row in rows}, now=now)

@@ -4,7 +4,7 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 
 if TYPE_CHECKING:
+    from celery_dynbeat.beat.alerting.thread import AlertThread
     from celery_dynbeat.notify import Listener
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class BeatRuntime:
         )
         self._listener: Listener = context.notifier.listener(wake)
         self._listener.start()
+        alerts_enabled = context.settings.alerts_enabled
+        self._alert_threads = _start_alerts(context, node=name) if alerts_enabled else ()
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
@@ -117,8 +120,21 @@ class BeatRuntime:
 
     def close(self) -> None:
         """Stop the listener, close the connections and deregister the node."""
+        for thread in self._alert_threads:
+            thread.close()
         self._listener.stop()
         self._publisher.close()
         self._dispatcher.close()
         self._heartbeat.deregister()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
+
+
+def _start_alerts(context: Context, *, node: str) -> "Sequence[AlertThread]":
+    """Start a thread that evaluates alerts and, if there are targets, one that sends messages."""
+    # A late import: a beat without alerts does not load it.
+    from celery_dynbeat.beat.alerting import threads_of  # noqa: PLC0415
+
+    threads = threads_of(context, node=node)
+    for thread in threads:
+        thread.start()
+    return threads

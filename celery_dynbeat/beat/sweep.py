@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import log_unpublishable
+from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
 from celery_dynbeat.beat.reporting import report_quarantined
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.events import Event
@@ -104,7 +104,9 @@ def _fail_unreadable(
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
         failing.mark(session, run_id=row.id, now=now)
     schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
-    due.store_unreadable_errors(session, due.lock_unreadable(session, schedule_ids=schedule_ids))
+    quarantined = due.lock_unreadable(session, schedule_ids=schedule_ids)
+    due.store_unreadable_errors(session, quarantined)
+    add_facts(session, [each.id for each in quarantined], now=now)
 
 
 def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
@@ -142,6 +144,7 @@ def _fail(session: Session, row: Row, error: Exception, *, now: datetime) -> Non
         report_quarantined(
             session, schedule_id=row.schedule_id, owner=row.owner, name=row.name, error=text
         )
+        add_facts(session, [row.schedule_id], now=now)
 
 
 def _expire(

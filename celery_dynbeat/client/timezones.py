@@ -27,10 +27,12 @@ from celery_dynbeat.client.audit import Edit
 from celery_dynbeat.client.checks import invalid
 from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import Skip
+from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import owners, run_rows, runs, zoned_schedules
 from celery_dynbeat.store.rows import Row, format_error
@@ -225,6 +227,8 @@ def _replan(context: Context, session: Session, row: ScheduleColumns, *, now: da
         row.error = format_error(error)
         row.next_fire_at = None
         _log_quarantined(row, error)
+        fact = alert_facts.fact(AlertKind.QUARANTINED, row.id, at=now)
+        alert_facts.add(session, [fact], enabled=context.settings.alerts_enabled)
     if not row.enabled or row.error is not None:
         row.finished_at = row.next_run_at = row.held_at = None
 

@@ -57,3 +57,9 @@ class Event(StrEnum):
     METRICS_EXPORTED = "metrics_exported"
     METRICS_UNAVAILABLE = "metrics_unavailable"
     METRICS_FAILED = "metrics_failed"
+    ALERT_OPENED = "alert_opened"
+    ALERT_RECOVERED = "alert_recovered"
+    ALERT_FACT_DROPPED = "alert_fact_dropped"
+    ALERT_RULES_INVALID = "alert_rules_invalid"
+    ALERT_PASS_FAILED = "alert_pass_failed"  # noqa: S105
+    ALERT_PASS_RECOVERED = "alert_pass_recovered"  # noqa: S105

@@ -40,15 +40,15 @@ class Alert(Base):
     """The last alert of one kind of a schedule: open, or recovered.
 
     ``run_id`` and ``value`` are those of the last fact, ``fact_count`` the number of facts since
-    ``opened_at``. ``unsent`` is what no message reports yet, since ``unsent_at``.
+    ``opened_at``. ``unsent`` is what no message reports yet, since ``unsent_at``. The API deletes
+    the alerts of a schedule with it, and beat deletes those that SQL by hand leaves.
     """
 
     __tablename__ = "dynbeat_alert"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    schedule_id: Mapped[int] = mapped_column(
-        BigId, ForeignKey("dynbeat_schedule.id", ondelete="CASCADE")
-    )
+    # Not a foreign key, as above: the evaluation inserts many alerts in one transaction.
+    schedule_id: Mapped[int] = mapped_column(BigId)
     owner: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     name: Mapped[str] = mapped_column(ExactText(NAME_LENGTH))
     kind: Mapped[str] = mapped_column(ExactText(16))

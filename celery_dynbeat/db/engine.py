@@ -40,7 +40,7 @@ from celery_dynbeat.db.dialects import (
     check_supported,
     is_embedded,
 )
-from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION
+from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, RECORDS_FACTS
 
 T = TypeVar("T")
 
@@ -90,7 +90,10 @@ def check_synchronous(engine: object, *, given_as: str) -> None:
 
 
 class Database:
-    """The database with the tables of the package: by its URL, or an engine of the application."""
+    """The database with the tables of the package: by its URL, or an engine of the application.
+
+    ``records_facts``: its transactions also store the facts that beat evaluates to alerts.
+    """
 
     def __init__(
         self,
@@ -98,8 +101,10 @@ class Database:
         *,
         engine: Engine | None = None,
         engine_options: Mapping[str, Any] | None = None,
+        records_facts: bool = False,
     ) -> None:
         self._url = url
+        self._records_facts = records_facts
         self._options = dict(engine_options or {})
         self._shared = engine
 
@@ -257,9 +262,8 @@ class Database:
     def _session(self, *, autocommit: bool = False) -> Session:
         if autocommit and self._uses_autocommit:
             return Session(self._autocommit_engine, expire_on_commit=False, info={AUTOCOMMIT: True})
-        return Session(
-            self._transaction_engine, expire_on_commit=False, info={OWN_TRANSACTION: True}
-        )
+        info = {OWN_TRANSACTION: True, RECORDS_FACTS: self._records_facts}
+        return Session(self._transaction_engine, expire_on_commit=False, info=info)
 
     def dispose(self) -> None:
         """Close the idle connections. The next use connects again."""

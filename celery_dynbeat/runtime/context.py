@@ -57,10 +57,12 @@ class Context:
     @cached_property
     def database(self) -> Database:
         """The database of ``shared_engine``, else of the settings."""
-        if self.shared_engine is not None:
-            return Database(engine=self.shared_engine)
         settings = self.settings
-        return Database(settings.database_url, engine_options=settings.engine_options)
+        facts = settings.alerts_enabled
+        if self.shared_engine is not None:
+            return Database(engine=self.shared_engine, records_facts=facts)
+        options = settings.engine_options
+        return Database(settings.database_url, engine_options=options, records_facts=facts)
 
     @cached_property
     def clock(self) -> Clock:

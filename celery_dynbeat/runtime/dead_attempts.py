@@ -25,10 +25,12 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import signals
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
+from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.overlaps import REPLACED
@@ -71,6 +73,7 @@ def end_attempts(
         _log(rows, result=result, reason=reason)
     _report(session, lost, sent_again=False, reason=reason)
     _report(session, rerun, sent_again=True, reason=reason)
+    _add_facts(session, lost, now=now)
     count = len(locked.rows) + len(locked.unreadable)
     failing_ids = sorted({row.schedule_id for row in lost if row.schedule_id is not None})
     return EndedAttempts(count, len(rerun), _pause_limits(lost, settings), failing_ids)
@@ -110,6 +113,16 @@ def _report(session: Session, rows: list[Row[Any]], *, sent_again: bool, reason:
             sent_again=sent_again,
         )
         send_after_commit(session, signals.run_lost, event)
+
+
+def _add_facts(session: Session, lost: list[Row[Any]], *, now: datetime) -> None:
+    # The schedule of a run may have been deleted.
+    facts = [
+        alert_facts.fact(AlertKind.LOST, row.schedule_id, at=now, run_id=row.id)
+        for row in lost
+        if row.schedule_id is not None
+    ]
+    alert_facts.add(session, facts)
 
 
 def _ids(rows: list[Row[Any]]) -> list[str]:

@@ -10,10 +10,12 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import signals
 from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import changes, runs, schedules, stuck_runs
 
@@ -68,6 +70,7 @@ def pause_if_failing(
     reason = f"{rule}; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
     report_paused(session, row, actor=ACTOR, reason=reason, automatic=True)
+    alert_facts.add(session, [alert_facts.fact(AlertKind.PAUSED, row.id, at=now)])
     if audit:
         changes.add(session, [_change(row, now=now)])
     logger.warning(

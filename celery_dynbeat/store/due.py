@@ -14,6 +14,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store import holds
+from celery_dynbeat.store.own_rules import names_rule
 from celery_dynbeat.store.rows import LockedRows, UnreadableRow, read
 from celery_dynbeat.triggers import KINDS
 
@@ -77,6 +78,7 @@ def lock_due(
     since: datetime | None = None,
     only_owners: Collection[str] = (),
     except_owners: Collection[str] = (),
+    with_late_rule: bool = False,
 ) -> LockedRows:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
@@ -85,8 +87,10 @@ def lock_due(
     keeps two beats apart. ``since`` is the earliest ``next_run_at`` to read; None means all.
     If ``hold_id`` of a row is not None, its owner may have a hold (``holds.may_be_held``). During a
     hold of everything no row is returned. ``only_owners`` and ``except_owners`` limit the owners.
+    ``with_late_rule`` adds ``next_run_at``, and ``has_late_rule``: whether the schedule's own alert
+    rules name ``late_after``.
     """
-    statement = _lock_due_statement(since is not None)
+    statement = _lock_due_statement(since is not None, with_late_rule)
     values = {"now": now, "limit": limit, "since": since}
     if only_owners:
         statement = statement.where(_COLUMNS.owner.in_(only_owners))
@@ -97,15 +101,18 @@ def lock_due(
 
 def due_statement(*, now: datetime, limit: int) -> Select[Any]:
     """Return the statement of ``lock_due`` without ``since``, for EXPLAIN."""
-    return _lock_due_statement(False).params(now=now, limit=limit)  # noqa: FBT003 - a key of the cache
+    return _lock_due_statement(False, False).params(now=now, limit=limit)  # noqa: FBT003 - keys of the cache
 
 
 # Cached: all passes use the same statement.
 @cache
-def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
+def _lock_due_statement(in_part: bool, with_late_rule: bool) -> Select[Any]:  # noqa: FBT001
     at = _COLUMNS.next_run_at
     now = bindparam("now", type_=UtcDateTime)
-    columns = (*_DUE_COLUMNS, holds.may_be_held().label("hold_id"))
+    columns: tuple[Any, ...] = (*_DUE_COLUMNS, holds.may_be_held().label("hold_id"))
+    if with_late_rule:
+        has_rule = names_rule("late_after").label("has_late_rule")
+        columns = (*columns, _COLUMNS.next_run_at, has_rule)
     due = force_index(select(*columns), SCHEDULES, DUE_INDEX).where(
         at.is_not(None), at <= now, _has_supported_trigger(), not_(holds.everything_is_held(now))
     )

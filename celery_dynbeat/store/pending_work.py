@@ -36,7 +36,7 @@ class PendingWork:
     """The earliest instant of each kind of work, None if there is none.
 
     During a hold of everything, ``next_run_at``, ``backfill_at`` and ``rerun_at`` are not before
-    its end. The next query may start at ``watermark``.
+    its end, and ``is_held`` is true. The next query may start at ``watermark``.
     """
 
     next_run_at: datetime | None
@@ -45,6 +45,7 @@ class PendingWork:
     backfill_at: datetime | None
     rerun_at: datetime | None
     watermark: Watermark = NO_WATERMARK
+    is_held: bool = False
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
@@ -77,6 +78,7 @@ def read(
         backfill_at=_not_before(held_until, backfill_at),
         rerun_at=_not_before(held_until, rerun_at),
         watermark=reached,
+        is_held=held_until is not None,
     )
 
 
@@ -105,7 +107,14 @@ def _read_due_only(session: Session, now: datetime) -> PendingWork:
     next_run_at, overdue_at, unplanned, backfill_at, rerun_at = due_at
     if is_held:
         next_run_at = backfill_at = rerun_at = None
-    return PendingWork(next_run_at, overdue_at, unplanned is not None, backfill_at, rerun_at)
+    return PendingWork(
+        next_run_at,
+        overdue_at,
+        unplanned is not None,
+        backfill_at,
+        rerun_at,
+        is_held=bool(is_held),
+    )
 
 
 def statement(

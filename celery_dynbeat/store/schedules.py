@@ -136,9 +136,11 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
 
 
 def _delete_alerts(session: Session, schedule_ids: Any) -> None:
-    """Delete the alerts of schedules on SQLite, which reuses their ids, and may cascade nothing."""
+    """Delete the alerts of schedules, which have no foreign key (``store.alerts``)."""
+    execute_dml(session, delete(Alert).where(Alert.schedule_id.in_(schedule_ids)))
+    # SQLite reuses the ids, and may cascade nothing.
     if capabilities_of(session.get_bind(Schedule).dialect).embedded:
-        for table in (Alert, AlertWatch, AlertEvent):
+        for table in (AlertWatch, AlertEvent):
             execute_dml(session, delete(table).where(table.schedule_id.in_(schedule_ids)))
 
 

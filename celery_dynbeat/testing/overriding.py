@@ -57,7 +57,10 @@ def _use(context: Context, database: str | Engine | None) -> Database | None:
     if database is None:
         return None
     context.shared_engine = None
-    own = Database(database, engine_options=context.settings.engine_options)
+    settings = context.settings
+    own = Database(
+        database, engine_options=settings.engine_options, records_facts=settings.alerts_enabled
+    )
     vars(context)["database"] = own
     return own
 

@@ -31,6 +31,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.failing import note_end
 from celery_dynbeat.runtime.pausing import pause_if_failing
 from celery_dynbeat.store import attempts, overlaps, stuck_runs
+from celery_dynbeat.worker import outcome_facts
 from celery_dynbeat.worker.reporting import UNKNOWN, Subject, report_end
 
 logger = logging.getLogger(__name__)
@@ -212,7 +213,11 @@ class Recorder:
 
     def _write_unchanged(self, outcome: Outcome) -> None:
         # An awaited run ends and the waiting run is released in the same transaction.
-        run = self._database.run if outcome.awaited else self._database.run_autocommit
+        # The same for an end that is a fact for alerts.
+        needs_transaction = outcome.awaited or outcome_facts.may_be_stored(
+            self._settings, status=outcome.status, duration=outcome.subject.duration
+        )
+        run = self._database.run if needs_transaction else self._database.run_autocommit
         written = run(lambda session: self._write_within(session, outcome))
         if not written:
             return
@@ -240,6 +245,15 @@ class Recorder:
             and overlaps.make_buffered_overdue(session, run_id=outcome.run_id, now=outcome.at)
         ):
             self._notify(session)
+        if written:
+            outcome_facts.store(
+                session,
+                self._settings,
+                run_id=outcome.run_id,
+                status=outcome.status,
+                at=outcome.at,
+                duration=outcome.subject.duration,
+            )
         return written
 
     def _pause_if_failing(self, session: Session, outcome: Outcome) -> None:

@@ -68,7 +68,6 @@ def _create_alerts() -> None:
         _check("alert", "unsent_known", "unsent IN ('opened', 'recovered')"),
         _check("alert", "checked_while_open", "(checked_at IS NULL) = (recovered_at IS NOT NULL)"),
         _check("alert", "unsent_since", "(unsent IS NULL) = (unsent_at IS NULL)"),
-        _schedule_key("dynbeat_alert"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_dynbeat_alert")),
     )
     _create_partial("dynbeat_alert", "checked_at", "id")

@@ -1,0 +1,133 @@
+"""One pass of the evaluation of alerts. Any number of beats can make passes at the same time.
+
+    facts -> watches that are due -> what is late or slow now -> open alerts: recovered?
+
+Each step is one or more short transactions, on connections of the calling thread. Each step first
+reads one row to learn whether there is work, so an idle pass writes nothing. A pass ends after
+TIME_BUDGET, and the next one continues.
+
+After a crash: a step that has not committed has written nothing. Any beat evaluates the same facts
+again. What a step has committed is done: no other beat sees its facts.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.beat.alerting.changes import apply_facts
+from celery_dynbeat.beat.alerting.evaluation import evaluate_facts
+from celery_dynbeat.beat.alerting.recovery import RECHECK_AFTER, check_open
+from celery_dynbeat.beat.alerting.standing import StandingCheck
+from celery_dynbeat.beat.alerting.subjects import Subjects
+from celery_dynbeat.beat.alerting.watching import check_watched
+from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.store import alert_events, alert_watch_checks, alerts
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which a step starts no other transaction.
+TIME_BUDGET = 5.0
+#: How often overdue schedules and unfinished runs are read.
+STANDING_EVERY = timedelta(seconds=10)
+#: How often another beat can open an alert first, before the step gives up until the next pass.
+ATTEMPTS = 5
+
+#: Makes one transaction; returns the number of rows that it handled and of those that changed.
+Step = Callable[[Session], tuple[int, int]]
+
+
+def _no_failpoint(point: str) -> None:
+    del point
+
+
+class AlertPass:
+    """Makes passes. ``failpoint`` is called with the name of each point where a crash matters."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        settings: Settings,
+        failpoint: Callable[[str], None] = _no_failpoint,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._failpoint = failpoint
+        self._subjects = Subjects(settings)
+        self._standing = StandingCheck(self._subjects)
+        self._standing_at: datetime | None = None
+
+    def run(self) -> None:
+        """Make a pass. Raises the error of the database if it is unreachable."""
+        now = self._clock.now()
+        deadline = time.monotonic() + TIME_BUDGET
+        if self._database.read(alert_events.has_any):
+            evaluate = partial(
+                evaluate_facts, subjects=self._subjects, now=now, failpoint=self._failpoint
+            )
+            self._repeat(evaluate, deadline, _log_opened)
+        due_at = self._database.read_in_transaction(alert_watch_checks.next_due)
+        if due_at is not None and due_at <= now:
+            check = partial(check_watched, subjects=self._subjects, now=now)
+            self._repeat(check, deadline, _log_opened)
+        self._check_standing(now)
+        checked_at = self._database.read_in_transaction(alerts.oldest_check)
+        if checked_at is not None and checked_at <= now - RECHECK_AFTER:
+            recovery = partial(check_open, subjects=self._subjects, now=now)
+            self._repeat(recovery, None, _log_recovered)
+
+    def _repeat(self, step: Step, deadline: float | None, log: Callable[[int], None]) -> None:
+        """Make transactions of ``step`` until nothing is left; only one without a deadline."""
+        handled = 1
+        while handled:
+            handled, changed = self._transaction(step)
+            self._failpoint("committed")
+            if changed:
+                log(changed)
+            if deadline is None or time.monotonic() > deadline:
+                return
+
+    def _transaction(self, step: Step) -> tuple[int, int]:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._database.run(step)
+            except IntegrityError:
+                # Another beat has opened the same alert. Now it is found.
+                logger.debug("another beat opened the same alert: evaluating again")
+        return self._database.run(step)
+
+    def _check_standing(self, now: datetime) -> None:
+        last = self._standing_at
+        # A ``now`` before the last time: the clock was set back.
+        if last is not None and timedelta(0) <= now - last < STANDING_EVERY:
+            return
+        standing = self._database.read_in_transaction(partial(self._standing.read, now=now))
+        self._standing_at = now
+        if standing.facts:
+
+            def step(session: Session) -> tuple[int, int]:
+                opened = apply_facts(
+                    session, standing.facts, standing.found, subjects=self._subjects, now=now
+                )
+                return len(standing.facts), opened
+
+            self._repeat(step, None, _log_opened)
+
+
+def _log_opened(count: int) -> None:
+    logger.info("%s alerts opened", count, extra={"event": Event.ALERT_OPENED, "alerts": count})
+
+
+def _log_recovered(count: int) -> None:
+    logger.info(
+        "%s alerts recovered", count, extra={"event": Event.ALERT_RECOVERED, "alerts": count}
+    )

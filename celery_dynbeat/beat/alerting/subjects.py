@@ -1,0 +1,132 @@
+"""The schedules of alerts: their effective rules, and their last runs."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.alert_rules import AlertRules, EffectiveRules
+from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.run_ids import created_at
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.planning.alerting import RunState, ScheduleState
+from celery_dynbeat.store import alerts, recent_runs
+from celery_dynbeat.store.rows import UNREADABLE, Row
+
+logger = logging.getLogger(__name__)
+
+#: Rows of history that a decision reads of each schedule.
+RUNS_PER_SCHEDULE = 10
+#: Schedules whose bad rules were logged. Beyond it, one may be logged again.
+MAX_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A schedule with the alert rules that apply to it."""
+
+    row: Row
+    rules: EffectiveRules
+
+
+class Subjects:
+    """Reads schedules for the evaluation, and logs unusable rules once per schedule."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._logged: dict[int, None] = {}
+
+    def read(self, session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Subject]:
+        """Return the schedules that exist, by id. Their rows are not locked."""
+        rows = alerts.subjects(session, sorted(set(schedule_ids)))
+        return {key: Subject(row, self._rules(row)) for key, row in rows.items()}
+
+    def target(self, subject: Subject) -> str:
+        """Return the name of the target of a schedule's alerts."""
+        to, known = subject.rules.to, self._settings.alert_urls
+        if not known or to in known:
+            return to
+        self._log_once(subject.row, f"there is no target {to!r} in dynbeat_alert_urls")
+        return DEFAULT_TARGET
+
+    def _rules(self, row: Row) -> EffectiveRules:
+        try:
+            own = _own_rules(row.alerts)
+        except InvalidScheduleError as error:
+            # Only SQL by hand, or a newer version, writes such rules.
+            self._log_once(row, str(error))
+            own = AlertRules()
+        return own.effective(self._settings)
+
+    def _log_once(self, row: Row, reason: str) -> None:
+        if row.id in self._logged:
+            return
+        if len(self._logged) >= MAX_REMEMBERED:
+            self._logged.pop(next(iter(self._logged)))
+        self._logged[row.id] = None
+        logger.warning(
+            "alert rules of schedule %r of owner %r are not used: %s",
+            row.name,
+            row.owner,
+            reason,
+            extra={
+                "event": Event.ALERT_RULES_INVALID,
+                "owner": row.owner,
+                "schedule": row.name,
+                "schedule_id": row.id,
+            },
+        )
+
+
+def _own_rules(stored: Any) -> AlertRules:
+    if stored is None:
+        return AlertRules()
+    if not isinstance(stored, Mapping):
+        raise InvalidScheduleError("alerts: must be a JSON object", field="alerts")
+    return AlertRules.from_json(stored)
+
+
+def last_runs(
+    session: Session, schedule_ids: Sequence[int], *, now: datetime, limit: int = RUNS_PER_SCHEDULE
+) -> Mapping[int, Sequence[Row]]:
+    """Return the last runs of each schedule. Those of a schedule that cannot be read are none."""
+    found: dict[int, list[Row]] = {key: [] for key in schedule_ids}
+    try:
+        rows = recent_runs.read(session, schedule_ids=schedule_ids, until=now, limit=limit)
+    except UNREADABLE:
+        if len(schedule_ids) == 1:
+            return found
+        middle = len(schedule_ids) // 2
+        halves = (schedule_ids[:middle], schedule_ids[middle:])
+        return {
+            k: v
+            for half in halves
+            for k, v in last_runs(session, half, now=now, limit=limit).items()
+        }
+    for row in rows:
+        found[row.schedule_id].append(row)
+    return found
+
+
+def schedule_state(row: Row, runs: Sequence[Row]) -> ScheduleState:
+    """Return what the pure rules need of a schedule and its last runs."""
+    return ScheduleState(
+        enabled=bool(row.enabled),
+        error=row.error,
+        failing_since=row.failing_since,
+        next_run_at=row.next_run_at,
+        runs=[
+            RunState(
+                status=run.status,
+                created_at=created_at(run.id),
+                started_at=run.started_at,
+                finished_at=run.finished_at,
+            )
+            for run in runs
+        ],
+    )

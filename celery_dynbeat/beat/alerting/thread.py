@@ -1,0 +1,97 @@
+"""A thread of a beat that evaluates alerts or sends messages. The passes of beat never wait for it.
+
+It wakes some seconds after a pass, or when this process has stored a fact. A pass that fails is
+logged once, and repeated with a back-off.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from celery_dynbeat.common.back_off import BackOff
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.db.reasons import reason_of
+from celery_dynbeat.runtime.alert_facts import facts_stored
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two passes. Workers store facts without a notification.
+POLL_INTERVAL = 2.0
+#: Seconds between a fact and its pass, so that many facts share a pass.
+COLLECT_FOR = 0.2
+#: ``close`` waits this many seconds for the running pass. It can be repeated by any beat.
+CLOSE_TIMEOUT = 2.0
+FIRST_BACK_OFF, MAX_BACK_OFF = 2.0, 60.0
+
+
+class AlertThread:
+    """Calls ``run_pass`` until it is closed, each ``interval`` seconds and after new facts."""
+
+    def __init__(
+        self,
+        run_pass: Callable[[], object],
+        *,
+        name: str = "dynbeat-alerts",
+        interval: float = POLL_INTERVAL,
+        first_back_off: float = FIRST_BACK_OFF,
+        close_timeout: float = CLOSE_TIMEOUT,
+    ) -> None:
+        self._run_pass, self._interval = run_pass, interval
+        self._back_off = BackOff(first=first_back_off, maximum=MAX_BACK_OFF, jitter=0.5)
+        self._close_timeout = close_timeout
+        self._wake, self._closing = threading.Event(), threading.Event()
+        # A daemon thread: a server that does not respond must not block the exit.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        facts_stored.connect(self._on_facts, weak=False)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask the thread to end, and wait up to ``close_timeout`` seconds. May be called twice."""
+        facts_stored.disconnect(self._on_facts)
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(self._close_timeout)
+
+    def _on_facts(self, **_: Any) -> None:
+        self._wake.set()
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            delay = self._pass()
+            if self._back_off.failures:
+                # A fact must not end the back-off.
+                self._closing.wait(delay)
+            elif self._wake.wait(delay):
+                self._closing.wait(COLLECT_FOR)
+            self._wake.clear()
+
+    def _pass(self) -> float:
+        try:
+            self._run_pass()
+        # Any error: it must not end the thread. The next pass tries again.
+        except Exception as error:  # noqa: BLE001
+            return self._log_failure(error)
+        if self._back_off.failures:
+            logger.info(
+                "passes of %s succeed again",
+                self._thread.name,
+                extra={"event": Event.ALERT_PASS_RECOVERED},
+            )
+        self._back_off.reset()
+        return self._interval
+
+    def _log_failure(self, error: Exception) -> float:
+        if not self._back_off.failures:
+            logger.error(
+                "pass of %s failed, and is repeated: %s",
+                self._thread.name,
+                reason_of(error),
+                exc_info=logger.isEnabledFor(logging.DEBUG),
+                extra={"event": Event.ALERT_PASS_FAILED},
+            )
+        return self._back_off.next_delay()

@@ -1,0 +1,139 @@
+"""Queries on alerts and on the state of their schedules.
+
+None of them locks a schedule: beat's claim would skip it. So an alert has no foreign key, which an
+INSERT checks with a lock. The alert of a deleted schedule is deleted by ``delete``.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, null, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.db import batches
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.tables import ALERTS, RUNS, SCHEDULES
+from celery_dynbeat.store.rows import LockedRows, Row, read
+
+_ALERT, _SCHEDULE = ALERTS.c, SCHEDULES.c
+CHECKED_INDEX = "ix_dynbeat_alert_checked_at"
+#: Characters of an error in an alert.
+MAX_DETAIL = 200
+_STATE = (
+    _ALERT.id,
+    _ALERT.schedule_id,
+    _ALERT.kind,
+    _ALERT.opened_at,
+    _ALERT.last_at,
+    _ALERT.fact_count,
+    _ALERT.run_id,
+    _ALERT.value,
+    _ALERT.detail,
+    _ALERT.recovered_at,
+    _ALERT.unsent,
+    _ALERT.unsent_at,
+)
+
+
+def _start(column: Any) -> Any:
+    return func.substr(column, 1, MAX_DETAIL, type_=column.type).label(column.name)
+
+
+_SUBJECT: tuple[Any, ...] = (
+    _SCHEDULE.id,
+    _SCHEDULE.owner,
+    _SCHEDULE.name,
+    _SCHEDULE.task,
+    _SCHEDULE.enabled,
+    _start(_SCHEDULE.error),
+    _start(_SCHEDULE.paused_reason),
+    _SCHEDULE.failing_since,
+    _SCHEDULE.next_run_at,
+    _SCHEDULE.start_at,
+    _SCHEDULE.created_at,
+    _SCHEDULE.updated_at,
+)
+
+
+@in_index_order
+def subjects(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Row]:
+    """Return what an alert needs of these schedules, without locks. Deleted ones are left out.
+
+    ``alerts`` is None if the own rules of a schedule cannot be read.
+    """
+    found = read(session, _by_ids(schedule_ids, *_SUBJECT, _SCHEDULE.alerts), key=_SCHEDULE.id)
+    rows = {row.id: row for row in found.rows}
+    if found.unreadable:
+        # An unreadable instant: the schedule is quarantined, or will be.
+        ids = [row.id for row in found.unreadable]
+        without = (*_SUBJECT, null().label("alerts"))
+        rows |= {
+            row.id: row for row in read(session, _by_ids(ids, *without), key=_SCHEDULE.id).rows
+        }
+    return rows
+
+
+def _by_ids(schedule_ids: Sequence[int], *columns: Any) -> Select[Any]:
+    statement = force_index(select(*columns), SCHEDULES, "PRIMARY")
+    return statement.where(_SCHEDULE.id.in_(schedule_ids))
+
+
+@in_index_order
+def lock_of(session: Session, schedule_ids: Sequence[int]) -> LockedRows:
+    """Return the alerts of these schedules, locked in the order of their key."""
+    statement = select(*_STATE).where(_ALERT.schedule_id.in_(schedule_ids))
+    statement = statement.order_by(_ALERT.schedule_id, _ALERT.kind).with_for_update()
+    return read(session, statement, key=_ALERT.id)
+
+
+@in_index_order
+def lock_open(session: Session, *, checked_before: datetime, limit: int) -> LockedRows:
+    """Return open alerts whose last check is the oldest, locked for this transaction.
+
+    Alerts that another beat checks are skipped.
+    """
+    order = (_ALERT.checked_at, _ALERT.id)
+    statement = force_index(select(*_STATE), ALERTS, CHECKED_INDEX)
+    statement = statement.where(_ALERT.checked_at.is_not(None), order[0] <= checked_before)
+    statement = statement.order_by(*order).limit(limit).with_for_update(skip_locked=True)
+    return read(session, statement, key=_ALERT.id)
+
+
+@in_index_order
+def oldest_check(session: Session) -> datetime | None:
+    """Return the oldest check of the open alerts, None without an open alert. Reads one row."""
+    oldest = force_index(select(_ALERT.checked_at), ALERTS, CHECKED_INDEX)
+    oldest = oldest.where(_ALERT.checked_at.is_not(None)).order_by(_ALERT.checked_at, _ALERT.id)
+    found: datetime | None = session.scalar(oldest.limit(1))
+    return found
+
+
+def errors_of(session: Session, run_ids: Sequence[str]) -> Mapping[str, str]:
+    """Return the beginning of the errors of runs by their ids; runs without one are left out."""
+    if not run_ids:
+        return {}
+    run = RUNS.c
+    statement = select(run.id, _start(run.error)).where(run.id.in_(run_ids), run.error.is_not(None))
+    return {row.id: row.error for row in session.execute(statement)}
+
+
+def insert(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert alerts that all have the same columns. Raises IntegrityError if one exists."""
+    if rows:
+        batches.insert(session.connection(bind_arguments={"mapper": Schedule}), ALERTS, rows)
+
+
+def update(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Update locked alerts by ``id``. All rows have the same columns."""
+    if rows:
+        batches.update_each(session.connection(bind_arguments={"mapper": Schedule}), ALERTS, rows)
+
+
+def delete(session: Session, ids: Sequence[int]) -> None:
+    """Delete locked alerts."""
+    if ids:
+        connection = session.connection(bind_arguments={"mapper": Schedule})
+        capabilities_of(connection.dialect).delete(connection, ALERTS, ids)

@@ -1,0 +1,56 @@
+"""The thread of alerts: it wakes after a fact, survives errors, and ends with its beat."""
+
+import threading
+
+from celery_dynbeat.beat.alerting.thread import AlertThread
+from celery_dynbeat.runtime.alert_facts import facts_stored
+from tests.support.waiting import wait_until
+
+
+def test_a_fact_of_this_process_wakes_the_thread():
+    passes = []
+    thread = AlertThread(lambda: passes.append(1), interval=60.0)
+    thread.start()
+    try:
+        wait_until(lambda: len(passes) == 1, within=5)
+        facts_stored.send(sender=None)
+        wait_until(lambda: len(passes) == 2, within=5)
+    finally:
+        thread.close()
+
+    assert not [each for each in threading.enumerate() if each.name == "dynbeat-alerts"]
+
+
+def test_an_error_is_logged_once_and_the_thread_continues(caplog):
+    passes = []
+
+    def fail_twice():
+        passes.append(1)
+        if len(passes) <= 2:
+            raise RuntimeError("secret")
+
+    thread = AlertThread(fail_twice, interval=0.01, first_back_off=0.01)
+    thread.start()
+    try:
+        wait_until(lambda: len(passes) > 3, within=5)
+    finally:
+        thread.close()
+
+    events = [getattr(record, "event", None) for record in caplog.records]
+    assert events.count("alert_pass_failed") == 1
+    assert "secret" not in caplog.text
+
+
+def test_close_does_not_wait_for_a_pass_that_hangs():
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang():
+        hanging.set()
+        release.wait(30)
+
+    thread = AlertThread(hang, close_timeout=0.05)
+    thread.start()
+    assert hanging.wait(5)
+    thread.close()
+    thread.close()
+    release.set()
