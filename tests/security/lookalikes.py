@@ -4,7 +4,7 @@ import unicodedata
 
 from sqlalchemy import text
 
-from celery_dynbeat.db.models import Base
+from celery_dynbeat.db.indexes import METADATA
 
 VICTIM = "usér:1"
 #: Causes of a mistake: collations, LIKE, prefixes, normal forms, case.
@@ -26,6 +26,6 @@ def everything(dynbeat):
     with dynbeat.context.database.engine.connect() as connection:
         return {
             f"{table.name}: {tuple(row)!r}"
-            for table in Base.metadata.sorted_tables
+            for table in METADATA.sorted_tables
             for row in connection.execute(text(f"SELECT * FROM {table.name}"))
         }

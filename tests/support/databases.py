@@ -28,6 +28,7 @@ POSTGRESQL_TRANSACTIONS = """
     SELECT pid, state, query FROM pg_stat_activity
     WHERE datname = :name AND xact_start IS NOT NULL AND backend_type = 'client backend'
 """
+MARIADB_SESSIONS = "SELECT count(*) FROM information_schema.processlist WHERE db = :name"
 MARIADB_TRANSACTIONS = """
     SELECT p.id, p.command, t.trx_state, t.trx_query
     FROM information_schema.innodb_trx t
@@ -130,7 +131,10 @@ def open_mariadb_transactions(connection: Connection, name: str) -> Sequence[obj
     """Return the open transactions of the clients of a MariaDB database.
 
     It waits until the server computes them again. Only the reads of this process are considered.
+    Without a session in the database there is no transaction, and no wait.
     """
+    if not connection.scalar(text(MARIADB_SESSIONS), {"name": name}):
+        return []
     server = str(connection.engine.url)
     next_at = _innodb_trx_read_at.get(server, 0.0) + INNODB_TRX_CACHED
     wait_until(lambda: time.monotonic() >= next_at, within=2 * INNODB_TRX_CACHED)

@@ -4,7 +4,8 @@ A server starts when the first test needs it, once per process of pytest-xdist. 
 variable is set, that server is used instead. Shared servers are never killed: a fault test gets its
 own from ``own_server``.
 
-A new database has the tables of this version, unless its test is marked ``empty_database``.
+A database has the tables of this version and no rows, unless its test is marked
+``empty_database``. Later tests use a PostgreSQL database again.
 """
 
 import os
@@ -26,6 +27,7 @@ from tests.support.databases import (
     new_postgresql_database,
     new_sqlite_database,
 )
+from tests.support.postgresql_pool import PostgreSQLPool
 from tests.support.servers import (
     MariaDBServer,
     PostgreSQLServer,
@@ -130,14 +132,23 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield file
 
 
+@pytest.fixture(scope="session")
+def postgresql_pool(
+    postgresql_server: GivenServer | PostgreSQLServer, postgresql_template: str
+) -> Iterator[PostgreSQLPool]:
+    """Yield PostgreSQL databases that have the tables."""
+    pool = PostgreSQLPool(postgresql_server.url, postgresql_template)
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
 def postgresql_url(
     request: pytest.FixtureRequest, postgresql_server: GivenServer | PostgreSQLServer
 ) -> Iterator[str]:
-    """Yield the SQLAlchemy URL of a new PostgreSQL database."""
-    template = template_for(request, "postgresql")
-    options = f"TEMPLATE {template}" if template else ""
-    with new_postgresql_database(postgresql_server.url, options) as url:
+    """Yield the SQLAlchemy URL of a PostgreSQL database without rows."""
+    pool = with_tables(request, "postgresql_pool")
+    with pool.database() if pool else new_postgresql_database(postgresql_server.url) as url:
         yield url
 
 
@@ -146,7 +157,7 @@ def mariadb_url(
     request: pytest.FixtureRequest, mariadb_server: GivenServer | MariaDBServer
 ) -> Iterator[str]:
     """Yield the SQLAlchemy URL of a new MariaDB database."""
-    template = template_for(request, "mariadb")
+    template = with_tables(request, "mariadb_template")
     fill = template.fill if template else None
     with new_mariadb_database(mariadb_server.url, fill) as url:
         yield url
@@ -155,15 +166,15 @@ def mariadb_url(
 @pytest.fixture
 def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Yield the SQLAlchemy URL of a SQLite file; one without tables does not exist yet."""
-    with new_sqlite_database(tmp_path, template_for(request, "sqlite")) as url:
+    with new_sqlite_database(tmp_path, with_tables(request, "sqlite_template")) as url:
         yield url
 
 
-def template_for(request: pytest.FixtureRequest, kind: str) -> Any:
-    """Return the template of the database; None for a test that is marked ``empty_database``."""
+def with_tables(request: pytest.FixtureRequest, fixture: str) -> Any:
+    """Return the fixture; None for a test that is marked ``empty_database``."""
     if request.node.get_closest_marker("empty_database"):
         return None
-    return request.getfixturevalue(f"{kind}_template")
+    return request.getfixturevalue(fixture)
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
