@@ -3,7 +3,7 @@
     unsent alerts of a target --1 transaction--> a message for each severity
     message, due --lease--> delivered to its URLs --> sent
                                 |  some URLs failed --> due again, with back-off, for these URLs
-                                |  dynbeat_alert_retry_for is over --> dropped, logged
+                                |  dynbeat_alert_retry_for has passed --> dropped, logged
 
 - The first message of a target waits for ``dynbeat_alert_delay``, so that simultaneous alerts are
   one message. Later ones keep ``dynbeat_alert_interval``.

@@ -41,7 +41,7 @@ def is_enabled(context: Context, *, option: bool) -> bool:
 
 def metrics_route(context: Context) -> url:
     """Return the route that replaces Flower's."""
-    # A thread of its own: without a login, /metrics must not delay the pages.
+    # A separate thread: without a login, /metrics must not delay the pages.
     executor = ThreadPoolExecutor(1, thread_name_prefix="dynbeat-flower-metrics")
     arguments = {"registry": registry_of([DatabaseGauges(context)]), "executor": executor}
     return url(r"/metrics", MetricsHandler, arguments)

@@ -1,4 +1,4 @@
-"""The condition that a schedule has an alert rule of its own."""
+"""The condition that a schedule has its own alert rules."""
 
 from sqlalchemy import ColumnElement, Text, and_, cast
 

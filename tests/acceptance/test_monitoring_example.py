@@ -73,6 +73,10 @@ INCIDENTS = {
         },
         {"DynbeatDatabaseUnreadable"},
     ),
+    "a mail server is away": (
+        {"dynbeat_alert_messages_dropped_total": (0, 1)},
+        {"DynbeatAlertDropped"},
+    ),
     "runs are sent late": (
         {
             'dynbeat_lag_seconds_bucket{le="0.1"}': (0, 0),

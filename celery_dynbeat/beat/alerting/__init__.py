@@ -1,4 +1,4 @@
-"""The evaluation of alerts in beat, in threads beside its passes."""
+"""The evaluation of alerts in beat, in separate threads."""
 
 from collections.abc import Sequence
 

@@ -23,7 +23,7 @@ from celery_dynbeat.store.rows import Row
 
 #: Facts by schedule id and kind of alert.
 Facts = Mapping[tuple[int, AlertKind], Sequence[Fact]]
-#: The kinds whose opening has a signal of its own.
+#: The kinds whose opening has its own signal.
 _OWN_SIGNALS = {AlertKind.LATE: signals.run_late, AlertKind.SLOW: signals.run_slow}
 #: The kinds whose detail is the error of their last run.
 _OF_RUNS = (AlertKind.FAILED, AlertKind.LOST)

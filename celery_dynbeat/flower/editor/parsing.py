@@ -102,7 +102,7 @@ def _check_span(parsed: Parsed) -> None:
 
 
 def _zone(texts: Mapping[str, str], by: Parsing) -> ZoneInfo:
-    """Return the zone of times without an offset. An invalid one is an error of its own field."""
+    """Return the zone of times without an offset. An invalid one is an error of that field."""
     try:
         return zone_of(texts.get("timezone", "").strip(), owner_zone=by.owner_zone)
     except InvalidTriggerError:
