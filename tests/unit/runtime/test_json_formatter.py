@@ -11,10 +11,9 @@ from celery.app import trace
 from celery.worker.consumer import consumer
 
 from celery_dynbeat import JsonFormatter
-from celery_dynbeat.common.run_ids import new_run_id
 
 SECRET = "4111-1111"
-RUN_ID = new_run_id(datetime(2026, 11, 21, tzinfo=UTC))
+RUN_ID = "01a1fb67-1800-75e3-be20-78c2d9236be9"
 
 
 class Hostile:
