@@ -1,6 +1,6 @@
 """From a row to a finished run, with real beats and workers, on each combination."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -44,6 +44,7 @@ def test_the_task_finds_its_run_in_the_headers(any_site):
 
     run = any_site.wait_for_run("digest", "succeeded")
     (start,) = any_site.event_log.starts(run.id)
+    assert run.scheduled_for < datetime.fromisoformat(start["headers"]["dynbeat_sent_at"])
     assert start["headers"] == {
         "tenant": "blue",
         "dynbeat_run_id": run.id,
@@ -51,6 +52,7 @@ def test_the_task_finds_its_run_in_the_headers(any_site):
         "dynbeat_owner": "user:1",
         "dynbeat_scheduled_for": run.scheduled_for.isoformat(),
         "dynbeat_attempt": 1,
+        "dynbeat_sent_at": start["headers"]["dynbeat_sent_at"],
         "celery_beat_task": True,
         "periodic_task_name": "digest",
     }
