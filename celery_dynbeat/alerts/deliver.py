@@ -11,8 +11,9 @@ import logging
 import os
 import re
 import sys
+from base64 import b64encode
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from celery_dynbeat.alerts.content import Content
 from celery_dynbeat.alerts.rendering import render
@@ -32,8 +33,10 @@ def main() -> None:
     task = json.load(sys.stdin)
     # No record is printed: those of Apprise and urllib3 contain URLs.
     logging.getLogger().addHandler(logging.NullHandler())
-    json.dump(_perform(task), sys.stdout)
-    sys.stdout.flush()
+    # What a plug-in prints must not become part of the answer.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answer:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        json.dump(_perform(task), answer)
     os._exit(0)
 
 
@@ -44,9 +47,14 @@ def _perform(task: dict[str, Any]) -> dict[str, Any]:
     # A template of the operator can raise any exception.
     except Exception as error:  # noqa: BLE001
         return {"error": f"{type(error).__name__}: {error}"}
-    results = _send(
-        task["urls"], title, body, kind=_TYPES[content.severity], timeout=task["timeout"]
-    )
+    urls = task["urls"]
+    try:
+        results = _send(urls, title, body, kind=_TYPES[content.severity], timeout=task["timeout"])
+    except ModuleNotFoundError:
+        raise
+    # A plug-in can raise any exception, and its text can contain the URL.
+    except Exception as error:  # noqa: BLE001
+        results = [type(error).__name__] * len(urls)
     return {"title": title, "body": body, "results": results}
 
 
@@ -90,10 +98,22 @@ def _error(result: Any, url: str) -> str | None:
 def without_secrets(text: str, url: str) -> str:
     """Return ``text`` without any part of the URL that may be a password or a token."""
     parts = {each for form in (url, unquote(url)) for each in re.split(r"[/:@?&=,#+\s]", form)}
-    for part in sorted(parts, key=len, reverse=True):
-        if len(part) >= _SECRET_LENGTH:
-            text = re.sub(re.escape(part), "***", text, flags=re.IGNORECASE)
+    secrets = {part for part in parts if len(part) >= _SECRET_LENGTH} | _passwords(url)
+    for part in sorted(secrets, key=len, reverse=True):
+        text = re.sub(re.escape(part), "***", text, flags=re.IGNORECASE)
     return text
+
+
+def _passwords(url: str) -> set[str]:
+    """Return user, password and values of the query, of any length, and their Basic form."""
+    try:
+        split = urlsplit(url)
+        user, password = unquote(split.username or ""), unquote(split.password or "")
+    except ValueError:
+        return set()
+    basic = b64encode(f"{user}:{password}".encode()).decode()
+    values = {value for _, value in parse_qsl(split.query)}
+    return {user, password, basic.rstrip("="), *values} - {""}
 
 
 if __name__ == "__main__":

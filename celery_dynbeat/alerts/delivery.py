@@ -1,6 +1,7 @@
 """Deliver a message in a child process, with a limit on its time."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from celery_dynbeat.alerts.content import Content
 
 #: For the start of the child and its imports, in addition to the time-out of the servers.
 START_TIMEOUT = timedelta(seconds=30)
-#: Of what a child prints to standard error.
 _ERROR_LENGTH = 300
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '[\w.]+'", re.MULTILINE)
 
 
 class DeliveryError(Exception):
@@ -67,11 +68,12 @@ def _delivered(child: "subprocess.CompletedProcess[str]") -> Delivered:
     try:
         answer = json.loads(child.stdout)
     except ValueError:
-        # The last line of a traceback names the error. It cannot contain a URL: none was used yet.
-        reason = (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
-        if reason.startswith("ModuleNotFoundError"):
-            reason = f"{reason}: install celery-dynbeat[alerts]"
-        raise DeliveryError(reason[:_ERROR_LENGTH]) from None
+        # Nothing else of the standard error: it can contain a URL.
+        missing = _MISSING.search(child.stderr)
+        reason = f"exit status {child.returncode}"
+        if missing is not None:
+            reason = f"{missing[0]}: install celery-dynbeat[alerts]"
+        raise DeliveryError(reason) from None
     if "error" in answer:
         raise DeliveryError(f"the template failed: {answer['error']}"[:_ERROR_LENGTH])
     return Delivered(title=answer["title"], body=answer["body"], errors=answer["results"])

@@ -209,7 +209,8 @@ def has_recovered(
 
     The check of its watch decides about ``frequent``.
     """
-    late, slow = rules.late_after or MIN_LATE, rules.slow_after or MIN_SLOW
+    late = max(rules.late_after or MIN_LATE, MIN_LATE)
+    slow = max(rules.slow_after or MIN_SLOW, MIN_SLOW)
     decide: Mapping[AlertKind, Callable[[], bool]] = {
         AlertKind.FAILED: lambda: _is_healthy(state, schedule, now=now),
         AlertKind.LOST: lambda: _is_healthy(state, schedule, now=now),

@@ -51,7 +51,9 @@ class PingSender:
         """Send what is queued within CLOSE_TIMEOUT; log the rest as dropped."""
         deadline = time.monotonic() + CLOSE_TIMEOUT
         dropped = self._lookups.close(deadline=deadline)
-        dropped += sum(each.close(deadline=deadline) for each in self._by_origin.values())
+        # A copy: a lookup that takes longer than the deadline can add a thread.
+        threads = list(self._by_origin.values())
+        dropped += sum(each.close(deadline=deadline) for each in threads)
         if dropped:
             log_dropped(dropped, "the worker ended")
 

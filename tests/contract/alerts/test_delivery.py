@@ -136,6 +136,23 @@ def test_this_process_imports_neither_library():
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
+def test_a_short_password_is_removed_from_an_error_in_each_form():
+    url = "mailto://bob:pw12@example.com/?key=ab1"
+    text = "AUTH Ym9iOnB3MTI= refused for bob with pw12 and ab1"
+
+    assert without_secrets(text, url) == "AUTH ***= refused for *** with *** and ***"
+
+
+@pytest.mark.slow
+def test_what_a_plug_in_prints_or_raises_is_no_part_of_an_error(monkeypatch, tmp_path):
+    (tmp_path / "apprise.py").write_text(
+        "print('token-4711-secret')\nraise ValueError('token-4711-secret')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert list(send("json://127.0.0.1/token-4711-secret").errors) == ["ValueError"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
