@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import literal, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
@@ -56,7 +56,10 @@ def unfinished_runs(session: Session, *, after: RunKey | None, limit: int) -> Wi
     statement = force_index(select(*columns, _RUN.status, *instants), RUNS, UNFINISHED_INDEX)
     statement = statement.where(_RUN.finished_at.is_(None), _RUN.schedule_id.is_not(None))
     if after is not None:
-        statement = statement.where(capabilities.row_after(columns, after))
+        schedule_id, run_id = after
+        # PostgreSQL compares no uuid with text.
+        key = (schedule_id, literal(run_id, _RUN.id.type))
+        statement = statement.where(capabilities.row_after(columns, key))
     fixed = (_RUN.finished_at,) if capabilities.orders_by_fixed_columns else ()
     found = read(session, statement.order_by(*fixed, *columns).limit(limit), key=_RUN.id)
     return Window(found.rows, len(found.rows) + len(found.unreadable) >= limit)
