@@ -1,0 +1,377 @@
+"""``dynbeat import``: take over the schedules of another scheduler."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from celery_dynbeat.cli.base.columns import Column, owner_column
+from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import combined, edit_options
+from celery_dynbeat.cli.base.progress import progress
+from celery_dynbeat.importing import managed
+from celery_dynbeat.importing.beat_schedule import BeatScheduleSource
+from celery_dynbeat.importing.crontab_file import CrontabSource
+from celery_dynbeat.importing.found import Source
+from celery_dynbeat.importing.owners import owner_function
+from celery_dynbeat.importing.redbeat.source import RedBeatSource
+from celery_dynbeat.importing.sql import source as sql
+from celery_dynbeat.importing.sql.layouts import (
+    CELERY_SQLALCHEMY_SCHEDULER,
+    DJANGO_CELERY_BEAT,
+    SQLALCHEMY_CELERY_BEAT,
+    Layout,
+)
+from celery_dynbeat.importing.writing import Importer, Outcome, Result
+
+_STYLES = {"create": "green", "update": "yellow", "advance": "yellow", "pause": "yellow"}
+_STYLES |= {"refuse": "red", "skip": "yellow"}
+_DONE = {
+    Outcome.CREATE: "created",
+    Outcome.UPDATE: "updated",
+    Outcome.ADVANCE: "advanced",
+    Outcome.PAUSE: "paused",
+    Outcome.KEEP: "unchanged",
+    Outcome.SKIP: "skipped",
+    Outcome.REFUSE: "refused",
+}
+#: Schedules that a note names.
+_EXAMPLES = 3
+_STATUSES = (
+    "0: done. 1: a schedule is refused, or an error of a database; the other schedules are"
+    " imported. 2: a wrong command line."
+)
+
+
+def _style(value: Any) -> str:
+    return _STYLES.get(str(value), "")
+
+
+_COLUMNS = (
+    Column("outcome", lambda result: str(result.outcome), style=_style),
+    owner_column(),
+    Column("name", lambda result: result.found.name, width=12),
+    Column("before", lambda result: result.found.described, width=16),
+    Column("after", lambda result: result.trigger, width=16),
+    Column("reason", width=12),
+    Column(
+        "notes", lambda result: ", ".join(note.topic for note in result.found.notes), optional=True
+    ),
+)
+
+import_options = combined(
+    click.option("--apply", "applies", is_flag=True, help="Write. Without it, nothing is written."),
+    edit_options,
+    click.option(
+        "--owner-from",
+        metavar="MODULE:FUNCTION",
+        help="A function that takes a row of the source as a mapping and returns its owner.",
+    ),
+)
+url_argument = click.argument("url", envvar="DYNBEAT_IMPORT_URL", required=False)
+
+
+table_options = combined(
+    click.option("--schema", metavar="SCHEMA", help="The schema of the tables."),
+    click.option(
+        "--naive-timezone",
+        metavar="ZONE",
+        help="The zone of instants without one, on databases that store none. Default: UTC.",
+    ),
+)
+
+
+@click.group("import")
+def import_schedules() -> None:
+    """Take over the schedules of another scheduler.
+
+    Without --apply nothing is written: the output shows what becomes what, and why a schedule
+    cannot be imported. A second import changes only what has changed in the source.
+    """
+
+
+@command(
+    "django-celery-beat",
+    examples=(
+        "import django-celery-beat postgresql://user@host/app",
+        "import django-celery-beat sqlite:////srv/db.sqlite3 --apply",
+        "import django-celery-beat $DATABASE_URL --apply --owner-from proj.owners:of_row",
+    ),
+    exit_statuses=_STATUSES,
+    columns=_COLUMNS,
+)
+@url_argument
+@import_options
+@table_options
+def django_celery_beat(invocation: Invocation, **given: Any) -> None:
+    """Import the tasks of django-celery-beat from a database URL.
+
+    The environment variable DYNBEAT_IMPORT_URL can give the URL, so that no list of processes shows
+    its password. The tables are only read.
+    """
+    _import_tables(invocation, DJANGO_CELERY_BEAT, **given)
+
+
+@command(
+    "redbeat",
+    examples=(
+        "import redbeat redis://host:6379/1",
+        "import redbeat --apply --owner-from proj.owners:of_row",
+    ),
+    exit_statuses=_STATUSES,
+    columns=_COLUMNS,
+)
+@url_argument
+@import_options
+@click.option("--key-prefix", help="Default: the setting redbeat_key_prefix, else redbeat:")
+@click.option("--cluster", is_flag=True, help="The URL is that of a Redis Cluster.")
+def redbeat(
+    invocation: Invocation, *, url: str | None, key_prefix: str | None, cluster: bool, **given: Any
+) -> None:
+    """Import the entries of celery-redbeat from a Redis URL.
+
+    Without a URL, the Redis is the one that RedBeat's settings of the application name, sentinels
+    and clusters included; celery-redbeat must then be installed. Redis is only read.
+    """
+    context = invocation.dynbeat.context
+    source = RedBeatSource(url, context=context, prefix=key_prefix, cluster=cluster)
+    run(invocation, source, **given)
+
+
+@command(
+    "sqlalchemy-celery-beat",
+    examples=(
+        "import sqlalchemy-celery-beat postgresql://user@host/app --schema celery_schema",
+        "import sqlalchemy-celery-beat sqlite:///schedule.db --apply",
+    ),
+    exit_statuses=_STATUSES,
+    columns=_COLUMNS,
+)
+@url_argument
+@import_options
+@table_options
+def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
+    """Import the tasks of sqlalchemy-celery-beat from a database URL.
+
+    --schema is the setting beat_schema. The tables are only read.
+    """
+    _import_tables(invocation, SQLALCHEMY_CELERY_BEAT, **given)
+
+
+@command(
+    "celery-sqlalchemy-scheduler",
+    examples=("import celery-sqlalchemy-scheduler mysql://user@host/app --apply",),
+    exit_statuses=_STATUSES,
+    columns=_COLUMNS,
+)
+@url_argument
+@import_options
+@table_options
+def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
+    """Import tasks of celery-sqlalchemy-scheduler from a database URL.
+
+    Its instants without a zone are in the time zone of the application, unless --naive-timezone
+    names another one. The tables are only read.
+    """
+    _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
+
+
+@command(
+    "beat-schedule",
+    examples=(
+        "import beat-schedule --schedule-file /var/run/celerybeat-schedule --apply",
+        "import beat-schedule --owner team:1 --apply",
+    ),
+    exit_statuses=_STATUSES,
+    columns=_COLUMNS,
+)
+@import_options
+@click.option(
+    "--schedule-file",
+    type=click.Path(path_type=Path),
+    help="The file of the old celery beat, for the last run times. Trust it: it is a pickle.",
+)
+def beat_schedule(
+    invocation: Invocation,
+    *,
+    schedule_file: Path | None,
+    owner_from: str | None,
+    **given: Any,
+) -> None:
+    """Import the entries of beat_schedule, with their progress.
+
+    Without an owner they stay entries: beat keeps them as schedules itself, and the import adds
+    their last run times. With --owner they become schedules of the owner; then remove them from
+    beat_schedule. Stop the old beat first: it locks its file.
+    """
+    source = BeatScheduleSource(invocation.dynbeat.context, path=schedule_file)
+    moves = bool(invocation.owner or owner_from)
+    run(invocation, source, owner_from=owner_from, keeps_entries=not moves, **given)
+
+
+@command(
+    "crontab",
+    examples=(
+        "import crontab /etc/crontab --system --task proj.run_command --timezone Europe/Berlin",
+        "import crontab - --task proj.run_command --apply",
+    ),
+    exit_statuses=_STATUSES,
+    columns=_COLUMNS,
+)
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@import_options
+@click.option("--task", metavar="TASK", help="The task that receives each command as its argument.")
+@click.option("--system", is_flag=True, help="The sixth field is a user, as in /etc/crontab.")
+@click.option(
+    "--timezone", metavar="ZONE", help="The zone of lines without CRON_TZ. Default: the owner's."
+)
+def crontab(
+    invocation: Invocation,
+    *,
+    file: str,
+    task: str | None,
+    system: bool,
+    timezone: str | None,
+    **given: Any,
+) -> None:
+    """Import the lines of a crontab file; - is stdin.
+
+    The task receives the command as its argument, the variables above the line as `environment`,
+    and with --system the user as `user`.
+    """
+    if timezone is not None:
+        invocation.load_zone(timezone)
+    source = CrontabSource(_lines(file), task, system=system, timezone=timezone)
+    run(invocation, source, **given)
+
+
+def _lines(file: str) -> Iterator[str]:
+    with click.open_file(file, encoding="utf-8") as lines:
+        yield from lines
+
+
+_COMMANDS = (
+    *(django_celery_beat, redbeat, sqlalchemy_celery_beat, celery_sqlalchemy_scheduler),
+    *(beat_schedule, crontab),
+)
+for _each in _COMMANDS:
+    import_schedules.add_command(_each)
+
+
+def _import_tables(
+    invocation: Invocation,
+    layout: Layout,
+    *,
+    url: str | None,
+    schema: str | None,
+    naive_timezone: str | None,
+    **given: Any,
+) -> None:
+    url = given_url(url)
+    if naive_timezone is not None:
+        invocation.load_zone(naive_timezone)
+    source = sql.table_source(
+        url, layout, context=invocation.dynbeat.context, schema=schema, zone=naive_timezone
+    )
+    run(invocation, source, **given)
+
+
+def given_url(url: str | None) -> str:
+    """Return the URL of the source. Raises UsageError."""
+    if url is None:
+        raise click.UsageError("give the URL of the source, or set DYNBEAT_IMPORT_URL")
+    return url
+
+
+def run(
+    invocation: Invocation,
+    source: Source,
+    *,
+    applies: bool,
+    owner_from: str | None,
+    keeps_entries: bool = True,
+) -> None:
+    """Import the schedules of ``source``, and print the results.
+
+    With ``keeps_entries``, an entry of beat_schedule in the source stays one.
+    """
+    entries = managed.entries(invocation.dynbeat.context) if keeps_entries else {}
+    importer = Importer(
+        invocation.dynbeat.context,
+        source.package,
+        owner_function(owner_from, default=invocation.owner or ""),
+        dry_run=not applies,
+        managed=entries,
+    )
+    totals = _Totals()
+    title = "importing" if applies else "reading"
+    with progress(title) as advance:
+        for results in _results(importer, source, advance):
+            totals.add(results)
+            shown = [each for each in results if each.outcome is not Outcome.KEEP]
+            if shown:
+                invocation.output.items(_COLUMNS, shown, zone=invocation.zone)
+    _show_left_over(invocation, importer)
+    totals.show(invocation, applies=applies)
+    if totals.outcomes[Outcome.REFUSE]:
+        invocation.context.exit(1)
+
+
+def _results(
+    importer: Importer, source: Source, advance: Callable[[int, int | None], None]
+) -> Iterator[list[Result]]:
+    total, done = source.count(), 0
+    for page in source.pages():
+        yield list(importer.write(page))
+        done += len(page)
+        advance(done, total)
+
+
+def _show_left_over(invocation: Invocation, importer: Importer) -> None:
+    """Name the schedules of an earlier import that the source no longer has."""
+    names, count = list[str](), 0
+    for _owner, name in importer.left_over():
+        count += 1
+        if len(names) < _EXAMPLES:
+            names.append(name)
+    if count:
+        rest = ", ..." if count > len(names) else ""
+        rule = "they still run; delete those that shall not"
+        invocation.output.note(
+            f"no longer in the source: {', '.join(names)}{rest} ({count:,}); {rule}"
+        )
+
+
+class _Totals:
+    """Counts the outcomes, and the notes by topic."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[Outcome] = Counter()
+        self._notes: dict[tuple[str, str], list[str]] = {}
+        self._noted: Counter[tuple[str, str]] = Counter()
+
+    def add(self, results: list[Result]) -> None:
+        """Count the results of a batch."""
+        for result in results:
+            self.outcomes[result.outcome] += 1
+            if result.outcome in {Outcome.SKIP, Outcome.REFUSE}:
+                continue
+            for note in result.found.notes:
+                key = note.topic, note.text
+                self._noted[key] += 1
+                names = self._notes.setdefault(key, [])
+                if len(names) < _EXAMPLES:
+                    names.append(result.found.name)
+
+    def show(self, invocation: Invocation, *, applies: bool) -> None:
+        """Print the notes and the counts to stderr; the counts to stdout for a person."""
+        output = invocation.output
+        for (topic, text), names in sorted(self._notes.items()):
+            count = self._noted[topic, text]
+            rest = ", ..." if count > len(names) else ""
+            output.note(f"{topic}: {text} ({count:,}: {', '.join(names)}{rest})")
+        counts = ", ".join(f"{self.outcomes[each]:,} {word}" for each, word in _DONE.items())
+        output.note(counts if applies else f"{counts} (dry run: nothing was written)")

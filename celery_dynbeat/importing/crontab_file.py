@@ -1,0 +1,161 @@
+"""The lines of a crontab file as a source. The rules are those of crontab(5) of Debian's cron.
+
+A line has no name. The schedule gets the start of its command as its name, with a number if several
+lines have the same one. So an edit of the time of a line updates its schedule.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.importing.conversion import changes_clocks, clock_note
+from celery_dynbeat.importing.found import Converted, Found, Inexpressible, Note, SourceError
+from celery_dynbeat.triggers import Cron
+
+PAGE_SIZE = 500
+_NAME_LENGTH = 200
+_FIELDS = 5
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_ENVIRONMENT = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z_]\w*))\s*=\s*(.*?)\s*""")
+_QUOTED = re.compile(r"""(["'])(.*)\1""")
+#: A percent sign that is not escaped begins the standard input of the command.
+_INPUT = re.compile(r"(?<!\\)%")
+_ENVIRONMENT_NOTE = Note(
+    "environment", "the variables above the line are the argument `environment` of the task"
+)
+
+
+@dataclass(frozen=True)
+class CrontabSource:
+    """The lines of a crontab.
+
+    ``task`` receives the command as its argument; without it each line is refused. With ``system``
+    the sixth field is a user, as in /etc/crontab. ``timezone`` is that of lines without CRON_TZ;
+    None is that of the owner.
+    """
+
+    lines: Iterable[str]
+    task: str | None
+    system: bool = False
+    timezone: str | None = None
+    package: str = field(default="crontab", init=False)
+
+    def count(self) -> int | None:
+        """Return None: the file is read once."""
+
+    def pages(self) -> Iterator[list[Found]]:
+        """Yield the schedules, a page at a time. Raises SourceError."""
+        page, names = list[Found](), Counter[str]()
+        try:
+            for found in self._found():
+                names[found.name] += 1
+                number = names[found.name]
+                page.append(
+                    replace(found, name=f"{found.name} ({number})") if number > 1 else found
+                )
+                if len(page) == PAGE_SIZE:
+                    yield page
+                    page = []
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"the crontab cannot be read: {error}") from error
+        if page:
+            yield page
+
+    def _found(self) -> Iterator[Found]:
+        environment: dict[str, str] = {}
+        for number, line in enumerate(self.lines, start=1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            match = _ENVIRONMENT.fullmatch(text)
+            if match is not None:
+                name = next(group for group in match.groups()[:3] if group is not None)
+                quoted = _QUOTED.fullmatch(match[4])
+                environment[name] = quoted[2] if quoted else match[4]
+                continue
+            yield self._line(number, text, environment)
+
+    def _line(self, number: int, text: str, environment: Mapping[str, str]) -> Found:
+        row = {"line": number, "text": text, "environment": dict(environment)}
+        try:
+            line = _split(text, system=self.system)
+        except Inexpressible as reason:
+            return Found(name=_name(text), described=text, row=row, refused=str(reason))
+        row |= {"name": _name(line.command), "command": line.command, "user": line.user}
+        found = Found(name=_name(line.command), described=line.when, row=row)
+        try:
+            converted, notes = self._converted(line, environment)
+        except Inexpressible as reason:
+            return replace(found, refused=str(reason))
+        return replace(found, converted=converted, notes=notes)
+
+    def _converted(
+        self, line: "_Line", environment: Mapping[str, str]
+    ) -> tuple[Converted, tuple[Note, ...]]:
+        if self.task is None:
+            raise Inexpressible("a command is no task: --task names a task that receives it")
+        timezone = environment.get("CRON_TZ", self.timezone)
+        trigger = _trigger(line.when, timezone)
+        command = _command(line.command)
+        kept = {name: value for name, value in environment.items() if name != "CRON_TZ"}
+        kwargs: dict[str, Any] = {"environment": kept} if kept else {}
+        if line.user is not None:
+            kwargs["user"] = line.user
+        notes = [_ENVIRONMENT_NOTE] if kept else []
+        if timezone is None:
+            rule = "the line is in the time zone of the owner; cron used that of its host"
+            notes.append(Note("time zone", f"{rule} (--timezone)"))
+        elif changes_clocks(timezone):
+            notes.append(clock_note(trigger, before="cron"))
+        fields = {"args": [command], "kwargs": kwargs}
+        return Converted(task=self.task, trigger=trigger, fields=fields), tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    when: str
+    user: str | None
+    command: str
+
+
+def _split(text: str, *, system: bool) -> _Line:
+    fields = 1 if text.startswith("@") else _FIELDS
+    words = text.split(None, fields + int(system))
+    if len(words) <= fields + int(system):
+        what = "a time, a user and a command" if system else "a time and a command"
+        raise Inexpressible(f"a line must have {what}")
+    user = words[fields] if system else None
+    return _Line(" ".join(words[:fields]), user, words[-1])
+
+
+def _trigger(when: str, timezone: str | None) -> Cron:
+    if when.lower() == "@reboot":
+        raise Inexpressible("@reboot: beat does not know when a machine starts")
+    try:
+        return Cron(_MACROS.get(when.lower(), when), timezone=timezone)
+    except InvalidTriggerError as error:
+        raise Inexpressible(str(error)) from error
+
+
+def _command(text: str) -> str:
+    if _INPUT.search(text):
+        raise Inexpressible(
+            "a % begins the standard input of the command: write the input into the command"
+        )
+    return text.replace("\\%", "%")
+
+
+def _name(command: str) -> str:
+    printable = "".join(each if each.isprintable() else " " for each in command)
+    return " ".join(printable.split())[:_NAME_LENGTH].strip() or "(empty)"

@@ -1,0 +1,216 @@
+"""Read the tables in pages by primary key.
+
+Each page is one read-only transaction. So the old scheduler is never blocked, and a SQLite
+file that also has the tables of this package can be written between two pages.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    URL,
+    Boolean,
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Float,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    and_,
+    create_engine,
+    event,
+    func,
+    inspect,
+    make_url,
+    null,
+    select,
+)
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from celery_dynbeat.db.engine import embedded_file
+from celery_dynbeat.importing.found import SourceError
+from celery_dynbeat.importing.sql.layouts import Layout
+
+T = TypeVar("T")
+
+PAGE_SIZE = 500
+_DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+_DRIVERS |= {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
+#: How a connection becomes read-only.
+_READ_ONLY = {
+    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+    "sqlite": "PRAGMA query_only = ON",
+}
+_INSTANT = DateTime(timezone=True)
+_TASKS: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("name", "task", "args", "kwargs", "queue", "exchange", "routing_key", "headers"), Text
+    ),
+    "priority": Integer,
+    "expires": _INSTANT,
+    "expire_seconds": Integer,
+    "one_off": Boolean,
+    "start_time": _INSTANT,
+    "enabled": Boolean,
+    "last_run_at": _INSTANT,
+    "total_run_count": Integer,
+    "date_changed": _INSTANT,
+    "description": Text,
+    **dict.fromkeys(("interval_id", "crontab_id", "solar_id", "clocked_id"), Integer),
+    "discriminator": Text,
+    "schedule_id": Integer,
+}
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "interval": {"every": Integer, "period": Text},
+    "crontab": dict.fromkeys(
+        ("minute", "hour", "day_of_month", "month_of_year", "day_of_week", "timezone"), Text
+    ),
+    "solar": {"event": Text, "latitude": Float, "longitude": Float},
+    "clocked": {"clocked_time": _INSTANT},
+}
+
+
+class TableReader:
+    """Reads the rows of the tables of ``layout``, each joined with its schedule.
+
+    Raises SourceError, without the password of the URL.
+    """
+
+    def __init__(self, url: str, layout: Layout, *, schema: str | None = None) -> None:
+        self._url = _checked_url(url)
+        self._layout, self._schema = layout, schema
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        statement = select(func.count()).select_from(self._tasks)
+        return self._read(lambda connection: connection.scalar(statement) or 0)
+
+    def pages(self) -> Iterator[list[Mapping[str, Any]]]:
+        """Yield the rows by primary key. Columns that a version does not have are None."""
+        key, last = self._tasks.c.id, -1
+        while True:
+            page = self._statement.where(key > last).order_by(key).limit(PAGE_SIZE)
+            rows = self._read(lambda connection: connection.execute(page).mappings().all())  # noqa: B023
+            if not rows:
+                return
+            last = rows[-1]["id"]
+            yield [dict(row) for row in rows]
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password."""
+        return self._url.set(query={}).render_as_string(hide_password=True)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        try:
+            engine = create_engine(self._url, poolclass=NullPool, hide_parameters=True)
+        except ModuleNotFoundError as error:
+            raise SourceError(
+                f"{self.shown_url}: the driver {error.name!r} is not installed; install"
+                " celery-dynbeat[postgres] or celery-dynbeat[mysql]"
+            ) from error
+
+        @event.listens_for(engine, "connect")
+        def read_only(connection: Any, _record: Any) -> None:
+            cursor = connection.cursor()
+            cursor.execute(_READ_ONLY[engine.dialect.name])
+            cursor.close()
+            # psycopg began a transaction, which ends the setting with a rollback.
+            connection.commit()
+
+        return engine
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            with self._engine.connect() as connection:
+                return work(connection)
+        except SQLAlchemyError as error:
+            first = str(error).partition("\n")[0]
+            password = self._url.password
+            text = first.replace(str(password), "***") if password else first
+            raise SourceError(f"{self.shown_url}: {text}") from error
+
+    @cached_property
+    def _tasks(self) -> Table:
+        names = {**_TASKS, "id": Integer}
+        tasks = self._table(self._layout.tasks, names)
+        if tasks is None:
+            where = f" in the schema {self._schema!r}" if self._schema else ""
+            raise SourceError(
+                f"{self.shown_url} has no table {self._layout.tasks!r}{where}: is it the database"
+                f" of {self._layout.package}? --schema names another schema"
+            )
+        return tasks
+
+    @cached_property
+    def _statement(self) -> Select[Any]:
+        tasks = self._tasks
+        columns = [tasks.c.id, *(_or_null(tasks, name) for name in _TASKS)]
+        joined: Any = tasks
+        for kind, fields in _KINDS.items():
+            table = self._kind_table(kind, fields)
+            if table is None:
+                columns += [null().label(f"{kind}_{name}") for name in (*fields, "found")]
+                continue
+            joined = joined.outerjoin(table, self._condition(tasks, table, kind))
+            columns += [_or_null(table, name, f"{kind}_{name}") for name in fields]
+            columns.append(table.c.id.label(f"{kind}_found"))
+        return select(*columns).select_from(joined)
+
+    def _condition(self, tasks: Table, table: Table, kind: str) -> Any:
+        if not self._layout.generic:
+            return tasks.c[f"{kind}_id"] == table.c.id
+        return and_(tasks.c.schedule_id == table.c.id, tasks.c.discriminator == f"{kind}schedule")
+
+    def _kind_table(self, kind: str, fields: Mapping[str, Any]) -> Table | None:
+        name = getattr(self._layout, f"{kind}s")
+        table = None if name is None else self._table(name, {"id": Integer, **fields})
+        has_key = self._layout.generic or f"{kind}_id" in self._tasks.c
+        return table if has_key else None
+
+    def _table(self, name: str, types: Mapping[str, Any]) -> Table | None:
+        """Return the table with those of the columns that exist, None if there is no table."""
+
+        def columns(connection: Connection) -> list[str]:
+            found = inspect(connection)
+            if not found.has_table(name, schema=self._schema):
+                return []
+            return [each["name"] for each in found.get_columns(name, schema=self._schema)]
+
+        known = [each for each in self._read(columns) if each in types]
+        if not known:
+            return None
+        # No MetaData of the application: these tables are not ours.
+        each = (Column(column, types[column]) for column in known)
+        return Table(name, MetaData(), *each, schema=self._schema)
+
+
+def _or_null(table: Table, name: str, label: str | None = None) -> Any:
+    column = table.c[name] if name in table.c else null()
+    return column.label(label or name)
+
+
+def _checked_url(text: str) -> URL:
+    try:
+        url = make_url(text)
+        drivername = _DRIVERS[url.drivername.partition("+")[0]]
+    except (ArgumentError, KeyError, ValueError):
+        # The URL can contain a password: it is not shown.
+        raise SourceError(
+            "the URL of the source is not one that SQLAlchemy understands: write it like"
+            " postgresql://user@host/database, mysql://... or sqlite:////srv/db.sqlite3"
+        ) from None
+    url = url.set(drivername=drivername)
+    file = embedded_file(url)
+    if file is not None and not file.is_file():
+        raise SourceError(f"there is no file {str(file)!r}; an absolute path has four slashes")
+    return url

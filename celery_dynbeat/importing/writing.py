@@ -1,0 +1,388 @@
+"""Write found schedules, one transaction for each batch.
+
+A schedule is created, or compared with the row of an earlier import:
+
+    no row                                   -> create
+    a row without the tag of the import      -> refuse: another schedule has the name
+    another definition in the source         -> update
+    the source has run it since              -> advance: its fire times until then are done
+    the source would not run it again        -> pause the row of an earlier import, else skip it
+    everything is the same                   -> keep
+
+So a second import changes nothing, except what the old scheduler has done in the meantime. The
+progress of the two schedulers is never mixed: the later last run counts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client import alerting, audit, checks, edits, limits, owner_zone, timing
+from celery_dynbeat.client.carried import Carried
+from celery_dynbeat.client.columns import ScheduleColumns, is_same
+from celery_dynbeat.client.queries import MAX_PAGE_SIZE
+from celery_dynbeat.client.schedules import Schedules
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.errors import (
+    InvalidScheduleError,
+    InvalidTriggerError,
+    OwnerLimitError,
+)
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.importing.found import Converted, Found, Note
+from celery_dynbeat.runtime import pausing
+from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.store import imports, schedules
+from celery_dynbeat.triggers import Trigger, parse_trigger
+
+#: The columns that the source defines. The others are policies and progress.
+_DEFINITION = (
+    *("task", "args", "kwargs", "options", "trigger_kind", "trigger_spec", "timezone"),
+    *("inherits_timezone", "start_at", "end_at", "max_runs", "expires_after", "description"),
+)
+#: Schedules after which the database counts its rows for the first time.
+_FIRST_STATISTICS = 1_000
+#: The start of the reason of a pause that an import made, and that an import may end.
+DISABLED_PREFIX = "disabled in "
+
+
+class Outcome(StrEnum):
+    """What the import does with one schedule."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    ADVANCE = "advance"
+    PAUSE = "pause"
+    KEEP = "keep"
+    SKIP = "skip"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the import does with ``found``, or would do in a dry run.
+
+    ``trigger`` is the new trigger in words. ``reason`` says why the schedule is skipped or refused,
+    or what changes.
+    """
+
+    found: Found
+    owner: str
+    outcome: Outcome
+    trigger: str = ""
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result for JSON."""
+        return {
+            "outcome": str(self.outcome),
+            "owner": self.owner,
+            "name": self.found.name,
+            "before": self.found.described,
+            "after": self.trigger,
+            "reason": self.reason,
+            "notes": [{"topic": note.topic, "text": note.text} for note in self.found.notes],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A found schedule with its owner, and the row that it would become."""
+
+    found: Found
+    owner: str
+    converted: Converted
+    row: ScheduleColumns
+    trigger: Trigger
+
+
+@dataclass(frozen=True)
+class Importer:
+    """Writes the schedules of one source. ``package`` names its scheduler."""
+
+    context: Context
+    package: str
+    owner_of: Callable[[Found], str]
+    dry_run: bool = True
+    #: The entries of beat_schedule. Beat writes them itself; the import adds their progress.
+    managed: Mapping[str, Converted] = field(default_factory=dict)
+    _seen: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def tag(self) -> str:
+        """The tag of each imported schedule."""
+        return f"import:{self.package}"
+
+    def write(self, batch: Sequence[Found]) -> Sequence[Result]:
+        """Return the result of each schedule. A dry run writes nothing, and checks no quota."""
+        if self.dry_run:
+            results = self.context.read_many(None, lambda session: self._batch(session, batch))
+        else:
+            results = self.context.write(None, lambda session: self._batch(session, batch))
+        before = len(self._seen)
+        self._seen.update((each.owner, each.found.name) for each in results)
+        if not self.dry_run and _has_doubled(before, len(self._seen)):
+            self.context.write(None, imports.refresh_statistics)
+        return results
+
+    def left_over(self) -> Iterator[tuple[str, str]]:
+        """Yield owner and name of earlier imported schedules that no batch had."""
+        lists = Schedules(self.context)
+        after: str | None = None
+        while True:
+            page = lists.list(tag=self.tag, limit=MAX_PAGE_SIZE, after=after)
+            for info in page:
+                if (info.owner, info.name) not in self._seen:
+                    yield info.owner, info.name
+            after = page.cursor
+            if after is None:
+                return
+
+    def _batch(self, session: Session, batch: Sequence[Found]) -> Sequence[Result]:
+        now = self.context.clock.now()
+        owned = [self._owned(found) for found in batch]
+        zones = self._zones(session, {owner for owner, _ in owned})
+        keys = {(owner, found.name) for owner, found in owned}
+        rows = imports.named(session, keys, lock=not self.dry_run)
+        results: dict[tuple[str, str], Result] = {}
+        twice: list[Result] = []
+        created: list[ScheduleColumns] = []
+        for owner, found in owned:
+            key = owner, found.name
+            if key in results or key in self._seen:
+                reason = "the source has two schedules of this name for one owner"
+                twice.append(Result(found, owner, Outcome.REFUSE, reason=reason))
+                continue
+            row = rows.get(key)
+            results[key], new = self._one(session, found, owner, row, zones[owner], now=now)
+            created += [new] if new is not None else []
+        if created and not self.dry_run:
+            for owner, reason in self._insert(session, created, now=now).items():
+                _refuse_new(results, owner, reason)
+        return [*results.values(), *twice]
+
+    def _owned(self, found: Found) -> tuple[str, Found]:
+        """Return the schedule with its owner. An entry of beat_schedule is defined there."""
+        entry = self.managed.get(found.name)
+        if entry is None:
+            return self.owner_of(found), found
+        if found.converted is None:
+            reason = "beat writes this entry of beat_schedule itself"
+            return "", replace(found, refused=None, ended=reason)
+        progress = found.converted
+        merged = replace(entry, enabled=progress.enabled, carried=progress.carried)
+        note = Note("beat_schedule", "defined by beat_schedule; only its progress is imported")
+        return "", replace(found, converted=merged, notes=(note,))
+
+    def _is_managed(self, found: Found, owner: str) -> bool:
+        return not owner and found.name in self.managed
+
+    def _zones(self, session: Session, owners: set[str]) -> Mapping[str, str]:
+        if self.dry_run:
+            return owner_zone.read_many(self.context, session, owners)
+        return owner_zone.lock_many(self.context, session, sorted(owners))
+
+    def _one(
+        self,
+        session: Session,
+        found: Found,
+        owner: str,
+        row: Schedule | None,
+        timezone: str,
+        *,
+        now: datetime,
+    ) -> tuple[Result, ScheduleColumns | None]:
+        is_managed = self._is_managed(found, owner)
+        if row is not None and not self._is_imported(row, is_managed=is_managed):
+            return Result(found, owner, Outcome.REFUSE, reason=_clash(row)), None
+        if found.converted is None:
+            return self._not_imported(session, found, owner, row, now=now), None
+        try:
+            wanted = self._wanted(found, owner, found.converted, timezone, row, now=now)
+        except (InvalidScheduleError, InvalidTriggerError) as error:
+            return Result(found, owner, Outcome.REFUSE, reason=str(error)), None
+        words = wanted.trigger.describe()
+        if row is None:
+            return Result(found, owner, Outcome.CREATE, words), wanted.row
+        outcome, reason = self._change(session, row, wanted, now=now)
+        return Result(found, owner, outcome, words, reason), None
+
+    def _is_imported(self, row: Schedule, *, is_managed: bool) -> bool:
+        if is_managed:
+            return row.managed_by == schedules.MANAGED_BY_CONFIG
+        return not row.managed_by and self.tag in (row.tags or ())
+
+    def _wanted(
+        self,
+        found: Found,
+        owner: str,
+        converted: Converted,
+        timezone: str,
+        row: Schedule | None,
+        *,
+        now: datetime,
+    ) -> _Wanted:
+        """Return the row that the schedule would become, checked like that of ``create()``."""
+        checks.check_name("owner", owner, empty=True)
+        checks.check_name("name", found.name)
+        is_managed = self._is_managed(found, owner)
+        given = dict(converted.fields) if is_managed else {**converted.fields, "tags": [self.tag]}
+        if not converted.enabled:
+            given |= {"enabled": False, "paused_reason": self._disabled}
+        carried = converted.carried if row is None else _comparable(converted)
+        new = edits.new_row(
+            self.context,
+            owner=owner,
+            name=found.name,
+            task=converted.task,
+            trigger=converted.trigger,
+            given=given,
+            timezone=timezone,
+            now=now,
+            carried=carried,
+        )
+        new.managed_by = schedules.MANAGED_BY_CONFIG if is_managed else ""
+        trigger = parse_trigger(new.trigger_kind, new.trigger_spec, timezone=new.timezone)
+        return _Wanted(found, owner, converted, new, trigger)
+
+    @property
+    def _disabled(self) -> str:
+        return f"{DISABLED_PREFIX}{self.package}"
+
+    def _not_imported(
+        self, session: Session, found: Found, owner: str, row: Schedule | None, *, now: datetime
+    ) -> Result:
+        if found.refused is not None:
+            return Result(found, owner, Outcome.REFUSE, reason=found.refused)
+        reason = found.ended or ""
+        if row is None or not row.enabled or row.finished_at is not None:
+            return Result(found, owner, Outcome.SKIP, reason=reason)
+        if not self.dry_run:
+            self._pause(session, row, reason=f"{self.package}: {reason}", now=now)
+        return Result(found, owner, Outcome.PAUSE, reason=reason)
+
+    def _pause(self, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+        with audit.recording(self.context, session, row, Action.PAUSE, now=now, reason=reason):
+            pausing.pause(session, row, reason=reason, now=now)
+
+    def _change(
+        self, session: Session, row: Schedule, wanted: _Wanted, *, now: datetime
+    ) -> tuple[Outcome, str]:
+        changed = [
+            name
+            for name in _DEFINITION
+            if not is_same(getattr(row, name), getattr(wanted.row, name))
+        ]
+        carried = wanted.converted.carried
+        is_ahead = _is_ahead(carried, row)
+        pauses = row.enabled and not wanted.converted.enabled
+        resumes = wanted.converted.enabled and row.paused_reason == self._disabled
+        names = [*changed, *(["enabled"] if pauses or resumes else [])]
+        if not (names or is_ahead):
+            return Outcome.KEEP, ""
+        if not self.dry_run:
+            self._update(session, row, wanted, changed, resumes=resumes, now=now)
+            if pauses:
+                self._pause(session, row, reason=self._disabled, now=now)
+        if names:
+            return Outcome.UPDATE, f"changes {', '.join(names)}"
+        return Outcome.ADVANCE, f"has run at {carried.last_run_at}"
+
+    def _update(
+        self,
+        session: Session,
+        row: Schedule,
+        wanted: _Wanted,
+        changed: Sequence[str],
+        *,
+        resumes: bool,
+        now: datetime,
+    ) -> None:
+        carried = wanted.converted.carried
+        with audit.recording(self.context, session, row, Action.UPDATE, now=now):
+            for name in changed:
+                setattr(row, name, getattr(wanted.row, name))
+            if resumes:
+                row.enabled, row.paused_reason = True, None
+            after = _done_until(carried, row, now)
+            if _is_ahead(carried, row):
+                row.last_run_at = carried.last_run_at
+                row.run_count = max(row.run_count, carried.run_count)
+                row.anchor_at = carried.anchor_at
+            row.error = None
+            _plan(self.context, row, wanted.trigger, after=after, now=now)
+            edits.touch(self.context, session, row, now=now)
+
+    def _insert(
+        self, session: Session, rows: Sequence[ScheduleColumns], *, now: datetime
+    ) -> Mapping[str, str]:
+        """Insert the rows, except those of owners beyond their quota. Return these, and why."""
+        refused: dict[str, str] = {}
+        while True:
+            rows = [row for row in rows if row.owner not in refused]
+            try:
+                limits.check_quota(self.context, session, Counter(row.owner for row in rows))
+                break
+            except OwnerLimitError as error:
+                refused[error.owner] = str(error)
+        if rows:
+            schedules.add_many(session, [row.insert_values() for row in rows])
+            alerting.watch_new(self.context.settings, session, rows, now=now)
+            audit.created(self.context, session, rows, now=now)
+            earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
+            self.context.notify_beat(session, next_run_at=earliest, now=now)
+        return refused
+
+
+def _has_doubled(before: int, after: int) -> bool:
+    """Return whether the number of schedules passed 1,000, 2,000, 4,000 and so on."""
+    return (after // _FIRST_STATISTICS).bit_length() > (before // _FIRST_STATISTICS).bit_length()
+
+
+def _refuse_new(results: dict[tuple[str, str], Result], owner: str, reason: str) -> None:
+    for key, result in results.items():
+        if result.owner == owner and result.outcome is Outcome.CREATE:
+            results[key] = replace(result, outcome=Outcome.REFUSE, reason=reason)
+
+
+def _clash(row: Schedule) -> str:
+    if row.managed_by:
+        return "beat keeps this entry of beat_schedule as a schedule itself"
+    return (
+        "a schedule of this name exists that this import did not create: delete or rename one of"
+        " the two, or choose another --owner"
+    )
+
+
+def _comparable(converted: Converted) -> Carried:
+    """Return a progress with which the schedule has a fire time, if its definition allows one."""
+    return Carried(after=converted.carried.after, anchor_at=converted.carried.anchor_at)
+
+
+def _is_ahead(carried: Carried, row: Schedule) -> bool:
+    """Return whether the source has run the schedule after its last run here."""
+    if carried.last_run_at is None:
+        return False
+    return row.last_run_at is None or carried.last_run_at > row.last_run_at
+
+
+def _done_until(carried: Carried, row: Schedule, now: datetime) -> datetime:
+    """Return the instant until which the fire times are done, here or in the source."""
+    known = [each for each in (carried.after, row.last_run_at) if each is not None]
+    return max(known, default=now)
+
+
+def _plan(
+    context: Context, row: Schedule, trigger: Trigger, *, after: datetime, now: datetime
+) -> None:
+    """Set the next fire time; a row without one is finished."""
+    try:
+        timing.plan_carried(context, row, after=after, trigger=trigger, now=now)
+    except InvalidScheduleError:
+        row.next_fire_at = row.next_run_at = row.held_at = None
+        row.finished_at = now

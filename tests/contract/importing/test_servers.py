@@ -1,0 +1,103 @@
+"""The source is read on each kind of database, without a write and without its password."""
+
+from datetime import timedelta
+
+import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+from sqlalchemy import make_url, text
+
+from celery_dynbeat import Every
+from celery_dynbeat.cli import dynbeat as group
+from celery_dynbeat.importing.found import Converted, Found, SourceError
+from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT
+from celery_dynbeat.importing.sql.reading import TableReader
+from celery_dynbeat.importing.writing import Importer
+from tests.support.applications import START, application
+from tests.support.peers import write_store
+
+ROW = {
+    "name": "a",
+    "task": "proj.a",
+    "interval": {"every": 5, "period": "minutes"},
+    "last_run_at": START.isoformat(),
+    "kwargs": '{"text": "ü"}',
+}
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server_url(request):
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+def test_a_store_on_a_server_is_imported(server_url, clock):
+    write_store("django-celery-beat", [ROW], server_url)
+    with application(server_url, clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        context = CLIContext(app=dynbeat.app, no_color=True, workdir=None)
+        arguments = ["import", "django-celery-beat", server_url, "--apply"]
+
+        result = CliRunner().invoke(group, arguments, obj=context)
+
+        assert result.exit_code == 0, result.output
+        made = dynbeat.schedules.for_owner("").get("a")
+    assert made.given_trigger == Every(300)
+    assert made.last_run_at == START
+    assert made.next_run_at == START + timedelta(minutes=5)
+    assert made.kwargs == {"text": "ü"}
+
+
+def test_the_connection_to_the_source_cannot_write(server_url):
+    write_store("django-celery-beat", [ROW], server_url)
+    reader = TableReader(server_url, DJANGO_CELERY_BEAT)
+    statement = text("UPDATE django_celery_beat_periodictask SET name = 'b'")
+
+    with pytest.raises(SourceError, match=r"(?i)read.only"):
+        reader._read(lambda connection: connection.execute(statement))
+
+
+def test_an_error_of_the_source_does_not_show_the_password(server_url):
+    url = make_url(server_url).set(password="s3cret", database="missing")
+
+    with pytest.raises(SourceError) as caught:
+        TableReader(url.render_as_string(hide_password=False), DJANGO_CELERY_BEAT).count()
+
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_invalid_url_is_not_shown():
+    with pytest.raises(SourceError) as caught:
+        TableReader("oracle://user:s3cret@host/app", DJANGO_CELERY_BEAT)
+
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_missing_file_is_not_created(tmp_path):
+    with pytest.raises(SourceError, match="there is no file"):
+        TableReader(f"sqlite:///{tmp_path / 'db.sqlite3'}", DJANGO_CELERY_BEAT)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_database_without_the_tables_names_them(sqlite_url):
+    with application(sqlite_url) as dynbeat:
+        dynbeat.context.prepare()
+
+    with pytest.raises(SourceError, match="has no table 'django_celery_beat_periodictask'"):
+        TableReader(sqlite_url, DJANGO_CELERY_BEAT).count()
+
+
+def test_postgresql_counts_the_rows_that_an_import_has_written(postgresql_url, clock):
+    # Without statistics, each batch would read all schedules of the owner.
+    converted = Converted(task="t", trigger=Every(300))
+    found = [
+        Found(name=f"n{number}", described="", row={}, converted=converted)
+        for number in range(1_000)
+    ]
+    statement = text("SELECT reltuples FROM pg_class WHERE relname = 'dynbeat_schedule'")
+    with application(postgresql_url, clock=clock) as dynbeat:
+        importer = Importer(dynbeat.context, "test", lambda _found: "", dry_run=False)
+
+        importer.write(found)
+
+        with dynbeat.context.database.engine.connect() as connection:
+            assert connection.scalar(statement) == 1_000
