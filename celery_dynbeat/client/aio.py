@@ -1,0 +1,58 @@
+"""AsyncDynbeat: the API of an asyncio application."""
+
+from contextlib import AbstractContextManager
+from functools import cached_property
+
+from celery import Celery
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.client.async_calls import AsyncSchedules
+from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.runtime.async_context import AsyncContext
+
+
+class AsyncDynbeat:
+    """The schedules of a Celery application, for asyncio: each call is awaited.
+
+    - ``engine`` is an AsyncEngine to share. Without it, AsyncDynbeat opens a pool with the
+      asynchronous driver for dynbeat_database_url.
+    - ``clock`` replaces the clock of the database, for tests.
+    - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
+      the application has none. Create a Dynbeat with an ``engine`` before AsyncDynbeat.
+
+    Use it in one event loop, to which its connections belong. Raises ConfigurationError if
+    ``engine`` is not an AsyncEngine.
+    """
+
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        engine: AsyncEngine | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.app = app
+        self.context = AsyncContext(app, engine, clock)
+        given = getattr(app, "dynbeat", None)
+        self.sync = given if isinstance(given, Dynbeat) else Dynbeat(app, clock=clock)
+
+    @cached_property
+    def schedules(self) -> AsyncSchedules:
+        """The schedules of all owners."""
+        return AsyncSchedules(self.context)
+
+    @staticmethod
+    def acting(*, actor: str, reason: str = "") -> AbstractContextManager[None]:
+        """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
+
+        As ``Dynbeat.acting``: a plain ``with`` block. Each asyncio task has its own.
+        """
+        return Dynbeat.acting(actor=actor, reason=reason)
+
+    async def dispose(self) -> None:
+        """Close the idle connections of its own pool. Call it before the event loop ends.
+
+        An ``engine`` of the application stays open.
+        """
+        await self.context.database.dispose_async()

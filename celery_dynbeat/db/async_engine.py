@@ -1,0 +1,101 @@
+"""The database for asynchronous callers: the same code, on an asynchronous driver.
+
+SQLAlchemy runs synchronous code in a greenlet. There, each wait for the driver suspends the asyncio
+task, and the event loop continues. So ``AsyncDatabase`` is ``Database`` with another driver: all
+its methods that use a connection must run in ``sqlalchemy.util.greenlet_spawn``.
+
+A cancellation, such as that of ``asyncio.timeout``, raises CancelledError at such a wait. Then
+SQLAlchemy closes the connection, and the server rolls back its transaction.
+
+psycopg and aiomysql have no read timeout for asyncio: the caller limits the time of a call.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import URL, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import await_, greenlet_spawn
+
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.db import timeouts
+from celery_dynbeat.db.engine import Database
+
+#: SQLAlchemy's name of a database -> its asynchronous driver, and the extras with the driver.
+_ASYNC_DRIVERS = {
+    "postgresql": ("psycopg", "celery-dynbeat[async,postgres]"),
+    "mysql": ("aiomysql", "celery-dynbeat[async]"),
+    "mariadb": ("aiomysql", "celery-dynbeat[async]"),
+    "sqlite": ("aiosqlite", "celery-dynbeat[async]"),
+}
+
+
+def check_asynchronous(engine: object) -> None:
+    """Raise ConfigurationError unless ``engine`` is an AsyncEngine."""
+    if isinstance(engine, AsyncEngine):
+        return
+    raise ConfigurationError(
+        f"engine is of type {type(engine).__name__}: give AsyncDynbeat what"
+        " sqlalchemy.ext.asyncio.create_async_engine() returns, or omit it"
+    )
+
+
+class AsyncDatabase(Database):
+    """A Database with the asynchronous driver for the URL, or on an AsyncEngine.
+
+    Use it in a greenlet, and in one event loop: the pooled connections belong to the loop.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        engine: AsyncEngine | None = None,
+        engine_options: Mapping[str, Any] | None = None,
+        records_facts: bool = False,
+    ) -> None:
+        super().__init__(
+            url,
+            engine=None if engine is None else engine.sync_engine,
+            engine_options=engine_options,
+            records_facts=records_facts,
+        )
+
+    async def dispose_async(self) -> None:
+        """Close the idle connections, as ``dispose`` does."""
+        await greenlet_spawn(self.dispose)
+
+    def _sleep(self, seconds: float) -> None:
+        await_(asyncio.sleep(seconds))
+
+    def _driver_url(self, url: URL) -> URL:
+        backend = url.get_backend_name()
+        driver = _ASYNC_DRIVERS[backend][0] if backend in _ASYNC_DRIVERS else None
+        # The drivers have no such options, neither in the URL nor as arguments.
+        named = url if driver is None else url.set(drivername=f"{backend}+{driver}")
+        return named.difference_update_query(timeouts.STATEMENT_TIMEOUTS)
+
+    def _options_for(self, url: URL) -> dict[str, Any]:
+        options = super()._options_for(url)
+        given = options["connect_args"]
+        kept = {key: given[key] for key in given if key not in timeouts.STATEMENT_TIMEOUTS}
+        if url.get_driver_name() == "aiomysql" and "connect_timeout" not in url.query:
+            kept.setdefault("connect_timeout", timeouts.CONNECT_TIMEOUT)
+        return {**options, "connect_args": kept}
+
+    def _make_engine(self, url: URL, options: Mapping[str, Any]) -> Engine:
+        try:
+            return create_async_engine(url, **options).sync_engine
+        except ImportError as error:
+            raise self._driver_missing(url, error.name) from error
+
+    def _check_driver(self, engine: Engine, url: URL) -> None:
+        # _driver_url chose an asynchronous driver.
+        del engine, url
+
+    def _driver_missing(self, url: URL, module: str | None) -> ConfigurationError:
+        driver, extra = _ASYNC_DRIVERS.get(url.get_backend_name(), (url.drivername, "it"))
+        return ConfigurationError(
+            f"the asynchronous driver {module or driver!r} is not installed: install {extra}"
+        )

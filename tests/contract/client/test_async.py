@@ -1,0 +1,322 @@
+"""AsyncDynbeat on each database: its transactions, its errors, its cancellation, its pool."""
+
+import asyncio
+import contextlib
+import inspect
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+)
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import InvalidScheduleError, ScheduleExistsError, ScheduleNotFoundError
+from tests.support.applications import MINUTELY, START, async_application
+
+PAST = START - timedelta(minutes=5)
+
+
+def async_engine(dynbeat):
+    """Return the AsyncEngine that ``dynbeat`` opened."""
+    return AsyncEngine(dynbeat.context.database.engine)
+
+
+def test_a_call_commits(database_url):
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            made = await mine.create("digest", task="t", trigger=MINUTELY)
+
+            assert await mine.get("digest") == made
+            assert dynbeat.sync.schedules.for_owner("user:42").get("digest") == made
+
+    asyncio.run(main())
+
+
+@pytest.mark.empty_database
+def test_the_first_calls_create_the_tables_once(sqlite_url):
+    async def main():
+        async with async_application(sqlite_url) as dynbeat:
+            owners = [dynbeat.schedules.for_owner(f"user:{n}") for n in range(20)]
+            await asyncio.gather(*(each.create("n", task="t", trigger=MINUTELY) for each in owners))
+
+            assert (await dynbeat.schedules.count()).count == 20
+
+    asyncio.run(main())
+
+
+def test_a_call_joins_the_transaction_of_the_callers_session(database_url):
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            async with AsyncSession(async_engine(dynbeat)) as session:
+                await mine.create("rolled-back", task="t", trigger=MINUTELY, session=session)
+                assert [each.name for each in await mine.list(session=session)] == ["rolled-back"]
+                await session.rollback()
+                await mine.create("kept", task="t", trigger=MINUTELY, session=session)
+                await session.commit()
+
+            assert [each.name for each in await mine.list()] == ["kept"]
+
+    asyncio.run(main())
+
+
+def test_a_scoped_session_is_joined(sqlite_url):
+    async def main():
+        async with async_application(sqlite_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.list()
+            scoped = async_scoped_session(
+                async_sessionmaker(async_engine(dynbeat)), scopefunc=asyncio.current_task
+            )
+            await mine.create("n", task="t", trigger=MINUTELY, session=scoped)
+            await scoped.rollback()
+            await scoped.remove()
+
+            assert list(await mine.list()) == []
+
+    asyncio.run(main())
+
+
+def test_a_synchronous_session_is_refused(sqlite_url):
+    async def main():
+        async with async_application(sqlite_url) as dynbeat:
+            with Session() as session, pytest.raises(InvalidScheduleError) as error:
+                await dynbeat.schedules.for_owner("u").list(session=session)
+
+            assert error.value.field == "session"
+
+    asyncio.run(main())
+
+
+def test_errors_are_those_of_the_synchronous_calls(database_url):
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.create("n", task="t", trigger=MINUTELY)
+            with pytest.raises(ScheduleExistsError):
+                await mine.create("n", task="t", trigger=MINUTELY)
+            with pytest.raises(ScheduleNotFoundError):
+                await mine.get("missing")
+            with pytest.raises(InvalidScheduleError, match="does not rename"):
+                await mine.update("n", name="m")
+
+    asyncio.run(main())
+
+
+def test_acting_names_the_actor_of_each_task(sqlite_url):
+    async def main():
+        async with async_application(sqlite_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+
+            async def create(actor):
+                with dynbeat.acting(actor=actor):
+                    await mine.create(actor, task="t", trigger=MINUTELY)
+
+            await asyncio.gather(create("ann"), create("bob"))
+
+            changes = {(each.name, each.actor) for each in await mine.changes()}
+            assert changes == {("ann", "ann"), ("bob", "bob")}
+
+    asyncio.run(main())
+
+
+class Caller:
+    """Calls the API and notes the names of the calls."""
+
+    def __init__(self, calls):
+        self.calls, self.called = calls, {"for_owner"}
+
+    async def __call__(self, name, *args, **kwargs):
+        self.called.add(name)
+        return await getattr(self.calls, name)(*args, **kwargs)
+
+    @property
+    def missing(self):
+        kind = type(self.calls)
+        return {name for name, _ in inspect.getmembers(kind) if name[0] != "_"} - self.called
+
+
+async def call_each_of_owner(call):
+    await call("create", "a", task="t", trigger=MINUTELY)
+    await call("upsert", "a", task="t", trigger=timedelta(minutes=2))
+    await call("update", "a", description="d", start_at=PAST)
+    await call("pause", "a", reason="r")
+    await call("resume", "a")
+    fire_time, *_ = await call("upcoming", "a")
+    await call("skip", "a", fire_time)
+    assert (await call("upcoming", "a", with_skipped=True))[0].at == fire_time
+    await call("unskip", "a", fire_time)
+    await call("preview", "b", "0 9 * * *")
+    assert await call("set_timezone", "Asia/Seoul") == 0
+    assert await call("timezone") == "Asia/Seoul"
+    run = await call("run_now", "a")
+    await call("cancel_run", run.id)
+    backfill = await call("backfill", "a", start=PAST, end=START)
+    assert [each.id for each in await call("backfills", "a")] == [backfill.id]
+    await call("cancel_backfill", "a")
+    assert (await call("get", "a")).name == "a"
+    call.called.add("export")
+    records = [line["record"] async for line in call.calls.export()]
+    assert records[:2] == ["owner", "schedule"]
+    return run.id
+
+
+async def call_each_of_both(call, run_id):
+    assert (await call("run", run_id)).id == run_id
+    assert [each.id for each in await call("runs")] == [run_id]
+    assert (await call("count_runs")).count == 1
+    assert await call("cancel_runs") == 0
+    with pytest.raises(InvalidScheduleError):
+        await call("cancel_run", run_id)
+    with pytest.raises(InvalidScheduleError):
+        await call("rerun", "no run id")
+    request = await call("rerun_many", since=PAST, until=PAST)
+    assert request.id in {each.id for each in await call("reruns")}
+    assert await call("get_rerun", request.id) == request
+    assert (await call("cancel_rerun", request.id)).id == request.id
+    await call("hold", reason="r")
+    assert len(await call("holds")) == 1
+    assert len(await call("release")) == 1
+    assert list(await call("alerts")) == []
+    assert len(await call("changes")) > 5
+    assert [each.name for each in await call("list")] == ["a"]
+    assert (await call("count")).count == 1
+
+
+def test_each_call_works(database_url):
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            every = Caller(dynbeat.schedules)
+            mine = Caller(dynbeat.schedules.for_owner("user:42"))
+            run_id = await call_each_of_owner(mine)
+            await call_each_of_both(mine, run_id)
+            await call_each_of_both(every, run_id)
+            await mine("delete", "a")
+            new = {"owner": "user:7", "name": "n", "task": "t", "trigger": MINUTELY}
+            assert await every("create_many", [new]) == 1
+            assert await every("delete_owner", "user:7", erase_history=True) == 1
+            await every("alert_targets")
+
+            assert every.missing == mine.missing == set()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_leaves_no_transaction_and_no_connection(database_url):
+    """The lock of another transaction holds the call; ``database_url`` checks at the end."""
+
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.create("n", task="t", trigger=MINUTELY)
+            with dynbeat.sync.context.database.engine.connect() as blocker:
+                blocker.execute(text("UPDATE dynbeat_schedule SET description = 'x'"))
+                call = asyncio.create_task(mine.pause("n"))
+                done, _ = await asyncio.wait({call}, timeout=0.2)
+                assert not done
+                call.cancel()
+                # SQLite waits for the lock in a thread, which a cancellation does not reach.
+                blocker.rollback()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+            assert dynbeat.context.database.engine.pool.checkedout() == 0
+            assert (await mine.get("n")).enabled is True
+            assert (await mine.pause("n")).enabled is False
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"])
+def test_a_time_out_ends_a_call_that_waits_for_a_lock(server, request):
+    url = request.getfixturevalue(f"{server}_url")
+
+    async def main():
+        async with async_application(url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.create("n", task="t", trigger=MINUTELY)
+            with dynbeat.sync.context.database.engine.connect() as blocker:
+                blocker.execute(text("UPDATE dynbeat_schedule SET description = 'x'"))
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await mine.pause("n")
+
+                assert dynbeat.context.database.engine.pool.checkedout() == 0
+
+    asyncio.run(main())
+
+
+def test_calls_that_time_out_at_any_point_leave_no_connection(database_url):
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.list()
+            for n in range(60):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(n / 4000):
+                        await mine.upsert("n", task="t", trigger=timedelta(minutes=n + 1))
+
+            assert dynbeat.context.database.engine.pool.checkedout() == 0
+            assert (await mine.upsert("n", task="t", trigger=MINUTELY)).name == "n"
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_leaves_the_callers_session_to_the_caller(database_url):
+    async def main():
+        async with async_application(database_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.create("n", task="t", trigger=MINUTELY)
+            with dynbeat.sync.context.database.engine.connect() as blocker:
+                blocker.execute(text("UPDATE dynbeat_schedule SET description = 'x'"))
+
+                async def edit():
+                    async with AsyncSession(async_engine(dynbeat)) as session, session.begin():
+                        await mine.pause("n", session=session)
+
+                call = asyncio.create_task(edit())
+                await asyncio.wait({call}, timeout=0.2)
+                call.cancel()
+                blocker.rollback()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+            assert (await mine.get("n")).enabled is True
+
+    asyncio.run(main())
+
+
+def test_500_concurrent_calls_share_a_pool_of_ten(database_url):
+    async def main():
+        options = {"pool_size": 10, "max_overflow": 0, "pool_timeout": 100}
+        async with async_application(database_url, engine_options=options) as dynbeat:
+            dynbeat.context.given_clock = None
+            owners = [dynbeat.schedules.for_owner(f"user:{n}") for n in range(500)]
+            await asyncio.gather(*(each.create("n", task="t", trigger=MINUTELY) for each in owners))
+
+            assert (await dynbeat.schedules.count()).count == 500
+            assert dynbeat.context.database.engine.pool.size() == 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_call_needs_one_connection_also_for_the_first_reading_of_the_clock(postgresql_url, joins):
+    async def main():
+        # A call that needs a second connection fails after pool_timeout.
+        options = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
+        async with async_application(postgresql_url, engine_options=options) as dynbeat:
+            dynbeat.context.given_clock = None
+            mine = dynbeat.schedules.for_owner("user:42")
+            async with AsyncSession(async_engine(dynbeat)) as session, session.begin():
+                joined = session if joins else None
+                await mine.create("n", task="t", trigger=MINUTELY, session=joined)
+            assert await mine.get("n")
+
+    asyncio.run(main())
