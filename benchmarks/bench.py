@@ -46,9 +46,12 @@ class Bench:
         return track(items, description=title, total=total, console=self.console)
 
     def report(self, part: str, what: str, **fields: Any) -> None:
-        """Add a figure to the results; drop its bounds unless the services are the reference."""
+        """Add a figure to the results.
+
+        Drop its bounds unless the services are the reference and the size is the full one.
+        """
         bounds = {"must", "aim"}
-        if not self.is_reference:
+        if not self.is_reference or self.scale < 1:
             fields = {key: value for key, value in fields.items() if key not in bounds}
         measured: dict[str, Any] = {
             "day": f"{datetime.now(UTC):%Y-%m-%d}",

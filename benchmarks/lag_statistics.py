@@ -29,10 +29,16 @@ def histogram(values: Sequence[float]) -> list[tuple[float, int]]:
     return [(bound, counts[index]) for index, bound in enumerate(BOUNDS)]
 
 
-def lags_by_owner(engine: Engine) -> list[tuple[str, float]]:
-    """Return the owner and the lag in seconds of each run; AssertionError for an unsent run."""
+def lags_by_owner(engine: Engine, *, task: str | None = None) -> list[tuple[str, float]]:
+    """Return the owner and the lag in seconds of each run; AssertionError for an unsent run.
+
+    With ``task``, only runs of this task.
+    """
+    statement = select(Run.owner, Run.sent_at, Run.scheduled_for)
+    if task is not None:
+        statement = statement.where(Run.task == task)
     with engine.connect() as connection:
-        rows = connection.execute(select(Run.owner, Run.sent_at, Run.scheduled_for)).all()
+        rows = connection.execute(statement).all()
     lags: list[tuple[str, float]] = []
     for owner, sent_at, scheduled_for in rows:
         assert sent_at is not None, "a run has no sent_at"

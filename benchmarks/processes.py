@@ -93,14 +93,21 @@ def beat(config: Mapping[str, Any], *, log_level: str = "INFO") -> Iterator[Proc
 
 @contextmanager
 def worker(
-    config: Mapping[str, Any], *, concurrency: int = 2, log_level: str = "WARNING"
+    config: Mapping[str, Any],
+    *,
+    concurrency: int = 2,
+    log_level: str = "WARNING",
+    queue: str | None = None,
 ) -> Iterator[Process]:
     """Yield a prefork worker that was just started; with "plain" in ``config``, without Dynbeat.
 
-    The log level is WARNING, because at INFO a worker logs each task twice.
+    It consumes ``queue``; None: Celery's default queue. The log level is WARNING, because at INFO a
+    worker logs each task twice.
     """
     pool = ("-P", "prefork", "-c", str(concurrency))
     # At start, gossip and mingle look for other workers, which takes a second.
     no_discovery = ("--without-gossip", "--without-mingle")
-    with command("worker", *pool, "-l", log_level, *no_discovery, config=config) as process:
+    queues = () if queue is None else ("-Q", queue)
+    arguments = ("worker", *pool, *queues, "-l", log_level, *no_discovery)
+    with command(*arguments, config=config) as process:
         yield process

@@ -38,3 +38,9 @@ if not plain:
 def noop(*args: Any, **kwargs: Any) -> None:
     """Do nothing."""
     del args, kwargs
+
+
+@app.task(name="fail")
+def fail(user_id: int) -> None:
+    """Raise the error of a task whose server is unreachable."""
+    raise ConnectionError(f"mail.example does not answer for user {user_id}")

@@ -15,6 +15,7 @@ from celery_dynbeat.triggers import Trigger
 
 OWNERS = 10_000
 TASK = "noop"
+FAILING_TASK, FAILING_OWNER, FAILING_QUEUE = "fail", "failing", "failing"
 HOURS_AFTER = 6
 #: Shares of the fire times of a steady load, by interval in seconds.
 EVERY_SHARES = {4: 0.1, 10: 0.2, 20: 0.1}
@@ -97,6 +98,24 @@ class SteadyLoad:
         count = round(self.rate * share * seconds)
         for number in range(count):
             yield self.start + timedelta(seconds=(number + 0.5) / count * seconds)
+
+
+def failing(count: int, *, every: timedelta, start: datetime, end: datetime) -> Sequence[Row]:
+    """Return ``count`` schedules of FAILING_OWNER whose runs fail, evenly spread over ``every``.
+
+    Their messages go to FAILING_QUEUE. They fire from ``start`` until before ``end``.
+    """
+    firsts = [start + (number + 0.5) / count * every for number in range(count)]
+    changed = {
+        "owner": FAILING_OWNER,
+        "task": FAILING_TASK,
+        "options": {"queue": FAILING_QUEUE},
+        "end_at": end - timedelta.resolution,
+        "catch_up": "all",
+    }
+    return [
+        _row(number, Every(every), first=first) | changed for number, first in enumerate(firsts)
+    ]
 
 
 def period(kind: str, spec: str) -> timedelta | None:

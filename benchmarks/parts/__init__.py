@@ -10,6 +10,7 @@ NAMES = (
     "burst",
     "memory",
     "lag",
+    "alerts",
     "idle",
     "start",
     "change",

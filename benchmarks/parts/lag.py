@@ -5,7 +5,8 @@ with 60,000 measurements each.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
@@ -17,10 +18,10 @@ from benchmarks.baselines import bare_loop
 from benchmarks.bench import Bench
 from benchmarks.figures import at_most
 from benchmarks.lag_statistics import histogram, lags_by_owner, percentile
-from benchmarks.processes import BEAT_STARTED, beat
+from benchmarks.processes import BEAT_STARTED, Process, beat
 from benchmarks.queues import Queue, queue
 from benchmarks.services import Site
-from benchmarks.workloads import SteadyLoad
+from benchmarks.workloads import TASK, SteadyLoad
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Run
@@ -67,7 +68,7 @@ class Load:
         """Raise AssertionError unless each fire time has one run and each run one message."""
         self.drain()
         with self.engine.connect() as connection:
-            run_ids = connection.scalars(select(Run.id)).all()
+            run_ids = connection.scalars(select(Run.id).where(Run.task == TASK)).all()
         # The unique key allows only one run for each fire time.
         assert len(run_ids) == self.fire_times, (
             f"{len(run_ids)} runs of {self.fire_times} fire times"
@@ -80,8 +81,8 @@ def run(bench: Bench) -> None:
     """Measure the bare loop (PostgreSQL only) and beat; report both."""
     bare: Sequence[float] = ()
     if bench.services.database == "postgresql":
-        bare = _measure(bench, _fire_bare)
-    dynbeat = _measure(bench, _fire_dynbeat)
+        bare = measure(bench, _fire_bare)
+    dynbeat = measure(bench, fire_dynbeat)
     for share, must, aim in BOUNDS:
         _report(bench, dynbeat, bare, share=share, must=must, aim=aim)
     _report(bench, dynbeat, bare, share=1)
@@ -108,12 +109,20 @@ def _report(
 
 
 Fire = Callable[[Bench, Load], Sequence[float]]
+#: Returns a context that is open while the load of a beat lasts.
+Watch = Callable[[Process], AbstractContextManager[object]]
 
 
-def _measure(bench: Bench, fire: Fire) -> Sequence[float]:
-    """Return the lag of each fire time, in milliseconds."""
-    rate = bench.size(RATE, minimum=MIN_RATE)
-    seconds = bench.size(SECONDS, minimum=MIN_SECONDS)
+def measure(
+    bench: Bench, fire: Fire, *, rate: int = RATE, seconds: int = SECONDS
+) -> Sequence[float]:
+    """Return the lag of each fire time of a steady load on a new site, in milliseconds.
+
+    ``rate`` and ``seconds`` apply at scale 1. ``fire`` sends the runs of the load and returns their
+    lag in seconds. It may add schedules of other tasks than TASK.
+    """
+    rate = bench.size(rate, minimum=MIN_RATE)
+    seconds = bench.size(seconds, minimum=MIN_SECONDS)
     with bench.site() as site, site.application() as dynbeat, queue(site) as task_queue:
         # Nearly half of the fire times are one-offs; the others need few schedules.
         lead = START_SECONDS + rate * seconds / 2 / LOAD_RATE
@@ -134,16 +143,24 @@ def _fire_bare(bench: Bench, load: Load) -> Sequence[float]:
         return lags.result()
 
 
-def _fire_dynbeat(bench: Bench, load: Load) -> Sequence[float]:
-    with beat(load.site.config()) as process:
+def fire_dynbeat(
+    bench: Bench,
+    load: Load,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    watch: Watch = nullcontext,
+) -> Sequence[float]:
+    """Return the lag of each run of the load in seconds, sent by a beat with ``settings``."""
+    with beat(load.site.config(**settings or {})) as process:
         process.wait_for_log(BEAT_STARTED)
         assert load.now() < load.steady.start, "loading and starting took too long"
-        for _ in _steps(bench, load, "lag"):
-            load.drain()
+        with watch(process):
+            for _ in _steps(bench, load, "lag"):
+                load.drain()
         while _sent(load.engine) < load.fire_times:
             assert load.now() < load.steady.end + END_TIMEOUT, process.report()
             load.drain()
-    return [lag for _, lag in lags_by_owner(load.engine)]
+    return [lag for _, lag in lags_by_owner(load.engine, task=TASK)]
 
 
 def _steps(bench: Bench, load: Load, title: str) -> Iterable[int]:
@@ -153,6 +170,7 @@ def _steps(bench: Bench, load: Load, title: str) -> Iterable[int]:
 
 
 def _sent(engine: Engine) -> int:
-    statement = select(func.count()).select_from(Run).where(Run.status == Status.SENT)
+    is_sent = (Run.status == Status.SENT) & (Run.task == TASK)
+    statement = select(func.count()).select_from(Run).where(is_sent)
     with engine.connect() as connection:
         return connection.execute(statement).scalar_one()

@@ -1,0 +1,350 @@
+"""One incident with several faults at once, as metrics and alerts show it.
+
+The broker is away, a task fails, an owner has thousands of failing schedules, a worker is killed, a
+row is damaged, and a mail server hangs.
+
+With ``DYNBEAT_RECORD_INCIDENT=FILE`` the phases last as long as the thresholds of the rules of
+``examples/monitoring`` need, and the metrics are written to the file, which
+``tests/acceptance/test_recorded_incident.py`` evaluates.
+"""
+
+import json
+import os
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from celery_dynbeat import AlertRules, Every, Once
+from celery_dynbeat.common.run_states import UNFINISHED, Status
+from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.models import Run
+from tests.faults.conftest import QUICK
+from tests.support.applications import execute
+from tests.support.scraping import Recording
+from tests.support.sinks import HttpSink, MailSink, hanging_server, mail_url
+from tests.support.sites import site
+from tests.support.waiting import holds_for, wait_until
+
+RECORDING = os.environ.get("DYNBEAT_RECORD_INCIDENT")
+CALM, MANY, FRAGILE, UNHEARD = "user:calm", "user:many", "user:fragile", "user:unheard"
+FAILING = 1_000 if RECORDING else 5_000
+TICKING = 10
+#: Names of the metrics that the rules of examples/monitoring read.
+RECORDED = frozenset({
+    "dynbeat_alert_messages_dropped_total",
+    "dynbeat_clock_offset_seconds",
+    "dynbeat_database_scrape_success",
+    "dynbeat_lag_seconds_bucket",
+    "dynbeat_last_successful_pass_age_seconds",
+    "dynbeat_oldest_due_age_seconds",
+    "dynbeat_oldest_pending_run_age_seconds",
+    "dynbeat_quarantined_schedules",
+    "dynbeat_runs_ended_total",
+    "dynbeat_runs_lost_total",
+})  # fmt: skip
+#: A template whose messages a test can count.
+TEMPLATE = "{{ content.to_json() | tojson }}"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the phases of the incident last, in seconds."""
+
+    interval: float
+    healthy: float
+    outage: float
+    failures: float
+    no_worker: float
+    no_beat: float
+
+
+QUICKLY = Pace(interval=1, healthy=3, outage=30, failures=0, no_worker=0, no_beat=0)
+RECORDABLE = Pace(interval=5, healthy=90, outage=150, failures=100, no_worker=780, no_beat=100)
+PACE = RECORDABLE if RECORDING else QUICKLY
+
+
+class Receivers:
+    """The servers that get the messages of the targets ``default``, ``mail`` and ``dead``."""
+
+    def __init__(self, stack):
+        self.http = stack.enter_context(HttpSink().serving())
+        self.mail = stack.enter_context(MailSink().serving())
+        self._hanging = stack.enter_context(hanging_server())
+
+    def urls(self):
+        return {
+            "default": [self.http.url],
+            "mail": [self.mail.url],
+            "dead": [mail_url(self._hanging)],
+        }
+
+    def counts(self):
+        """Return how many alerts of each kind the messages of ``default`` opened and ended."""
+        counted = Counter()
+        for body in self.http.bodies:
+            for group in json.loads(body["message"])["groups"]:
+                counted[group["change"], group["kind"]] += group["count"]
+        return counted
+
+    def mailed(self):
+        """Return the kinds and names of the alerts in the mails."""
+        groups = [
+            group for mail in self.mail.mails for group in json.loads(mail.get_content())["groups"]
+        ]
+        return [(g["kind"], each["name"]) for g in groups for each in g["examples"]]
+
+
+@pytest.fixture
+def receivers():
+    with ExitStack() as stack:
+        yield Receivers(stack)
+
+
+@pytest.fixture
+def incident_site(fault_services, tmp_path, receivers):
+    folder, templates = tmp_path / "site", tmp_path / "templates"
+    folder.mkdir()
+    templates.mkdir()
+    (templates / "body.txt.j2").write_text(TEMPLATE)
+    settings = {
+        **QUICK,
+        # The messages of 5,000 runs wait in the queue for longer than a few seconds.
+        "dynbeat_resend_after": 60,
+        "dynbeat_metrics_port": 0,
+        "dynbeat_alert_urls": receivers.urls(),
+        "dynbeat_alert_templates": str(templates),
+        "dynbeat_alert_late_after": 10,
+        "dynbeat_alert_delay": 2,
+        "dynbeat_alert_interval": 5,
+        "dynbeat_alert_timeout": 5,
+        "dynbeat_alert_retry_for": 30,
+    }
+    urls = {
+        "database_url": fault_services.database_url,
+        "broker_url": fault_services.broker_url,
+    }
+    with site(folder, **urls, **settings) as made:
+        yield made
+
+
+class Incident:
+    """The processes of the incident, and its phases."""
+
+    def __init__(self, made, recording):
+        self._site = made
+        self._recording = recording
+        self.beats = [made.beat() for _ in range(2)]
+        self._fragile = made.worker("-Q", "fragile", name="fragile@test", pool="threads")
+        self.workers = [
+            made.worker(name="calm@test", pool="threads"),
+            made.worker("-Q", "many", name="many@test"),
+        ]
+        names = ["beat1", "beat2", "fragile", "calm", "many"]
+        for name, process in zip(names, [*self.beats, self._fragile, *self.workers], strict=True):
+            recording.watch(name, process)
+
+    def owner(self, name):
+        return self._site.dynbeat.schedules.for_owner(name)
+
+    def begin(self):
+        """Let schedules run that work."""
+        for number in range(TICKING):
+            self.owner(CALM).create(f"tick {number}", task="probe.record", trigger=Every(1))
+        self._stay(PACE.healthy)
+        self._recording.mark("healthy")
+
+    def damage_a_row(self):
+        self.owner(CALM).create(
+            "damaged", task="probe.record", trigger=Every(1), alerts=AlertRules(to="mail")
+        )
+        database = "UPDATE dynbeat_schedule SET trigger_spec = 'P' WHERE name = 'damaged'"
+        execute(self._site.dynbeat, database)
+
+    def queue_without_a_worker(self):
+        self._create_failing(CALM, ["waits"], queue="nowhere", alerts=AlertRules(late_after=0))
+
+    def fail(self):
+        """Let thousands of schedules of an owner fail, and one whose target hangs."""
+        self._create_failing(
+            MANY,
+            [f"import {number}" for number in range(FAILING)],
+            queue="many",
+            alerts=AlertRules(late_after=0),
+        )
+        self._create_failing(
+            UNHEARD, ["unheard"], queue="many", alerts=AlertRules(to="dead", late_after=0)
+        )
+        failed = "failed"
+        self._wait_for_runs(MANY, failed, FAILING)
+        self._stay(PACE.failures)
+        self._recording.mark("failing")
+
+    def kill_a_worker(self):
+        gate = str(self._site.gate("fragile"))
+        self.owner(FRAGILE).create(
+            "held",
+            task="probe.hold",
+            trigger=Once.after(timedelta(seconds=0.5)),
+            queue="fragile",
+            kwargs={"gate": gate},
+        )
+        self._wait_for_runs(FRAGILE, "running", 1)
+        self._stay(2 * PACE.interval)
+        self._fragile.kill()
+        self._wait_for_runs(FRAGILE, "lost", 1)
+        self._stay(2 * PACE.interval)
+        self._recording.mark("worker killed")
+
+    def freeze_the_broker(self, broker_server):
+        broker_server.freeze()
+        self._stay(PACE.outage)
+        self._recording.mark("broker away")
+        broker_server.thaw()
+        self.wait_for_alerts("late", TICKING, are_open=False)
+        self._recording.mark("broker back")
+
+    def wait_for_an_old_run(self):
+        """Wait until the run of the queue without a worker is old."""
+        created = self.owner(CALM).runs("waits")[0].scheduled_for
+        self._stay(PACE.no_worker - (datetime.now(UTC) - created).total_seconds())
+        self._recording.mark("no worker for a queue")
+
+    def end_all_runs(self):
+        """Stop all schedules, revoke the run without a worker, and wait for the others."""
+        for name in (f"tick {number}" for number in range(TICKING)):
+            self.owner(CALM).pause(name)
+        # Revoked, and no worker will ever see the message.
+        self.owner(CALM).cancel_run(self.owner(CALM).runs("waits")[0].id)
+        wait_until(lambda: not self._unfinished(), within=60, message="runs are unfinished")
+
+    def stop_the_beats(self):
+        for beat in self.beats:
+            beat.terminate()
+        self._stay(PACE.no_beat)
+        self._recording.mark("no beat")
+
+    def wait_for_alerts(self, kind, number, *, are_open=True):
+        """Return when there are as many alerts of a kind that are open, or have recovered."""
+        wait_until(
+            lambda: len(stored_alerts(self._site, kind=kind, are_open=are_open)) >= number,
+            within=120,
+            message=f"not {number} alerts {kind}",
+            every=PACE.interval,
+        )
+
+    def _create_failing(self, owner, names, *, queue, alerts):
+        task = "probe.fail"
+        trigger = Once(datetime.now(UTC) + timedelta(seconds=2))
+        rows = [
+            {
+                "owner": owner,
+                "name": name,
+                "task": task,
+                "trigger": trigger,
+                "queue": queue,
+                "alerts": alerts,
+            }
+            for name in names
+        ]
+        for first in range(0, len(rows), 1_000):
+            self._site.dynbeat.schedules.create_many(rows[first : first + 1_000])
+
+    def _stay(self, seconds):
+        """Wait, and see that no process ends."""
+        processes = [*self.beats, *self.workers]
+        assert holds_for(
+            lambda: all(each.exit_status is None for each in processes) or self._ended,
+            seconds=seconds,
+        ), self._site.report()
+
+    @property
+    def _ended(self):
+        return all(beat.exit_status is not None for beat in self.beats)
+
+    def _wait_for_runs(self, owner, status, number):
+        wait_until(
+            lambda: self._site.count_runs(Run.owner == owner, Run.status == status) == number,
+            within=400,
+            message=f"{owner}: not {number} runs {status}",
+            every=PACE.interval,
+        )
+
+    def _unfinished(self):
+        return self._site.count_runs(Run.status.in_(UNFINISHED))
+
+
+def stored_alerts(made, *, kind=None, are_open=None):
+    """Return the kind and the unsent part of the alerts of a kind that are open, or not."""
+    statement = select(Alert.kind, Alert.unsent)
+    if kind:
+        statement = statement.where(Alert.kind == kind)
+    if are_open is not None:
+        ended = Alert.recovered_at
+        statement = statement.where(ended.is_(None) if are_open else ended.is_not(None))
+    return made.dynbeat.context.database.read(lambda session: session.execute(statement).all())
+
+
+def expect_metrics(made, recording):
+    """Compare the metrics of all processes with the tables."""
+    runs = made.all_runs()
+    rows = Counter(run.status for run in runs)
+    sent = sum(rows.values()) - rows[Status.SKIPPED]
+    assert recording.total("dynbeat_runs_dispatched_total") == sent
+    assert recording.total("dynbeat_lag_seconds_count") == sent
+    for status in (Status.SUCCEEDED, Status.FAILED):
+        assert recording.total("dynbeat_runs_ended_total", status=status) == rows[status]
+    assert recording.total("dynbeat_runs_lost_total") == rows[Status.LOST] == 1
+    skipped = sum(run.fire_count for run in runs if run.status == Status.SKIPPED)
+    assert recording.total("dynbeat_runs_skipped_total") == skipped
+    assert recording.total("dynbeat_quarantines_total") == 1
+    opened = Counter(alert.kind for alert in stored_alerts(made))
+    assert {
+        kind: recording.total("dynbeat_alerts_opened_total", reason=kind) for kind in opened
+    } == opened
+
+
+@pytest.mark.timeout(2_400 if RECORDING else 900)
+@pytest.mark.combination(database="postgresql", broker="redis")
+def test_alerts_of_an_incident_are_sent_once_and_metrics_fit_the_tables(
+    incident_site, receivers, broker_server
+):
+    with Recording(interval=PACE.interval).running() as recording:
+        incident = Incident(incident_site, recording)
+        incident.begin()
+        incident.queue_without_a_worker()
+        incident.damage_a_row()
+        incident.fail()
+        incident.kill_a_worker()
+        incident.freeze_the_broker(broker_server)
+        incident.wait_for_an_old_run()
+        incident.end_all_runs()
+        incident.wait_for_alerts("failed", FAILING + 1)
+        wait_until(
+            lambda: recording.total("dynbeat_alert_messages_dropped_total") == 1,
+            within=60,
+            message="the message of the server that hangs was not dropped",
+            every=PACE.interval,
+        )
+        wait_until(
+            lambda: all(alert.unsent is None for alert in stored_alerts(incident_site)),
+            within=60,
+            message="alerts without a message",
+            every=PACE.interval,
+        )
+        expect_metrics(incident_site, recording)
+        incident.stop_the_beats()
+        if RECORDING:
+            recording.write(Path(RECORDING), names=RECORDED)
+
+    counts = receivers.counts()
+    assert counts["opened", "failed"] == FAILING
+    assert counts["opened", "lost"] == 1
+    assert counts["opened", "late"] == counts["recovered", "late"] == TICKING
+    assert receivers.mailed() == [("quarantined", "damaged")]
+    # The 5,000 are few messages.
+    assert len(receivers.http.bodies) <= 20
