@@ -45,8 +45,10 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports, and run the uni
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/pytest tests/unit -n $(WORKERS) $(ARGS)
 
-docs: $(VENV)/.dev ## Write docs/reference/commands.md from the help of the commands
+docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and client/async_calls.py from the code
 	@$(BIN)/python docs/generate_commands.py
+	@$(BIN)/python docs/generate_signals.py
+	@$(BIN)/python docs/generate_async_calls.py
 
 bench: $(VENV)/.bench ## Run all benchmarks and write docs/benchmarks, or run some with ARGS="lag --scale 0.1"
 	@$(BIN)/python -m benchmarks $(or $(ARGS),--out docs/benchmarks)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.beat.scheduler import DatabaseScheduler
     from celery_dynbeat.client import (
         AlertInfo,
+        AlertTargetInfo,
         BackfillInfo,
         BoundedCount,
         ChangeInfo,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         RunPage,
         ScheduleInfo,
     )
+    from celery_dynbeat.client.aio import AsyncDynbeat
     from celery_dynbeat.common.alert_rules import AlertRules
     from celery_dynbeat.runtime.logs.formatter import JsonFormatter
     from celery_dynbeat.triggers import (
@@ -59,7 +61,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AlertInfo",
     "AlertRules",
+    "AlertTargetInfo",
     "AnyOf",
+    "AsyncDynbeat",
     "BackfillInfo",
     "BackfillNotFoundError",
     "BoundedCount",
@@ -106,11 +110,12 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "client": (
-        *("AlertInfo", "BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
         *("ChangeInfo", "ChangePage", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime"),
         *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
     ),
+    "client.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
     "beat.scheduler": ("DatabaseScheduler",),
     "triggers": (

@@ -21,6 +21,8 @@ from celery_dynbeat.common.alert_kinds import Severity
 
 #: Apprise's types of notifications.
 _TYPES = {Severity.ERROR: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
+#: What this process adds to the niceness of beat.
+NICENESS = 10
 #: Shorter parts of an URL are ordinary words, such as "com".
 _SECRET_LENGTH = 5
 _ERROR_LENGTH = 300
@@ -30,6 +32,8 @@ TIMED_OUT = "no answer in time"
 
 def main() -> None:
     """Do the task of standard input, and end without waiting for servers that do not answer."""
+    # Runs come before messages, on a machine that has no time for both.
+    os.nice(NICENESS)
     task = json.load(sys.stdin)
     # No record is printed: those of Apprise and urllib3 contain URLs.
     logging.getLogger().addHandler(logging.NullHandler())

@@ -89,7 +89,9 @@ def sentence(group: Group, example: Example) -> str:
         return f"{_VERBS[group.kind]} since {example.since}, recovered at {example.ended}"
     how_bad = _how_bad(group.kind, example)
     times = f", {example.facts:,} times" if example.facts > 1 else ""
-    return f"{_VERBS[group.kind]}{how_bad} at {example.since}{times}"
+    # A quarantine lasts. The others are events.
+    when = "since" if group.kind is AlertKind.QUARANTINED else "at"
+    return f"{_VERBS[group.kind]}{how_bad} {when} {example.since}{times}"
 
 
 def _how_bad(kind: AlertKind, example: Example) -> str:

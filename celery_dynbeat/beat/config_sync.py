@@ -44,13 +44,13 @@ _KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
 
 def sync(context: Context) -> None:
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction."""
-    entries = {name: entry for name, entry in _entries(context.app).items() if entry is not None}
-    converted = {name: _convert(context, entry) for name, entry in entries.items()}
+    entries = {name: entry for name, entry in entries_of(context.app).items() if entry is not None}
+    converted = {name: convert(context, entry) for name, entry in entries.items()}
     with acting(actor=ACTOR):
         context.write(None, lambda session: _sync(context, session, converted))
 
 
-def _convert(context: Context, entry: Any) -> dict[str, Any] | Exception:
+def convert(context: Context, entry: Any) -> dict[str, Any] | Exception:
     """Return the fields of an entry, or the error if it is invalid."""
     try:
         fields = fields_of(entry, app=context.app)
@@ -209,7 +209,8 @@ def _upsert(
         edits.change(context, session, row, fields, now=now, timezone=timezone, resume=resume)
 
 
-def _entries(app: Celery) -> dict[str, Any]:
+def entries_of(app: Celery) -> dict[str, Any]:
+    """Return the entries of ``beat_schedule``, and the one that Celery's beat adds."""
     entries: dict[str, Any] = dict(app.conf.beat_schedule or {})
     # Celery's own scheduler does the same for a result backend that does not expire results.
     if app.conf.result_expires and not app.backend.supports_autoexpire:

@@ -27,7 +27,7 @@ are misfires, and ``catch_up`` decides about them.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,8 +46,9 @@ from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
 from celery_dynbeat.beat.reporting import report_published, report_quarantined
 from celery_dynbeat.beat.rerun import RerunBatch, run_due_rerun
 from celery_dynbeat.beat.sent_runs import log_declined, log_sent
-from celery_dynbeat.beat.sweep import take_overdue
+from celery_dynbeat.beat.sweep import Swept, take_overdue
 from celery_dynbeat.beat.termination import Termination
+from celery_dynbeat.beat.traced_runs import TracedRuns
 from celery_dynbeat.broker.base import RunPublisher
 from celery_dynbeat.broker.publisher import PublishResult, unsent
 from celery_dynbeat.common.clock import Clock
@@ -56,7 +57,7 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import due, failing, runs
+from celery_dynbeat.store import due, failing, runs, traces
 from celery_dynbeat.store.pending_work import PendingWork
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Dispatcher:
         self._settings = settings
         self._failpoint = failpoint
         self._tracer = tracer
+        self._traces = TracedRuns(tracer)
         self._executor = executor or InlineExecutor()
         self._deprioritised_owners: frozenset[str] = frozenset()
         self._costly_owners = CostlyOwners()
@@ -196,6 +198,7 @@ class Dispatcher:
                 outage_delay=outage_delay,
                 held_until=now if self._is_held else self._held_until,
             )
+            self._traces.read(session, claimed.outgoing)
             # A crash in a claim of nothing does not matter.
             if claimed.handled:
                 self._failpoint("recorded")
@@ -225,10 +228,14 @@ class Dispatcher:
         # Runs whose confirm has not ended are not overdue.
         self._executor.result()
         since = self._poller.watermark.no_overdue_before
+
+        def work(session: Session) -> Swept:
+            swept = take_overdue(session, now=now, settings=self._settings, since=since)
+            self._traces.read(session, swept.outgoing, may_have_traces=True)
+            return swept
+
         began_ns = time.time_ns()
-        swept = self._database.run(
-            partial(take_overdue, now=now, settings=self._settings, since=since),
-        )
+        swept = self._database.run(work)
         self._failpoint("swept")
         self._send(swept.outgoing, Event.RUNS_REPUBLISHED, began_ns)
         return swept.handled
@@ -236,6 +243,7 @@ class Dispatcher:
     def _backfill(self, now: datetime) -> int:
         def work(session: Session) -> Backfilled:
             backfilled = run_due_backfill(session, now=now, settings=self._settings)
+            self._traces.read(session, backfilled.outgoing)
             self._failpoint("recorded")
             return backfilled
 
@@ -248,6 +256,7 @@ class Dispatcher:
     def _rerun(self, now: datetime) -> int:
         def work(session: Session) -> RerunBatch:
             batch = run_due_rerun(session, now=now, settings=self._settings)
+            self._traces.read(session, batch.outgoing, may_have_traces=True)
             self._failpoint("recorded")
             return batch
 
@@ -265,14 +274,10 @@ class Dispatcher:
         """
         if not outgoing:
             return
-        if self._tracer is not None:
-            operation = "resend" if event is Event.RUNS_REPUBLISHED else "claim"
-            self._tracer.claimed(
-                outgoing, operation=operation, began_ns=began_ns, ended_ns=time.time_ns()
-            )
+        contexts = self._traces.start(outgoing, began_ns=began_ns)
         last_error = self._last_confirm_error()
         published = self._publish(outgoing)
-        self._confirm(outgoing, published)
+        self._confirm(outgoing, published, contexts)
         log_sent(outgoing, published, event)
         report_published(
             outgoing,
@@ -328,9 +333,20 @@ class Dispatcher:
         # In a separate transaction: a schedule must be locked before its runs.
         self._database.run(work)
 
-    def _confirm(self, outgoing: Sequence[OutgoingRun], published: PublishResult) -> None:
-        confirm = self._confirm_statements(outgoing, published)
-        self._executor.submit(partial(self._database.run_autocommit, confirm))
+    def _confirm(
+        self,
+        outgoing: Sequence[OutgoingRun],
+        published: PublishResult,
+        contexts: Mapping[str, str],
+    ) -> None:
+        statements = self._confirm_statements(outgoing, published)
+
+        def confirm() -> None:
+            self._database.run_autocommit(statements)
+            if contexts:
+                self._database.run(partial(traces.store, contexts=contexts))
+
+        self._executor.submit(confirm)
         if published.delayed or any(run.overlap != "allow" for run in outgoing):
             # The next poll must see when a delayed run is overdue. The next claim must not take a
             # run whose sent_at is not yet written for a buffered one.

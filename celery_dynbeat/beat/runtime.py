@@ -21,6 +21,7 @@ from celery_dynbeat.common.node_name import set_node_name
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
+from celery_dynbeat.runtime.sentry import connect_monitors
 
 if TYPE_CHECKING:
     from celery_dynbeat.beat.alerting.thread import AlertThread
@@ -75,6 +76,7 @@ class BeatRuntime:
         )
         self._listener: Listener = context.notifier.listener(wake)
         self._listener.start()
+        self._sentry = connect_monitors(context)
         alerts_enabled = context.settings.alerts_enabled
         self._alert_threads = _start_alerts(context, node=name) if alerts_enabled else ()
         self._is_frozen = False
@@ -126,6 +128,8 @@ class BeatRuntime:
         self._publisher.close()
         self._dispatcher.close()
         self._heartbeat.deregister()
+        if self._sentry is not None:
+            self._sentry.close()
         logger.info("beat stopped", extra={"event": Event.BEAT_STOPPED})
 
 

@@ -25,7 +25,7 @@ def log_sent(outgoing: Sequence[OutgoingRun], published: PublishResult, event: E
     if logger.isEnabledFor(logging.DEBUG):
         for run in outgoing:
             logger.debug(
-                "sent run %s of %r (%s)", run.run_id, run.name, run.task, extra=fields_of(run)
+                "sent run %s of %r (%r)", run.run_id, run.name, run.task, extra=fields_of(run)
             )
 
 

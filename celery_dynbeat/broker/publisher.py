@@ -87,11 +87,14 @@ class PublishResult:
 
 
 def unsent(published: PublishResult) -> dict[str, str]:
-    """Return why runs of a batch were not sent, by run id."""
+    """Return why runs of a batch were not sent, by run id.
+
+    Without texts of exceptions, which can contain arguments.
+    """
     return {
-        **{run_id: f"refused: {error}" for run_id, error in published.refused.items()},
+        **dict.fromkeys(published.refused, "the message was refused"),
         **{run_id: f"delayed until {at}" for run_id, at in published.delayed.items()},
-        **{run_id: f"declined: {reason}" for run_id, reason in published.declined.items()},
+        **dict.fromkeys(published.declined, "the application did not send the message"),
         **dict.fromkeys(published.unknown, "the broker did not confirm the message"),
     }
 

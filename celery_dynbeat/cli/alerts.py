@@ -4,6 +4,7 @@ import click
 
 from celery_dynbeat.alerts.content import Content, Example, Group, instant
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
+from celery_dynbeat.cli.alert_targets import note_undelivered
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
@@ -34,11 +35,14 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
     """List the open alerts, the oldest first.
 
     Each schedule has at most one alert of each kind. The settings dynbeat_alert_* turn alerts on.
+    Without --owner, a note on stderr names each target whose messages fail: see `alert-targets`.
     """
     found = _all_alerts(invocation, only_open=not with_recovered)
     invocation.show(COLUMNS, found, hidden=() if with_recovered else ("recovered_at",))
     if not found and not invocation.dynbeat.context.settings.alerts_enabled:
         invocation.output.note("alerts are off: set dynbeat_alert_urls")
+    if invocation.owner is None:
+        note_undelivered(invocation)
 
 
 def _all_alerts(invocation: Invocation, *, only_open: bool) -> list[AlertInfo]:
@@ -72,7 +76,8 @@ def test_alert(invocation: Invocation, *, target: str) -> None:
         invocation.refuse(f"target {target!r} has no URL; targets of dynbeat_alert_urls: {known}")
     delivered = _deliver(invocation, urls, context.settings)
     if not invocation.output.as_json:
-        invocation.output.line(delivered.title)
+        # Without a label, the title "test-alert failed" reads like the result of the command.
+        invocation.output.line(f"message: {delivered.title}")
     refused = [
         f"URL {number}: {error}"
         for number, error in enumerate(delivered.errors, start=1)

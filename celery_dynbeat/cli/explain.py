@@ -17,7 +17,7 @@ from celery_dynbeat.monitoring.explain.explanation import Explanation
 
 _RUNS = (
     time_column("fire_time", lambda each: each.run.scheduled_for),
-    Column("status", lambda each: each.run.status, style=state_style),
+    Column("status", lambda each: each.run.status, width=9, style=state_style),
     Column("origin", lambda each: each.run.origin),
     Column("what_happened", lambda each: each.text, width=30),
 )

@@ -34,7 +34,7 @@ RUNS = (
     owner_column(),
     Column("name", width=8),
     time_column("scheduled_for"),
-    Column("status", style=state_style),
+    Column("status", width=9, style=state_style),
     Column("id", width=36),
     Column("error", _first_line, width=20, optional=True),
     Column("lag", optional=True),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.client.schedules import Schedules
     from celery_dynbeat.client.views import (
         AlertInfo,
+        AlertTargetInfo,
         BackfillInfo,
         BoundedCount,
         ChangeInfo,
@@ -106,6 +107,7 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 
 __all__ = [
     "AlertInfo",
+    "AlertTargetInfo",
     "BackfillInfo",
     "BoundedCount",
     "ChangeInfo",
@@ -140,7 +142,7 @@ _LAZY_EXPORTS = {
     "new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "views": (
-        *("AlertInfo", "BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
         *("ChangeInfo", "ChangePage", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
         *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),

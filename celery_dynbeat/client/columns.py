@@ -60,6 +60,8 @@ class ScheduleColumns:
     version: int = 1
     created_at: datetime
     updated_at: datetime
+    #: The columns ``traceparent`` and ``traced_version``, if a span is active.
+    traced: Mapping[str, Any] = field(init=False, default_factory=dict)
 
     @classmethod
     def edited(cls, row: Schedule, values: Mapping[str, Any]) -> "ScheduleColumns":
@@ -68,7 +70,8 @@ class ScheduleColumns:
 
     def insert_values(self) -> dict[str, Any]:
         """Return the values for an INSERT."""
-        return dict(vars(self))
+        columns = {name: value for name, value in vars(self).items() if name != "traced"}
+        return {**columns, **self.traced}
 
 
 ScheduleRow: TypeAlias = Schedule | ScheduleColumns

@@ -16,6 +16,7 @@ from sqlalchemy.orm.attributes import flag_modified
 
 from celery_dynbeat.client import alerting, audit, limits, skipping, timing
 from celery_dynbeat.client.acting import current_actor
+from celery_dynbeat.client.carried import Carried
 from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
 from celery_dynbeat.client.columns import ScheduleColumns, is_same
 from celery_dynbeat.client.conversion import trigger_of
@@ -33,6 +34,7 @@ from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.runtime import pausing
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import run_rows, runs, schedules
+from celery_dynbeat.tracing import traced_columns
 from celery_dynbeat.triggers import Trigger
 
 #: Columns whose change moves the next fire time.
@@ -53,12 +55,14 @@ def new_row(
     given: Mapping[str, Any],
     timezone: str,
     now: datetime,
+    carried: Carried | None = None,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
     ``timezone`` is the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
-    schedule is paused. Raises InvalidScheduleError if a field is invalid or the schedule never
-    fires, and InvalidTriggerError for an invalid trigger.
+    schedule is paused. ``carried`` is the progress in another scheduler, None without one. Raises
+    InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
+    for an invalid trigger.
     """
     pause_reason = _pause_reason(given)
     fields = {key: value for key, value in given.items() if key not in _PAUSE_FIELDS}
@@ -76,6 +80,7 @@ def new_row(
         trigger=stored,
         timezone=timezone,
         now=now,
+        carried=carried,
     )
     if pause_reason is not None:
         # next_fire_at stays set, as after pause().
@@ -93,12 +98,19 @@ def planned_row(
     trigger: Trigger,
     timezone: str,
     now: datetime,
+    carried: Carried | None = None,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time, for checked ``values``."""
     columns = {**values, **trigger_columns(trigger, timezone=timezone, now=now)}
+    if carried is not None:
+        columns |= carried.columns(now=now)
     row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
+    row.traced = traced_columns(context.settings, version=row.version)
     limits.check_trigger(context, row, trigger=trigger, now=now)
-    timing.plan_new(context, row, trigger=trigger, now=now)
+    if carried is None:
+        timing.plan_new(context, row, trigger=trigger, now=now)
+    else:
+        timing.plan_carried(context, row, after=carried.after or now, trigger=trigger, now=now)
     return row
 
 
@@ -229,8 +241,10 @@ def _record_missed(session: Session, row: Schedule, skip: Skip | None, *, now: d
         runs.add(session, [run_rows.skipped_row(row, skip, now=now)])
 
 
-def pause(session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
+def pause(context: Context, session: Session, row: Schedule, *, reason: str, now: datetime) -> None:
     """Pause a locked row and revoke its runs that have not started, except manual runs."""
+    # A manual run of a paused schedule is linked to the pause.
+    _set_traced(context, row, version=row.version + 1)
     pausing.pause(session, row, reason=reason, now=now)
     actor = current_actor().actor
     pausing.report_paused(session, row, actor=actor, reason=reason, automatic=False)
@@ -280,8 +294,14 @@ def touch(context: Context, session: Session, row: Schedule, *, now: datetime) -
     """Flush a changed row with the next version, and notify beat if it may have to wake."""
     row.version += 1
     row.updated_at = now
+    _set_traced(context, row, version=row.version)
     session.flush()
     context.notify_beat(session, next_run_at=row.next_run_at, now=now)
+
+
+def _set_traced(context: Context, row: Schedule, *, version: int) -> None:
+    for column, value in traced_columns(context.settings, version=version).items():
+        setattr(row, column, value)
 
 
 def add_manual_run(context: Context, session: Session, row: Schedule, *, now: datetime) -> Run:

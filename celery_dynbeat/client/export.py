@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import ItemPage, Page, RunPage
+from celery_dynbeat.client.views import AlertInfo, ItemPage, Page, RunPage
 from celery_dynbeat.client.views.base import as_json
 from celery_dynbeat.client.views.page import ChangePage
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import exports
+from celery_dynbeat.store import alert_pages, exports
 
 BATCH_SIZE = 500
 #: The version of this format, in the first line.
@@ -36,7 +36,7 @@ class _Lists(Protocol):
 def lines(
     context: Context, lists: _Lists, *, owner: str, session: Session | None
 ) -> Iterator[Line]:
-    """Yield the lines: the owner, then its schedules, runs, changes, backfills, reruns, holds."""
+    """Yield the lines: the owner, then its schedules, runs, changes, alerts, backfills ..."""
     yield _header(context, owner=owner, session=session)
     yield from _of_pages("schedule", lists.list, session)
     yield from _of_pages("run", lists.runs, session)
@@ -87,7 +87,13 @@ def _of_table(
         after_id = rows[-1]["id"]
 
 
+def _alerts(session: Session, *, owner: str, after_id: int, limit: int) -> list[Mapping[str, Any]]:
+    rows = alert_pages.page(session, owner=owner, only_open=False, after=after_id, limit=limit)
+    return [AlertInfo.of(row).to_dict() for row in rows]
+
+
 _TABLES: Mapping[str, Callable[..., list[Mapping[str, Any]]]] = {
+    "alert": _alerts,
     "backfill": exports.backfills,
     "rerun": exports.reruns,
     "hold": exports.holds,

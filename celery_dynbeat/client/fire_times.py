@@ -100,6 +100,16 @@ class FireTimeCalls:
         session: Session | None = None,
     ) -> Sequence[FireTime]: ...
 
+    @overload
+    def upcoming(
+        self,
+        name: str,
+        *,
+        count: int = 5,
+        with_skipped: bool,
+        session: Session | None = None,
+    ) -> Sequence[datetime] | Sequence[FireTime]: ...
+
     def upcoming(
         self,
         name: str,

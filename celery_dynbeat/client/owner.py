@@ -38,7 +38,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
+def rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
     """Raise InvalidScheduleError for ``update("a", name="b")``, where Python raises TypeError."""
 
     @wraps(update)
@@ -111,7 +111,7 @@ class OwnerSchedules(
 
         return self._context.write(session, work)
 
-    @_rejecting_rename
+    @rejecting_rename
     def update(
         self,
         name: str,
@@ -200,7 +200,7 @@ class OwnerSchedules(
         checks.check_text("reason", reason)
 
         def work(session: Session, row: Schedule, now: datetime) -> None:
-            edits.pause(session, row, reason=reason, now=now)
+            edits.pause(self._context, session, row, reason=reason, now=now)
 
         return self._edit(
             name, session, work, Action.PAUSE, expected_version=expected_version, reason=reason

@@ -27,6 +27,22 @@ def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: d
         raise _never_fires(spec, row, trigger=trigger, now=now)
 
 
+def plan_carried(
+    context: Context, row: ScheduleRow, *, after: datetime, trigger: Trigger, now: datetime
+) -> None:
+    """Set the first fire time after ``after``, the last one that another scheduler has processed.
+
+    It may have passed: it is then due at once. Raises InvalidScheduleError if none is left.
+    """
+    spec = context.spec(row)
+    fire_at = None if has_reached_max_runs(row) else first_fire(spec, now=after)
+    _set_next_fire(row, spec, fire_at, now=now)
+    if fire_at is None:
+        raise _never_fires(spec, row, trigger=trigger, now=max(after, now))
+    if not row.enabled:
+        row.next_run_at = None
+
+
 def spec_without_skips(
     context: Context, session: Session, row: ScheduleRow, *, now: datetime
 ) -> ScheduleSpec:

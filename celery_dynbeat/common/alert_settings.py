@@ -52,6 +52,11 @@ def urls(value: object) -> Mapping[str, tuple[str, ...]]:
     return targets
 
 
+def urls_of(targets: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+    """Return the URLs of a target; those of the default one if it has been removed."""
+    return targets.get(name, targets.get(DEFAULT_TARGET, ()))
+
+
 def _called(value: object) -> object:
     if not callable(value):
         return value

@@ -50,10 +50,7 @@ class DatabaseClock:
 
         Raises the error of ``read`` if no call of ``read`` has succeeded yet.
         """
-        if self._base is None:
-            self._synchronise()
-        elif self._monotonic() - self._sync_tried > RESYNC_INTERVAL.total_seconds():
-            self._resynchronise()
+        self.refresh(self._read)
         assert self._base is not None  # noqa: S101 - narrows the type: _synchronise set it
         return self._base + timedelta(seconds=self._monotonic() - self._base_reading)
 
@@ -73,16 +70,26 @@ class DatabaseClock:
         counted = timedelta(seconds=self._monotonic() - self._base_reading)
         return datetime.now(UTC) - self._base - counted
 
-    def _resynchronise(self) -> None:
+    def _resynchronise(self, read: Callable[[], datetime]) -> None:
+        # Before the reading, so that other threads and asyncio tasks continue without one. Each of
+        # them could hold a connection, and wait for another one of the same pool.
+        self._sync_tried = self._monotonic()
         try:
-            self._synchronise()
+            self._synchronise(read)
         # Drivers raise errors of many classes. The clock continues without the database.
         except Exception:  # noqa: BLE001
             self._sync_tried = self._monotonic()
 
-    def _synchronise(self) -> None:
+    def refresh(self, read: Callable[[], datetime]) -> None:
+        """Call ``read`` if this is the first use, or if the last reading was over a minute ago."""
+        if self._base is None:
+            self._synchronise(read)
+        elif self._monotonic() - self._sync_tried > RESYNC_INTERVAL.total_seconds():
+            self._resynchronise(read)
+
+    def _synchronise(self, read: Callable[[], datetime]) -> None:
         before = self._monotonic()
-        instant = self._read()
+        instant = read()
         after = self._monotonic()
         self._detect_step(instant, before, after)
         # The database read its clock at some point of the round trip: assume the middle.

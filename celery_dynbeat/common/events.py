@@ -48,6 +48,7 @@ class Event(StrEnum):
     OUTCOME_DROPPED = "outcome_dropped"
     OUTCOMES_HANDED_OVER = "outcomes_handed_over"
     POOL_CHECK_FAILED = "pool_check_failed"
+    CHECK_IN_FAILED = "check_in_failed"
     PING_DROPPED = "ping_dropped"
     PING_FAILED = "ping_failed"
     HEARTBEAT_FAILED = "heartbeat_failed"

@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, CheckConstraint, Double, ForeignKey, UniqueConstraint
+from sqlalchemy import JSON, CheckConstraint, Double, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
@@ -80,16 +80,15 @@ class Alert(Base):
 
 
 class AlertWatch(Base):
-    """When to check a schedule for alerts that no event causes: silent, frequent."""
+    """When to check a schedule for alerts that no event causes: silent, frequent.
+
+    The API deletes the row with its schedule, and the check deletes rows of missing schedules.
+    """
 
     __tablename__ = "dynbeat_alert_watch"
 
-    schedule_id: Mapped[int] = mapped_column(
-        BigId,
-        ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    )
+    # Not a foreign key, as above: beat inserts many rows in one transaction.
+    schedule_id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=False)
     due_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -100,6 +99,9 @@ class AlertMessage(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     target: Mapped[str] = mapped_column(ExactText(64))
+    # The newest message of the target when this one was written; 0: there was none. Unique for a
+    # target, so that two beats cannot both write the next message.
+    previous_id: Mapped[int | None] = mapped_column(BigId)
     severity: Mapped[str] = mapped_column(ExactText(16))
     payload: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
@@ -108,7 +110,7 @@ class AlertMessage(Base):
     # The beat that sends the message, and until when no other beat tries.
     leased_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     leased_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # The URLs of the target that accepted the message. A retry leaves them out.
+    # Marks of the URLs that accepted the message, for the next try: see alerts.url_marks.
     delivered: Mapped[list[Any]] = mapped_column(JSON, server_default=EMPTY_LIST)
     error: Mapped[str | None] = mapped_column(LongText)
     sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

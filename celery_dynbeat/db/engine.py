@@ -67,7 +67,9 @@ def _close_idle_files() -> None:
     # A child cannot lock a SQLite file that was open during the fork ("locking protocol").
     # Source: SQLite's "How To Corrupt An SQLite Database File", section 2.6.
     for engine in _engines:
-        if is_embedded(engine.dialect.name) and isinstance(engine.pool, QueuePool):
+        # Only the event loop can close the connections of an asynchronous engine.
+        is_pooled = isinstance(engine.pool, QueuePool) and not engine.dialect.is_async
+        if is_embedded(engine.dialect.name) and is_pooled:
             engine.dispose()
 
 
@@ -159,14 +161,19 @@ class Database:
         given: Mapping[str, Any] = self._options.get("connect_args", {})
         return given
 
-    def read_clock(self) -> datetime:
-        """Return the current instant of the database, aware, in UTC."""
+    def read_clock(self, connection: Connection | None = None) -> datetime:
+        """Return the current instant of the database, aware, in UTC.
+
+        It is read on ``connection``, else on another connection of the pool.
+        """
         if self.capabilities.embedded:
             # SQLite has no server clock. A query would also block on a pool of one connection,
             # which tests in memory have, inside the caller's transaction.
             return datetime.now(UTC)
-        with self.engine.connect() as connection:
+        if connection is not None:
             return self.capabilities.read_clock(connection)
+        with self.engine.connect() as other:
+            return self.capabilities.read_clock(other)
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, which only reads. Each query sees all committed rows."""
@@ -214,9 +221,12 @@ class Database:
                 if not self.capabilities.is_transient(error):
                     raise
             # Random, so that two transactions that collided do not collide again.
-            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+            self._sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
             pause *= 2
         return self._once(work, autocommit=autocommit)
+
+    def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     @contextmanager
     def connection_without_timeouts(self) -> Iterator[Connection]:
@@ -235,7 +245,7 @@ class Database:
             self.engine.url, given.get("connect_args", {})
         )
         url = self.engine.url.difference_update_query(timeouts.STATEMENT_TIMEOUTS)
-        engine = create_engine(url, **given)
+        engine = self._make_engine(url, given)
         with engine.connect() as connection:
             yield connection
 
@@ -272,9 +282,9 @@ class Database:
 
     def _create(self) -> Engine:
         try:
-            url = make_url(self._url or "")
+            url = self._driver_url(make_url(self._url or ""))
             check_supported(url.get_backend_name())
-            engine = create_engine(url, **self._options_for(url))
+            engine = self._make_engine(url, self._options_for(url))
             capabilities = capabilities_of(engine.dialect)
         except NotImplementedError as error:
             raise ConfigurationError(f"dynbeat_database_url: {error}") from None
@@ -289,11 +299,11 @@ class Database:
             )
             raise ConfigurationError(msg) from None
         except ModuleNotFoundError as error:
-            raise _driver_missing(url, error.name) from error
+            raise self._driver_missing(url, error.name) from error
         if "@" in (url.host or ""):
             msg = "the host of dynbeat_database_url contains an @: write an @ in a password as %40"
             raise ConfigurationError(msg)
-        check_synchronous(engine, given_as=f"the driver {url.drivername} of dynbeat_database_url")
+        self._check_driver(engine, url)
         event.listen(engine, "connect", lambda dbapi, _record: capabilities.configure(dbapi))
         event.listen(
             engine, "handle_error", partial(_disconnect_from_read_only_server, capabilities)
@@ -314,13 +324,23 @@ class Database:
             "connect_args": timeouts.connect_args(url, self._options.get("connect_args", {})),
         }
 
+    def _driver_url(self, url: URL) -> URL:
+        return url
 
-def _driver_missing(url: URL, module: str | None) -> ConfigurationError:
-    scheme, extra = _DRIVERS.get(url.get_backend_name(), (url.drivername, "it"))
-    other = "" if url.drivername == scheme else f"write {scheme}://... and "
-    return ConfigurationError(
-        f"the driver {module!r} of dynbeat_database_url is not installed: {other}install {extra}"
-    )
+    def _make_engine(self, url: URL, options: Mapping[str, Any]) -> Engine:
+        return create_engine(url, **options)
+
+    def _check_driver(self, engine: Engine, url: URL) -> None:
+        given_as = f"the driver {url.drivername} of dynbeat_database_url"
+        check_synchronous(engine, given_as=given_as)
+
+    def _driver_missing(self, url: URL, module: str | None) -> ConfigurationError:
+        scheme, extra = _DRIVERS.get(url.get_backend_name(), (url.drivername, "it"))
+        other = "" if url.drivername == scheme else f"write {scheme}://... and "
+        return ConfigurationError(
+            f"the driver {module!r} of dynbeat_database_url is not installed: {other}install"
+            f" {extra}"
+        )
 
 
 def embedded_file(url: URL) -> Path | None:

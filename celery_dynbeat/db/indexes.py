@@ -145,9 +145,8 @@ _partial(
     Alert.id,
     where=Alert.checked_at.is_not(None),
 )
-_partial(
-    "ix_dynbeat_alert_unsent_at", Alert.unsent_at, Alert.id, where=Alert.unsent_at.is_not(None)
-)
+# The oldest unsent alerts of a target. Not a partial index: the targets are read from it, too.
+Index("ix_dynbeat_alert_target", Alert.target, Alert.unsent_at, Alert.id)
 Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)
 Index("ix_dynbeat_alert_watch_due_at", AlertWatch.due_at)
 _partial(
@@ -157,6 +156,12 @@ _partial(
 )
 # The newest message of a target, for the rate limit.
 Index("ix_dynbeat_alert_message_target", AlertMessage.target, AlertMessage.id)
+Index(
+    "uq_dynbeat_alert_message_previous_id",
+    AlertMessage.target,
+    AlertMessage.previous_id,
+    unique=True,
+)
 
 for _table in METADATA.tables.values():
     for _dialect in MYSQL:

@@ -30,6 +30,8 @@ from celery_dynbeat.db.functions import utc_now
 from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
 
 NAME_LENGTH = 255
+#: Of the version 00 of W3C Trace Context.
+TRACEPARENT_LENGTH = 55
 
 
 class Origin(StrEnum):
@@ -148,6 +150,11 @@ class Schedule(Base):
     # "config": the row follows an entry of Celery's beat_schedule. "": the API created it.
     managed_by: Mapped[str] = mapped_column(ExactText(16), server_default="")
     version: Mapped[int] = mapped_column(server_default="1")
+    # The W3C trace context of the edit that made the version traced_version. Other edits leave both
+    # unchanged: the two versions then differ, and the context does not count. Deferred: only beat
+    # reads them, with dynbeat_traces.
+    traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
+    traced_version: Mapped[int | None] = mapped_column(deferred=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
 
@@ -227,6 +234,9 @@ class Run(Base):
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
     # so that of a rerun is a free microsecond after it.
     nominal_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The W3C trace context of the first span of the run. Deferred: only beat reads it, with
+    # dynbeat_traces.
+    traceparent: Mapped[str | None] = mapped_column(ExactText(TRACEPARENT_LENGTH), deferred=True)
     error: Mapped[str | None] = mapped_column(LongText)
     traceback: Mapped[str | None] = mapped_column(LongText)
 

@@ -38,7 +38,8 @@ def disable_behind_poolers(engine: Engine, capabilities: Capabilities) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: Any) -> None:
         if has_lost_statement.is_set() or _is_pooled(connection):
-            connection.prepare_threshold = None
+            # SQLAlchemy adapts the connection of an asynchronous engine.
+            getattr(connection, "driver_connection", connection).prepare_threshold = None
 
     @event.listens_for(engine, "handle_error")
     def _on_error(context: ExceptionContext) -> None:
@@ -61,6 +62,8 @@ def _is_pooled(connection: Any) -> bool:
     The process id that came at the start of the connection is then not that of the server.
     """
     connection.autocommit = True
-    (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (pid,) = cursor.fetchone()
     connection.autocommit = False
     return bool(pid != connection.info.backend_pid)

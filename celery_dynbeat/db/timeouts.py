@@ -72,7 +72,7 @@ def connect_args_without_timeouts(url: URL, given: Mapping[str, Any]) -> dict[st
 
 def set_read_timeout(engine: Engine) -> None:
     """Add ``read_timeout`` to the connections of psycopg, which does not support it."""
-    if engine.dialect.driver != "psycopg":
+    if engine.dialect.driver != "psycopg" or engine.dialect.is_async:
         return
     from celery_dynbeat.db.psycopg_read_timeout import BoundedConnection  # noqa: PLC0415 - an extra
 

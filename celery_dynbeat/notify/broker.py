@@ -1,9 +1,11 @@
 """Change notifications through a fanout exchange on Celery's broker.
 
 A hook on the caller's session publishes the notification after the commit. If the broker does not
-accept it, the change stays committed, and beat sees it at its next poll.
+accept it, the change stays committed, and beat sees it at its next poll. In the thread of an event
+loop, a thread of the loop's executor publishes.
 """
 
+import asyncio
 import logging
 import threading
 import time
@@ -55,6 +57,15 @@ class BrokerNotifier:
         if session.in_nested_transaction() or not session.info.get(_PENDING):
             return
         session.info[_PENDING] = False
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._publish_or_warn()
+        else:
+            # The event loop must not wait for the broker. asyncio.run() waits for its threads.
+            loop.run_in_executor(None, self._publish_or_warn)
+
+    def _publish_or_warn(self) -> None:
         try:
             self._publish()
         # The change is committed. An exception would make the caller believe that it failed.

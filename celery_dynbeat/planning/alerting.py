@@ -5,7 +5,7 @@
     an open alert + its schedule + its last runs  --has_recovered-->  recovered or not
 
 The result does not depend on when or by which beat a fact is evaluated. A fact that is older than
-the last one of a recovered alert does not open it again.
+the last one of a recovered alert does not open it again, unless the clock was set back since then.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,6 +24,7 @@ MIN_LATE = timedelta(seconds=1)
 #: ``failing_since`` is written soon after the end of a run. After this time it is trusted alone.
 FAILING_IS_WRITTEN = timedelta(minutes=10)
 _WAITING = (Status.PENDING, Status.SENT)
+_FAILED = (Status.FAILED, Status.LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class RunState:
     """What recovery needs of a run of a schedule."""
 
     status: str
+    scheduled_for: datetime
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -77,12 +79,16 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleState:
-    """What recovery needs of a schedule. ``runs`` are its last runs, in any order."""
+    """What recovery needs of a schedule. ``runs`` are its last runs, in any order.
+
+    A run may be claimed up to ``jitter`` after its fire time.
+    """
 
     enabled: bool
     error: str | None
     failing_since: datetime | None
     next_run_at: datetime | None
+    jitter: timedelta = timedelta(0)
     runs: Sequence[RunState] = field(default=())
 
 
@@ -135,7 +141,8 @@ def after_facts(
 ) -> AfterFacts | None:
     """Return the alert after ``facts`` of its kind; None if none of them is new to it."""
     ordered = sorted(facts, key=lambda fact: fact.at)
-    if state is not None and state.recovered_at is not None:
+    # Behind the last fact, the clock was set back: instants then say nothing about the order.
+    if state is not None and state.recovered_at is not None and now >= state.last_at:
         ordered = [fact for fact in ordered if fact.at > state.last_at]
     if not ordered:
         return None
@@ -235,10 +242,22 @@ def is_live(schedule: ScheduleState) -> bool:
 def _is_healthy(state: AlertState, schedule: ScheduleState, *, now: datetime) -> bool:
     if schedule.failing_since is not None:
         return False
-    # ``failing_since`` may not yet show the failure that opened the alert.
-    ended = [run for run in schedule.runs if run.status == Status.SUCCEEDED and run.finished_at]
-    succeeded = any(run.finished_at and run.finished_at >= state.last_at for run in ended)
-    return succeeded or now - state.last_at > FAILING_IS_WRITTEN
+    last = _last_end(schedule.runs)
+    if last is not None and (last.failed or last.at >= state.last_at):
+        return not last.failed
+    # The runs that were read did not end, or ended before the alert. A success may be older than
+    # them, and then it has ended ``failing_since``, which may also not be written yet.
+    return now - state.last_at > FAILING_IS_WRITTEN
+
+
+def _last_end(runs: Sequence[RunState]) -> End | None:
+    ends = [
+        End(run.finished_at, run.status in _FAILED)
+        for run in runs
+        if run.finished_at is not None and run.status in (Status.SUCCEEDED, *_FAILED)
+    ]
+    # At the same instant, a success counts as the later one.
+    return max(ends, key=lambda end: (end.at, not end.failed), default=None)
 
 
 def _is_in_time(
@@ -251,10 +270,13 @@ def _is_in_time(
     runs = schedule.runs
     if any(run.status in _WAITING and now - run.created_at > limit for run in runs):
         return False
+    # From the fire time: a claim stores facts of only some of the runs that are late.
+    latest = schedule.jitter + limit
     return any(
         run.created_at > state.last_at
         and run.started_at is not None
         and run.started_at - run.created_at <= limit
+        and run.started_at - run.scheduled_for <= latest
         for run in runs
     )
 
@@ -265,7 +287,14 @@ def _is_fast(
     runs = [run for run in schedule.runs if run.started_at is not None]
     if any(_is_running_since(run, now - limit) for run in runs):
         return False
-    return any(run.finished_at is not None and run.finished_at > state.last_at for run in runs)
+    return any(
+        run.finished_at is not None
+        and run.started_at is not None
+        and run.finished_at > state.last_at
+        and run.finished_at - run.started_at <= limit
+        and run.status in (Status.SUCCEEDED, Status.FAILED)
+        for run in runs
+    )
 
 
 def _is_running_since(run: RunState, instant: datetime) -> bool:

@@ -82,7 +82,7 @@ def end_attempts(
 def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
     for row in rows:
         logger.warning(
-            "run %s is %s: %s (worker %s)",
+            "run %s is %s: %s (worker %r)",
             row.id,
             result,
             reason,

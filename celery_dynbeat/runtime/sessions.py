@@ -19,7 +19,7 @@ def session_to_join(session: object) -> Session | None:
         return scoped
     if hasattr(session, "run_sync"):
         rule = (
-            "is asynchronous; call `await session.run_sync(lambda session:"
+            "is asynchronous; call AsyncDynbeat, or `await session.run_sync(lambda session:"
             " mine.create(..., session=session))`"
         )
     else:

@@ -25,6 +25,7 @@ from celery_dynbeat.signals.events import (
     HoldChanged,
     NotificationReceived,
     PassEnded,
+    PingsDropped,
     PublishFailed,
     RetriesResent,
     RunDeferred,
@@ -47,6 +48,7 @@ __all__ = [
     "HoldChanged",
     "NotificationReceived",
     "PassEnded",
+    "PingsDropped",
     "PublishFailed",
     "RetriesResent",
     "RunDeferred",
@@ -69,6 +71,7 @@ __all__ = [
     "hold_started",
     "notification_received",
     "pass_ended",
+    "ping_dropped",
     "publish_failed",
     "retries_resent",
     "run_deferred",
@@ -113,6 +116,7 @@ run_refused = _signal("run_refused")
 run_deferred = _signal("run_deferred")
 run_ended = _signal("run_ended")
 run_failed = _signal("run_failed")
+ping_dropped = _signal("ping_dropped")
 #: In beat or in a worker.
 run_lost = _signal("run_lost")
 schedule_recovered = _signal("schedule_recovered")

@@ -227,3 +227,11 @@ class AlertMessageEnded:
     target: str
     severity: str
     error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingsDropped:
+    """A worker does not send ``count`` pings of runs. ``reason`` is that of the log record."""
+
+    count: int
+    reason: str

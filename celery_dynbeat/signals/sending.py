@@ -40,9 +40,13 @@ def _after_commit(session: Session) -> None:
     # The release of a savepoint calls this hook, too. Only the outermost commit counts.
     if session.in_nested_transaction():
         return
+    committed = session.get_transaction()
     pending, session.info[_PENDING] = session.info[_PENDING], []
     for each in pending:
-        send(each.signal, each.payload)
+        # Session.close() ends a transaction without a commit and without a hook. A signal without a
+        # transaction was reported before the first statement of this one.
+        if committed is None or each.transaction is None or _is_within(each.transaction, committed):
+            send(each.signal, each.payload)
 
 
 def _after_rollback(session: Session, ended: SessionTransaction) -> None:

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store.runs import execute_dml
 
@@ -26,27 +27,70 @@ class Waiting(NamedTuple):
     since: datetime
 
 
+class Newest(NamedTuple):
+    """The newest message of a target, and when it was written."""
+
+    id: int
+    at: datetime
+
+
+@in_index_order
 def waiting(session: Session) -> Sequence[Waiting]:
-    """Return the targets with unsent alerts."""
-    since = func.min(Alert.unsent_at)
-    statement = select(Alert.target, since).where(Alert.unsent_at.is_not(None))
-    rows: Any = session.execute(statement.group_by(Alert.target)).all()
-    return [Waiting(*row) for row in rows]
+    """Return the targets with unsent alerts.
+
+    Reads two entries of an index for each target that any alert has. They are two statements:
+    MariaDB reads the whole index for a recursive one.
+    """
+    found, target = [], _next_target(session, "")
+    while target is not None:
+        oldest = select(Alert.unsent_at).where(Alert.target == target)
+        oldest = oldest.where(Alert.unsent_at.is_not(None))
+        # Not min(): MariaDB would read all unsent alerts of the target.
+        since = session.scalar(oldest.order_by(Alert.unsent_at, Alert.id).limit(1))
+        if since is not None:
+            found.append(Waiting(target, since))
+        target = _next_target(session, target)
+    return found
 
 
-def newest_message_at(session: Session, *, target: str) -> datetime | None:
-    """Return when the newest message of a target was written."""
-    newest = select(AlertMessage.created_at).where(AlertMessage.target == target)
-    return session.scalar(newest.order_by(AlertMessage.id.desc()).limit(1))
+def _next_target(session: Session, after: str) -> str | None:
+    return session.scalar(select(func.min(Alert.target)).where(Alert.target > after))
 
 
+@in_index_order
+def newest(session: Session, *, target: str) -> Newest | None:
+    """Return the newest message of a target."""
+    return _newest(session, _newest_of(target))
+
+
+@in_index_order
+def lock_newest(session: Session, *, target: str) -> Newest | None:
+    """Return the newest message of a target, locked so that no other beat deletes it."""
+    return _newest(session, _newest_of(target).with_for_update())
+
+
+def _newest_of(target: str) -> Any:
+    messages = select(AlertMessage.id, AlertMessage.created_at)
+    messages = messages.where(AlertMessage.target == target)
+    found: Any = messages.order_by(AlertMessage.id.desc()).limit(1)
+    return found
+
+
+def _newest(session: Session, statement: Any) -> Newest | None:
+    row = session.execute(statement).one_or_none()
+    return None if row is None else Newest(*row)
+
+
+@in_index_order
 def lock_unsent(session: Session, *, target: str) -> Sequence[Row[Any]]:
     """Return up to MAX_TAKEN unsent alerts of a target, locked, the oldest first.
 
-    Alerts that another beat has locked are skipped.
+    Alerts that another beat has locked are skipped. ``has_schedule`` is False if the schedule of an
+    alert was deleted while a beat opened it.
     """
+    has_schedule = exists().where(Schedule.id == Alert.schedule_id).label("has_schedule")
     statement: Any = (
-        select(Alert.id, Alert.kind, Alert.unsent)
+        select(Alert.id, Alert.kind, Alert.unsent, has_schedule)
         .where(Alert.unsent_at.is_not(None), Alert.target == target)
         .order_by(Alert.unsent_at, Alert.id)
         .limit(MAX_TAKEN)
@@ -75,21 +119,34 @@ def mark_taken(session: Session, alert_ids: Sequence[int]) -> None:
 
 
 def add(session: Session, message: AlertMessage) -> None:
-    """Insert a message."""
+    """Insert a message.
+
+    Raises IntegrityError if another message of its target has the same ``previous_id``.
+    """
     session.add(message)
     session.flush()
 
 
+def _is_due(now: datetime, without: Sequence[str]) -> ColumnElement[bool]:
+    free = or_(AlertMessage.leased_until.is_(None), AlertMessage.leased_until <= now)
+    return and_(AlertMessage.next_try_at <= now, free, AlertMessage.target.not_in(without))
+
+
+def has_due(session: Session, *, now: datetime, without: Sequence[str]) -> bool:
+    """Return whether ``lease`` can assign a message. Locks nothing."""
+    due = select(AlertMessage.id).where(_is_due(now, without))
+    return session.scalar(due.order_by(AlertMessage.next_try_at).limit(1)) is not None
+
+
 def lease(
-    session: Session, *, now: datetime, node: str, until: datetime
+    session: Session, *, now: datetime, node: str, until: datetime, without: Sequence[str]
 ) -> Mapping[str, Any] | None:
     """Assign the message that has been due the longest to ``node``; None if there is none.
 
-    Until ``until`` no other beat tries it.
+    Until ``until`` no other beat tries it. Messages of the targets ``without`` are left.
     """
-    free = or_(AlertMessage.leased_until.is_(None), AlertMessage.leased_until <= now)
-    is_due = and_(AlertMessage.next_try_at <= now, free)
-    oldest = select(AlertMessage).where(is_due).order_by(AlertMessage.next_try_at).limit(1)
+    oldest = select(AlertMessage).where(_is_due(now, without))
+    oldest = oldest.order_by(AlertMessage.next_try_at).limit(1)
     row = session.scalars(oldest.with_for_update(skip_locked=True)).one_or_none()
     if row is None:
         return None
@@ -114,12 +171,14 @@ def end_try(session: Session, *, message_id: int, node: str, values: Mapping[str
     return execute_dml(session, statement.values(leased_by=None, leased_until=None, **values)) == 1
 
 
-def prune(session: Session, *, before: datetime, limit: int) -> int:
-    """Delete up to ``limit`` messages that were written before ``before`` and have ended."""
+def old_messages(session: Session, *, before: datetime, limit: int) -> Sequence[int]:
+    """Return up to ``limit`` ids of messages that were written before ``before`` and have ended."""
     old = select(AlertMessage.id).where(
         AlertMessage.created_at < before, AlertMessage.next_try_at.is_(None)
     )
-    ids = session.scalars(old.order_by(AlertMessage.id).limit(limit)).all()
-    if ids:
-        execute_dml(session, delete(AlertMessage).where(AlertMessage.id.in_(ids)))
-    return len(ids)
+    return session.scalars(old.order_by(AlertMessage.id).limit(limit)).all()
+
+
+def delete_messages(session: Session, ids: Sequence[int]) -> None:
+    """Delete messages."""
+    execute_dml(session, delete(AlertMessage).where(AlertMessage.id.in_(ids)))

@@ -26,6 +26,21 @@ def add(session: Session, keys: Sequence[tuple[str, str]], *, due_at: datetime) 
         _insert(session, session.scalars(ids).all(), due_at)
 
 
+@in_index_order
+def add_missing(session: Session, *, after: int, limit: int, due_at: datetime) -> int | None:
+    """Insert the missing rows of the next ``limit`` schedules whose ids are above ``after``.
+
+    Return the last of these ids, None if there are no more.
+    """
+    following = select(Schedule.id).where(Schedule.id > after).order_by(Schedule.id).limit(limit)
+    ids = session.scalars(following).all()
+    if not ids:
+        return None
+    watched = select(AlertWatch.schedule_id).where(AlertWatch.schedule_id.between(ids[0], ids[-1]))
+    _insert(session, sorted(set(ids).difference(session.scalars(watched))), due_at)
+    return ids[-1]
+
+
 def set_due(session: Session, *, schedule_id: int, due_at: datetime) -> None:
     """Insert the row of a locked schedule, or set when it is due."""
     _insert(session, [schedule_id], due_at)

@@ -52,6 +52,7 @@ _SUBJECT: tuple[Any, ...] = (
     _start(_SCHEDULE.paused_reason),
     _SCHEDULE.failing_since,
     _SCHEDULE.next_run_at,
+    _SCHEDULE.jitter,
     _SCHEDULE.start_at,
     _SCHEDULE.created_at,
     _SCHEDULE.updated_at,

@@ -1,8 +1,8 @@
 """Queries on the health of an installation.
 
 Each query reads the start of an index up to a limit, so a million rows cost no more than a
-thousand. There are two exceptions. ``quarantined`` has no index on PostgreSQL and SQLite. The
-number of nodes is the number of processes within nodes.NODE_RETENTION.
+thousand. The quarantined schedules have an index without an order. The number of nodes is the
+number of processes within nodes.NODE_RETENTION.
 """
 
 from collections.abc import Mapping, Sequence

@@ -23,6 +23,8 @@ from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.store.rows import load_or_null
 from celery_dynbeat.store.runs import detach_from_schedule, execute_dml
 
+#: Ids in one statement.
+_IDS = 1_000
 #: ``managed_by`` of a row that follows an entry of Celery's ``beat_schedule``.
 MANAGED_BY_CONFIG = "config"
 #: The start of such a row's ``paused_reason`` while its entry is refused.
@@ -116,6 +118,7 @@ def delete_one(session: Session, *, schedule_id: int) -> None:
     # off. SQLite reuses the id for the next schedule, which must not get this history.
     detach_from_schedule(session, Run.schedule_id == schedule_id)
     session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
+    _delete_watches(session, [schedule_id])
     _delete_alerts(session, [schedule_id])
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
 
@@ -130,6 +133,8 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
         delete(Backfill).where(Backfill.schedule_id.in_(schedule_ids)),
         execution_options={"synchronize_session": False},
     )
+    # By their ids: with a subquery MariaDB reads all watches.
+    _delete_watches(session, session.scalars(schedule_ids).all())
     _delete_alerts(session, schedule_ids)
     result = session.execute(delete(Schedule).where(Schedule.owner == owner))
     return int(result.rowcount)  # type: ignore[attr-defined]
@@ -138,10 +143,16 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
 def _delete_alerts(session: Session, schedule_ids: Any) -> None:
     """Delete the alerts of schedules, which have no foreign key (``store.alerts``)."""
     execute_dml(session, delete(Alert).where(Alert.schedule_id.in_(schedule_ids)))
-    # SQLite reuses the ids, and may cascade nothing.
+    # SQLite reuses the ids.
     if capabilities_of(session.get_bind(Schedule).dialect).embedded:
-        for table in (AlertWatch, AlertEvent):
-            execute_dml(session, delete(table).where(table.schedule_id.in_(schedule_ids)))
+        execute_dml(session, delete(AlertEvent).where(AlertEvent.schedule_id.in_(schedule_ids)))
+
+
+def _delete_watches(session: Session, schedule_ids: Sequence[int]) -> None:
+    """Delete the watches of schedules. Before their alerts: beat locks both in this order."""
+    for start in range(0, len(schedule_ids), _IDS):
+        part = schedule_ids[start : start + _IDS]
+        execute_dml(session, delete(AlertWatch).where(AlertWatch.schedule_id.in_(part)))
 
 
 @in_index_order

@@ -152,7 +152,7 @@ class TaskRunner(RecordingPublisher):
         }
         self._request = TaskRequest(request)
         now = self._context.clock.now()
-        report_start(message.task, self._request, run_id=message.run_id, attempt=attempt, now=now)
+        report_start(task, self._request, run_id=message.run_id, attempt=attempt, now=now)
         trace = build_tracer(task.name, task, eager=True, app=app)
         result = trace(message.run_id, list(message.args), dict(message.kwargs), request)
         self._end(message, attempt, headers, result)

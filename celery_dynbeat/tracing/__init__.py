@@ -1,6 +1,7 @@
 """Traces of runs. OpenTelemetry is imported only with ``dynbeat_traces = True``."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.common.errors import ConfigurationError
 
@@ -25,3 +26,19 @@ def make_tracer(settings: "Settings") -> "RunTracer | None":
             " pip install 'celery-dynbeat[traces]', or remove the setting"
         ) from error
     return RunTracer()
+
+
+def traced_columns(settings: "Settings", *, version: int) -> Mapping[str, Any]:
+    """Return the columns of a schedule that name the current span as that of its ``version``.
+
+    Empty if traces are off, without a span, and without OpenTelemetry: an edit needs no traces.
+    """
+    if not settings.traces:
+        return {}
+    try:
+        # A late import: it needs an optional package.
+        from celery_dynbeat.tracing.span_contexts import current_traceparent  # noqa: PLC0415
+    except ImportError:
+        return {}
+    traceparent = current_traceparent()
+    return {} if traceparent is None else {"traceparent": traceparent, "traced_version": version}

@@ -44,6 +44,7 @@ def outcome_attributes(
     }
     if attempt is not None:
         attributes["dynbeat.attempt"] = attempt
-    if status == "failed" and error:
-        attributes["error.type"] = error.partition(":")[0]
+    error_type = (error or "").partition(":")[0]
+    if status == "failed" and error_type.isidentifier():
+        attributes["error.type"] = error_type
     return attributes

@@ -5,32 +5,35 @@
     worker                                    (its span of the task) +--> guard, outcome
 
 The claim is the root of a trace, whatever span is current in beat. The publish span is current
-while the message is sent, so the span of a Celery instrumentation is its child. A run that is
-resent starts a second trace: no row stores the context of the first. Both have the run id.
+while the message is sent, so the span of a Celery instrumentation is its child. The row of the run
+stores the context of the claim. The resend of a run continues its trace:
 
-No error of OpenTelemetry reaches a caller: ``_suppressed`` surrounds each use.
+    claim ----> publish
+       '------> resend ----> publish ---- message header ----> ...
+
+No error of OpenTelemetry reaches a caller: ``suppressed`` surrounds each use.
 """
 
-import logging
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from celery.exceptions import Ignore
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.tracing.attributes import message_attributes, outcome_attributes, run_attributes
-
-logger = logging.getLogger(__name__)
-
-#: Not the configured propagator: the worker must read what beat wrote.
-_propagator = TraceContextTextMapPropagator()
-#: The header by which a message carries its trace.
-TRACEPARENT = "traceparent"
+from celery_dynbeat.tracing.span_contexts import (
+    TRACEPARENT,
+    context_of,
+    propagator,
+    span_context_of,
+    suppressed,
+    traceparent_of,
+)
 
 
 class RunTracer:
@@ -46,27 +49,44 @@ class RunTracer:
         self._publishing: dict[str, Span] = {}
 
     def claimed(
-        self, outgoing: Sequence[OutgoingRun], *, operation: str, began_ns: int, ended_ns: int
-    ) -> None:
-        """Record a root span per run, with the times of the transaction that all of them share."""
+        self,
+        outgoing: Sequence[OutgoingRun],
+        *,
+        began_ns: int,
+        ended_ns: int,
+        known: Mapping[str, tuple[str | None, Sequence[str | None]]],
+    ) -> Mapping[str, str]:
+        """Record a span per run, with the times of the transaction that all of them share.
+
+        ``known``: by run id, the context that the trace continues, or None for a new trace, and
+        those to which the span is linked. Returns the contexts of the new traces, by run id.
+        """
         self._roots.clear()
-        with _suppressed():
+        new: dict[str, str] = {}
+        with suppressed():
             for run in outgoing:
+                continued, linked = known[run.run_id]
+                # Empty or that of the run: a span that is current in beat must not be the parent.
+                parent = context_of(continued)
                 span = self._tracer.start_span(
-                    f"{operation} {run.task}",
-                    # Empty: a span that is current in beat must not become the parent.
-                    context=Context(),
+                    f"{_operation(run, parent)} {run.task}",
+                    context=parent,
                     attributes=run_attributes(run),
+                    links=_links(linked),
                     start_time=began_ns,
                 )
                 span.end(ended_ns)
                 self._roots[run.run_id] = trace.set_span_in_context(span, Context())
+                traceparent = traceparent_of(self._roots[run.run_id])
+                if traceparent is not None and not _is_valid(parent):
+                    new[run.run_id] = traceparent
+        return new
 
     @contextmanager
     def publishing(self, run: OutgoingRun, *, queue: str | None, system: str) -> Iterator[None]:
         """Make the publish span of ``run`` current. It ends with ``published``."""
         token = None
-        with _suppressed():
+        with suppressed():
             root = self._roots.get(run.run_id, Context())
             span = self._tracer.start_span(
                 f"publish {queue or run.task}",
@@ -83,7 +103,7 @@ class RunTracer:
             # This also removes a span that the Celery instrumentation leaves current: it does not
             # end the span of a task that beat has not registered.
             if token is not None:
-                with _suppressed():
+                with suppressed():
                     otel_context.detach(token)
 
     def published(self, failures: Mapping[str, str]) -> None:
@@ -95,7 +115,7 @@ class RunTracer:
     def _end_publishing(self, run_id: str, failure: str | None) -> None:
         span = self._publishing.pop(run_id, None)
         if span is not None:
-            with _suppressed():
+            with suppressed():
                 if failure is not None:
                     span.set_status(StatusCode.ERROR, failure)
                 span.end()
@@ -103,38 +123,41 @@ class RunTracer:
     @staticmethod
     def inject(headers: MutableMapping[str, Any]) -> None:
         """Write the current span to the headers of a message."""
-        with _suppressed():
-            _propagator.inject(headers)
+        with suppressed():
+            propagator.inject(headers)
 
     @contextmanager
     def joined(self, headers: Mapping[str, Any]) -> Iterator[None]:
         """Make the trace of a message current, unless a span of an instrumentation is."""
         token = None
-        with _suppressed():
-            if not trace.get_current_span().get_span_context().is_valid:
-                token = otel_context.attach(_context_of(headers.get(TRACEPARENT)))
+        with suppressed():
+            if not _is_valid(otel_context.get_current()):
+                token = otel_context.attach(context_of(headers.get(TRACEPARENT)))
         try:
             yield
         finally:
             if token is not None:
-                with _suppressed():
+                with suppressed():
                     otel_context.detach(token)
 
     @contextmanager
     def deciding(self, task: str, run_id: str) -> Iterator[None]:
         """Record the decision of the guard. An exception says that the run does not start."""
         span: Span = trace.INVALID_SPAN
-        with _suppressed():
+        with suppressed():
             attributes = {"messaging.message.id": run_id, "dynbeat.run_id": run_id}
             span = self._tracer.start_span(f"guard {task}", attributes=attributes)
-        decision, reason = "start", None
+        decision: str = "start"
+        reason: str | None = None
         try:
             yield
         except BaseException as error:
-            decision, reason = "no start", str(error)
+            # The text of another exception, such as one of the broker, can contain anything.
+            reason = str(error) if isinstance(error, Ignore) else type(error).__name__
+            decision = "no start"
             raise
         finally:
-            with _suppressed():
+            with suppressed():
                 span.set_attribute("dynbeat.decision", decision)
                 if reason is not None:
                     span.set_attribute("dynbeat.reason", reason)
@@ -153,11 +176,11 @@ class RunTracer:
     ) -> Iterator[None]:
         """Record how an attempt ended. Without a known trace there is no span."""
         span: Span = trace.INVALID_SPAN
-        with _suppressed():
+        with suppressed():
             parent = otel_context.get_current()
-            if not trace.get_current_span().get_span_context().is_valid:
-                parent = _context_of(traceparent)
-            if trace.get_current_span(parent).get_span_context().is_valid:
+            if not _is_valid(parent):
+                parent = context_of(traceparent)
+            if _is_valid(parent):
                 attributes = outcome_attributes(run_id, status=status, attempt=attempt, error=error)
                 span = self._tracer.start_span(
                     f"outcome {task}", context=parent, attributes=attributes
@@ -167,20 +190,19 @@ class RunTracer:
         try:
             yield
         finally:
-            with _suppressed():
+            with suppressed():
                 span.end()
 
 
-def _context_of(traceparent: str | None) -> Context:
-    return _propagator.extract({TRACEPARENT: traceparent} if traceparent else {}, Context())
+def _operation(run: OutgoingRun, parent: Context) -> str:
+    was_sent = _is_valid(parent) or run.unstarted_since is not None or run.attempt > 0
+    return "resend" if was_sent else "claim"
 
 
-@contextmanager
-def _suppressed() -> Iterator[None]:
-    """Suppress errors of OpenTelemetry: an exporter or a processor may raise any of them."""
-    with suppress(Exception):
-        try:
-            yield
-        except Exception:
-            logger.debug("a span was not recorded", exc_info=True)
-            raise
+def _is_valid(context: Context) -> bool:
+    return trace.get_current_span(context).get_span_context().is_valid
+
+
+def _links(traceparents: Iterable[str | None]) -> Sequence[Link]:
+    spans = (span_context_of(each) for each in traceparents)
+    return [Link(span) for span in spans if span is not None]

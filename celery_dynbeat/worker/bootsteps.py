@@ -16,6 +16,7 @@ from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.monitoring.metrics import switch
 from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
+from celery_dynbeat.runtime.sentry import connect_monitors
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.pool_slots import PoolSlots
 from celery_dynbeat.worker.reported_names import reported_names
@@ -24,7 +25,6 @@ from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
     from celery_dynbeat.worker.run_pings import RunPings
-    from celery_dynbeat.worker.sentry_monitors import SentryMonitors
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._metrics = (
             switch.prepare_worker(self._context, ports=ports, forks=forks) if ports else None
         )
-        self._sentry = self._new_sentry_monitors()
+        self._sentry = connect_monitors(self._context)
         self._outcomes.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
@@ -92,17 +92,6 @@ class DynbeatStep(bootsteps.StartStopStep):
         from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
 
         return RunPings(self._context, allowed=allowed, pool_forks=pool_forks)
-
-    def _new_sentry_monitors(self) -> "SentryMonitors | None":
-        patterns = self._context.settings.sentry_monitors
-        if not patterns:
-            return None
-        # A late import: it needs an optional package.
-        from celery_dynbeat.worker.sentry_monitors import SentryMonitors  # noqa: PLC0415
-
-        monitors = SentryMonitors(self._context, patterns=patterns)
-        monitors.connect()
-        return monitors
 
     def start(self, parent: Any) -> None:
         """Register the node, and start the thread that writes its heartbeats."""
@@ -137,7 +126,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
         if self._sentry is not None:
-            self._sentry.disconnect()
+            self._sentry.close()
         if self._metrics is not None:
             self._metrics.close()
 

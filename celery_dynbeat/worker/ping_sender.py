@@ -12,13 +12,15 @@ import time
 from collections.abc import Collection
 from functools import partial
 
+from celery_dynbeat import signals
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.ping_urls import parse_ping_url
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.runtime.queue_thread import QueueThread
+from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import ping_urls
 from celery_dynbeat.worker.ping_client import PingClient
 from celery_dynbeat.worker.ping_requests import Ping, PingRequest, ping_request
-from celery_dynbeat.worker.queue_thread import QueueThread
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class PingSender:
     def put(self, ping: Ping) -> None:
         """Queue ``ping``; log it as dropped when the queue is full."""
         if not self._lookups.put(ping):
-            log_dropped(1, "too many pings are queued")
+            report_dropped(1, "too many pings are queued")
 
     def close(self) -> None:
         """Send what is queued within CLOSE_TIMEOUT; log the rest as dropped."""
@@ -55,7 +57,7 @@ class PingSender:
         threads = list(self._by_origin.values())
         dropped += sum(each.close(deadline=deadline) for each in threads)
         if dropped:
-            log_dropped(dropped, "the worker ended")
+            report_dropped(dropped, "the worker ended")
 
     def _look_up(self, ping: Ping) -> None:
         try:
@@ -65,7 +67,7 @@ class PingSender:
             _log_failed(ping, _reason(error), level=logging.WARNING)
             return
         if request is not None and not self._queue_of(request.origin).put(request):
-            log_dropped(1, f"too many pings to {request.origin} are queued")
+            report_dropped(1, f"too many pings to {request.origin} are queued")
 
     def _request(self, ping: Ping) -> PingRequest | None:
         url = self._database.read(partial(ping_urls.read, run_id=ping.run_id))
@@ -95,8 +97,11 @@ class PingSender:
         _log_failed(request.ping, failure, origin=request.origin, level=level)
 
 
-def log_dropped(count: int, reason: str) -> None:
-    """Log that pings are not sent."""
+def report_dropped(count: int, reason: str, *, with_log: bool = True) -> None:
+    """Send the signal that pings are not sent, and log it."""
+    send(signals.ping_dropped, signals.PingsDropped(count=count, reason=reason))
+    if not with_log:
+        return
     logger.warning(
         "%s pings of runs dropped: %s",
         count,

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery import Celery
+from celery.app.task import Task
+
 from celery_dynbeat import signals
 from celery_dynbeat.broker.headers import (
     HEADER_SCHEDULED_FOR,
@@ -14,6 +17,7 @@ from celery_dynbeat.broker.headers import (
 )
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.signals.sending import send
+from celery_dynbeat.worker.delivered_queue import delivered_queue
 
 _BEGAN = "dynbeat_began"
 
@@ -53,7 +57,7 @@ def subject_of(task: str, request: Any = None) -> Subject:
     )
 
 
-def report_start(task: str, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
+def report_start(task: Task, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
     """Note that the body starts now, and report it."""
     setattr(request, _BEGAN, time.monotonic())
     if not signals.run_started.receivers:
@@ -66,13 +70,19 @@ def report_start(task: str, request: Any, *, run_id: str, attempt: int, now: dat
         run_id=run_id,
         owner=owner,
         schedule=schedule,
-        task=task,
-        queue=(request.delivery_info or {}).get("routing_key"),
+        task=task.name,
+        queue=_queue_of(task.app, request),
         scheduled_for=instant_in(request, HEADER_SCHEDULED_FOR),
         attempt=attempt,
         waited=waited,
     )
     send(signals.run_started, event)
+
+
+def _queue_of(app: Celery, request: Any) -> str | None:
+    # A copy: another thread may add a queue.
+    consumed = list(app.amqp.queues.consume_from.values())
+    return delivered_queue(request.delivery_info or {}, consumed)
 
 
 def report_refused(task: str, request: Any, *, run_id: str, reason: str, duplicate: bool) -> None:

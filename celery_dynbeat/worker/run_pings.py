@@ -24,7 +24,7 @@ from celery_dynbeat.client import Context
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.ping_requests import Ping, PingState
-from celery_dynbeat.worker.ping_sender import PingSender, log_dropped
+from celery_dynbeat.worker.ping_sender import PingSender, report_dropped
 from celery_dynbeat.worker.pool_channel import PoolChannel
 
 _STATES = {Status.SUCCEEDED: PingState.SUCCESS, Status.FAILED: PingState.FAIL}
@@ -61,8 +61,9 @@ class RunPings:
             self._sender.put(ping)
             return
         is_taken = self._channel.send(ping)
-        if not is_taken and not self._is_dropping:
-            log_dropped(1, "the main process of the worker does not take them")
+        if not is_taken:
+            reason = "the main process of the worker does not take them"
+            report_dropped(1, reason, with_log=not self._is_dropping)
         self._is_dropping = not is_taken
 
     def enter_pool_process(self) -> None:

@@ -219,8 +219,8 @@ class OutcomeSignals:
             # The process has died and its message is not known here: the sender looks for a URL.
             pings=not here or wants_pings(sender.request),
             subject=subject_of(sender.name, sender.request if here else None),
-            error=f"{type(exception).__name__}: {exception}",
-            traceback=str(einfo) if einfo is not None else None,
+            error=f"{type(exception).__name__}: {_text_of(exception)}",
+            traceback=None if einfo is None else _text_of(einfo),
         )
 
     def on_retry(
@@ -240,8 +240,8 @@ class OutcomeSignals:
                 attempt=attempt,
                 subject=subject_of(sender.name, request),
                 retry_at=self._context.now_or_host_time() + self._delay(reason),
-                error=str(reason),
-                traceback=str(einfo) if einfo is not None else None,
+                error=_text_of(reason),
+                traceback=None if einfo is None else _text_of(einfo),
             )
 
     def on_revoked(self, sender: Task, request: Any, expired: bool, **details: Any) -> None:  # noqa: FBT001
@@ -351,6 +351,14 @@ class OutcomeSignals:
                 pings=wants_pings(message),
                 subject=subject,
             )
+
+
+def _text_of(value: object) -> str:
+    """Return the text of an object of the application, whose code can raise anything."""
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001
+        return f"<{type(value).__name__} without text: {type(error).__name__}>"
 
 
 def _is_requeued(task: Task, exception: Any) -> bool:

@@ -211,7 +211,7 @@ class TaskGuard:
         admit(request, decision.attempt)
         if self._pings is not None:
             self._pings.report_start(request, run_id, decision.attempt)
-        report_start(task.name, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
+        report_start(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
         info = request.delivery_info or {}

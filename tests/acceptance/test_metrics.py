@@ -87,23 +87,44 @@ def test_prometheus_sees_what_the_tables_contain(redis_site, own_server, tmp_pat
     assert not list(temporary.glob("dynbeat-metrics-*"))
 
 
+def exported_by(process):
+    host, _, port = target_of(process).partition(":")
+    connection = HTTPConnection(host, int(port), timeout=5)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def test_beat_and_worker_name_the_same_queue_of_a_topic_exchange(redis_site):
+    reports = {"exchange": "reports", "exchange_type": "topic", "routing_key": "reports.#"}
+    redis_site.config |= {
+        "dynbeat_metrics_port": 0,
+        "task_queues": {"celery": {}, "reports": reports},
+        "task_routes": {"probe.*": {"queue": "reports", "routing_key": "reports.user.42"}},
+    }
+    worker = redis_site.worker()
+    redis_site.create_once("record")
+    beat = redis_site.beat()
+    redis_site.wait_for_run("record", "succeeded")
+
+    series = '{queue="reports",task="probe.record"} 1.0'
+    started, dispatched = (
+        f"dynbeat_runs_{name}_total{series}" for name in ("started", "dispatched")
+    )
+    wait_until(lambda: started in exported_by(worker), within=10)
+    wait_until(lambda: dispatched in exported_by(beat), within=10)
+
+
 def test_a_worker_exports_what_its_embedded_beat_counts(redis_site):
     redis_site.config |= {"dynbeat_metrics_port": 0, "beat_scheduler": "dynbeat"}
     worker = redis_site.worker("-B")
-    host, _, port = target_of(worker).partition(":")
     redis_site.create_once("record")
     redis_site.wait_for_run("record", "succeeded")
 
-    def exported():
-        connection = HTTPConnection(host, int(port), timeout=5)
-        try:
-            connection.request("GET", "/metrics")
-            return connection.getresponse().read().decode()
-        finally:
-            connection.close()
-
     ended = 'dynbeat_runs_ended_total{status="succeeded",task="probe.record"} 1.0'
-    wait_until(lambda: ended in exported(), within=10)
+    wait_until(lambda: ended in exported_by(worker), within=10)
     dispatched = 'dynbeat_runs_dispatched_total{queue="celery",task="probe.record"} 1.0'
-    wait_until(lambda: dispatched in exported(), within=10)
+    wait_until(lambda: dispatched in exported_by(worker), within=10)
     assert worker.text.count("metrics exported on") == 1

@@ -150,6 +150,13 @@ def test_rules_and_dashboard_use_only_metrics_that_exist():
     assert used <= names
 
 
+def test_the_dashboard_shows_each_counter_of_alerts_and_pings():
+    counters = {name for name in METRICS if "_alert" in name or "_ping" in name}
+
+    assert len(counters) >= 5
+    assert counters <= set(re.findall(r"\bdynbeat_\w+", " ".join(expressions())))
+
+
 def test_each_rule_has_an_incident():
     rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
 
@@ -174,6 +181,25 @@ def test_the_rules_fire_for_an_incident(tmp_path, changes, alerts):
         RULES,
         series_of(changes),
         {timedelta(minutes=19): alerts},
+        interval=INTERVAL,
+        folder=tmp_path,
+    )
+
+
+def test_the_first_lost_run_of_a_task_is_seen(tmp_path):
+    series = series_of({})
+    del series['dynbeat_runs_lost_total{task="t"}']
+    # The counter has no series before the first lost run, so increase() sees nothing.
+    series['dynbeat_runs_lost_total{task="first"}'] = [None] * 20 + [1] * (COUNT - 20)
+
+    check_firing(
+        RULES,
+        series,
+        {
+            timedelta(minutes=4): (),
+            timedelta(minutes=6): ("DynbeatRunsLost",),
+            timedelta(minutes=19): ("DynbeatRunsLost",),
+        },
         interval=INTERVAL,
         folder=tmp_path,
     )

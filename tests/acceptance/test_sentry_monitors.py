@@ -26,7 +26,11 @@ def test_each_monitored_run_is_one_check_in(sqlite_url):
     assert of("nightly ok") == ["in_progress", "ok"]
     assert of("nightly fail") == ["in_progress", "error"]
     assert of("nightly retry") == ["in_progress", "ok"]
-    assert len(seen["check_ins"]) == 6
-    first = seen["check_ins"][0]
-    assert first["monitor_slug"] == "nightly-ok"
+    # The worker refused the second message.
+    assert of("nightly twice") == ["in_progress", "ok"]
+    # The run was lost before this worker started.
+    assert of("nightly lost") == ["error"]
+    assert len(seen["check_ins"]) == 9
+    assert {one["thread"] for one in seen["check_ins"]} == {"dynbeat-sentry"}
+    first = next(one for one in seen["check_ins"] if one["monitor_slug"] == "nightly-ok")
     assert first["monitor_config"]["schedule"] == {"type": "interval", "value": 1, "unit": "hour"}

@@ -1,23 +1,29 @@
-"""With beat and a prefork worker as real processes, a run is one trace."""
+"""With beat and a worker as real processes, a run is one trace, with each kind of pool."""
 
 import json
+
+import pytest
 
 from tests.support.waiting import wait_until
 
 STEPS = {"claim", "publish", "apply_async", "guard", "run", "outcome"}
 
 
-def test_a_run_of_a_prefork_worker_is_one_trace(file_site):
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_a_run_is_one_trace(file_site, pool):
     file = file_site.folder / "spans"
     file_site.config |= {
         "dynbeat_traces": True,
         "imports": ["tests.support.traced"],
         "trace_file": str(file),
+        "trace_in_worker": pool != "prefork",
     }
     beat = file_site.beat()
-    worker = file_site.worker()
+    worker = file_site.worker(pool=pool)
+    # Their tasks overlap in the threads and greenlets.
     for name in ("a", "b"):
         file_site.create_once(name, task="probe.record")
+    for name in ("a", "b"):
         file_site.wait_for_run(name, "succeeded")
 
     def spans():
@@ -31,5 +37,6 @@ def test_a_run_of_a_prefork_worker_is_one_trace(file_site):
     assert len(traces) == 2
     for steps in traces.values():
         assert {step["name"].replace("/", " ").split()[0] for step in steps} == STEPS
-        assert {step["pid"] == beat.pid for step in steps} == {True, False}
-        assert worker.pid not in {step["pid"] for step in steps}
+        others = {step["pid"] for step in steps} - {beat.pid}
+        assert len(others) == 1
+        assert (others == {worker.pid}) == (pool != "prefork")

@@ -1,5 +1,6 @@
 """PgBouncer in transaction mode supports neither LISTEN nor prepared statements."""
 
+import asyncio
 import json
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from celery_dynbeat import Every, Once
+from tests.support.applications import async_application
 from tests.support.fixtures import service_is_missing
 from tests.support.servers import PgBouncerServer, ServerMissingError
 from tests.support.sites import site
@@ -86,3 +88,18 @@ def test_prepared_statements_that_the_pooler_loses_fail_no_call_and_no_outcome(p
     for process in (*beats, worker):
         assert "dropped" not in process.text
         assert process.text.count("Continuing without prepared statements") <= 5
+
+
+def test_concurrent_asynchronous_calls_through_the_pooler_prepare_no_statement(pooled_url, caplog):
+    async def main():
+        async with async_application(pooled_url) as dynbeat:
+            owners = [dynbeat.schedules.for_owner(f"user:{n}") for n in range(20)]
+            for _ in range(8):
+                calls = (each.upsert("n", task="t", trigger=Every(60)) for each in owners)
+                await asyncio.gather(*calls)
+
+            assert (await dynbeat.schedules.count()).count == 20
+
+    asyncio.run(main())
+    # If a statement is lost, the calls are repeated, and a warning is logged.
+    assert [each for each in caplog.records if "prepared" in each.getMessage()] == []

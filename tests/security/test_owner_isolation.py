@@ -96,6 +96,7 @@ def test_each_call_of_an_owner_is_covered():
 
 def test_each_call_that_spans_owners_is_covered():
     calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes"}
+    calls |= {"alert_targets"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
 

@@ -1,14 +1,15 @@
 """Applications without a broker, for tests that run beat under a frozen clock."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from celery import Celery
 from sqlalchemy import Engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat import AsyncDynbeat, Dynbeat, Every
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.testing import FrozenClock
 
@@ -40,6 +41,25 @@ def application(
     finally:
         # Also after a failure: a connection that stays open fails the test that runs then.
         dynbeat.context.database.dispose()
+
+
+@contextlib.asynccontextmanager
+async def async_application(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    engine: AsyncEngine | None = None,
+    **settings: Any,
+) -> AsyncIterator[AsyncDynbeat]:
+    """Yield the AsyncDynbeat of a new application. At the end, no connection may be in use."""
+    with application(url, clock=clock, **settings) as dynbeat:
+        made = AsyncDynbeat(dynbeat.app, clock=clock or FrozenClock(START), engine=engine)
+        try:
+            yield made
+        finally:
+            pool: Any = made.context.database.engine.pool
+            await made.dispose()
+        assert pool.checkedout() == 0
 
 
 def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:

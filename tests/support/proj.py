@@ -9,6 +9,7 @@ import os
 import pkgutil
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def _set_constant(path: str, value: Any) -> None:
     holder = pkgutil.resolve_name(place)
     if not hasattr(holder, name):
         raise AttributeError(path)
-    setattr(holder, name, value)
+    # JSON has no durations.
+    is_duration = isinstance(getattr(holder, name), timedelta)
+    setattr(holder, name, timedelta(seconds=value) if is_duration else value)
 
 
 for constant in json.loads(os.environ.get(CONSTANTS_VARIABLE, "{}")).items():

@@ -74,4 +74,5 @@ def _duration(duration: timedelta) -> str:
 
 
 def _sample(value: float | None) -> str:
-    return "_" if value is None else f"{value:.12g}"
+    # The mark that Prometheus itself sets: a series without it keeps its value for five minutes.
+    return "stale" if value is None else f"{value:.12g}"

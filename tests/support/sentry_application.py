@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -14,12 +15,14 @@ from sentry_sdk.transport import Transport
 
 from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.broker.publisher import Publisher
+from celery_dynbeat.signals import RunRefused, run_refused
 from celery_dynbeat.testing import ManualBeat
 from tests.support.waiting import wait_until
 
-#: Two of each monitored run: at its start and at its end.
-MONITORED_CHECK_INS = 6
+#: Two of each monitored run: at its start and at its end. The lost run has no start here.
+MONITORED_CHECK_INS = 9
 check_ins: list[Any] = []
+refused: list[str] = []
 
 
 class RecordingTransport(Transport):
@@ -27,7 +30,12 @@ class RecordingTransport(Transport):
 
     def capture_envelope(self, envelope: Envelope) -> None:
         """Record the check-ins of ``envelope``."""
-        check_ins.extend(item.payload.json for item in envelope if item.type == "check_in")
+        thread = threading.current_thread().name
+        check_ins.extend(
+            {**(item.payload.json or {}), "thread": thread}
+            for item in envelope
+            if item.type == "check_in"
+        )
 
 
 app = Celery("sentry", broker="memory://")
@@ -44,8 +52,47 @@ def t(self: Any, end: str) -> None:
         raise ValueError(end)
 
 
+@run_refused.connect  # type: ignore[untyped-decorator]
+def note_refused(event: RunRefused, **_: Any) -> None:
+    """Note the run of a refused message."""
+    refused.append(event.run_id)
+
+
+def execute(dynbeat: Dynbeat, statement: str) -> None:
+    """Execute SQL, as in a database shell."""
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
+def send_twice(dynbeat: Dynbeat, beat: ManualBeat[Publisher]) -> str:
+    """Return the id of a run of which the broker has two messages."""
+    schedules = dynbeat.schedules.for_owner("")
+    schedules.create("nightly twice", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))
+    run_id = schedules.run_now("nightly twice").id
+    beat.tick()
+    execute(dynbeat, f"UPDATE dynbeat_run SET overdue_at = created_at WHERE id = '{run_id}'")
+    beat.tick()
+    return run_id
+
+
+def lose(dynbeat: Dynbeat, publisher: Publisher) -> str:
+    """Return the id of a run whose worker is dead."""
+    schedules = dynbeat.schedules.for_owner("")
+    schedules.create("nightly lost", task="t", args=["ok"], trigger=Every(timedelta(hours=1)))
+    run_id = schedules.run_now("nightly lost").id
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'running', attempt = 1, worker = 'dead@host',"
+        " overdue_at = NULL, sent_at = created_at, started_at = '2026-01-01 00:00:00.000000'"
+        f" WHERE id = '{run_id}'",
+    )
+    # Its first pass looks for dead workers.
+    ManualBeat(dynbeat, publisher, any_database=True).tick()
+    return run_id
+
+
 def main() -> None:
-    """Run one schedule for each end, and others that are not monitored."""
+    """Run one schedule for each end, and others that are not monitored, in one process."""
     sentry_sdk.init(
         "http://key@127.0.0.1/1",
         transport=RecordingTransport,
@@ -55,8 +102,8 @@ def main() -> None:
     dynbeat.context.prepare()
     publisher = Publisher(app, now=dynbeat.context.clock.now)
     beat = ManualBeat(dynbeat, publisher, any_database=True)
+    runs = {"nightly twice": send_twice(dynbeat, beat)}
     with start_worker(app, perform_ping_check=False):
-        runs = {}
         for owner, name, end in (
             ("", "nightly ok", "ok"),
             ("", "nightly fail", "fail"),
@@ -72,6 +119,8 @@ def main() -> None:
                 lambda: schedules.runs(name, status=("succeeded", "failed")),  # noqa: B023 - called here
                 within=15,
             )
+        runs["nightly lost"] = lose(dynbeat, publisher)
+        wait_until(lambda: refused == [runs["nightly twice"]], within=15)
         # A check-in follows the write of the outcome.
         wait_until(lambda: len(check_ins) >= MONITORED_CHECK_INS, within=15)
     publisher.close()

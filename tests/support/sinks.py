@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 
 
 class HttpSink:
-    """Records the JSON bodies of requests and answers with ``status``."""
+    """Records the JSON bodies of requests and answers with ``status``.
+
+    ``received`` has all bodies, ``bodies`` those that were accepted. While ``gate`` is closed, it
+    does not answer.
+    """
 
     def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
         self.bodies: list[dict[str, Any]] = []
         self.status = 200
+        self.gate = threading.Event()
+        self.gate.set()
         sink = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -28,6 +35,8 @@ class HttpSink:
                 """Record the request."""
                 length = int(self.headers["Content-Length"])
                 body = json.loads(self.rfile.read(length))
+                sink.received.append(body)
+                sink.gate.wait()
                 if sink.status < 300:
                     sink.bodies.append(body)
                 self.send_response(sink.status)
@@ -50,10 +59,13 @@ class HttpSink:
         """Serve in a thread."""
         thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         thread.start()
-        yield self
-        self._server.shutdown()
-        self._server.server_close()
-        thread.join()
+        try:
+            yield self
+        finally:
+            self.gate.set()
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
 
 
 class _FreePort(Controller):

@@ -1,4 +1,4 @@
-"""Set OpenTelemetry up in beat and in each pool process, as docs/how-to/traces.md shows.
+"""Set OpenTelemetry up in beat and in each process of a worker, as docs/how-to/traces.md shows.
 
 Each ended span is one line of JSON in the file that ``trace_file`` of the configuration names.
 """
@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from celery import current_app
-from celery.signals import beat_init, worker_process_init
+from celery.signals import beat_init, worker_init, worker_process_init
 from opentelemetry import trace
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -33,3 +33,10 @@ def start_tracing(**_: Any) -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     CeleryInstrumentor().instrument()  # type: ignore[no-untyped-call]
+
+
+@worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
+def start_tracing_of_worker(**_: Any) -> None:
+    """Set the provider of a worker whose pool has no processes."""
+    if current_app.conf.trace_in_worker:
+        start_tracing()

@@ -14,6 +14,7 @@ def wait_until(
     *,
     within: float,
     message: str = "the condition did not become true",
+    every: float = POLL_SECONDS,
 ) -> T:
     """Call ``condition`` for up to ``within`` seconds, and return its first truthy value.
 
@@ -30,7 +31,7 @@ def wait_until(
         if last_chance:
             reason = f"{message} (within {within:g} s; last value: {value!r})"
             raise AssertionError(reason)
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 def holds_for(condition: Callable[[], bool], *, seconds: float) -> bool:

@@ -7,12 +7,15 @@ from typing import Any, assert_type
 from celery import Celery
 from celery.schedules import crontab
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AlertInfo,
     AlertRules,
+    AlertTargetInfo,
     AnyOf,
+    AsyncDynbeat,
     BackfillInfo,
     BoundedCount,
     ChangeInfo,
@@ -40,6 +43,7 @@ from celery_dynbeat import (
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
 from celery_dynbeat.client import NewSchedule, OwnerSchedules
+from celery_dynbeat.client.async_calls import AsyncOwnerSchedules, AsyncSchedules
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.testing import FrozenClock, ManualBeat, RecordingPublisher, override
 
@@ -191,8 +195,31 @@ assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
 assert_type(mine.holds(), Sequence[HoldInfo])
 assert_type(mine.alerts(only_open=False), Sequence[AlertInfo])
 assert_type(dynbeat.schedules.alerts(limit=10, after=7), Sequence[AlertInfo])
+assert_type(dynbeat.schedules.alert_targets(), Sequence[AlertTargetInfo])
 assert_type(mine.release(all_actors=True), Sequence[HoldInfo])
 with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
 assert_type(dynbeat.schedules.holds(limit=10, after=7), Sequence[HoldInfo])
 assert_type(dynbeat.schedules.release(), Sequence[HoldInfo])
+
+
+async def awaited() -> None:
+    made_async = AsyncDynbeat(app, engine=create_async_engine("sqlite+aiosqlite://"), clock=clock)
+    assert_type(made_async.sync, Dynbeat)
+    assert_type(made_async.schedules, AsyncSchedules)
+    own = made_async.schedules.for_owner("user:42")
+    assert_type(own, AsyncOwnerSchedules)
+    with made_async.acting(actor="alice"):
+        assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
+    assert_type(await own.update("digest", jitter=5), ScheduleInfo)
+    assert_type(await own.upcoming("digest"), Sequence[datetime])
+    assert_type(await own.upcoming("digest", with_skipped=True), Sequence[FireTime])
+    assert_type(await own.list(limit=5), Page)
+    async for line in own.export():
+        assert_type(line, dict[str, Any])
+    async with AsyncSession(create_async_engine("sqlite+aiosqlite://")) as async_session:
+        new = await own.create("n", task="t", trigger="@daily", queue="q", session=async_session)
+        assert_type(new, ScheduleInfo)
+        await own.create("n", task="t", trigger="@daily", session=Session())  # type: ignore[arg-type]
+        await own.create("n", task="t", trigger="@daily", quue="q")  # type: ignore[call-arg]
+    await made_async.dispose()

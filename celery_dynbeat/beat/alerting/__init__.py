@@ -15,7 +15,8 @@ def threads_of(context: Context, *, node: str) -> Sequence[AlertThread]:
     """Return the threads of a beat, not started. Without targets there are no messages."""
     database, clock, settings = context.database, context.clock, context.settings
     evaluation = AlertPass(database=database, clock=clock, settings=settings)
-    threads = [AlertThread(evaluation.run)]
+    evaluating = AlertThread(lambda: evaluation.run(rest=evaluating.rest))
+    threads = [evaluating]
     if any(settings.alert_urls.values()):
         messages = Messages(database=database, clock=clock, settings=settings, node=node)
         # Not the same thread: a delivery may take dynbeat_alert_timeout.

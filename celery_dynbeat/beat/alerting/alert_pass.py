@@ -4,7 +4,8 @@
 
 Each step is one or more short transactions, on connections of the calling thread. Each step first
 reads one row to learn whether there is work, so an idle pass writes nothing. A pass ends after
-TIME_BUDGET, and the next one continues.
+TIME_BUDGET, and the next one continues. After each transaction it rests, because this thread and
+the passes of beat share one interpreter: runs come before alerts.
 
 After a crash: a step that has not committed has written nothing. Any beat evaluates the same facts
 again. What a step has committed is done: no other beat sees its facts.
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -24,7 +26,7 @@ from celery_dynbeat.beat.alerting.evaluation import evaluate_facts
 from celery_dynbeat.beat.alerting.recovery import RECHECK_AFTER, check_open
 from celery_dynbeat.beat.alerting.standing import StandingCheck
 from celery_dynbeat.beat.alerting.subjects import Subjects
-from celery_dynbeat.beat.alerting.watching import check_watched
+from celery_dynbeat.beat.alerting.watching import check_watched, watch_older
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
@@ -35,17 +37,27 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which a step starts no other transaction.
 TIME_BUDGET = 5.0
+#: The same for the check of open alerts, which is repeated as long as they are open.
+RECOVERY_BUDGET = 1.0
+#: How long the thread rests after a transaction, in units of its duration.
+REST = 3
 #: How often overdue schedules and unfinished runs are read.
 STANDING_EVERY = timedelta(seconds=10)
 #: How often another beat can open an alert first, before the step gives up until the next pass.
 ATTEMPTS = 5
 
+T = TypeVar("T")
 #: Makes one transaction; returns the number of rows that it handled and of those that changed.
 Step = Callable[[Session], tuple[int, int]]
 
 
 def _no_failpoint(point: str) -> None:
     del point
+
+
+def _no_rest(seconds: float) -> bool:
+    del seconds
+    return False
 
 
 class AlertPass:
@@ -62,12 +74,19 @@ class AlertPass:
         self._database = database
         self._clock = clock
         self._failpoint = failpoint
+        self._rest: Callable[[float], bool] = _no_rest
         self._subjects = Subjects(settings)
         self._standing = StandingCheck(self._subjects)
         self._standing_at: datetime | None = None
+        # Each beat searches once for schedules that are older than the setting. None: no more.
+        self._unwatched_after = None if settings.alert_silent_after is None else 0
 
-    def run(self) -> None:
-        """Make a pass. Raises the error of the database if it is unreachable."""
+    def run(self, *, rest: Callable[[float], bool] = _no_rest) -> None:
+        """Make a pass. Raises the error of the database if it is unreachable.
+
+        ``rest`` waits for some seconds, and returns whether the pass must end.
+        """
+        self._rest = rest
         now = self._clock.now()
         deadline = time.monotonic() + TIME_BUDGET
         if self._database.read(alert_events.has_any):
@@ -75,6 +94,9 @@ class AlertPass:
                 evaluate_facts, subjects=self._subjects, now=now, failpoint=self._failpoint
             )
             self._repeat(evaluate, deadline, _log_opened)
+        if self._unwatched_after is not None:
+            watch = partial(watch_older, after=self._unwatched_after, now=now)
+            self._unwatched_after = self._transaction(watch)
         due_at = self._database.read_in_transaction(alert_watch_checks.next_due)
         if due_at is not None and due_at <= now:
             check = partial(check_watched, subjects=self._subjects, now=now)
@@ -83,26 +105,28 @@ class AlertPass:
         checked_at = self._database.read_in_transaction(alerts.oldest_check)
         if checked_at is not None and checked_at <= now - RECHECK_AFTER:
             recovery = partial(check_open, subjects=self._subjects, now=now)
-            self._repeat(recovery, None, _log_recovered)
+            self._repeat(recovery, time.monotonic() + RECOVERY_BUDGET, _log_recovered)
 
     def _repeat(self, step: Step, deadline: float | None, log: Callable[[int], None]) -> None:
         """Make transactions of ``step`` until nothing is left; only one without a deadline."""
         handled = 1
         while handled:
+            started = time.monotonic()
             handled, changed = self._transaction(step)
             self._failpoint("committed")
             if changed:
                 log(changed)
-            if deadline is None or time.monotonic() > deadline:
+            must_end = handled and self._rest(REST * (time.monotonic() - started))
+            if must_end or deadline is None or time.monotonic() > deadline:
                 return
 
-    def _transaction(self, step: Step) -> tuple[int, int]:
+    def _transaction(self, step: Callable[[Session], T]) -> T:
         for _ in range(ATTEMPTS - 1):
             try:
                 return self._database.run(step)
             except IntegrityError:
-                # Another beat has opened the same alert. Now it is found.
-                logger.debug("another beat opened the same alert: evaluating again")
+                # Another beat has opened the same alert.
+                logger.debug("the rows changed: evaluating again")
         return self._database.run(step)
 
     def _check_standing(self, now: datetime) -> None:

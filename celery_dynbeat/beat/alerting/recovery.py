@@ -34,8 +34,8 @@ def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[
     """Check a window of open alerts; return their number and that of the recovered ones."""
     locked = alerts.lock_open(session, checked_before=now - RECHECK_AFTER, limit=WINDOW)
     found = subjects.read(session, [row.schedule_id for row in locked.rows])
-    present = [row for row in locked.rows if _is_of(row, found)]
-    gone = [row.id for row in locked.rows if not _is_of(row, found)]
+    present = [row for row in locked.rows if _is_of(row, found, now=now)]
+    gone = [row.id for row in locked.rows if not _is_of(row, found, now=now)]
     alerts.delete(session, gone + [row.id for row in locked.unreadable])
     ended = _ended(session, present, found, now=now)
     alerts.update(session, [_columns(state) for state in ended.values()])
@@ -47,10 +47,9 @@ def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[
     return len(locked.rows) + len(locked.unreadable), len(ended)
 
 
-def _is_of(row: Row, found: Mapping[int, Subject]) -> bool:
-    # SQLite gives the id of a deleted schedule to the next one.
+def _is_of(row: Row, found: Mapping[int, Subject], *, now: datetime) -> bool:
     subject = found.get(row.schedule_id)
-    return subject is not None and row.opened_at >= subject.row.created_at
+    return subject is not None and subject.existed_at(row.opened_at, now=now)
 
 
 def _ended(
@@ -61,7 +60,7 @@ def _ended(
     for row in rows:
         kind, state, subject = AlertKind(row.kind), state_of(row), found[row.schedule_id]
         rule_applies = applies(kind, subject.rules)
-        schedule = schedule_state(subject.row, runs.get(row.schedule_id, ()))
+        schedule = schedule_state(subject, runs.get(row.schedule_id, ()))
         if not rule_applies or has_recovered(kind, state, schedule, subject.rules, now=now):
             ended[row.id] = recovered(
                 state, now=now, reports=subject.rules.recovered, rule_applies=rule_applies

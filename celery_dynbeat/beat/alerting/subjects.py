@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -28,10 +28,20 @@ MAX_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A schedule with the alert rules that apply to it."""
+    """A schedule with the alert rules and the jitter that apply to it."""
 
     row: Row
     rules: EffectiveRules
+    jitter: timedelta
+
+    def existed_at(self, instant: datetime, *, now: datetime) -> bool:
+        """Return whether what happened at an instant is about this schedule.
+
+        SQLite gives the id of a deleted schedule to the next one. A schedule that was created in
+        the future says that the clock was set back, and then instants do not tell.
+        """
+        created_at: datetime = self.row.created_at
+        return created_at <= instant or created_at > now
 
 
 class Subjects:
@@ -44,7 +54,7 @@ class Subjects:
     def read(self, session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Subject]:
         """Return the schedules that exist, by id. Their rows are not locked."""
         rows = alerts.subjects(session, sorted(set(schedule_ids)))
-        return {key: Subject(row, self._rules(row)) for key, row in rows.items()}
+        return {key: self._subject(row) for key, row in rows.items()}
 
     def target(self, subject: Subject) -> str:
         """Return the name of the target of a schedule's alerts."""
@@ -53,6 +63,16 @@ class Subjects:
             return to
         self._log_once(subject.row, f"there is no target {to!r} in dynbeat_alert_urls")
         return DEFAULT_TARGET
+
+    def _subject(self, row: Row) -> Subject:
+        return Subject(row, self._rules(row), self._jitter(row))
+
+    def _jitter(self, row: Row) -> timedelta:
+        try:
+            return self._settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
+        except (OverflowError, ValueError):
+            # Only SQL by hand writes such a number: the schedule is quarantined, or will be.
+            return self._settings.jitter
 
     def _rules(self, row: Row) -> EffectiveRules:
         try:
@@ -113,16 +133,19 @@ def last_runs(
     return found
 
 
-def schedule_state(row: Row, runs: Sequence[Row]) -> ScheduleState:
+def schedule_state(subject: Subject, runs: Sequence[Row]) -> ScheduleState:
     """Return what the pure rules need of a schedule and its last runs."""
+    row = subject.row
     return ScheduleState(
         enabled=bool(row.enabled),
         error=row.error,
         failing_since=row.failing_since,
         next_run_at=row.next_run_at,
+        jitter=subject.jitter,
         runs=[
             RunState(
                 status=run.status,
+                scheduled_for=run.scheduled_for,
                 created_at=created_at(run.id),
                 started_at=run.started_at,
                 finished_at=run.finished_at,

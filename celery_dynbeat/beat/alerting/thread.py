@@ -57,6 +57,10 @@ class AlertThread:
         if self._thread.is_alive():
             self._thread.join(self._close_timeout)
 
+    def rest(self, seconds: float) -> bool:
+        """Wait for some seconds, or until the thread is asked to end; return whether it is."""
+        return self._closing.wait(seconds)
+
     def _on_facts(self, **_: Any) -> None:
         self._wake.set()
 

@@ -17,13 +17,23 @@ from celery_dynbeat.beat.alerting.subjects import (
 )
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.planning.alerting import Fact, WatchResult, check_watch
-from celery_dynbeat.store import alert_scans, alert_watch_checks, alerts
+from celery_dynbeat.store import alert_scans, alert_watch_checks, alert_watches, alerts
 from celery_dynbeat.store.rows import Row
 
 #: Watched schedules that one transaction checks.
 BATCH = 200
+#: Schedules that one transaction compares with the watched ones.
+WINDOW = 1_000
 #: Rows of history that one query reads.
 MAX_ROWS = 20_000
+
+
+def watch_older(session: Session, *, after: int, now: datetime) -> int | None:
+    """Watch the next schedules that are older than the setting ``dynbeat_alert_silent_after``.
+
+    Return the id after which the next call continues, None if all schedules are watched.
+    """
+    return alert_watches.add_missing(session, after=after, limit=WINDOW, due_at=now)
 
 
 def check_watched(session: Session, *, subjects: Subjects, now: datetime) -> tuple[int, int]:
@@ -50,7 +60,7 @@ def _results(
     for key, each in found.items():
         row = each.row
         result = check_watch(
-            schedule_state(row, runs[key]),
+            schedule_state(each, runs[key]),
             each.rules,
             since=max(row.updated_at, row.start_at or row.updated_at),
             is_held=everything or row.owner in held,

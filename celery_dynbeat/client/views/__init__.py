@@ -1,6 +1,6 @@
 """The values that the API returns. They belong to no session. ``Info.to_dict`` gives their JSON."""
 
-from celery_dynbeat.client.views.alert import AlertInfo
+from celery_dynbeat.client.views.alert import AlertInfo, AlertTargetInfo
 from celery_dynbeat.client.views.backfill import BackfillInfo
 from celery_dynbeat.client.views.base import Info
 from celery_dynbeat.client.views.change import ChangeInfo
@@ -15,6 +15,7 @@ from celery_dynbeat.client.views.schedule import ScheduleInfo
 
 __all__ = [
     "AlertInfo",
+    "AlertTargetInfo",
     "BackfillInfo",
     "BoundedCount",
     "ChangeInfo",

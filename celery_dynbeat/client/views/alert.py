@@ -45,3 +45,27 @@ class AlertInfo(Info):
             name: getattr(row, name) for name in cls.__slots__ if name not in computed
         }
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertTargetInfo(Info):
+    """What the messages to an alert target have become in the last 7 days.
+
+    - ``urls``: how many URLs the settings of this process have for it.
+    - ``unsent_alerts``: alerts that no message reports yet, at most 10,000.
+    - ``waiting``: messages that beat sends or tries again; ``failing``: those of them whose last
+      try failed. ``next_try_at``: the next try of a waiting one.
+    - ``error``: of the last try of the newest message that is failing or was dropped. It contains
+      no part of a URL.
+    """
+
+    target: str
+    urls: int
+    unsent_alerts: int
+    waiting: int
+    failing: int
+    sent: int
+    dropped: int
+    last_sent_at: datetime | None
+    next_try_at: datetime | None
+    error: str | None

@@ -63,6 +63,9 @@ class Capabilities(ABC):
         del session, mapper
         return nullcontext()
 
+    def refresh_statistics(self, session: Session, table: Table) -> None:  # noqa: B027 - as below
+        """Count the rows of a table that was just loaded, for plans by costs."""
+
     def configure(self, dbapi_connection: Any) -> None:  # noqa: B027 - most need nothing
         """Set up a new connection of the package's engine."""
 

@@ -14,6 +14,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    text,
     true,
 )
 from sqlalchemy.dialects import postgresql
@@ -63,6 +64,11 @@ class PostgreSql(Capabilities):
     _transient = frozenset({"40001", "40P01", "55P03"})
     # invalid_sql_statement_name, duplicate_prepared_statement
     _statement_lost = frozenset({"26000", "42P05"})
+
+    def refresh_statistics(self, session: Session, table: Table) -> None:
+        name = session.get_bind().dialect.identifier_preparer.format_table(table)
+        # Without the right to do so, PostgreSQL only warns.
+        session.execute(text(f"ANALYZE {name}"))
 
     @contextmanager
     def in_index_order(self, session: Session, *, mapper: Any) -> Iterator[None]:

@@ -146,6 +146,7 @@ DEFERRED = _counter(
 REFUSED = _counter(
     "dynbeat_duplicates_refused_total", "Messages of runs that were started before", WORKER, "task"
 )
+PINGS_DROPPED = _counter("dynbeat_pings_dropped_total", "Pings of runs that were not sent", WORKER)
 LOST = _counter(
     "dynbeat_runs_lost_total", "Runs marked lost: their worker died", BEAT_AND_WORKER, "task"
 )

@@ -1,9 +1,16 @@
-"""The HTTP endpoint that Prometheus scrapes: a daemon thread of the main process."""
+"""The HTTP endpoint that Prometheus scrapes: daemon threads of the main process.
+
+A client that sends slowly occupies a thread and a file descriptor, which beat and worker need for
+their work. So the number of connections is bounded: a new one ends the oldest one.
+"""
 
 import logging
 import socket
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
 from socketserver import TCPServer
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -15,6 +22,10 @@ from prometheus_client.registry import Collector
 from celery_dynbeat.common.events import Event
 
 logger = logging.getLogger(__name__)
+
+PATH = "/metrics"
+#: Open connections of an endpoint. Twice as many exist while the ended ones are not closed yet.
+MAX_CONNECTIONS = 16
 
 
 class _Handler(WSGIRequestHandler):
@@ -28,6 +39,45 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     # A second process must not share the port: a scrape would reach either of the two.
     allow_reuse_port = False
+    # Connections that wait to be accepted. With the default of 5, a scrape waits for slow clients.
+    request_queue_size = 64
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._lock = threading.Lock()
+        # The oldest first, with whether they were ended.
+        self._connections: dict[Any, bool] = {}
+        super().__init__(*args, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. With too many connections, end the oldest one."""
+        with self._lock:
+            accepted = len(self._connections) < 2 * MAX_CONNECTIONS
+            if accepted:
+                self._connections[request] = False
+            self._end_oldest()
+        if accepted:
+            super().process_request(request, client_address)
+        else:
+            super().shutdown_request(request)
+
+    def _end_oldest(self) -> None:
+        living = [each for each, is_ended in self._connections.items() if not is_ended]
+        for request in living[:-MAX_CONNECTIONS]:
+            self._connections[request] = True
+            # Its thread then reads the end of the request, and closes it.
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing at the default level: a client that goes away is no error of this process."""
+        del request
+        logger.debug("request of %s to the metrics failed: %r", client_address, sys.exception())
 
     def server_bind(self) -> None:
         # Not that of HTTPServer: it looks up the name of the host, which can take seconds.
@@ -69,7 +119,7 @@ def open_endpoint(
     collectors: Iterable[Collector], *, address: str, ports: Sequence[int]
 ) -> Endpoint | None:
     """Serve ``collectors`` on the first free port; None, with a log record, if there is none."""
-    app = make_wsgi_app(registry_of(collectors))
+    app = _only_metrics(make_wsgi_app(registry_of(collectors)))
     error: OSError | None = None
     for port in ports:
         try:
@@ -94,6 +144,22 @@ def open_endpoint(
         extra={"event": Event.METRICS_UNAVAILABLE},
     )
     return None
+
+
+def _only_metrics(app: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``app`` for PATH; each other path is not found.
+
+    ``app`` alone answers every path, and ``?name[]=`` with an empty page.
+    """
+
+    def limited(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if environ["PATH_INFO"] == PATH:
+            return app({**environ, "QUERY_STRING": ""}, start_response)
+        status = HTTPStatus.NOT_FOUND
+        start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain")])
+        return [f"the metrics are at {PATH}\n".encode()]
+
+    return limited
 
 
 def _bound(app: Any, address: str, port: int) -> _Server:

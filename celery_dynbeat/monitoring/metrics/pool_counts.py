@@ -66,9 +66,15 @@ class PoolCounts:
     def _own_files(self) -> "_Files":
         if self._files.pid != os.getpid():
             # Not the lock of the parent: another thread may have held it during the fork.
+            files = _Files(pid=os.getpid())
+            try:
+                files.open(self._folder, self._name)
+            except OSError:
+                # The disk is full. The next event tries again.
+                files.close()
+                raise
             self._inherited.append(self._files)
-            self._files = _Files(pid=os.getpid())
-            self._files.open(self._folder, self._name)
+            self._files = files
         return self._files
 
     def collect(self) -> Iterable[Family]:

@@ -53,6 +53,7 @@ class Receivers:
             (signals.run_ended, self._on_ended),
             (signals.run_lost, self._on_lost),
             (signals.schedule_paused, self._on_paused),
+            (signals.ping_dropped, self._on_pings_dropped),
         ]
 
     def connect(self, engine: Engine | None = None) -> None:
@@ -104,8 +105,10 @@ class Receivers:
             if run.sent_before:
                 self._counts.add(metrics.RESENT, 1)
                 continue
-            queue = self._queue(run.queue)
-            self._counts.add(metrics.DISPATCHED, 1, self._task(run.task), queue)
+            task, queue = self._task(run.task), self._queue(run.queue)
+            self._counts.add(metrics.DISPATCHED, 1, task, queue)
+            # increase() does not see the first value of a series: let it be 0.
+            self._counts.add(metrics.LOST, 0, task)
             if run.origin == _FIRED:
                 self._counts.observe(metrics.LAG, run.lag.total_seconds(), queue)
 
@@ -178,6 +181,9 @@ class Receivers:
     def _on_paused(self, event: signals.SchedulePaused) -> None:
         if event.automatic:
             self._counts.add(metrics.PAUSES, 1)
+
+    def _on_pings_dropped(self, event: signals.PingsDropped) -> None:
+        self._counts.add(metrics.PINGS_DROPPED, event.count)
 
     def _on_database_error(self, context: ExceptionContext) -> None:
         error = context.sqlalchemy_exception or context.original_exception

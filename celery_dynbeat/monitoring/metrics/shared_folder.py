@@ -2,6 +2,10 @@
 
 A worker that is killed leaves its folder. The next worker of the same user removes it: the lock of
 its owner is free.
+
+systemd-tmpfiles removes files of /tmp that have not changed for ten days, such as the locks of pool
+processes. Two of them would then write to one file. It spares a folder on which a process holds a
+lock.
 """
 
 import fcntl
@@ -21,6 +25,8 @@ class SharedFolder:
     def __init__(self) -> None:
         remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._folder = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self._folder, fcntl.LOCK_SH)
         # Renamed when it is locked: no other worker sees a folder with a free lock.
         new = self.path / "new.lock"
         self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
@@ -31,6 +37,7 @@ class SharedFolder:
         """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._descriptor)
+        os.close(self._folder)
 
 
 def remove_abandoned() -> None:

@@ -7,14 +7,19 @@ objects, for circular ones, for keys that are no strings and for integers of man
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import date, time
 from typing import Any
 
-#: Deeper values are shown as text.
+#: Deeper containers are shown by their type.
 MAX_DEPTH = 8
+#: Of one field, or of one value in ``extra``. The values after them are left out: a container can
+#: be endless, or contain another one many times.
+MAX_VALUES = 1_000
+#: The depth of a value in ``extra``.
+_FIELD_DEPTH = 2
 #: Beyond it, Python refuses to convert an integer to text.
 _MAX_BITS = 4_000
 _PASSWORD = re.compile(r"(://[^\s:/@\"']*:)[^\s/\"']*@")
@@ -25,18 +30,29 @@ def dumps(fields: Mapping[str, Any]) -> str:
     return json.dumps(json_value(fields), allow_nan=False)
 
 
-def json_value(value: object, within: tuple[int, ...] = ()) -> Any:
-    """Return ``value`` as JSON has it, or its text. ``within``: the ids of what contains it."""
+def json_value(
+    value: object, within: tuple[int, ...] = (), left: Iterator[int] | None = None
+) -> Any:
+    """Return ``value`` as JSON has it, or its text.
+
+    ``within`` are the ids of what contains it, ``left`` has an item for each value that may follow.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, (int, float)):
         return _number(value)
     if isinstance(value, (str, date, time)):
         return text_of(value if isinstance(value, str) else value.isoformat())
+    if left is None or len(within) <= _FIELD_DEPTH:
+        left = iter(range(MAX_VALUES))
     # A container of the application can raise, like the text of an object.
     with suppress(Exception):
-        if id(value) not in within and len(within) < MAX_DEPTH:
-            return _composite(value, (*within, id(value)))
+        if _is_container(value):
+            is_shown = id(value) not in within and len(within) < MAX_DEPTH
+            if not is_shown:
+                # Not its text: that can have any length.
+                return f"<{type(value).__name__}>"
+            return _composite(value, (*within, id(value)), left)
     return text_of(value)
 
 
@@ -47,12 +63,16 @@ def _number(value: float) -> Any:
     return float(value) if math.isfinite(value) else repr(float(value))
 
 
-def _composite(value: object, within: tuple[int, ...]) -> Any:
+def _is_container(value: object) -> bool:
+    is_bytes = isinstance(value, (bytes, bytearray))
+    return isinstance(value, (Mapping, Sequence, AbstractSet)) and not is_bytes
+
+
+def _composite(value: Any, within: tuple[int, ...], left: Iterator[int]) -> Any:
     if isinstance(value, Mapping):
-        return {text_of(key): json_value(each, within) for key, each in value.items()}
-    if isinstance(value, (Sequence, AbstractSet)) and not isinstance(value, (bytes, bytearray)):
-        return [json_value(each, within) for each in value]
-    return text_of(value)
+        items = zip(left, value.items(), strict=False)
+        return {text_of(key): json_value(each, within, left) for _, (key, each) in items}
+    return [json_value(each, within, left) for _, each in zip(left, value, strict=False)]
 
 
 def text_of(value: object) -> str:

@@ -1,5 +1,6 @@
 """Applications with alerts, whose facts are evaluated when the test calls it."""
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,13 +15,13 @@ from celery_dynbeat.testing import ManualBeat
 from tests.support.worker_stub import WorkerStub
 
 
-def evaluation(dynbeat, failpoint=lambda _point: None):
-    """Return the passes of alerts of one beat."""
+def evaluation(dynbeat, failpoint=lambda _point: None, **settings):
+    """Return the passes of alerts of one beat, with other settings than the application."""
     context = dynbeat.context
     return AlertPass(
         database=context.database,
         clock=context.clock,
-        settings=context.settings,
+        settings=replace(context.settings, **settings),
         failpoint=failpoint,
     )
 

@@ -4,14 +4,17 @@ import subprocess
 import sys
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from sqlalchemy import event, insert, select, text
 
+from celery_dynbeat.beat.alerting.evaluation import BATCH
+from celery_dynbeat.beat.alerting.watching import watch_older
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.alert_models import AlertEvent
+from celery_dynbeat.db.alert_models import AlertEvent, AlertWatch
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import due
 from tests.contract.alerting.conftest import evaluation
@@ -72,9 +75,9 @@ def test_thousands_of_failing_schedules_cost_some_statements_each_batch(
     rows = made.stored()
     assert len(rows) == schedules
     assert {row.fact_count for row in rows} == {1}
-    batches = schedules / 500
+    batches = schedules / BATCH
     # Without those of the test, and with BEGIN and SET of each transaction.
-    assert len(executed) < 25 * (batches + 4)
+    assert len(executed) < 15 * (batches + 4)
 
 
 def test_two_beats_open_each_alert_once(alerting, reported):
@@ -167,6 +170,39 @@ def test_an_edit_that_is_not_committed_does_not_block_the_evaluation(alerting, d
         connection.rollback()
 
     assert made.open() == ["failed"] * 3
+
+
+def test_the_search_for_older_schedules_does_not_hide_them_from_beat(alerting, clock, database_url):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has no row locks")
+    made = alerting()
+    for number in range(5):
+        made.mine.create(f"n{number}", task="t", trigger=MINUTELY)
+    clock.advance(MINUTE)
+
+    def search_and_claim(session):
+        watch_older(session, after=0, now=clock.now())
+        lock = partial(due.lock_due, now=clock.now(), limit=100)
+        return len(made.dynbeat.context.database.run(lock).rows)
+
+    assert made.dynbeat.context.database.run(search_and_claim) == 5
+
+
+def test_an_edit_that_is_not_committed_does_not_block_the_search_for_older_schedules(
+    alerting, database_url
+):
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer at a time")
+    made = alerting()
+    schedule = made.mine.create("n", task="t", trigger=MINUTELY)
+    alerts = evaluation(made.dynbeat, alert_silent_after=timedelta(minutes=10))
+    with made.dynbeat.context.database.engine.connect() as connection:
+        connection.execute(select(Schedule.id).with_for_update())
+        alerts.run()
+        watched = connection.scalars(select(AlertWatch.schedule_id)).all()
+        connection.rollback()
+
+    assert watched == [schedule.id]
 
 
 def test_without_alerts_no_statement_names_their_tables(alerting, statements, clock):

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
+from celery_dynbeat.beat.alerting import recovery
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
 from tests.contract.alerting.conftest import evaluation
@@ -245,7 +246,15 @@ def test_an_unknown_target_becomes_the_default_one(alerting, end_run, caplog):
     assert "gone" in caplog.text
 
 
-def test_an_older_fact_does_not_open_a_recovered_alert_again(alerting, end_run, clock):
+def add_fact(made, *, at):
+    execute(
+        made.dynbeat,
+        "INSERT INTO dynbeat_alert_event (kind, schedule_id, at)"
+        f" SELECT 'failed', id, '{at:%Y-%m-%d %H:%M:%S}' FROM dynbeat_schedule",
+    )
+
+
+def test_an_older_fact_does_not_open_a_recovered_alert_again(alerting, end_run):
     made = alerting()
     made.mine.create("n", task="t", trigger=MINUTELY)
     end_run(made)
@@ -253,12 +262,67 @@ def test_an_older_fact_does_not_open_a_recovered_alert_again(alerting, end_run, 
     end_run(made, Status.SUCCEEDED)
     made.alerts.run()
     # The outcome of an earlier run, written late.
-    clock.move_to(START + timedelta(seconds=30))
-    execute(
-        made.dynbeat,
-        "INSERT INTO dynbeat_alert_event (kind, schedule_id, at)"
-        f" SELECT 'failed', id, '{clock.now():%Y-%m-%d %H:%M:%S}' FROM dynbeat_schedule",
-    )
+    add_fact(made, at=START + timedelta(seconds=30))
     made.alerts.run()
 
     assert (made.open(), made.facts()) == ([], [])
+
+
+def test_a_failure_after_the_clock_was_set_back_opens_a_recovered_alert(alerting, end_run, clock):
+    made = alerting()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    end_run(made)
+    made.alerts.run()
+    end_run(made, Status.SUCCEEDED)
+    made.alerts.run()
+    clock.move_to(START + timedelta(seconds=30))
+    add_fact(made, at=clock.now())
+    made.alerts.run()
+
+    assert made.open() == ["failed"]
+
+
+def test_a_schedule_that_was_created_before_the_clock_was_set_back_has_alerts(alerting, clock):
+    made = alerting()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    clock.move_to(START - timedelta(hours=1))
+    add_fact(made, at=clock.now())
+    made.alerts.run()
+    clock.advance(timedelta(seconds=11))
+    made.alerts.run()
+
+    assert made.open() == ["failed"]
+
+
+def test_without_a_success_a_failure_never_recovers(alerting, clock, end_run):
+    made = alerting()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    end_run(made)
+    # The worker died between the end of the run and this column.
+    made.dynbeat.context.database.run(
+        lambda session: session.execute(update(Schedule).values(failing_since=None))
+    )
+    made.alerts.run()
+    clock.advance(timedelta(hours=1))
+    made.alerts.run()
+    assert made.open() == ["failed"]
+
+    end_run(made, Status.SUCCEEDED)
+    made.alerts.run()
+    assert made.open() == []
+
+
+def test_one_pass_checks_more_open_alerts_than_one_transaction(alerting, clock, monkeypatch):
+    monkeypatch.setattr(recovery, "WINDOW", 2)
+    made = alerting()
+    for number in range(5):
+        made.mine.create(f"n{number}", task="t", trigger=MINUTELY)
+    add_fact(made, at=clock.now())
+    made.alerts.run()
+    assert made.open() == ["failed"] * 5
+    clock.advance(timedelta(seconds=11))
+    for number in range(5):
+        made.set_rules(f"n{number}", after_failures=0)
+    made.alerts.run()
+
+    assert made.open() == []

@@ -141,6 +141,45 @@ def test_after_a_hold_no_run_is_late(alerting, clock):
     assert kinds_and_names(made) == []
 
 
+def test_runs_that_are_late_again_do_not_recover_it_with_any_number_of_them(alerting, clock):
+    made = alerting(alert_late_after=5, batch_size=500)
+    row = {"owner": "user:42", "task": "t", "trigger": MINUTELY}
+    number = MAX_FACTS + 20
+    made.dynbeat.schedules.create_many([{**row, "name": f"n{each}"} for each in range(number)])
+    clock.advance(MINUTE + 7 * SECOND)
+    # What is overdue opens the alert of each, not only of those whose claim stores a fact.
+    made.alerts.run()
+    assert len(made.open()) == number
+    for lateness in (7 * SECOND, 7 * SECOND):
+        made.worker.heartbeat()
+        made.beat.run_until_idle()
+        start_all(made)
+        clock.advance(LATER)
+        made.alerts.run()
+        assert len(made.open()) == number
+        clock.advance(MINUTE + lateness - LATER)
+
+
+def test_a_run_that_jitter_delays_recovers_it(alerting, clock):
+    made = alerting(alert_late_after=5)
+    made.mine.create("n", task="t", trigger=MINUTELY, jitter=50)
+
+    def claim_and_start(*, late):
+        clock.move_to(made.mine.get("n").next_run_at + late)
+        made.worker.heartbeat()
+        made.beat.run_until_idle()
+        made.worker.start(made.beat.publisher.sent[-1])
+        made.alerts.run()
+
+    claim_and_start(late=7 * SECOND)
+    assert made.open() == ["late"]
+    claim_and_start(late=0 * SECOND)
+    clock.advance(LATER)
+    made.alerts.run()
+
+    assert made.open() == []
+
+
 def test_a_burst_of_late_runs_stores_a_bounded_number_of_facts(alerting, clock):
     made = alerting(alert_late_after=5, batch_size=500)
     row = {"owner": "user:42", "task": "t", "trigger": MINUTELY}
@@ -257,3 +296,19 @@ def test_an_own_slow_rule_needs_no_setting(alerting, claim_late):
     finish(made, claim_late(made, MINUTE), seconds=6)
     made.alerts.run()
     assert made.open() == ["slow"]
+
+
+def test_a_lost_run_does_not_end_the_alert_of_a_slow_one(alerting, clock, claim_late):
+    made = alerting(alert_slow_after=5)
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    finish(made, claim_late(made, 0 * SECOND), seconds=6)
+    made.alerts.run()
+    assert made.open() == ["slow"]
+
+    claim_late(made, MINUTE)
+    # The worker is gone.
+    clock.advance(10 * MINUTE)
+    made.beat.run_until_idle()
+    clock.advance(LATER)
+    made.alerts.run()
+    assert made.open() == ["lost", "slow"]

@@ -2,7 +2,9 @@
 
 from datetime import timedelta
 
+from celery_dynbeat.beat.alerting import watching
 from celery_dynbeat.common.run_states import Status
+from tests.contract.alerting.conftest import evaluation
 from tests.support.applications import MINUTELY, execute
 
 MINUTE = timedelta(minutes=1)
@@ -82,6 +84,21 @@ def test_a_schedule_without_a_run_for_too_long_is_silent(alerting, clock):
     clock.advance(LATER)
     made.alerts.run()
     assert made.open() == []
+
+
+def test_schedules_that_are_older_than_the_setting_are_watched(alerting, clock, monkeypatch):
+    monkeypatch.setattr(watching, "WINDOW", 2)
+    made = alerting()
+    for number in range(5):
+        made.mine.create(f"n{number}", task="t", trigger=MINUTELY)
+    made.mine.delete("n1")
+    made.set_rules("n2", silent_after=0)
+    alerts = evaluation(made.dynbeat, alert_silent_after=timedelta(minutes=10))
+    clock.advance(timedelta(minutes=11))
+    for _ in range(4):
+        alerts.run()
+
+    assert [row.name for row in made.stored() if row.kind == "silent"] == ["n0", "n3", "n4"]
 
 
 def test_a_schedule_whose_runs_no_worker_starts_is_silent(alerting, clock):

@@ -4,6 +4,7 @@ import threading
 
 from celery_dynbeat.beat.alerting.thread import AlertThread
 from celery_dynbeat.runtime.alert_facts import facts_stored
+from tests.support.applications import MINUTELY, START, execute
 from tests.support.waiting import wait_until
 
 
@@ -54,3 +55,24 @@ def test_close_does_not_wait_for_a_pass_that_hangs():
     thread.close()
     thread.close()
     release.set()
+
+
+def test_a_pass_rests_after_each_transaction_and_ends_with_its_thread(alerting):
+    made = alerting()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    execute(
+        made.dynbeat,
+        "INSERT INTO dynbeat_alert_event (kind, schedule_id, at)"
+        f" SELECT 'failed', id, '{START:%Y-%m-%d %H:%M:%S}' FROM dynbeat_schedule",
+    )
+    rests = []
+
+    def rest(seconds):
+        rests.append(seconds)
+        return True
+
+    made.alerts.run(rest=rest)
+
+    assert made.open() == ["failed"]
+    (seconds,) = rests
+    assert seconds > 0

@@ -1,6 +1,7 @@
 """Deliveries to real servers, in a child process."""
 
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat.alerts.content import Content, Example, Group
-from celery_dynbeat.alerts.deliver import without_secrets
+from celery_dynbeat.alerts.deliver import NICENESS, without_secrets
 from celery_dynbeat.alerts.delivery import DeliveryError, deliver
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from tests.support.sinks import HttpSink, MailSink, hanging_server, mail_url
@@ -151,6 +152,18 @@ def test_what_a_plug_in_prints_or_raises_is_no_part_of_an_error(monkeypatch, tmp
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     assert list(send("json://127.0.0.1/token-4711-secret").errors) == ["ValueError"]
+
+
+@pytest.mark.slow
+def test_a_delivery_has_a_lower_priority_than_beat(monkeypatch, tmp_path):
+    file = tmp_path / "niceness"
+    (tmp_path / "apprise.py").write_text(
+        f"import os\nopen({str(file)!r}, 'w').write(str(os.nice(0)))\nraise ValueError"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    send("json://127.0.0.1")
+
+    assert int(file.read_text()) == min(os.nice(0) + NICENESS, 19)
 
 
 @pytest.mark.parametrize(

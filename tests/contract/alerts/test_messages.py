@@ -1,5 +1,7 @@
 """Unsent alerts become few messages, and each message is delivered once."""
 
+import hashlib
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -9,7 +11,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import signals
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
-from tests.support.applications import START
+from tests.support.applications import START, execute
 
 DELAY = timedelta(seconds=10)
 INTERVAL = timedelta(minutes=5)
@@ -73,6 +75,24 @@ def test_later_alerts_wait_for_the_interval(alerting, messages_of, add_alerts, c
     assert [each.content.total for each in deliveries.made] == [1, 2]
 
 
+def test_a_clock_that_was_set_back_does_not_delay_new_messages(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    clock.advance(timedelta(days=1))
+    add_alerts(dynbeat, at=clock.now() - DELAY)
+    messages.run_once()
+    add_alerts(dynbeat, prefix="later", at=clock.now())
+
+    clock.advance(-timedelta(days=1))
+    messages.run_once()
+    add_alerts(dynbeat, prefix="last", at=clock.now())
+
+    assert messages.run_once() == clock.now() + INTERVAL
+    assert [each.content.total for each in deliveries.made] == [1, 1]
+
+
 def test_a_late_run_is_a_milder_message_than_a_failed_one(
     alerting, messages_of, add_alerts, clock, deliveries
 ):
@@ -97,6 +117,21 @@ def test_each_target_gets_its_own_alerts(limited, messages_of, add_alerts, clock
     sent = sorted((each.urls, each.content.total) for each in deliveries.made)
     # A target that the settings no longer have: the default one.
     assert sent == [(["json://a"], 1), (["json://a"], 4), (["json://b"], 2)]
+
+
+def test_no_message_names_a_deleted_schedule(alerting, messages_of, add_alerts, clock, deliveries):
+    dynbeat = alerting()
+    add_alerts(dynbeat, 2)
+    add_alerts(dynbeat, 2, prefix="gone")
+    # As an erasure that deletes the schedules while a beat opens their alerts.
+    execute(dynbeat, "DELETE FROM dynbeat_schedule WHERE name LIKE 'gone%'")
+    clock.advance(DELAY)
+    messages_of(dynbeat).run_once()
+
+    (sent,) = deliveries.made
+    (group,) = sent.content.groups
+    assert (group.count, [each.name for each in group.examples]) == (2, ["s0", "s1"])
+    assert not any(alert.unsent for alert in stored(dynbeat, Alert))
 
 
 def test_without_urls_no_message_is_written(limited, messages_of, add_alerts, clock, deliveries):
@@ -182,7 +217,7 @@ def test_an_url_that_refuses_is_tried_again_without_the_others(
 
     due_at = messages.run_once()
     (message,) = stored(dynbeat)
-    assert (message.delivered, message.error) == ([0], "connection refused")
+    assert (len(message.delivered), message.error) == (1, "connection refused")
     assert "alert_delayed" in [record.event for record in caplog.records]
     clock.advance(due_at - clock.now())
     del deliveries.errors["json://bad"]
@@ -193,6 +228,68 @@ def test_an_url_that_refuses_is_tried_again_without_the_others(
         ["json://bad"],
     ]
     assert stored(dynbeat)[0].sent_at == clock.now()
+
+
+@pytest.mark.parametrize(
+    ("later", "tried"),
+    [
+        (["json://bad", "json://good"], ["json://bad"]),
+        (["json://new", "json://bad", "json://good"], ["json://new", "json://bad"]),
+        (["json://good"], None),
+        (["json://new"], ["json://new"]),
+    ],
+    ids=["reordered", "longer", "shorter", "replaced"],
+)
+def test_a_retry_after_a_change_of_the_urls_skips_and_doubles_none(
+    limited, messages_of, add_alerts, clock, deliveries, later, tried
+):
+    dynbeat = limited(alert_urls=["json://good", "json://bad"])
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    deliveries.errors["json://bad"] = "connection refused"
+    due_at = messages_of(dynbeat).run_once()
+    clock.advance(due_at - clock.now())
+    deliveries.errors.clear()
+    messages_of(limited(alert_urls=later), node="beat2").run_once()
+
+    assert [each.urls for each in deliveries.made[1:]] == ([] if tried is None else [tried])
+    assert stored(dynbeat)[0].sent_at == clock.now()
+
+
+def test_no_url_and_no_fast_hash_of_it_is_stored(
+    limited, messages_of, add_alerts, clock, deliveries
+):
+    accepted = "mailto://bob:pw@example.com"
+    dynbeat = limited(alert_urls=[accepted, "json://bad"])
+    for prefix in ("first", "second"):
+        add_alerts(dynbeat, prefix=prefix, at=clock.now())
+        clock.advance(INTERVAL)
+        deliveries.errors["json://bad"] = "connection refused"
+        messages_of(dynbeat).run_once()
+
+    marks = [mark for message in stored(dynbeat) for mark in message.delivered]
+    assert len(marks) == len(set(marks)) == 2
+    clock.advance(timedelta(hours=2))
+    messages_of(dynbeat).run_once()
+    assert [(each.delivered, bool(each.dropped_at)) for each in stored(dynbeat)] == [([], True)] * 2
+    fast = [getattr(hashlib, name)(accepted.encode()).hexdigest() for name in ("md5", "sha256")]
+    assert not any(text in mark for mark in marks for text in ("bob", "pw@", *fast))
+
+
+def test_a_target_that_loses_its_urls_drops_its_messages_with_the_reason(
+    limited, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = limited(alert_urls={"default": ["json://a"], "billing": ["json://b"]})
+    add_alerts(dynbeat, target="billing")
+    clock.advance(DELAY)
+    deliveries.errors["json://b"] = "connection refused"
+    messages_of(dynbeat).run_once()
+    clock.advance(timedelta(hours=2))
+    without = limited(alert_urls={"default": ["json://a"], "billing": []})
+    messages_of(without).run_once()
+
+    (message,) = stored(dynbeat)
+    assert (message.dropped_at, message.error) == (clock.now(), "the target has no URL")
 
 
 def test_a_message_that_is_never_accepted_is_dropped_with_a_log_record_and_a_signal(
@@ -257,3 +354,50 @@ def test_a_message_that_cannot_be_read_is_dropped_and_affects_no_other(
     clock.advance(timedelta(hours=1))
     messages.run_once()
     assert stored(dynbeat)[0].dropped_at is not None
+
+
+def test_a_look_without_work_does_not_wait_for_the_writer_of_sqlite(
+    alerting, messages_of, add_alerts, clock, sqlite_writer
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    messages.run_once()
+    # They wait for the interval.
+    add_alerts(dynbeat, prefix="later", at=clock.now())
+
+    with sqlite_writer(dynbeat):
+        assert messages.run_once() == clock.now() + INTERVAL
+
+
+@pytest.fixture
+def sqlite_writer(database_url):
+    if not database_url.startswith("sqlite"):
+        pytest.skip("other databases have several writers at a time")
+
+    @contextmanager
+    def lock(dynbeat):
+        with dynbeat.context.database.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield
+            connection.rollback()
+
+    return lock
+
+
+def test_the_newest_message_is_kept_for_an_interval_that_is_longer_than_a_week(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting(alert_interval=timedelta(days=30))
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat)
+    clock.advance(DELAY)
+    messages.run_once()
+    clock.advance(timedelta(days=8))
+    messages.run_once()
+    add_alerts(dynbeat, prefix="later", at=clock.now())
+    clock.advance(DELAY)
+    messages.run_once()
+
+    assert len(deliveries.made) == 1

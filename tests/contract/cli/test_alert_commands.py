@@ -1,9 +1,12 @@
 """alerts, test-alert."""
 
+from datetime import timedelta
+
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from tests.support.applications import MINUTELY, START
 from tests.support.sinks import HttpSink
 
@@ -57,6 +60,58 @@ def test_without_alerts_the_command_says_that_they_are_off(command):
     assert "alerts are off: set dynbeat_alert_urls" in result.stderr
 
 
+@pytest.fixture
+def add_messages(dynbeat):
+    """Insert a message of each state to the target "ops"."""
+    states = {
+        "sent": {"sent_at": START},
+        "dropped": {"dropped_at": START, "error": "403 Forbidden"},
+        "failing": {"next_try_at": START, "error": "no answer in time", "attempts": 2},
+        "waiting": {"next_try_at": START + timedelta(minutes=1)},
+    }
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        for number, values in enumerate(states.values()):
+            session.add(
+                AlertMessage(
+                    target="ops", previous_id=number, severity="error", payload={}, **values
+                )
+            )
+
+
+@pytest.mark.usefixtures("add_messages")
+def test_alert_targets_shows_what_the_messages_have_become(shown, as_json, dynbeat, add_alert):
+    add_alert("user:42", "digest")
+    with Session(dynbeat.context.database.engine) as session, session.begin():
+        for each in session.scalars(select(Alert)):
+            each.unsent, each.unsent_at, each.target = "opened", START, "ops"
+
+    (line,) = shown("alert-targets")
+    assert line.split("\t") == [
+        *("ops", "0", "1", "2", "1", "1", "1"),
+        *("2026-11-21T09:00:00Z", "2026-11-21T09:00:00Z", "no answer in time"),
+    ]
+    (listed,) = as_json("alert-targets")
+    assert [listed] == [each.to_dict() for each in dynbeat.schedules.alert_targets()]
+    assert (listed["waiting"], listed["error"]) == (2, "no answer in time")
+
+
+@pytest.mark.usefixtures("add_messages")
+def test_the_list_of_alerts_notes_targets_whose_messages_fail(command):
+    result = command("alerts")
+
+    note = (
+        "target 'ops': messages that fail: 1, dropped in 7 days: 1; last error: no answer in time"
+    )
+    assert (result.stdout, note in result.stderr) == ("", True)
+    assert note not in command("alerts", "--owner", "user:42").stderr
+
+
+def test_a_configured_target_without_messages_is_listed(limited):
+    (target,) = limited(alert_urls=["json://a", "json://b"]).schedules.alert_targets()
+
+    assert (target.target, target.urls, target.sent, target.error) == ("default", 2, 0, None)
+
+
 def test_a_target_without_urls_is_refused(refused):
     status, error = refused("test-alert", "billing")
 
@@ -79,10 +134,10 @@ class TestTestAlert:
         lines = shown("test-alert")
 
         assert lines == [
-            "[contract] test-alert failed",
+            "message: [contract] test-alert failed",
             "target default: 1 of 1 URLs accepted the message",
         ]
-        assert sink.bodies[0]["title"] == lines[0]
+        assert sink.bodies[0]["title"] == "[contract] test-alert failed"
 
     def test_a_refusal_names_the_number_of_the_url_and_no_secret(self, sink, refused):
         sink.status = 403

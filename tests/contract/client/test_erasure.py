@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.alerts.content import Content, Example, Group
 from celery_dynbeat.beat.pruner import LOWEST_ID
-from celery_dynbeat.client import erasure
+from celery_dynbeat.client import erasure, export
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.alert_models import AlertMessage
+from celery_dynbeat.db.alert_models import Alert, AlertMessage
 from celery_dynbeat.db.models import Backfill, Change, Hold, Owner, Rerun, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
@@ -32,6 +32,22 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(erasure, "BATCH_SIZE", 3)
 
 
+def alert(schedule, kind):
+    is_open = kind == AlertKind.FAILED
+    return Alert(
+        schedule_id=schedule.id,
+        owner=schedule.owner,
+        name=schedule.name,
+        kind=kind,
+        opened_at=START,
+        last_at=START,
+        detail=SECRET,
+        target="default",
+        checked_at=START if is_open else None,
+        recovered_at=None if is_open else START,
+    )
+
+
 @pytest.fixture
 def filled(dynbeat, mine, clock, beat):
     """Give an owner with rows in each table."""
@@ -48,6 +64,9 @@ def filled(dynbeat, mine, clock, beat):
         limits |= {"after_at": START, "after_id": LOWEST_ID}
         session.add(Rerun(owner=mine.owner, statuses=["failed"], **limits))
         session.add(Owner(owner=mine.owner, timezone="Asia/Seoul"))
+        # More than a batch.
+        for kind in AlertKind:
+            session.add(alert(mine.get("a"), kind))
     return mine
 
 
@@ -69,7 +88,7 @@ def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within
     session.commit()
 
     assert number == 2
-    for table in (Schedule, Run, Backfill, Hold, Rerun, Owner):
+    for table in (Schedule, Run, Backfill, Hold, Rerun, Owner, Alert):
         assert count(dynbeat, table) == 0
     (change,) = filled.changes()
     assert (change.action, change.actor, change.reason) == ("erase", "admin", "request 7")
@@ -170,8 +189,9 @@ def test_an_invalid_argument_is_refused(dynbeat, field, value):
     assert caught.value.field == field
 
 
-def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session):
+def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monkeypatch):
     dynbeat.schedules.for_owner("user:421").create("a", task="t", trigger=MINUTELY)
+    monkeypatch.setattr(export, "BATCH_SIZE", 4)
     text = "\n".join(json.dumps(line) for line in filled.export())
     lines = [json.loads(line) for line in text.splitlines()]
 
@@ -186,11 +206,13 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session):
         "schedule": 2,
         "run": runs,
         "change": changes,
+        "alert": len(AlertKind),
         "backfill": 1,
         "rerun": 1,
         "hold": 1,
     }
-    assert list(numbers) == ["owner", "schedule", "run", "change", "backfill", "rerun", "hold"]
+    owned = ["alert", "backfill", "rerun", "hold"]
+    assert list(numbers) == ["owner", "schedule", "run", "change", *owned]
     assert lines[0]["timezone"] == "Asia/Seoul"
     schedule = next(line for line in lines if line["record"] == "schedule")
     assert {"record": "schedule", **filled.get("a").to_dict()} == schedule

@@ -109,7 +109,7 @@ def test_a_password_is_in_no_shown_url_and_in_no_error():
     ("url", "expected"),
     [
         ("mysql://u:s3cret@h/d", "write mysql+pymysql://... and install celery-dynbeat[mysql]"),
-        ("mariadb+aiomysql://h/d", "write mariadb+pymysql://... and install celery-dynbeat[mysql]"),
+        ("mariadb+asyncmy://h/d", "write mariadb+pymysql://... and install celery-dynbeat[mysql]"),
         ("postgresql+pg8000://h/d", "write postgresql+psycopg://... and install"),
         ("oracle://u:s3cret@h/d", "database 'oracle' is not supported; use one of: mariadb"),
     ],

@@ -1,6 +1,9 @@
 """What beat and workers count agrees with the tables, and each endpoint shows it."""
 
+import os
 import socket
+import subprocess
+import sys
 from collections import Counter
 from datetime import timedelta
 from urllib.request import urlopen
@@ -220,6 +223,21 @@ def test_without_a_folder_for_its_files_a_worker_works_without_metrics(
     (record,) = [r for r in caplog.records if getattr(r, "event", "") == "metrics_unavailable"]
     assert "TMPDIR" in record.getMessage()
     assert not signals.run_ended.receivers
+
+
+def test_beat_writes_no_files_to_the_folder_of_an_application(tmp_path):
+    # prometheus_client reads the variable when it is imported.
+    code = (
+        "from celery import Celery; from celery_dynbeat import Dynbeat;"
+        "app = Celery(); app.conf.dynbeat_database_url = 'sqlite://';"
+        "from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics;"
+        "BeatMetrics(Dynbeat(app).context, ports=[0]).close()"
+    )
+    for folder in (tmp_path, tmp_path / "missing"):
+        environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_application_with_files_of_its_own_can_show_the_counts(tmp_path, monkeypatch):

@@ -193,6 +193,16 @@ def test_a_hold_that_is_rolled_back_is_not_reported(dynbeat, mine, received):
     assert received == []
 
 
+def test_a_hold_in_a_session_that_was_closed_is_not_reported_later(dynbeat, mine, received):
+    with Session(dynbeat.context.database.engine) as session:
+        mine.hold(reason="closed", session=session)
+        session.close()
+        dynbeat.schedules.for_owner("user:2").hold(reason="kept", session=session)
+        session.commit()
+
+    assert [event.reason for event in of(received, "hold_started")] == ["kept"]
+
+
 def test_pruned_history_is_reported(mine, clock, working, received):
     mine.create("n", task="root", trigger=MINUTELY, args=[4], max_runs=1)
     clock.advance(MINUTE)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from celery_dynbeat import signals
 from celery_dynbeat.broker.headers import HEADER_PING
 from celery_dynbeat.common.ping_urls import allowed_origin
 from celery_dynbeat.common.run_states import Status
@@ -213,8 +214,21 @@ def test_a_server_that_hangs_delays_no_other_server(run, sink, new_pings, dynbea
         assert not hanging.gate.is_set()
 
 
+@pytest.fixture
+def dropped():
+    """Return the events of the signal for dropped pings."""
+    events = []
+
+    def receive(event, **_):
+        events.append(event)
+
+    signals.ping_dropped.connect(receive)
+    yield events
+    signals.ping_dropped.disconnect(receive)
+
+
 def test_pings_that_no_queue_holds_are_dropped_with_a_log_record(
-    run, sink, new_pings, monkeypatch, log
+    run, sink, new_pings, monkeypatch, log, dropped
 ):
     monkeypatch.setattr(ping_sender, "QUEUE_SIZE", 1)
     monkeypatch.setattr(ping_sender, "CLOSE_TIMEOUT", 0.1)
@@ -230,6 +244,8 @@ def test_pings_that_no_queue_holds_are_dropped_with_a_log_record(
 
     pings.close()
     assert "the worker ended" in log("ping_dropped")[-1].getMessage()
+    assert dropped[-1].reason == "the worker ended"
+    assert sum(each.count for each in dropped) == sum(each.count for each in log("ping_dropped"))
 
 
 def test_pings_are_sent_at_the_end_of_the_worker(run, sink, new_pings):
@@ -259,7 +275,9 @@ def test_a_pool_process_passes_its_pings_to_the_main_process(run, sink, new_ping
     assert [each.path for each in sink.wait_for(2)] == [f"/{SECRET}/start", f"/{SECRET}"]
 
 
-def test_a_pool_process_does_not_wait_for_a_main_process_that_does_not_read(run, new_pings, log):
+def test_a_pool_process_does_not_wait_for_a_main_process_that_does_not_read(
+    run, new_pings, log, dropped
+):
     pings = new_pings(pool_forks=True)
     # The receiving thread is not started. The socket buffer is full at some point.
     pings._is_pool_process = True
@@ -270,8 +288,9 @@ def test_a_pool_process_does_not_wait_for_a_main_process_that_does_not_read(run,
             break
     pings.report_start(MESSAGE, run.id, 1)
 
-    # One record for a series of dropped pings.
+    # One record for a series of dropped pings, and a signal for each.
     assert len(log("ping_dropped")) == 1
+    assert [each.count for each in dropped] == [1, 1]
     pings._is_pool_process = False
 
 

@@ -68,6 +68,7 @@ def test_the_message_about_many_schedules_counts_them():
         (AlertKind.FREQUENT, 1200.0, "ran too often (1,200 runs) at"),
         (AlertKind.LOST, None, "lost a run at"),
         (AlertKind.PAUSED, None, "was paused at"),
+        (AlertKind.QUARANTINED, None, "cannot run since"),
     ],
 )
 def test_each_kind_says_how_bad_it_is(kind, value, expected):

@@ -66,6 +66,22 @@ def test_the_clock_continues_while_the_database_is_unreachable(source, clock):
     assert source.readings == 2
 
 
+def test_during_a_reading_others_continue_from_the_last_one(source):
+    # A caller that holds the last connection of a pool would wait for its own connection.
+    def read():
+        source.readings += 1
+        if source.readings == 2:
+            assert clock.now() == START + timedelta(seconds=61)
+        return source.instant
+
+    clock = DatabaseClock(read, monotonic=source.monotonic)
+    clock.now()
+    source.advance(61)
+
+    clock.now()
+    assert source.readings == 2
+
+
 def test_without_any_reading_the_clock_raises(source, clock):
     source.unreachable = True
 

@@ -1,7 +1,9 @@
 """Counts in memory and counts in files give the same series; processes share files."""
 
 import os
+import resource
 import signal
+from contextlib import contextmanager
 
 import pytest
 
@@ -109,3 +111,26 @@ def test_a_file_has_all_its_blocks_before_it_is_written(pool_counts, tmp_path):
     assert (
         value(pool_counts, "dynbeat_run_duration_seconds_count", task="package.module.task_7") == 1
     )
+
+
+@contextmanager
+def full_disk():
+    """Let each write that makes a file longer fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_process_counts_again_when_the_disk_has_space(pool_counts, tmp_path):
+    with full_disk():
+        for _ in range(3):
+            with pytest.raises(OSError, match="too large"):
+                pool_counts.add(metrics.RESENT, 1)
+
+    pool_counts.add(metrics.RESENT, 2)
+
+    assert value(pool_counts, "dynbeat_runs_resent_total") == 2
+    assert len(list(tmp_path.glob("*.lock"))) == 1

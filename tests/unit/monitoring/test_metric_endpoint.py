@@ -1,12 +1,16 @@
 """The endpoint, its switch, and the temporary folder of a worker."""
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from urllib.request import urlopen
 
 import pytest
@@ -18,9 +22,10 @@ from celery_dynbeat.monitoring.metrics import definitions as metrics
 from celery_dynbeat.monitoring.metrics import shared_folder, switch
 from celery_dynbeat.monitoring.metrics.counts import ProcessCounts
 from celery_dynbeat.monitoring.metrics.definitions import Exporter
-from celery_dynbeat.monitoring.metrics.endpoint import open_endpoint
+from celery_dynbeat.monitoring.metrics.endpoint import MAX_CONNECTIONS, open_endpoint
 from celery_dynbeat.monitoring.metrics.process_gauges import ClockGauge
 from celery_dynbeat.monitoring.metrics.shared_folder import SharedFolder
+from tests.support.waiting import wait_until
 
 PORTS = Settings.read({"dynbeat_metrics_port": {"beat": 1}}, timezone="UTC")
 
@@ -41,6 +46,62 @@ def test_the_endpoint_answers_on_its_address(counts, address):
             assert b"dynbeat_runs_resent_total 3.0" in answer.read()
     finally:
         endpoint.close()
+
+
+@pytest.fixture
+def endpoint(counts):
+    made = open_endpoint([counts], address="127.0.0.1", ports=[0])
+    yield made
+    made.close()
+
+
+def answer_of(endpoint, method, path):
+    connection = HTTPConnection("127.0.0.1", endpoint.port, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/metrics", 200),
+        ("GET", "/", 404),
+        ("GET", "/metrics/x", 404),
+        ("GET", "/favicon.ico", 404),
+        ("POST", "/metrics", 405),
+        ("DELETE", "/metrics", 405),
+    ],
+)
+def test_only_a_get_of_the_metrics_is_answered(endpoint, method, path, status):
+    answered, body = answer_of(endpoint, method, path)
+
+    assert answered == status
+    assert (b"dynbeat_" in body) == (status == 200)
+
+
+def test_a_query_does_not_hide_series(endpoint):
+    _, body = answer_of(endpoint, "GET", "/metrics?name[]=dynbeat_runs_resent_total")
+
+    assert b"dynbeat_runs_resent_total 3.0" in body
+
+
+def test_slow_clients_occupy_a_bounded_number_of_threads(endpoint, caplog, capfd):
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for _ in range(4 * MAX_CONNECTIONS):
+            address = ("127.0.0.1", endpoint.port)
+            client = stack.enter_context(socket.create_connection(address, timeout=10))
+            client.send(b"GET /metrics HTTP/1.1\r\n")
+            assert threading.active_count() - before <= 2 * MAX_CONNECTIONS
+
+        assert answer_of(endpoint, "GET", "/metrics")[0] == 200
+    wait_until(lambda: threading.active_count() == before, within=10)
+    assert not caplog.records
+    assert capfd.readouterr().err == ""
 
 
 def test_a_child_process_does_not_keep_the_port(counts):
@@ -137,3 +198,16 @@ def test_the_offset_of_the_clock_needs_no_reading():
     ((sample,),) = (family.samples for family in ClockGauge(clock).collect())
 
     assert sample.value == pytest.approx(90, abs=1)
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_cleaner_of_temporary_files_finds_the_folder_locked():
+    folder = SharedFolder()
+    descriptor = os.open(folder.path, os.O_RDONLY)
+
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    folder.remove()
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)

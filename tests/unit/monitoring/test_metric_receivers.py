@@ -55,12 +55,17 @@ CASES = [
     (
         signals.runs_sent,
         sent(again=False),
-        {"runs_dispatched_total t q": 2, "lag_seconds_count q": 2, "lag_seconds_sum q": 4},
+        {
+            "runs_dispatched_total t q": 2,
+            "lag_seconds_count q": 2,
+            "lag_seconds_sum q": 4,
+            "runs_lost_total t": 0,
+        },
     ),
     (
         signals.runs_sent,
         sent(again=False, origin="manual"),
-        {"runs_dispatched_total t q": 2},
+        {"runs_dispatched_total t q": 2, "runs_lost_total t": 0},
     ),
     (signals.runs_sent, sent(again=True), {"runs_resent_total": 2}),
     (signals.fire_times_skipped, skipped("missed: x"), {"runs_skipped_total missed": 9}),
@@ -100,6 +105,11 @@ CASES = [
     (signals.alert_recovered, ALERT, {"alerts_recovered_total late": 1}),
     (signals.alert_message_sent, MESSAGE, {"alert_messages_sent_total": 1}),
     (signals.alert_message_dropped, MESSAGE, {"alert_messages_dropped_total": 1}),
+    (
+        signals.ping_dropped,
+        signals.PingsDropped(count=3, reason="x"),
+        {"pings_dropped_total": 3},
+    ),
     (
         signals.run_started,
         started(timedelta(seconds=1)),

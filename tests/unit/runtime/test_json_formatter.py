@@ -127,6 +127,26 @@ def test_any_value_is_json(value, shown):
     assert formatted(record(value=value))["extra"] == {"value": shown}
 
 
+def test_a_value_of_any_size_becomes_a_short_line():
+    nested = [1] * 100
+    for _ in range(20):
+        # Each level has the level below a hundred times.
+        nested = [nested] * 100
+
+    made = record(nested=nested, range=range(10**15), text="kept")
+    shown = formatted(made)["extra"]
+
+    assert len(JsonFormatter().format(made)) < 20_000
+    assert len(shown["range"]) <= 1_000
+
+
+def test_a_long_list_does_not_remove_the_fields_after_it():
+    shown = formatted(record(values=[0] * 10_000, after="kept"))
+
+    assert len(shown["extra"]["values"]) <= 1_000
+    assert shown["extra"]["after"] == "kept"
+
+
 def test_circular_and_deep_values_are_json():
     deep = []
     for _ in range(100_000):

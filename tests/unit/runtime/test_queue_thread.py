@@ -3,7 +3,7 @@
 import threading
 import time
 
-from celery_dynbeat.worker.queue_thread import QueueThread
+from celery_dynbeat.runtime.queue_thread import QueueThread
 from tests.support.waiting import wait_until
 
 LONG = 30.0

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import Cron, Every, Once
-from celery_dynbeat.worker.sentry_monitors import schedule_of, slug_of
+from celery_dynbeat.runtime.sentry_monitors import schedule_of, slug_of
 
 
 def test_a_plain_cron_expression_is_a_crontab():

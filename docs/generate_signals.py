@@ -1,0 +1,121 @@
+"""Write the fields of the events to docs/reference/signals.md: `make docs`.
+
+tests/unit/common/test_signals_page.py fails if the page differs from what this script writes.
+"""
+
+import dataclasses
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from celery_dynbeat.signals import events
+
+PAGE = Path(__file__).parent / "reference" / "signals.md"
+BEGIN, END = "<!-- begin: docs/generate_signals.py -->\n", "<!-- end -->\n"
+WIDTH = 120
+TYPES = {
+    "datetime": "`datetime`, aware, UTC",
+    "timedelta": "`timedelta`",
+    "NoneType": "None",
+}
+#: Field, or event and field -> what it means.
+MEANINGS = {
+    "runs": "the sent runs, in the order of the messages",
+    "run_id": "the id of the run, which is the id of the task",
+    "owner": 'the owner; `""` is the application itself',
+    "schedule": "the name of the schedule",
+    "schedule_id": "the id of its row",
+    "task": "the name of the task",
+    "queue": "the name of the queue. None: unknown",
+    "scheduled_for": "the fire time",
+    "origin": "`schedule`, `manual`, `backfill` or `rerun`",
+    "attempt": "the number of the attempt, from 1",
+    "reason": "the reason as text",
+    "error": "the type and the text of an exception. None: there was no error",
+    "count": "the number of rows or messages",
+    "duration": "how long the body of the task took. None: it did not run here",
+    "actor": 'who made the edit; `""` is unknown',
+    "SentRun.lag": "from the fire time to the message, with the jitter of the schedule",
+    "SentRun.sent_before": "whether an earlier message of the run was sent too",
+    "RunsSent.again": "whether the sweep sent the runs",
+    "FireTimesSkipped.scheduled_for": "the newest skipped fire time",
+    "FireTimesSkipped.count": "the number of skipped fire times",
+    "RunStarted.waited": "from the message to the start. None: unknown, or a retry",
+    "RunRefused.duplicate": "whether another message of the run has started it, or will",
+    "RunEnded.owner": "the owner. None: the message is gone",
+    "RunEnded.schedule": "the name of the schedule. None: the message is gone",
+    "RunEnded.task": 'the name of the task. `""`: unknown, because the message is gone',
+    "RunEnded.status": "a final status of a run, or `retrying`",
+    "RunEnded.attempt": "the number of the attempt, from 1. None: unknown",
+    "RunLost.worker": "the name of the dead worker",
+    "RunLost.sent_again": "whether beat sends the run once more",
+    "ScheduleQuarantined.owner": "the owner. None: the row cannot be read",
+    "ScheduleQuarantined.schedule": "the name. None: the row cannot be read",
+    "ScheduleQuarantined.error": "the error that the row stores",
+    "SchedulePaused.automatic": "whether beat or a worker paused it, because its runs failed",
+    "ScheduleRecovered.failing_since": "when the first of the failed runs ended",
+    "HoldChanged.owner": "the owner. None: the hold of everything",
+    "HoldChanged.until": "when the hold ends. None: with its release",
+    "RetriesResent.count": "the number of retries",
+    "PassEnded.duration": "how long the pass took",
+    "PassEnded.error": "the class of the error. None: the pass succeeded",
+    "PassEnded.is_database_error": "whether the database was the cause",
+    "PublishFailed.permanent": "whether its schedule is quarantined. Else beat tries again",
+    "HistoryPruned.table": "`run` or `change`",
+    "HistoryPruned.count": "the number of deleted rows",
+    "AlertChanged.kind": "the [kind](alerts.md) of the alert",
+    "AlertChanged.opened_at": "when the alert was opened",
+    "AlertChanged.run_id": "the last run that the alert is about, if any",
+    "AlertChanged.value": "how late or how slow that run was. None: not of these kinds",
+    "AlertChanged.detail": "the error, if any",
+    "AlertMessageEnded.target": "the name of the target",
+    "AlertMessageEnded.severity": "the severity of the message",
+    "AlertMessageEnded.error": "why the message was dropped. None: it was accepted",
+    "PingsDropped.count": "the number of pings",
+}
+
+
+def page(text: str) -> str:
+    """Return ``text`` of the page with the present fields of each event."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{''.join(_sections())}{END}{after}"
+
+
+def _sections() -> Iterator[str]:
+    for event in vars(events).values():
+        if dataclasses.is_dataclass(event) and isinstance(event, type):
+            yield f"\n### {event.__name__}\n\n{_prose(event)}\n\n{_table(event)}"
+    yield "\n"
+
+
+def _prose(event: type) -> str:
+    summary = (event.__doc__ or "").partition("\n\n")[0]
+    return textwrap.fill(" ".join(summary.split()).replace("``", "`"), WIDTH)
+
+
+def _table(event: Any) -> str:
+    fields = dataclasses.fields(event)
+    if not fields:
+        return "It has no fields.\n"
+    rows = [
+        f"| `{field.name}` | {_type(field.type)} | {_meaning(event, field.name)} |"
+        for field in fields
+    ]
+    return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _type(annotation: Any) -> str:
+    if get_origin(annotation) is tuple:
+        return f"tuple of `{get_args(annotation)[0].__name__}`"
+    parts = get_args(annotation) or (annotation,)
+    return " or ".join(TYPES.get(part.__name__, f"`{part.__name__}`") for part in parts)
+
+
+def _meaning(event: type, field: str) -> str:
+    return MEANINGS.get(f"{event.__name__}.{field}") or MEANINGS[field]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))
