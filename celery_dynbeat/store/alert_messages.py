@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
@@ -54,7 +54,9 @@ def waiting(session: Session) -> Sequence[Waiting]:
 
 
 def _next_target(session: Session, after: str) -> str | None:
-    return session.scalar(select(func.min(Alert.target)).where(Alert.target > after))
+    # Not min(): without statistics, PostgreSQL would read the alerts of all later targets.
+    later = select(Alert.target).where(Alert.target > after)
+    return session.scalar(later.order_by(Alert.target).limit(1))
 
 
 @in_index_order
