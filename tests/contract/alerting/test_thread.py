@@ -1,11 +1,32 @@
 """The thread of alerts: it wakes after a fact, survives errors, and ends with its beat."""
 
+import sys
 import threading
+
+import pytest
 
 from celery_dynbeat.beat.alerting.thread import AlertThread
 from celery_dynbeat.runtime.alert_facts import facts_stored
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def switch_interval():
+    """Restore the interval after the test, and return it."""
+    interval = sys.getswitchinterval()
+    yield interval
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.005, 0.0005), (0.0001, 0.0001)])
+def test_a_pass_of_beat_waits_half_a_millisecond_for_the_interpreter(before, after):
+    sys.setswitchinterval(before)
+    thread = AlertThread(lambda: None)
+    thread.start()
+    thread.close()
+
+    assert sys.getswitchinterval() == pytest.approx(after)
 
 
 def test_a_fact_of_this_process_wakes_the_thread():

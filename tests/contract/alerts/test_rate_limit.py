@@ -73,7 +73,8 @@ def many_alerts(request, database):
                 # The planner expects no target after "a".
                 session.execute(insert, [{**alert, "target": "a"} for alert in alerts()])
                 session.commit()
-                execute(dynbeat, f"ANALYZE {'TABLE' if database == 'mariadb' else ''} dynbeat_alert")
+                analyze = "ANALYZE TABLE" if database == "mariadb" else "ANALYZE"
+                execute(dynbeat, f"{analyze} dynbeat_alert")
                 session.execute(delete(Alert))
             session.execute(insert, list(alerts()))
             session.commit()
