@@ -1,5 +1,7 @@
 """``dynbeat schema upgrade|check|application``: the tables."""
 
+import json
+
 import click
 
 from celery_dynbeat.cli.base.command import command
@@ -20,12 +22,32 @@ def schema() -> None:
     """Create and check the tables."""
 
 
-@command("upgrade", examples=("schema upgrade",), exit_statuses=_OUTDATED)
-def upgrade(invocation: Invocation) -> None:
+@command(
+    "upgrade",
+    examples=("schema upgrade", "schema upgrade --sql", "schema upgrade --sql --from base"),
+    exit_statuses=_OUTDATED,
+)
+@click.option("--sql", is_flag=True, help="Print the statements, and change nothing.")
+@click.option(
+    "--from",
+    "start",
+    metavar="REVISION",
+    help="With --sql: the revision of the tables, or base. [default: read from the database]",
+)
+def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
     """Create the tables, or migrate them to this version.
 
     If several processes run this at the same time, one migrates and the others wait.
+
+    With --sql, psql, mysql or mariadb can execute the output. --from base prints all statements,
+    without a connection; the URL of MariaDB must then begin with mariadb+pymysql://. SQLite is not
+    supported.
     """
+    if sql:
+        _print_sql(invocation, start)
+        return
+    if start is not None:
+        raise click.UsageError("--from needs --sql")
     tables.upgrade(invocation.dynbeat.context.database)
     _show_revision(invocation, "at revision {}")
 
@@ -34,6 +56,18 @@ def upgrade(invocation: Invocation) -> None:
 def check(invocation: Invocation) -> None:
     """Check that the tables fit this version."""
     _show_revision(invocation, "ok, revision {}")
+
+
+def _print_sql(invocation: Invocation, start: str | None) -> None:
+    database, output = invocation.dynbeat.context.database, invocation.output
+    printed = tables.upgrade_sql(database, start=start)
+    if output.as_json:
+        result = {"ok": True, "revision": tables.head(), "database": database.shown_url}
+        output.line(json.dumps({**result, "sql": printed}))
+    elif printed:
+        click.echo(printed, nl=False)
+    else:
+        output.note(f"nothing to do: the tables are at revision {tables.head()}")
 
 
 def _show_revision(invocation: Invocation, text: str) -> None:

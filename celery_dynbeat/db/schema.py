@@ -37,6 +37,37 @@ def upgrade(database: Database) -> None:
             capabilities.unlock_schema(connection)
 
 
+def upgrade_sql(database: Database, *, start: str | None = None) -> str:
+    """Return the statements of ``upgrade``, for a client such as psql; "" if there are none.
+
+    ``start`` is the revision of the tables, or "base" if there are none. Without it, the revision
+    is read from the database. Otherwise no connection is opened, and the URL must tell MariaDB
+    (``mariadb+pymysql://``) from MySQL. Raises SchemaError for SQLite,
+    where some migrations copy a table, and for an unknown ``start``.
+    """
+    url = database.engine.url
+    if database.capabilities.embedded:
+        msg = f"{database.shown_url} is SQLite, where migrations read the tables that they change: "
+        msg += _HINT
+        raise SchemaError(msg)
+    if start is None:
+        with database.engine.connect() as connection:
+            start = _revision(connection)
+            if getattr(connection.dialect, "is_mariadb", False):
+                # Without a connection, only the name of the dialect tells them apart.
+                url = url.set(drivername=f"mariadb+{url.get_driver_name()}")
+    elif start not in {"base", *_revisions()}:
+        msg = f"unknown revision {start!r}: it is base or one of {', '.join(_revisions())}"
+        raise SchemaError(msg)
+    start = None if start == "base" else start
+    if _is_current(start):
+        return ""
+    with _quiet_alembic():
+        from celery_dynbeat.db.alembic_upgrade import sql  # noqa: PLC0415
+
+        return sql(url, start=start)
+
+
 def check(database: Database) -> str:
     """Return the revision of the tables.
 
@@ -64,9 +95,14 @@ def check_connection(connection: Connection, shown_url: str) -> str:
 @cache
 def head() -> str:
     """Return the revision that this version of the package needs."""
+    return _revisions()[-1]
+
+
+@cache
+def _revisions() -> list[str]:
     # The name of a migration file starts with its revision.
     files = resources.files("celery_dynbeat.db.migrations.versions").iterdir()
-    return max(file.name.partition("_")[0] for file in files if file.name[:1].isdigit())
+    return sorted(file.name.partition("_")[0] for file in files if file.name[:1].isdigit())
 
 
 def _migrate(connection: Connection) -> None:

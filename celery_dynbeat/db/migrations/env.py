@@ -1,4 +1,4 @@
-"""Alembic's environment: run the migrations on the connection of celery_dynbeat.db.schema."""
+"""Alembic's environment: run the migrations on a connection, or print their SQL."""
 
 from alembic import context
 
@@ -17,4 +17,22 @@ def run() -> None:
     context.run_migrations()
 
 
-run()
+def print_sql() -> None:
+    """Print the statements. PostgreSQL executes them in one transaction."""
+    context.configure(
+        url=context.config.attributes["url"],
+        # Otherwise "%" would be doubled for the driver.
+        dialect_opts={"paramstyle": "named"},
+        literal_binds=True,
+        target_metadata=METADATA,
+        version_table=VERSION_TABLE,
+        transaction_per_migration=False,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    print_sql()
+else:
+    run()

@@ -1,0 +1,39 @@
+"""``dynbeat schema upgrade --sql``."""
+
+import pytest
+
+from celery_dynbeat.db import schema
+
+
+@pytest.fixture
+def database_url(request):
+    return request.getfixturevalue("postgresql_url")
+
+
+def test_all_statements_are_printed_without_a_connection(shown):
+    lines = shown("schema", "upgrade", "--sql", "--from", "base")
+
+    assert lines[0] == "BEGIN;"
+    assert any(line.startswith("CREATE TABLE dynbeat_schedule ") for line in lines)
+    assert lines[-2:] == ["COMMIT;", ""]
+
+
+def test_the_json_has_the_statements(as_json):
+    (result,) = as_json("schema", "upgrade", "--sql", "--from", "0020")
+
+    assert result["revision"] == schema.head()
+    assert "DROP CONSTRAINT fk_dynbeat_alert_watch_schedule_id" in result["sql"]
+
+
+def test_nothing_is_printed_for_current_tables(command):
+    result = command("schema", "upgrade", "--sql")
+
+    assert result.stdout == ""
+    assert result.stderr == f"nothing to do: the tables are at revision {schema.head()}\n"
+
+
+def test_a_start_needs_sql(refused):
+    status, error = refused("schema", "upgrade", "--from", "base")
+
+    assert status == 2
+    assert "--from needs --sql" in error

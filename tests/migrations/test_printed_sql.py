@@ -1,0 +1,104 @@
+"""A client of the database can execute the printed SQL of an upgrade."""
+
+import subprocess
+
+import pytest
+from alembic import command
+
+from celery_dynbeat import SchemaError
+from celery_dynbeat.db import alembic_upgrade, schema
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.indexes import METADATA
+from tests.migrations.test_migrations import reflected
+
+pytestmark = pytest.mark.empty_database
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def database(request):
+    url = request.getfixturevalue(f"{request.param}_url")
+    # MariaDB's own scheme: offline, only the URL tells it from MySQL.
+    database = Database(url.replace("mysql+", "mariadb+", 1))
+    yield database
+    database.dispose()
+
+
+def migrated_by_client(database, sql):
+    """Execute ``sql`` as an administrator would, and return the resulting schema."""
+    url = database.engine.url
+    if url.get_backend_name() == "postgresql":
+        shown = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        client = ["psql", "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", shown]
+    else:
+        client = ["mariadb", f"--user={url.username}", f"--password={url.password or ''}"]
+        client += [f"--host={url.host}", f"--port={url.port}", f"--database={url.database}"]
+    subprocess.run(client, input=sql, text=True, check=True, capture_output=True)
+    assert schema.check(database) == schema.head()
+    return reflected(database)
+
+
+def migrated_by_upgrade(database):
+    """Drop the tables, upgrade, and return the resulting schema."""
+    with database.engine.begin() as connection:
+        METADATA.drop_all(connection)
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {schema.VERSION_TABLE}")
+    schema.upgrade(database)
+    return reflected(database)
+
+
+def upgrade_to(database, revision):
+    with database.engine.begin() as connection:
+        config = alembic_upgrade.configuration()
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+@pytest.mark.parametrize("start", ["base", None], ids=["offline", "connected"])
+def test_the_printed_statements_create_the_tables(database, start):
+    by_client = migrated_by_client(database, schema.upgrade_sql(database, start=start))
+
+    assert by_client == migrated_by_upgrade(database)
+
+
+@pytest.mark.parametrize("start", ["0010", None], ids=["offline", "connected"])
+def test_the_printed_statements_migrate_older_tables(database, start):
+    upgrade_to(database, "0010")
+
+    printed = schema.upgrade_sql(database, start=start)
+
+    assert "CREATE TABLE dynbeat_schedule" not in printed
+    assert migrated_by_client(database, printed) == migrated_by_upgrade(database)
+
+
+def test_a_connection_tells_mariadb_from_mysql(mariadb_url):
+    database = Database(mariadb_url)
+    upgrade_to(database, "0010")
+
+    migrated_by_client(database, schema.upgrade_sql(database))
+    database.dispose()
+
+
+def test_nothing_is_printed_for_current_tables(database):
+    schema.upgrade(database)
+
+    assert schema.upgrade_sql(database) == ""
+    assert schema.upgrade_sql(database, start=schema.head()) == ""
+
+
+def test_without_a_start_the_database_is_only_read(database):
+    schema.upgrade_sql(database)
+
+    with pytest.raises(SchemaError, match="has no tables"):
+        schema.check(database)
+
+
+def test_an_unknown_start_is_refused_with_the_known_revisions():
+    database = Database("postgresql+psycopg://nowhere.invalid/app")
+
+    with pytest.raises(SchemaError, match="unknown revision '12': it is base or one of 0001, "):
+        schema.upgrade_sql(database, start="12")
+
+
+def test_sqlite_is_refused_with_the_command_that_works(sqlite_url):
+    with pytest.raises(SchemaError, match=r"is SQLite.*dynbeat schema upgrade"):
+        schema.upgrade_sql(Database(sqlite_url))
