@@ -6,12 +6,27 @@ does not contain. Write in the application's ``env.py``:
     from celery_dynbeat.alembic import include_name
 
     context.configure(..., include_name=include_name)
+
+With ``dynbeat_table_prefix``, give the prefix: ``include_name=excluding(prefix="billing_")``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 #: The prefix of the tables of all versions, newer versions included.
 PREFIX = "dynbeat_"
+
+
+def excluding(prefix: str) -> Callable[[str | None, str, Mapping[str, str | None]], bool]:
+    """Return a function as ``include_name``, for tables with this ``dynbeat_table_prefix``.
+
+    All tables whose name begins with the prefix are excluded. Do not use it for other tables.
+    """
+
+    def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
+        del parent_names
+        return not (type_ == "table" and name is not None and name.startswith(prefix))
+
+    return include_name
 
 
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
@@ -20,5 +35,4 @@ def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | 
     The signature is that of Alembic's ``include_name``. Alembic calls it with each name in the
     database before it reflects the object. Combine it with your own function by ``and``.
     """
-    del parent_names
-    return not (type_ == "table" and name is not None and name.startswith(PREFIX))
+    return excluding(PREFIX)(name, type_, parent_names)

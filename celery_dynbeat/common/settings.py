@@ -118,6 +118,24 @@ def _patterns(value: object) -> tuple[str, ...]:
     return tuple(_text(pattern) for pattern in value)
 
 
+def _schema(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][\w$-]{0,62}", value, re.ASCII):
+        msg = "must be the name of a schema: up to 63 letters, digits, and the characters _ $ -"
+        raise ValueError(msg)
+    return value
+
+
+def _table_prefix(value: object) -> str:
+    rule = r"dynbeat_|(?!dynbeat_)[a-z][a-z0-9_]{0,19}"
+    if not isinstance(value, str) or not re.fullmatch(rule, value):
+        msg = (
+            "must be up to 20 lower-case letters, digits and underscores that begin with a letter,"
+            " and not with 'dynbeat_'; such as 'billing_'"
+        )
+        raise ValueError(msg)
+    return value
+
+
 def _folder(value: object) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     return _text(path)
@@ -153,9 +171,10 @@ class Settings:
     """The settings with their defaults. In the configuration each name starts with ``dynbeat_``.
 
     A policy applies to schedules that do not set it. None means: no limit, no expiry, never pause.
-    ``create_tables`` None: create tables on an embedded database only. ``timezone`` unset: the
-    time zone of the Celery application. ``application`` None: the application has no name.
-    ``alerts`` None: on if a target of ``alert_urls`` has a URL. ``ping_hosts`` None: no ping URLs.
+    ``schema`` None: that of the connection. ``create_tables`` None: create tables on an embedded
+    database only. ``timezone`` unset: the time zone of the Celery application. ``application``
+    None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL.
+    ``ping_hosts`` None: no ping URLs.
     """
 
     # No repr: they hold passwords, and some tracebacks show the repr of local variables.
@@ -165,6 +184,8 @@ class Settings:
     engine_options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"check": _mapping}, repr=False
     )
+    schema: str | None = _setting(None, _schema)
+    table_prefix: str = _setting("dynbeat_", _table_prefix)
     create_tables: bool | None = _setting(None, _flag)
     application: str | None = _setting(None, application_name)
     timezone: str = _setting("UTC", _zone)

@@ -4,18 +4,26 @@ This module is separate from ``schema``, which every process imports at its star
 nine megabytes, and most processes have nothing to migrate.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, event, inspect
+
+from celery_dynbeat.common.errors import SchemaError
+from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.names import table_names
 
 
-def migrate(connection: Connection) -> None:
-    """Upgrade the tables to the newest revision."""
+def migrate(connection: Connection, revision: str = "head") -> None:
+    """Upgrade the tables to ``revision``, by default to the newest."""
     config = configuration()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _in_schema(connection), _renamed(connection):
+        command.upgrade(config, revision)
 
 
 def sql(url: URL, *, start: str | None) -> str:
@@ -27,7 +35,46 @@ def sql(url: URL, *, start: str | None) -> str:
     config.output_buffer = printed
     config.attributes["url"] = url
     command.upgrade(config, f"{start or 'base'}:head", sql=True)
-    return printed.getvalue()
+    names, dialect = table_names(), url.get_dialect()()
+    statements = names.rename(printed.getvalue(), backend=dialect.name)
+    if names.schema is None:
+        return statements
+    quoted = dialect.identifier_preparer.quote_identifier(names.schema)
+    return f"{capabilities_of(dialect).entering_schema(quoted)};\n\n{statements}"
+
+
+@contextmanager
+def _renamed(connection: Connection) -> Iterator[None]:
+    """Execute the statements of migrations with the prefix of this process."""
+
+    def rename(
+        _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> tuple[str, Any]:
+        return table_names().rename(statement, backend=connection.dialect.name), parameters
+
+    event.listen(connection, "before_cursor_execute", rename, retval=True)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", rename)
+
+
+@contextmanager
+def _in_schema(connection: Connection) -> Iterator[None]:
+    """Execute the statements of migrations, which name no schema, in that of this process."""
+    schema = table_names().schema
+    if schema is None:
+        yield
+        return
+    if schema not in inspect(connection).get_schema_names():
+        raise SchemaError(
+            f"dynbeat_schema = {schema!r} does not exist, or the account has no rights on it: run"
+            f" CREATE SCHEMA {schema} with the rights of an administrator"
+        )
+    dialect = connection.dialect
+    quoted = dialect.identifier_preparer.quote_identifier(schema)
+    with capabilities_of(dialect).in_schema(connection, quoted):
+        yield
 
 
 def configuration() -> Config:

@@ -8,11 +8,11 @@ from importlib import resources
 
 from sqlalchemy import Connection, column, inspect, select, table
 
-from celery_dynbeat.common.errors import SchemaError
+from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.db import encoding
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.names import table_names
 
-VERSION_TABLE = "dynbeat_alembic_version"
 _HINT = "run `celery -A your_app dynbeat schema upgrade`"
 
 
@@ -22,6 +22,7 @@ def upgrade(database: Database) -> None:
     A lock makes concurrent upgrades run one after the other. A newer schema stays unchanged.
     """
     capabilities = database.capabilities
+    _check_names(database)
     database.check_folder()
     with database.engine.connect() as connection:
         encoding.check_encoding(connection, shown_url=database.shown_url)
@@ -74,6 +75,7 @@ def check(database: Database) -> str:
     Raises SchemaError when the tables are missing or their revision is too old. A newer revision is
     accepted: a rolling upgrade migrates the tables first, and migrations only add.
     """
+    _check_names(database)
     database.check_folder()
     with database.engine.connect() as connection:
         return check_connection(connection, database.shown_url)
@@ -105,6 +107,14 @@ def _revisions() -> list[str]:
     return sorted(file.name.partition("_")[0] for file in files if file.name[:1].isdigit())
 
 
+def _check_names(database: Database) -> None:
+    if table_names().schema is not None and database.capabilities.embedded:
+        raise ConfigurationError(
+            f"dynbeat_schema = {table_names().schema!r}: SQLite has no schemas; set"
+            " dynbeat_table_prefix, or another file in dynbeat_database_url"
+        )
+
+
 def _migrate(connection: Connection) -> None:
     with _quiet_alembic():
         # Alembic is imported only by a process that migrates.
@@ -126,9 +136,11 @@ def _quiet_alembic() -> Iterator[None]:
 
 
 def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE):
+    names = table_names()
+    if not inspect(connection).has_table(names.version_table, schema=names.schema):
         return None
-    return connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
+    versions = table(names.version_table, schema=names.schema)
+    return connection.scalar(select(column("version_num")).select_from(versions))
 
 
 def _is_current(revision: str | None) -> bool:

@@ -30,6 +30,7 @@ from functools import cached_property
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg.sql import SQL, Composed, Identifier
 from sqlalchemy import select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
@@ -37,8 +38,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.db.dialects.postgresql import CHANNEL, notify
+from celery_dynbeat.db.dialects.postgresql import notify
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.names import table_names
 from celery_dynbeat.db.timeouts import STATEMENT_TIMEOUTS
 from celery_dynbeat.notify.base import Listener, Notifier, Transport, reconnect_back_off
 from celery_dynbeat.store.nodes import beat_listens_to_broker
@@ -52,6 +54,7 @@ STOP_TIMEOUT = 5.0
 UNUSABLE_PAUSE = 60.0
 #: The payload of a check; a token follows. Listeners of other versions ignore it by this word.
 CHECK_PREFIX = "proof "
+_LISTEN = SQL("LISTEN {}")
 
 
 class PostgresNotifier:
@@ -144,7 +147,7 @@ class PostgresListener:
     async def _listen(self) -> None:
         connection = await self._connect()
         try:
-            await _execute(connection, f"LISTEN {CHANNEL}")
+            await _execute(connection, _LISTEN.format(Identifier(table_names().channel)))
             await self._verify(connection)
             self._back_off.reset()
             self._stop_fallback()
@@ -239,7 +242,9 @@ def _parameters(database: Database) -> dict[str, Any]:
     return {"connect_timeout": int(RESPONSE_TIMEOUT), **named, **given}
 
 
-async def _execute(connection: psycopg.AsyncConnection[Any], statement: LiteralString) -> None:
+async def _execute(
+    connection: psycopg.AsyncConnection[Any], statement: LiteralString | Composed
+) -> None:
     """Execute a statement. Raises TimeoutError after RESPONSE_TIMEOUT seconds."""
     running = asyncio.ensure_future(connection.execute(statement))
     done, _ = await asyncio.wait({running}, timeout=RESPONSE_TIMEOUT)

@@ -21,7 +21,9 @@ from sqlalchemy.util import greenlet_spawn
 from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
+from celery_dynbeat.db import renamed_tables
 from celery_dynbeat.db.async_engine import AsyncDatabase, check_asynchronous
+from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.runtime.context import Context
 
 T = TypeVar("T")
@@ -49,6 +51,7 @@ class AsyncContext(Context):
     def database(self) -> AsyncDatabase:
         """The database of ``engine``, else of the settings, on its asynchronous driver."""
         settings = self.settings
+        renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
         facts = settings.alerts_enabled
         if self._async_engine is not None:
             return AsyncDatabase(engine=self._async_engine, records_facts=facts)

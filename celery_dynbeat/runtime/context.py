@@ -16,9 +16,10 @@ from celery_dynbeat import notify
 from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db import schema
+from celery_dynbeat.db import renamed_tables, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous
+from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.sessions import session_to_join
@@ -58,6 +59,7 @@ class Context:
     def database(self) -> Database:
         """The database of ``shared_engine``, else of the settings."""
         settings = self.settings
+        renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
         facts = settings.alerts_enabled
         if self.shared_engine is not None:
             return Database(engine=self.shared_engine, records_facts=facts)

@@ -5,10 +5,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine
 
-from celery_dynbeat.alembic import include_name
+from celery_dynbeat.alembic import excluding, include_name
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.schema import VERSION_TABLE
+from celery_dynbeat.db.names import VERSION_TABLE
 
 pytestmark = pytest.mark.empty_database
 
@@ -34,6 +34,15 @@ def test_without_the_filter_alembic_drops_the_packages_tables(sqlite_url):
 
 def test_with_the_filter_only_the_applications_own_tables_are_compared(database_url):
     assert proposed(database_url, include_name=include_name) == {("add_table", "author")}
+
+
+def test_the_filter_for_another_prefix_excludes_only_tables_with_it():
+    include_billing = excluding("billing_")
+
+    assert not include_billing("billing_run", "table", {"schema_name": None})
+    assert include_billing("dynbeat_run", "table", {"schema_name": None})
+    assert include_billing("billing_run", "schema", {})
+    assert include_billing(None, "schema", {})
 
 
 def test_the_filter_includes_all_other_names():

@@ -11,6 +11,7 @@ from celery_dynbeat import SchemaError
 from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
+from celery_dynbeat.db.names import VERSION_TABLE
 
 pytestmark = pytest.mark.empty_database
 
@@ -105,7 +106,7 @@ def test_older_tables_raise_an_error_and_newer_tables_are_accepted(database, rev
     schema.upgrade(database)
     with database.engine.begin() as connection:
         connection.exec_driver_sql(
-            f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision}'",
+            f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'",
         )
 
     if revision == "0000":
@@ -182,7 +183,7 @@ def test_a_downgrade_to_the_base_drops_all_tables_of_the_package(database):
 
     migrate(database, "base", move=command.downgrade)
 
-    assert set(inspect(database.engine).get_table_names()) == {schema.VERSION_TABLE}
+    assert set(inspect(database.engine).get_table_names()) == {VERSION_TABLE}
     with pytest.raises(SchemaError):
         schema.check(database)
 

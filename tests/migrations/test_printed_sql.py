@@ -9,6 +9,7 @@ from celery_dynbeat import SchemaError
 from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
+from celery_dynbeat.db.names import VERSION_TABLE
 from tests.migrations.test_migrations import reflected
 
 pytestmark = pytest.mark.empty_database
@@ -41,7 +42,7 @@ def migrated_by_upgrade(database):
     """Drop the tables, upgrade, and return the resulting schema."""
     with database.engine.begin() as connection:
         METADATA.drop_all(connection)
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {schema.VERSION_TABLE}")
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {VERSION_TABLE}")
     schema.upgrade(database)
     return reflected(database)
 

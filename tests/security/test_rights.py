@@ -10,7 +10,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from celery_dynbeat.client import Dynbeat
 from celery_dynbeat.db.models import Base
-from celery_dynbeat.db.schema import VERSION_TABLE
+from celery_dynbeat.db.names import VERSION_TABLE
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.databases import administration, new_name

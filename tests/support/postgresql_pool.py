@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
 
-from celery_dynbeat.db import schema
 from celery_dynbeat.db.indexes import METADATA
+from celery_dynbeat.db.names import VERSION_TABLE
 from tests.support.databases import (
     administration,
     assert_no_open_transaction,
@@ -40,7 +40,7 @@ SCHEMA = "SELECT {}, {}, {}".format(
     "(SELECT count(*) FROM pg_db_role_setting JOIN pg_database d ON d.oid = setdatabase"
     " WHERE datname = current_database())",
 )
-VERSION = f"SELECT max(xmin::text::bigint) FROM {schema.VERSION_TABLE}"
+VERSION = f"SELECT max(xmin::text::bigint) FROM {VERSION_TABLE}"
 SIZE = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND oid >= 16384"
 RESTART_SEQUENCES = "SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'"
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, make_url, text
 
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.names import VERSION_TABLE
 from tests.support.databases import (
     administration,
     new_mariadb_database,
@@ -36,7 +37,7 @@ class MariaDBTemplate:
         for statement in self.statements:
             # Not USE: the end of the test terminates the sessions in the database.
             connection.exec_driver_sql(f"{CREATE}{name}.{statement.removeprefix(CREATE)}")
-        version = schema.VERSION_TABLE
+        version = VERSION_TABLE
         connection.exec_driver_sql(
             f"INSERT INTO {name}.{version} SELECT * FROM {self.name}.{version}"
         )

@@ -73,6 +73,17 @@ class Capabilities(ABC):
         """Return the current instant of the database, aware, in UTC. SQLite has no clock."""
         raise NotImplementedError
 
+    def entering_schema(self, quoted: str) -> str:
+        """Return the statement after which names without a schema are in this one.
+
+        On MySQL and MariaDB a schema is a database. Raises NotImplementedError for SQLite.
+        """
+        raise NotImplementedError
+
+    def in_schema(self, connection: Connection, quoted: str) -> AbstractContextManager[None]:
+        """Execute ``entering_schema`` for the block, in a transaction of ``connection``."""
+        raise NotImplementedError
+
     def limited_encoding(self, connection: Connection) -> str | None:
         """Return the database's encoding if it cannot store every text, else None."""
         del connection

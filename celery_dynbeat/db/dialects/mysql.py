@@ -1,7 +1,8 @@
 """MySQL and MariaDB. Source: MySQL's server error reference."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -57,6 +58,20 @@ class MySql(Capabilities):
         with dbapi_connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
+    def entering_schema(self, quoted: str) -> str:
+        return f"USE {quoted}"
+
+    @contextmanager
+    def in_schema(self, connection: Connection, quoted: str) -> Iterator[None]:
+        before: Any = connection.scalar(select(func.database()))
+        connection.exec_driver_sql(self.entering_schema(quoted))
+        try:
+            yield
+        finally:
+            # The application may use this connection later.
+            quote = connection.dialect.identifier_preparer.quote_identifier
+            connection.exec_driver_sql(self.entering_schema(quote(before)))
+
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()
         return instant.replace(tzinfo=UTC)
@@ -78,7 +93,8 @@ class MySql(Capabilities):
         # For a list of ids, InnoDB prefers to scan a small table, and waits for each locked row.
         is_number = isinstance(table.c.id.type, Integer)
         key = _NUMBER if is_number else _RUN_ID
-        statement = text(_DELETE.format(table=table.name, **key))
+        name = connection.dialect.identifier_preparer.format_table(table)
+        statement = text(_DELETE.format(table=name, **key))
         connection.execute(statement, {"ids": json.dumps(list(ids))})
 
     def row_after(

@@ -23,8 +23,8 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, SCHEMA_LOCK, Capabilities
+from celery_dynbeat.db.names import table_names
 
-CHANNEL = "dynbeat_change"
 # All plans except nested loops over index scans. JIT compilation depends on the plan's cost, and a
 # plan that uses a disabled node has an enormous cost.
 _OTHER_PLANS = (
@@ -69,6 +69,15 @@ class PostgreSql(Capabilities):
         name = session.get_bind().dialect.identifier_preparer.format_table(table)
         # Without the right to do so, PostgreSQL only warns.
         session.execute(text(f"ANALYZE {name}"))
+
+    def entering_schema(self, quoted: str) -> str:
+        return f"SET search_path TO {quoted}"
+
+    @contextmanager
+    def in_schema(self, connection: Connection, quoted: str) -> Iterator[None]:
+        # LOCAL: until the end of the transaction.
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
+        yield
 
     @contextmanager
     def in_index_order(self, session: Session, *, mapper: Any) -> Iterator[None]:
@@ -144,7 +153,7 @@ class PostgreSql(Capabilities):
 
 def notify(payload: str = "") -> ColumnElement[str]:
     """Return the expression that notifies the listening beats when its transaction commits."""
-    return func.pg_notify(CHANNEL, payload)
+    return func.pg_notify(table_names().channel, payload)
 
 
 def _sqlstate(error: DBAPIError) -> str:

@@ -20,6 +20,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
 
 from celery_dynbeat.db.dialects.base import Capabilities
+from celery_dynbeat.db.names import table_names
 
 #: Ten seconds in total.
 _WAL_TRIES, _WAL_PAUSE = 500, 0.02
@@ -33,7 +34,8 @@ class Sqlite(Capabilities):
     def begin_write(self, session: Session) -> None:
         # A write as the first statement acquires the write lock, and waits for it up to the busy
         # timeout. A transaction that starts with a read fails when it writes later.
-        session.execute(text("UPDATE dynbeat_schedule SET id = id WHERE 0 = 1"))
+        name = table_names().of("schedule")
+        session.execute(text(f"UPDATE {name} SET id = id WHERE 0 = 1"))  # noqa: S608 - a setting
 
     def configure(self, dbapi_connection: Any) -> None:
         cursor = dbapi_connection.cursor()

@@ -3,7 +3,7 @@
 from alembic import context
 
 from celery_dynbeat.db.indexes import METADATA
-from celery_dynbeat.db.schema import VERSION_TABLE
+from celery_dynbeat.db.names import table_names
 
 
 def run() -> None:
@@ -11,7 +11,8 @@ def run() -> None:
     context.configure(
         connection=context.config.attributes["connection"],
         target_metadata=METADATA,
-        version_table=VERSION_TABLE,
+        version_table=table_names().version_table,
+        version_table_schema=table_names().schema,
         transaction_per_migration=False,
     )
     context.run_migrations()
@@ -25,7 +26,8 @@ def print_sql() -> None:
         dialect_opts={"paramstyle": "named"},
         literal_binds=True,
         target_metadata=METADATA,
-        version_table=VERSION_TABLE,
+        version_table=table_names().version_table,
+        version_table_schema=table_names().schema,
         transaction_per_migration=False,
     )
     with context.begin_transaction():

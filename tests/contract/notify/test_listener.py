@@ -4,11 +4,13 @@ import threading
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, event, make_url, select
+from sqlalchemy import create_engine, event, func, make_url, select
 from sqlalchemy.pool import NullPool
 
+from celery_dynbeat.db import names
 from celery_dynbeat.db.dialects.postgresql import notify
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.notify.polling import PollingNotifier
 from celery_dynbeat.notify.postgresql import PostgresNotifier
 from tests.support.servers.machine import free_port
@@ -59,6 +61,19 @@ def multi_host(url):
 
 def test_with_one_host(postgresql_url):
     assert receives_a_change(Database(postgresql_url))
+
+
+def test_on_the_channel_of_tables_with_other_names(postgresql_url, monkeypatch):
+    monkeypatch.setattr(names, "_chosen", TableNames(schema='billing-"1', prefix="b_"))
+    default = select(func.pg_notify("dynbeat_change", ""))
+    database = Database(postgresql_url)
+    with Wakes(database) as wakes:
+        wait_until(lambda: wakes.count == 1, within=15)
+        database.run(lambda session: session.execute(default))
+        database.run(lambda session: session.execute(select(notify())))
+        wait_until(lambda: wakes.count == 2, within=5)
+    assert wakes.count == 2
+    database.engine.dispose()
 
 
 def test_with_several_hosts_and_the_first_unreachable(postgresql_url):

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from celery_dynbeat.db.schema import VERSION_TABLE
+from celery_dynbeat.db.names import VERSION_TABLE
 from tests.support.applications import MINUTELY, application
 from tests.support.databases import administration
 from tests.support.postgresql_pool import TABLES, PostgreSQLPool

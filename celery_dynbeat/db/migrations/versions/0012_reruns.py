@@ -3,6 +3,8 @@
 Revision: 0012
 """
 
+import re
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -96,7 +98,8 @@ def _rebuild_with_origins(*, old: str, new: str) -> None:
     of_table = "FROM sqlite_master WHERE tbl_name = 'dynbeat_run' AND sql IS NOT NULL"
     create = connection.scalar(sa.text(f"SELECT sql {of_table} AND type = 'table'"))
     indexes = connection.scalars(sa.text(f"SELECT sql {of_table} AND type = 'index'")).all()
-    copy = create.replace("dynbeat_run", "dynbeat_run_copy", 1)
+    # dynbeat_table_prefix may have changed the name.
+    copy = re.sub(r'^CREATE TABLE ("?)(\w+)\1', r"CREATE TABLE \1\2_copy\1", create)
     connection.exec_driver_sql(copy.replace(f"origin IN ({old})", f"origin IN ({new})"))
     connection.exec_driver_sql("INSERT INTO dynbeat_run_copy SELECT * FROM dynbeat_run")
     connection.exec_driver_sql("DROP TABLE dynbeat_run")
