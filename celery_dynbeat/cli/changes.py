@@ -90,4 +90,4 @@ def changes(
             return invocation.schedules.changes(after=cursor, **filters)
         return invocation.mine.changes(name, after=cursor, **filters)
 
-    invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages)
+    invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages, name=name)

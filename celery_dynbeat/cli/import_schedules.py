@@ -138,7 +138,8 @@ def redbeat(
     """
     context = invocation.dynbeat.context
     source = RedBeatSource(url, context=context, prefix=key_prefix, cluster=cluster)
-    run(invocation, source, **given)
+    advice = "check the number of the Redis database, and --key-prefix"
+    run(invocation, source, if_empty=advice, **given)
 
 
 @command(
@@ -293,10 +294,12 @@ def run(
     applies: bool,
     owner_from: str | None,
     keeps_entries: bool = True,
+    if_empty: str = "check which source is read",
 ) -> None:
     """Import the schedules of ``source``, and print the results.
 
-    With ``keeps_entries``, an entry of beat_schedule in the source stays one.
+    With ``keeps_entries``, an entry of beat_schedule in the source stays one. ``if_empty`` is the
+    advice for a source without schedules.
     """
     entries = managed.entries(invocation.dynbeat.context) if keeps_entries else {}
     importer = Importer(
@@ -314,6 +317,8 @@ def run(
             shown = [each for each in results if each.outcome is not Outcome.KEEP]
             if shown:
                 invocation.output.items(_COLUMNS, shown, zone=invocation.zone)
+    if not totals.outcomes:
+        invocation.output.note(f"the source has no schedules: {if_empty}")
     _show_left_over(invocation, importer)
     totals.show(invocation, applies=applies)
     if totals.outcomes[Outcome.REFUSE]:

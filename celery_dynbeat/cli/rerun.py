@@ -148,8 +148,13 @@ def _rerun_many(
         batch_size=batch_size,
     )
     if not invocation.yes:
-        runs = counted(_count(invocation, request), f"{' or '.join(status)} run")
-        invocation.confirm(f"Run {runs}{which} of {whose} since {invocation.time(start)} again?")
+        count = _count(invocation, request)
+        runs = counted(count, f"{' or '.join(status)} run")
+        found = f"{runs}{which} of {whose} since {invocation.time(start)}"
+        if not count and invocation.can_ask:
+            invocation.output.done(f"nothing to run again: {found}", {"total": 0})
+            return
+        invocation.confirm(f"Run {found} again?")
     info = request()
     if wait:
         info = _wait(invocation, info)

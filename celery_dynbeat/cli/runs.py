@@ -77,7 +77,7 @@ def _list(
             return invocation.schedules.runs(after=cursor, **filters)
         return invocation.mine.runs(name, after=cursor, **filters)
 
-    invocation.show_pages(RUNS, fetch, after=after, all_pages=all_pages)
+    invocation.show_pages(RUNS, fetch, after=after, all_pages=all_pages, name=name)
 
 
 def _show_one(invocation: Invocation, run_id: str) -> None:

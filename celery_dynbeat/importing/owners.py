@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from celery.utils.imports import symbol_by_name
+from celery.utils.imports import import_from_cwd, symbol_by_name
 
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 from celery_dynbeat.common.text import shorten
@@ -19,7 +19,8 @@ def owner_function(path: str | None, *, default: str) -> Callable[[Found], str]:
     if path is None:
         return lambda _found: default
     try:
-        of_row: Any = symbol_by_name(path)
+        # As `celery -A`: the console script does not search the working directory.
+        of_row: Any = symbol_by_name(path, imp=import_from_cwd)
     except (ImportError, AttributeError, ValueError) as error:
         message = f"--owner-from {path}: {error}; write it like proj.owners:of_row"
         raise ConfigurationError(message) from error

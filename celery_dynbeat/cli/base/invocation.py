@@ -124,8 +124,12 @@ class Invocation:
         *,
         after: str | None,
         all_pages: bool,
+        name: str | None = None,
     ) -> None:
-        """Print a page, or all pages. A note on stderr names the next page."""
+        """Print a page, or all pages, of everything or of schedule ``name``.
+
+        Notes on stderr name the next page, and the option for other owners if there is nothing.
+        """
         count, cursor = 0, after
         for page in islice(pages(fetch, after=after), None if all_pages else 1):
             count, cursor = count + len(page.items), page.cursor
@@ -134,6 +138,13 @@ class Invocation:
                 self.show(columns, page.items)
         if cursor is not None:
             self.output.note(f"there are more: add --all, or --after {cursor}")
+        elif not count and name is None and self.owner == "" and self.output.on_terminal:
+            self.output.note("These are of the application itself: --all-owners lists all.")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether an operator can answer a question."""
+        return _can_ask()
 
     def confirm(self, question: str) -> None:
         """Return if ``--yes`` was given or the operator agrees; exit otherwise.
@@ -142,7 +153,7 @@ class Invocation:
         """
         if self.yes:
             return
-        if not _can_ask():
+        if not self.can_ask:
             raise click.UsageError("this needs --yes: without a terminal the command cannot ask")
         if not click.confirm(f"{question} Continue?", err=True):
             self.refuse("nothing was changed")

@@ -1,5 +1,6 @@
 """Rules about what stops every fire time: the row, a person, or beat. PURE."""
 
+import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -77,8 +78,12 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.HELD,
             f"It does not run: {_hold_text(facts, hold)}{more}.{_unfinished(facts)}",
-            "End the hold with release" + (" --all-owners." if hold.owner is None else "."),
+            f"End the hold: `celery -A your_app dynbeat release {_scope(hold)}`.",
         )
+
+
+def _scope(hold: HoldInfo) -> str:
+    return "--all-owners" if hold.owner is None else f"--owner {shlex.quote(hold.owner)}"
 
 
 def _hold_text(facts: Facts, hold: HoldInfo) -> str:

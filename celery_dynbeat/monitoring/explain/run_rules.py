@@ -151,6 +151,8 @@ def ended_rules(facts: Facts) -> Iterator[Finding]:
     assert run is not None  # noqa: S101 - unfinished_rules covers None
     if run.status in _ENDINGS:
         cause, fix = _ENDINGS[Status(run.status)]
+        if (run.error or "").startswith("NotRegistered:"):
+            fix = "Import the task's module where workers start, and then `rerun` the run."
         since = facts.schedule.failing_since
         streak = f" No run has succeeded for {format_duration(facts.age(since))}." if since else ""
         sentence = f"The run of {age_text(facts, run)} {story(facts, run)}."

@@ -85,6 +85,17 @@ def test_the_question_says_how_many_runs_run_again(refused, command, mine, faile
     assert [each.total for each in mine.reruns()] == [len(failed)]
 
 
+@pytest.mark.usefixtures("failed")
+def test_nothing_to_run_again_needs_no_answer(command, mine, monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+
+    result = command("rerun", "--since", "1s", "--status", "lost", *OWNER)
+
+    assert result.exit_code == 0
+    assert "nothing to run again: 0 lost runs of owner 'user:42' since" in result.stdout
+    assert mine.reruns() == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

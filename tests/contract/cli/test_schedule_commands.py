@@ -192,6 +192,29 @@ def test_a_list_is_read_page_by_page(command, shown, mine):
     assert [json.loads(line)["name"] for line in every] == [f"n{number}" for number in range(5)]
 
 
+@pytest.mark.parametrize(
+    ("line", "is_named"),
+    [
+        ("list --state paused", True),
+        ("runs", True),
+        ("changes --action hold", True),
+        ("runs n", False),
+        ("list --owner user:7", False),
+        ("runs --all-owners", False),
+    ],
+)
+def test_a_person_who_lists_nothing_learns_of_other_owners(
+    command, dynbeat, monkeypatch, line, is_named
+):
+    dynbeat.schedules.for_owner("").create("n", task="t", trigger=MINUTELY)
+    monkeypatch.setattr("celery_dynbeat.cli.base.output.Output.on_terminal", True)
+
+    result = command(*line.split())
+
+    assert result.stderr.startswith("none\n")
+    assert ("--all-owners lists all" in result.stderr) is is_named
+
+
 def test_show_has_the_next_fire_times_and_the_last_runs(shown, as_json, mine, beat, clock):
     mine.create("n", task="t", trigger=MINUTELY, description="d\x1b[31m")
     clock.advance(timedelta(minutes=1))

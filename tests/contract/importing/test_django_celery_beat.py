@@ -408,6 +408,18 @@ def test_the_owner_comes_from_a_function(store, imported, dynbeat):
     }
 
 
+def test_the_module_of_the_function_can_be_in_the_working_directory(
+    store, imported, tmp_path, monkeypatch
+):
+    (tmp_path / "owners_of_this_test.py").write_text("def of_row(row): return 'team:1'\n")
+    monkeypatch.chdir(tmp_path)
+    url = store(task("a", interval=MINUTES_5))
+
+    result = imported(SOURCE, url, "--owner-from", "owners_of_this_test:of_row")
+
+    assert result["a"]["owner"] == "team:1"
+
+
 def test_each_import_is_in_the_audit_with_its_actor(store, imported, dynbeat):
     url = store(task("a", interval=MINUTES_5))
 

@@ -202,3 +202,10 @@ def test_a_refused_connection_does_not_show_the_password(command):
 
     assert result.exit_code == 1
     assert "s3cret" not in result.output
+
+
+def test_a_store_without_entries_is_named(command, redis_url):
+    result = command(SOURCE, redis_url)
+
+    assert result.exit_code == 0
+    assert "the source has no schedules: check the number of the Redis database" in result.stderr

@@ -14,11 +14,16 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 #: A line of a block of code, up to a pipe, a comment, a redirection or another command.
 COMMAND = re.compile(r"^(?:\$ )?(?:celery -A \w+ )?dynbeat ([^|#>;&\n]+)", re.MULTILINE)
 BLOCK = re.compile(r"^```(?:console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: A command in a sentence that can be typed as it stands. `dynbeat hold` alone names a command.
+IN_SENTENCE = re.compile(r"`celery\s+-A\s+proj\s+dynbeat\s+([^`|#>;&]+)`")
 
 
 def command_lines():
-    blocks = (block for page in PAGES for block in BLOCK.findall(page.read_text()))
-    return sorted({line.strip() for block in blocks for line in COMMAND.findall(block)})
+    texts = [page.read_text() for page in PAGES]
+    blocks = (block for text in texts for block in BLOCK.findall(text))
+    typed = [line for block in blocks for line in COMMAND.findall(block)]
+    named = [" ".join(line.split()) for text in texts for line in IN_SENTENCE.findall(text)]
+    return sorted({line.strip() for line in (*typed, *named)} - {"import"})
 
 
 @pytest.mark.parametrize("line", command_lines())
@@ -34,3 +39,16 @@ def test_the_command_accepts_the_line(line, tmp_path, monkeypatch):
 
     with command.make_context(command.name, words):
         pass
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in command_lines() if line.split()[0] in {"hold", "release"}]
+)
+def test_a_hold_and_a_release_name_what_they_are_about(line):
+    assert {"--owner", "--all-owners"} & {*line.split()}
+
+
+def test_the_readme_counts_the_commands():
+    (count,) = re.findall(r"\[(\d+) commands\]", (ROOT / "README.md").read_text())
+
+    assert int(count) == len(dynbeat.list_commands(click.Context(dynbeat)))

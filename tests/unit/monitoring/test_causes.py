@@ -497,3 +497,22 @@ def test_a_refused_entry_is_corrected_in_beat_schedule():
     assert find_cause(facts(schedule=refused)).fix == (
         "Correct the entry of beat_schedule, and restart beat."
     )
+
+
+@pytest.mark.parametrize(
+    ("owner", "option"),
+    [(None, "--all-owners"), ("user:42", "--owner user:42"), ("a b", "--owner 'a b'")],
+    ids=["everything", "an owner", "an owner with a space"],
+)
+def test_the_fix_of_a_hold_is_a_command_that_ends_it(owner, option):
+    found = find_cause(facts(holds=[replace(HOLD, owner=owner)]))
+
+    assert found.fix == f"End the hold: `celery -A your_app dynbeat release {option}`."
+
+
+def test_the_fix_of_an_unregistered_task_is_its_import():
+    failed = run("failed", started_at=None, error="NotRegistered: t")
+
+    fix = find_cause(facts(runs=[failed])).fix
+
+    assert fix == "Import the task's module where workers start, and then `rerun` the run."
