@@ -26,7 +26,8 @@ def test_a_pass_of_beat_waits_half_a_millisecond_for_the_interpreter(before, aft
     thread.start()
     thread.close()
 
-    assert sys.getswitchinterval() == pytest.approx(after)
+    # Python counts whole microseconds.
+    assert sys.getswitchinterval() == pytest.approx(after, abs=2e-6)
 
 
 def test_a_fact_of_this_process_wakes_the_thread():
