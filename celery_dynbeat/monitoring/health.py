@@ -286,7 +286,10 @@ class _TableChecks:
 
     def _no_worker(self) -> Problem:
         waiting = f"; waiting runs: {self._tables.runs[Status.SENT]}" if self._runs_wait() else ""
-        hint = "start one with the same application: `celery -A your_app worker`"
+        hint = (
+            "start one with the same application: `celery -A your_app worker`;"
+            " workers without Dynbeat(app) do not count"
+        )
         return Problem("no_worker", f"no worker is alive{waiting}", hint)
 
 

@@ -247,6 +247,7 @@ def test_no_worker_is_a_problem_only_while_runs_wait(dynbeat, mine, beat):
     assert codes(waiting) == ["no_worker"]
     assert codes(waiting, "warnings") == []
     assert "; waiting runs: 1" in waiting["problems"][0]["text"]
+    assert "workers without Dynbeat(app) do not count" in waiting["problems"][0]["hint"]
 
 
 @pytest.mark.usefixtures("working_nodes")
