@@ -78,4 +78,10 @@ class Program:
 
 def exit_on_sigterm() -> None:
     """Make SIGTERM raise SystemExit, so that this program cleans up as after Ctrl-C."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+    def leave(*_: object) -> None:
+        # `timeout` and make send the signal again: a second one would end the cleanup.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
