@@ -18,14 +18,20 @@ class ProgramError(RuntimeError):
 
 
 class Program:
-    """One ``celery -A tasks ...`` command, started in the folder of ``tasks.py``."""
+    """One ``celery -A tasks ...`` command, started in the folder of ``tasks.py``.
 
-    def __init__(self, name: str, *arguments: str, folder: Path, logs: Path) -> None:
+    With another ``module`` it is ``python -m module ...``.
+    """
+
+    def __init__(
+        self, name: str, *arguments: str, folder: Path, logs: Path, module: str = "celery"
+    ) -> None:
         self.name = name
+        application = ["-A", "tasks"] if module == "celery" else []
         self.log = logs / f"{name}.log"
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "tasks", *arguments],
+                [sys.executable, "-m", module, *application, *arguments],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

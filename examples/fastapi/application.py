@@ -1,0 +1,101 @@
+"""Users log in and manage their reminders and reports.
+
+uvicorn application:api
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import available_timezones
+
+import reminders
+from database import create_tables, dynbeat, engine
+from errors import add_error_handlers
+from fastapi import FastAPI, Form, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from fastapi.templating import Jinja2Templates
+from login import User, check_origin, log_in, log_out
+from starlette.middleware.sessions import SessionMiddleware
+
+HERE = Path(__file__).parent
+MAX_BODY = 32_768
+templates = Jinja2Templates(HERE / "templates")
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    """Create the table at the start, and close the connections at the end."""
+    await create_tables()
+    yield
+    await engine.dispose()
+
+
+api = FastAPI(title="Reminders", lifespan=lifespan)
+api.include_router(reminders.router)
+add_error_handlers(api)
+api.add_middleware(
+    SessionMiddleware,
+    # Without the variable, a restart ends all sessions.
+    secret_key=os.environ.get("SESSION_SECRET") or secrets.token_hex(32),
+    same_site="lax",
+    https_only=os.environ.get("SESSION_HTTPS") == "1",
+)
+api.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
+
+
+@api.middleware("http")
+async def protect(request: Request, call_next: Any) -> Response:
+    """Refuse large bodies, and add headers that limit what a page can load."""
+    length = request.headers.get("Content-Length", "0")
+    if request.headers.get("Transfer-Encoding") or not length.isdigit() or int(length) > MAX_BODY:
+        return Response("the body is too large", 413)
+    response: Response = await call_next(request)
+    if not request.url.path.startswith(("/docs", "/openapi")):
+        response.headers["Content-Security-Policy"] = "default-src 'self'; frame-ancestors 'none'"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+@api.get("/", response_class=HTMLResponse, include_in_schema=False)
+async def page(request: Request) -> Response:
+    """Show the reminders of the user, or the login."""
+    user = request.session.get("user")
+    if user is None:
+        return templates.TemplateResponse(request, "login.html", {"error": ""})
+    mine = dynbeat.schedules.for_owner(reminders.owner_of(user))
+    shown = {
+        "user": user,
+        "token": request.session["token"],
+        "timezone": await mine.timezone(),
+        "zones": sorted(available_timezones()),
+    }
+    return templates.TemplateResponse(request, "page.html", shown)
+
+
+@api.post("/login", include_in_schema=False)
+def login(
+    request: Request, name: Annotated[str, Form()], password: Annotated[str, Form()]
+) -> Response:
+    """Start a session."""
+    check_origin(request)
+    if log_in(request, name[:80], password[:200]):
+        return RedirectResponse("/", 303)
+    shown = {"error": "The name or the password is wrong."}
+    return templates.TemplateResponse(request, "login.html", shown, status_code=401)
+
+
+@api.post("/logout", include_in_schema=False)
+async def logout(request: Request, user: User) -> Response:
+    """End the session."""
+    del user
+    try:
+        check_origin(request)
+    except HTTPException:
+        return RedirectResponse("/", 303)
+    log_out(request)
+    return RedirectResponse("/", 303)

@@ -1,0 +1,74 @@
+"""Serve the reminders with a beat and a worker, until Ctrl-C.
+
+    python examples/fastapi/demo.py [--port 8000]
+
+It needs no server and keeps its files in a temporary folder, which it deletes at the end.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
+
+CHECK_SECONDS = 0.5
+
+
+def main() -> int:
+    """Run the example and return the exit status."""
+    parser = argparse.ArgumentParser(description="Serve the reminders until Ctrl-C.")
+    parser.add_argument("--port", type=int, default=0, help="0: a free port")
+    port = parser.parse_args().port
+    exit_on_sigterm()
+    try:
+        with ExitStack() as stack:
+            watch(start(stack, port))
+    except ProgramError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped")
+    return 0
+
+
+def start(stack: ExitStack, port: int) -> Sequence[Program]:
+    """Start all programs, print the address, and return the programs."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynbeat-fastapi-")))
+    os.environ.setdefault("DYNBEAT_DEMO_DATABASE_URL", f"sqlite:///{folder}/app.sqlite3")
+    os.environ.setdefault("DYNBEAT_DEMO_BROKER_URL", f"sqla+sqlite:///{folder}/broker.sqlite3")
+    Program("schema", "dynbeat", "schema", "upgrade", folder=HERE, logs=folder).wait()
+
+    def started(name: str, *arguments: str, module: str = "celery") -> Program:
+        program = Program(name, *arguments, folder=HERE, logs=folder, module=module)
+        stack.callback(program.stop)
+        return program
+
+    worker = started("worker", "worker", "-P", "threads", "-c", "4", "-l", "INFO")
+    beat = started("beat", "beat", "-l", "INFO", "--pidfile=")
+    web = started("web", "application:api", f"--port={port}", module="uvicorn")
+    url = web.wait_for(r"Uvicorn running on (\S+)")
+    worker.wait_for("ready.")
+    beat.wait_for("beat started")
+    print(f"\n    {url}/\n\nCtrl-C ends all.", flush=True)
+    return [worker, beat, web]
+
+
+def watch(programs: Sequence[Program]) -> None:
+    """Return never: raise ProgramError when a program ends, KeyboardInterrupt at Ctrl-C."""
+    while True:
+        for program in programs:
+            if program.has_ended:
+                raise ProgramError(f"{program.name} ended\n{program.tail()}")
+        time.sleep(CHECK_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
