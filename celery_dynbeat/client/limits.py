@@ -83,18 +83,22 @@ def lock_owners(context: Context, session: Session, names: Collection[str]) -> N
         owners.lock(session, limited)
 
 
-def check_quota(context: Context, session: Session, wanted: Mapping[str, int]) -> None:
+def check_quota(
+    context: Context, session: Session, wanted: Mapping[str, int], *, lock: bool = True
+) -> None:
     """Raise OwnerLimitError if an owner would exceed dynbeat_max_schedules_per_owner.
 
     ``wanted`` is the number of new schedules for each owner. Call it in the transaction that
     inserts them: it locks the owners. Paused and finished schedules count. The application itself
-    (owner ``""``) has no limit.
+    (owner ``""``) has no limit. Without ``lock`` it only reads, for a transaction that inserts
+    nothing.
     """
     limit = context.settings.max_schedules_per_owner
     limited = {owner: count for owner, count in wanted.items() if owner}
     if limit is None or not limited:
         return
-    owners.lock(session, limited)
+    if lock:
+        owners.lock(session, limited)
     present = owners.count_schedules(session, limited)
     for owner, count in sorted(limited.items()):
         if present.get(owner, 0) + count > limit:

@@ -120,7 +120,7 @@ def json_field(field: str, text: str | None, default: Any) -> Any:
     try:
         # Not kombu's loads: a datetime stays the object that the worker's decoder reads.
         return json.loads(text)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise Inexpressible(
             f"{field} is not JSON ({error}); the old scheduler disables it"
         ) from error

@@ -28,7 +28,12 @@ def owner_function(path: str | None, *, default: str) -> Callable[[Found], str]:
         raise ConfigurationError(f"--owner-from {path}: is not a function")
 
     def owner_of(found: Found) -> str:
-        owner = of_row(found.row)
+        try:
+            owner = of_row(found.row)
+        # The application's function can raise any error.
+        except Exception as error:
+            rule = f"raised {shorten(error)} for {found.name!r}"
+            raise InvalidScheduleError(f"--owner-from {path} {rule}", field="owner") from error
         if owner is None:
             return default
         if not isinstance(owner, str):

@@ -47,6 +47,8 @@ _DEFINITION = (
 )
 #: Schedules after which the database counts its rows for the first time.
 _FIRST_STATISTICS = 1_000
+#: The largest value of the column run_count.
+_MAX_RUN_COUNT = 2**63 - 1
 #: The start of the reason of a pause that an import made, and that an import may end.
 DISABLED_PREFIX = "disabled in "
 
@@ -112,6 +114,8 @@ class Importer:
     #: The entries of beat_schedule. Beat writes them itself; the import adds their progress.
     managed: Mapping[str, Converted] = field(default_factory=dict)
     _seen: set[tuple[str, str]] = field(default_factory=set)
+    #: The schedules that a dry run would have created so far, by owner, for the quota.
+    _planned: Counter[str] = field(default_factory=Counter)
 
     @property
     def tag(self) -> str:
@@ -119,7 +123,7 @@ class Importer:
         return f"import:{self.package}"
 
     def write(self, batch: Sequence[Found]) -> Sequence[Result]:
-        """Return the result of each schedule. A dry run writes nothing, and checks no quota."""
+        """Return the result of each schedule. A dry run writes nothing."""
         if self.dry_run:
             results = self.context.read_many(None, lambda session: self._batch(session, batch))
         else:
@@ -145,7 +149,7 @@ class Importer:
 
     def _batch(self, session: Session, batch: Sequence[Found]) -> Sequence[Result]:
         now = self.context.clock.now()
-        owned = [self._owned(found) for found in batch]
+        owned, invalid = _split_invalid([self._owned(found) for found in batch])
         zones = self._zones(session, {owner for owner, _ in owned})
         keys = {(owner, found.name) for owner, found in owned}
         rows = imports.named(session, keys, lock=not self.dry_run)
@@ -161,10 +165,12 @@ class Importer:
             row = rows.get(key)
             results[key], new = self._one(session, found, owner, row, zones[owner], now=now)
             created += [new] if new is not None else []
-        if created and not self.dry_run:
-            for owner, reason in self._insert(session, created, now=now).items():
-                _refuse_new(results, owner, reason)
-        return [*results.values(), *twice]
+        kept, refused = self._within_quota(session, created)
+        for owner, reason in refused.items():
+            _refuse_new(results, owner, reason)
+        if kept and not self.dry_run:
+            self._insert(session, kept, now=now)
+        return [*results.values(), *twice, *invalid]
 
     def _owned(self, found: Found) -> tuple[str, Found]:
         """Return the schedule with its owner. An entry of beat_schedule is defined there."""
@@ -228,8 +234,7 @@ class Importer:
         now: datetime,
     ) -> _Wanted:
         """Return the row that the schedule would become, checked like that of ``create()``."""
-        checks.check_name("owner", owner, empty=True)
-        checks.check_name("name", found.name)
+        _check_run_count(converted.carried.run_count)
         is_managed = self._is_managed(found, owner)
         given = dict(converted.fields) if is_managed else {**converted.fields, "tags": [self.tag]}
         if not converted.enabled:
@@ -318,25 +323,58 @@ class Importer:
             _plan(self.context, row, wanted.trigger, after=after, now=now)
             edits.touch(self.context, session, row, now=now)
 
-    def _insert(
-        self, session: Session, rows: Sequence[ScheduleColumns], *, now: datetime
-    ) -> Mapping[str, str]:
-        """Insert the rows, except those of owners beyond their quota. Return these, and why."""
+    def _within_quota(
+        self, session: Session, rows: Sequence[ScheduleColumns]
+    ) -> tuple[Sequence[ScheduleColumns], Mapping[str, str]]:
+        """Return the rows without those of owners beyond their quota, and why, by owner."""
         refused: dict[str, str] = {}
         while True:
             rows = [row for row in rows if row.owner not in refused]
+            wanted = Counter(row.owner for row in rows)
+            # A dry run has not inserted the rows of earlier batches.
+            planned = {owner: count + self._planned[owner] for owner, count in wanted.items()}
             try:
-                limits.check_quota(self.context, session, Counter(row.owner for row in rows))
-                break
+                limits.check_quota(self.context, session, planned, lock=not self.dry_run)
             except OwnerLimitError as error:
                 refused[error.owner] = str(error)
-        if rows:
-            schedules.add_many(session, [row.insert_values() for row in rows])
-            alerting.watch_new(self.context.settings, session, rows, now=now)
-            audit.created(self.context, session, rows, now=now)
-            earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
-            self.context.notify_beat(session, next_run_at=earliest, now=now)
-        return refused
+                continue
+            if self.dry_run:
+                self._planned.update(wanted)
+            return rows, refused
+
+    def _insert(self, session: Session, rows: Sequence[ScheduleColumns], *, now: datetime) -> None:
+        schedules.add_many(session, [row.insert_values() for row in rows])
+        alerting.watch_new(self.context.settings, session, rows, now=now)
+        audit.created(self.context, session, rows, now=now)
+        earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)
+        self.context.notify_beat(session, next_run_at=earliest, now=now)
+
+
+def _split_invalid(
+    owned: Sequence[tuple[str, Found]],
+) -> tuple[Sequence[tuple[str, Found]], Sequence[Result]]:
+    """Return the schedules with a valid owner and name, and the refusals of the others.
+
+    Databases reject a query with a null character, a lone surrogate or a long owner. One such
+    schedule must not fail the batch.
+    """
+    valid, refused = list[tuple[str, Found]](), list[Result]()
+    for owner, found in owned:
+        try:
+            checks.check_name("owner", owner, empty=True)
+            checks.check_name("name", found.name)
+        except InvalidScheduleError as error:
+            refused.append(Result(found, owner, Outcome.REFUSE, reason=str(error)))
+        else:
+            valid.append((owner, found))
+    return valid, refused
+
+
+def _check_run_count(count: object) -> None:
+    """Raise InvalidScheduleError unless the database can store the number of runs."""
+    if not isinstance(count, int) or not 0 <= count <= _MAX_RUN_COUNT:
+        rule = f"must be an integer from 0 to {_MAX_RUN_COUNT:,}: correct it in the source"
+        raise checks.invalid("run_count", count, rule)
 
 
 def _has_doubled(before: int, after: int) -> bool:

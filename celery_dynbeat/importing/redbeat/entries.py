@@ -108,7 +108,7 @@ def _options(given: Any, now: datetime) -> tuple[dict[str, Any], dict[str, Any],
 def _object(field: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise Inexpressible(f"{field} is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise Inexpressible(f"{field} is not an object")

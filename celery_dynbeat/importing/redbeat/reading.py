@@ -43,7 +43,7 @@ class EntryReader:
 
     def pages(self) -> Iterator[list[Entry]]:
         """Yield the entries, each once. Entries without a definition are left out, as by beat."""
-        seen: set[str] = set()
+        seen: set[str | bytes] = set()
         cursor, first = 0, True
         while first or cursor:
             first = False
@@ -58,13 +58,13 @@ class EntryReader:
     def _schedule_key(self) -> str:
         return f"{self.prefix}:schedule"
 
-    def _scan(self, cursor: int) -> tuple[int, list[str]]:
+    def _scan(self, cursor: int) -> tuple[int, list[str | bytes]]:
         found, members = self._call(
             lambda client: client.zscan(self._schedule_key, cursor=cursor, count=PAGE_SIZE)
         )
-        return int(found), [_text(key) for key, _score in members]
+        return int(found), [key for key, _score in members]
 
-    def _entries(self, keys: list[str]) -> list[Entry]:
+    def _entries(self, keys: list[str | bytes]) -> list[Entry]:
         def read(client: Any) -> Any:
             with client.pipeline(transaction=False) as pipe:
                 for key in keys:
@@ -73,7 +73,7 @@ class EntryReader:
 
         rows = self._call(read)
         return [
-            Entry(key, _text(definition), None if meta is None else _text(meta))
+            Entry(_text(key), _text(definition), None if meta is None else _text(meta))
             for key, (definition, meta) in zip(keys, rows, strict=True)
             if definition is not None
         ]
@@ -83,7 +83,7 @@ class EntryReader:
 
         try:
             return work(self._client)
-        except RedisError as error:
+        except (RedisError, UnicodeDecodeError) as error:
             raise SourceError(f"{self._shown}: {error}") from error
 
     @property
@@ -128,4 +128,5 @@ def _own_client(app: Celery) -> Any:
 
 def _text(value: Any) -> str:
     # RedBeat's own client decodes responses.
-    return value.decode() if isinstance(value, bytes) else str(value)
+    # Bytes that are not UTF-8 become lone surrogates, which no schedule can have.
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)

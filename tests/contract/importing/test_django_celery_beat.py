@@ -429,13 +429,14 @@ def test_each_import_is_in_the_audit_with_its_actor(store, imported, dynbeat):
     assert (change.actor, change.action, change.reason) == ("alice", "create", "ticket 12")
 
 
-def test_the_schedules_beyond_a_quota_are_refused(store, sqlite_url):
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
+def test_the_schedules_beyond_a_quota_are_refused(store, sqlite_url, dry_run):
     url = store(*(task(f"digest:{number}", interval=MINUTES_5) for number in (7, 7.5, 8)))
     with application(sqlite_url, max_schedules_per_owner=1) as made:
         made.context.prepare()
         source = table_source(url, DJANGO_CELERY_BEAT, context=made.context, schema=None, zone=None)
         importer = Importer(
-            made.context, SOURCE, lambda found: found.name.partition(".")[0], dry_run=False
+            made.context, SOURCE, lambda found: found.name.partition(".")[0], dry_run=dry_run
         )
         (page,) = source.pages()
 
@@ -447,6 +448,20 @@ def test_the_schedules_beyond_a_quota_are_refused(store, sqlite_url):
             "digest:8": "create",
         }
         assert "dynbeat_max_schedules_per_owner = 1" in results["digest:7"].reason
+
+
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
+def test_the_schedules_of_earlier_batches_count_against_a_quota(store, sqlite_url, dry_run):
+    url = store(*(task(name, interval=MINUTES_5) for name in "abc"))
+    with application(sqlite_url, max_schedules_per_owner=2) as made:
+        made.context.prepare()
+        source = table_source(url, DJANGO_CELERY_BEAT, context=made.context, schema=None, zone=None)
+        importer = Importer(made.context, SOURCE, lambda _found: "team:1", dry_run=dry_run)
+        (page,) = source.pages()
+
+        batches = [importer.write([found]) for found in page]
+
+    assert [str(each.outcome) for (each,) in batches] == ["create", "create", "refuse"]
 
 
 def test_the_notes_and_the_counts_are_on_stderr(store, command):
@@ -488,8 +503,9 @@ def test_schedules_that_the_source_no_longer_has_are_named(store, command, impor
         ("proj.none:of_row", "No module named"),
         (f"{__name__}:SOURCE", "is not a function"),
         (f"{__name__}:wrong_owner", "must return a string or None"),
+        (f"{__name__}:failing_owner", "failing_owner raised KeyError('tenant') for 'a'"),
     ],
-    ids=["missing", "text", "number"],
+    ids=["missing", "text", "number", "raises"],
 )
 def test_a_wrong_function_for_owners_is_an_error(store, command, dynbeat, path, message):
     result = command(SOURCE, store(task("a", interval=MINUTES_5)), "--apply", "--owner-from", path)
@@ -501,6 +517,10 @@ def test_a_wrong_function_for_owners_is_an_error(store, command, dynbeat, path, 
 
 def wrong_owner(row):
     return len(row)
+
+
+def failing_owner(row):
+    return row["tenant"]
 
 
 def test_arguments_beyond_the_limit_are_refused(store, imported):

@@ -197,6 +197,23 @@ def test_without_a_url_the_settings_of_redbeat_are_used(store, imported, dynbeat
     assert imported(SOURCE)["a"]["outcome"] == "create"
 
 
+@pytest.mark.parametrize(
+    "definition", [b'{"name": "\xff"}', b"[" * 100_000], ids=["bytes", "nested"]
+)
+def test_a_definition_that_cannot_be_read_refuses_one_entry(
+    redis_url, store, imported, dynbeat, definition
+):
+    store(entry("a"))
+    with Redis.from_url(redis_url) as client:
+        client.hset("redbeat:broken", "definition", definition)
+        client.zadd("redbeat::schedule", {"redbeat:broken": 1})
+
+    results = imported(SOURCE, redis_url, "--apply", status=1)
+
+    assert sorted(each["outcome"] for each in results.values()) == ["create", "refuse"]
+    assert [info.name for info in dynbeat.schedules.list()] == ["a"]
+
+
 def test_a_refused_connection_does_not_show_the_password(command):
     result = command(SOURCE, "redis://:s3cret@127.0.0.1:1/0")
 

@@ -9,6 +9,7 @@ from sqlalchemy import make_url, text
 
 from celery_dynbeat import Every
 from celery_dynbeat.cli import dynbeat as group
+from celery_dynbeat.client.carried import Carried
 from celery_dynbeat.importing.found import Converted, Found, SourceError
 from celery_dynbeat.importing.sql.layouts import DJANGO_CELERY_BEAT
 from celery_dynbeat.importing.sql.reading import TableReader
@@ -45,6 +46,49 @@ def test_a_store_on_a_server_is_imported(server_url, clock):
     assert made.last_run_at == START
     assert made.next_run_at == START + timedelta(minutes=5)
     assert made.kwargs == {"text": "ü"}
+
+
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "apply"])
+@pytest.mark.parametrize(
+    ("owner", "name", "count", "field"),
+    [
+        ("", "a\x00b", 0, "name"),
+        ("", "a\ud800", 0, "name"),
+        ("a\x00b", "a", 0, "owner"),
+        ("\ud800", "a", 0, "owner"),
+        ("x" * 300, "a", 0, "owner"),
+        ("", "a", -3, "run_count"),
+        ("", "a", 10**30, "run_count"),
+        ("", "a", "3", "run_count"),
+    ],
+    ids=[
+        *("name-null", "name-surrogate", "owner-null", "owner-surrogate", "owner-long"),
+        *("count-negative", "count-large", "count-text"),
+    ],
+)
+def test_a_value_that_no_database_takes_refuses_one_schedule(
+    server_url, clock, owner, name, count, field, dry_run
+):
+    def found(name, run_count):
+        carried = Carried(run_count=run_count)
+        converted = Converted(task="proj.a", trigger=Every(300), carried=carried)
+        return Found(name=name, described="", row={}, converted=converted)
+
+    with application(server_url, clock=clock) as dynbeat:
+        dynbeat.context.prepare()
+        importer = Importer(
+            dynbeat.context,
+            "crontab",
+            lambda found: owner if found.name == name else "",
+            dry_run=dry_run,
+        )
+
+        results = importer.write([found(name, count), found("valid", 0)])
+
+    outcomes = {each.found.name: str(each.outcome) for each in results}
+    assert outcomes == {name: "refuse", "valid": "create"}
+    (reason,) = (each.reason for each in results if each.reason)
+    assert reason.startswith(f"{field} = ")
 
 
 def test_the_connection_to_the_source_cannot_write(server_url):
