@@ -89,7 +89,8 @@ def import_schedules() -> None:
     """Take over the schedules of another scheduler.
 
     Without --apply nothing is written: the output shows what becomes what, and why a schedule
-    cannot be imported. A second import changes only what has changed in the source.
+    cannot be imported. A second import writes what differs from the source: it also replaces edits
+    of the task, its arguments or its trigger that you made here.
     """
 
 

@@ -378,6 +378,23 @@ def test_a_change_in_the_source_updates_the_schedule(store, imported, dynbeat):
     assert made.next_run_at == LAST_RUN + timedelta(minutes=7)
 
 
+def test_an_edit_of_the_definition_is_replaced_and_shown_and_policies_stay(
+    store, imported, dynbeat
+):
+    url = store(task("a", interval=MINUTES_5, args="[1]"))
+    imported(SOURCE, url, "--apply")
+    lists = dynbeat.schedules.for_owner("")
+    lists.update("a", trigger="PT1H", args=[2], overlap="skip")
+
+    dry = imported(SOURCE, url)
+    assert dry["a"]["reason"] == "changes args, trigger_spec"
+    assert lists.get("a").args == [2]
+
+    assert imported(SOURCE, url, "--apply") == dry
+    made = lists.get("a")
+    assert (made.given_trigger, made.args, made.overlap) == (Every(300), [1], "skip")
+
+
 def test_a_schedule_of_the_same_name_is_not_replaced(store, imported, dynbeat):
     before = dynbeat.schedules.for_owner("").create("a", task="mine", trigger=Every(60))
 

@@ -10,6 +10,8 @@ from celery_dynbeat import Cron, Every, RRule
 from celery_dynbeat.importing.redbeat.source import RedBeatSource
 from tests.support.applications import START, application
 from tests.support.peers import write_store
+from tests.support.servers import RedisServer, ReplicaServer, SentinelServer
+from tests.support.servers.sentinel import MASTER_NAME
 
 SOURCE = "redbeat"
 LAST_RUN = START - timedelta(minutes=3, seconds=20)
@@ -189,6 +191,22 @@ def test_more_entries_than_a_page_are_each_imported_once(redis_url, store, impor
 
     assert len(imported(SOURCE, redis_url, "--apply")) == 1201
     assert dynbeat.schedules.count().count == 1201
+
+
+def test_the_master_of_a_sentinel_is_read(own_server, imported, dynbeat):
+    master = own_server(RedisServer)
+    own_server(type("Replica", (ReplicaServer,), {"master_port": master.port}))
+    sentinel = own_server(type("Sentinel", (SentinelServer,), {"master_port": master.port}))
+    write_store(SOURCE, [entry("a")], master.url, "UTC")
+    address = ("127.0.0.1", sentinel.port)
+    dynbeat.app.conf.redbeat_redis_url = "redis-sentinel://127.0.0.1/0"
+    dynbeat.app.conf.redbeat_redis_options = {
+        "sentinels": [address],
+        "service_name": MASTER_NAME,
+    }
+
+    assert imported(SOURCE, "--apply")["a"]["outcome"] == "create"
+    assert imported(SOURCE, "--apply") == {}
 
 
 def test_without_a_url_the_settings_of_redbeat_are_used(store, imported, dynbeat):
