@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 TAIL_LINES = 25
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 10.0
+CHECK_SECONDS = 0.5
 
 
 class ProgramError(RuntimeError):
@@ -18,20 +21,26 @@ class ProgramError(RuntimeError):
 
 
 class Program:
-    """One ``celery -A tasks ...`` command, started in the folder of ``tasks.py``.
+    """One ``celery -A application ...`` command, started in ``folder``.
 
     With another ``module`` it is ``python -m module ...``.
     """
 
     def __init__(
-        self, name: str, *arguments: str, folder: Path, logs: Path, module: str = "celery"
+        self,
+        name: str,
+        *arguments: str,
+        folder: Path,
+        logs: Path,
+        module: str = "celery",
+        application: str = "tasks",
     ) -> None:
         self.name = name
-        application = ["-A", "tasks"] if module == "celery" else []
+        named = ["-A", application] if module == "celery" else []
         self.log = logs / f"{name}.log"
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *application, *arguments],
+                [sys.executable, "-m", module, *named, *arguments],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -91,3 +100,26 @@ def exit_on_sigterm() -> None:
         sys.exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, leave)
+
+
+def run_until_interrupted(start: Callable[[ExitStack], Sequence[Program]]) -> int:
+    """Start programs, wait for Ctrl-C or until one of them ends, and return the exit status."""
+    exit_on_sigterm()
+    try:
+        with ExitStack() as stack:
+            _watch(start(stack))
+    except ProgramError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped")
+    return 0
+
+
+def _watch(programs: Sequence[Program]) -> None:
+    """Return never: raise ProgramError when a program ends, KeyboardInterrupt at Ctrl-C."""
+    while True:
+        for program in programs:
+            if program.has_ended:
+                raise ProgramError(f"{program.name} ended\n{program.tail()}")
+        time.sleep(CHECK_SECONDS)

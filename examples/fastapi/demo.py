@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,9 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
-
-CHECK_SECONDS = 0.5
+from programs import Program, run_until_interrupted  # noqa: E402
 
 
 def main() -> int:
@@ -27,16 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Serve the reminders until Ctrl-C.")
     parser.add_argument("--port", type=int, default=0, help="0: a free port")
     port = parser.parse_args().port
-    exit_on_sigterm()
-    try:
-        with ExitStack() as stack:
-            watch(start(stack, port))
-    except ProgramError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nstopped")
-    return 0
+    return run_until_interrupted(lambda stack: start(stack, port))
 
 
 def start(stack: ExitStack, port: int) -> Sequence[Program]:
@@ -59,15 +47,6 @@ def start(stack: ExitStack, port: int) -> Sequence[Program]:
     beat.wait_for("beat started")
     print(f"\n    {url}/\n\nCtrl-C ends all.", flush=True)
     return [worker, beat, web]
-
-
-def watch(programs: Sequence[Program]) -> None:
-    """Return never: raise ProgramError when a program ends, KeyboardInterrupt at Ctrl-C."""
-    while True:
-        for program in programs:
-            if program.has_ended:
-                raise ProgramError(f"{program.name} ended\n{program.tail()}")
-        time.sleep(CHECK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ It needs no server and keeps its files in a temporary folder, which it deletes a
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,25 +15,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from programs import Program, ProgramError, exit_on_sigterm  # noqa: E402
+from programs import Program, run_until_interrupted  # noqa: E402
 
-CHECK_SECONDS = 0.5
 #: Flower for this machine only, on a port of its choice, with pages that may change schedules.
 FLOWER = ("--port=0", "--address=127.0.0.1", "--dynbeat-unauthenticated-writes")
 
 
 def main() -> int:
     """Run the demo and return the exit status."""
-    exit_on_sigterm()
-    try:
-        with ExitStack() as stack:
-            watch(start(stack))
-    except ProgramError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nstopped")
-    return 0
+    return run_until_interrupted(start)
 
 
 def start(stack: ExitStack) -> Sequence[Program]:
@@ -81,15 +70,6 @@ def start_program(stack: ExitStack, folder: Path, *arguments: str) -> Program:
     program = Program(name, *arguments, folder=HERE, logs=folder)
     stack.callback(program.stop)
     return program
-
-
-def watch(programs: Sequence[Program]) -> None:
-    """Return never: raise ProgramError when a program ends, KeyboardInterrupt at Ctrl-C."""
-    while True:
-        for program in programs:
-            if program.has_ended:
-                raise ProgramError(f"{program.name} ended\n{program.tail()}")
-        time.sleep(CHECK_SECONDS)
 
 
 if __name__ == "__main__":

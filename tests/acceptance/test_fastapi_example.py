@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.fastapi_example import running_example
+from tests.support.example_sites import running_example
+from tests.support.fastapi_example import user_of
 from tests.support.waiting import wait_until
 
 MINUTE = {"kind": "every", "minutes": 1}
@@ -13,14 +14,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    with running_example(tmp_path_factory.mktemp("fastapi")) as site:
+    with running_example("fastapi", tmp_path_factory.mktemp("fastapi")) as site:
         yield site
 
 
 @pytest.fixture
 def alice(example):
     """Return the client of a user without reminders."""
-    with example.user("alice") as client:
+    with user_of(example, "alice") as client:
         yield client
         for item in client.get("/api/reminders").json():
             client.delete(f"/api/reminders/{item['name']}")
@@ -28,7 +29,7 @@ def alice(example):
 
 @pytest.fixture
 def bob(example):
-    with example.user("bob") as client:
+    with user_of(example, "bob") as client:
         yield client
 
 
@@ -181,7 +182,7 @@ def test_a_request_without_a_session_or_its_token_is_refused(example, anonymous,
     answers = (forged, of_another, without_session, login)
     assert [answer.status_code for answer in answers] == [403, 403, 401, 403]
     assert "set-cookie" not in login.headers
-    with example.user("alice") as again:
+    with user_of(example, "alice") as again:
         assert names(again) == []
 
 

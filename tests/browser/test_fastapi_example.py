@@ -5,14 +5,14 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from tests.support.browsers import NARROW, WIDE
-from tests.support.fastapi_example import PASSWORDS, running_example
+from tests.support.example_sites import PASSWORDS, running_example
 
 EVIL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    with running_example(tmp_path_factory.mktemp("fastapi")) as site:
+    with running_example("fastapi", tmp_path_factory.mktemp("fastapi")) as site:
         yield site
 
 

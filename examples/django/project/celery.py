@@ -1,0 +1,13 @@
+"""The Celery application of the project."""
+
+import os
+
+from celery import Celery
+
+from celery_dynbeat import Dynbeat
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+app = Celery("project")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+dynbeat = Dynbeat(app)

@@ -1,0 +1,125 @@
+"""The Django example over HTTP, with a real beat and a real worker."""
+
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.example_sites import PASSWORDS, running_example
+from tests.support.waiting import wait_until
+
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    with running_example("django", tmp_path_factory.mktemp("django")) as site:
+        yield site
+
+
+def token_of(page):
+    return {"csrfmiddlewaretoken": TOKEN.search(page.text)[1]}
+
+
+@contextmanager
+def user_of(site, name):
+    with site.client() as client:
+        token = token_of(client.get("/login"))
+        data = {**token, "username": name, "password": PASSWORDS[name]}
+        page = client.post("/login", data=data)
+        assert page.status_code == 200
+        yield client
+
+
+@pytest.fixture
+def alice(example):
+    with user_of(example, "alice") as client:
+        yield client
+
+
+@pytest.fixture
+def bob(example):
+    with user_of(example, "bob") as client:
+        yield client
+
+
+def post(client, path="/", **fields):
+    return client.post(path, data={**token_of(client.get("/")), **fields})
+
+
+def ids(example, title):
+    return [
+        row for (row,) in example.rows(f"SELECT id FROM reports_report WHERE title = '{title}'")
+    ]
+
+
+def schedules(example):
+    return example.rows("SELECT owner, name FROM dynbeat_schedule WHERE owner <> '' ORDER BY name")
+
+
+def test_a_report_and_its_schedule_are_created_executed_and_deleted(example, alice):
+    page = post(alice, title="Sales <b>", rule="weekdays at 9")
+
+    assert page.status_code == 200
+    assert "Sales &lt;b&gt;" in page.text
+    assert "At 09:00, Monday to Friday" in page.text
+    (report,) = ids(example, "Sales <b>")
+    assert schedules(example) == [("user:1", f"report-{report}")]
+    history = f"/reports/{report}/history"
+    post(alice, f"/reports/{report}/run")
+    wait_until(lambda: "succeeded" in alice.get(history).text, within=30)
+
+    assert "(paused)" in post(alice, f"/reports/{report}/pause").text
+    assert "(paused)" not in post(alice, f"/reports/{report}/pause").text
+    post(alice, f"/reports/{report}/delete")
+    assert ids(example, "Sales <b>") == schedules(example) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [("61 * * * *", "61"), ("PT1S", "60"), ("sometimes", "sometimes")],
+    ids=["cron", "too-often", "words"],
+)
+def test_an_invalid_rule_is_shown_at_its_field_and_nothing_is_stored(example, alice, rule, message):
+    page = post(alice, title="refused", rule=rule)
+
+    assert page.status_code == 422
+    (errors,) = re.findall(r'<ul class="errorlist"[^>]*>(.*?)</ul>', page.text, re.DOTALL)
+    assert message in errors
+    assert ids(example, "refused") == schedules(example) == []
+
+
+def test_a_refused_schedule_leaves_no_row(example, bob):
+    for number in range(10):
+        post(bob, title=f"r{number}", rule="daily at 9")
+
+    page = post(bob, title="one more", rule="daily at 9")
+
+    assert "You have 10 reports already." in page.text
+    assert ids(example, "one more") == []
+    assert len(schedules(example)) == 10
+    for (report,) in example.rows("SELECT id FROM reports_report"):
+        post(bob, f"/reports/{report}/delete")
+
+
+def test_a_user_can_neither_see_nor_change_the_reports_of_another(example, alice, bob):
+    post(alice, title="private", rule="weekdays at 9")
+    (report,) = ids(example, "private")
+
+    assert bob.get(f"/reports/{report}/history").status_code == 404
+    assert post(bob, f"/reports/{report}/delete").status_code == 404
+    assert post(bob, f"/reports/{report}/pause").status_code == 404
+    assert "private" not in bob.get("/").text
+    post(alice, f"/reports/{report}/delete")
+
+
+def test_a_forged_or_anonymous_request_is_refused(example, alice):
+    forged = alice.post("/", data={"title": "forged", "rule": "daily at 9"})
+    with example.client() as anonymous:
+        page = anonymous.get("/")
+
+    assert forged.status_code == 403
+    assert page.url.path == "/login"
+    assert ids(example, "forged") == []
