@@ -37,7 +37,7 @@ def seen_by_project(url: str, *, use_tz: bool = True) -> dict[str, Any]:
     return seen
 
 
-def configure(url: str, *, use_tz: bool) -> str:
+def configure(url: str, *, use_tz: bool, **more: Any) -> str:
     """Configure Django with the database at ``url``, and return the probe of its behaviour."""
     at = make_url(url)
     backend = at.get_backend_name()
@@ -46,7 +46,9 @@ def configure(url: str, *, use_tz: bool) -> str:
     }
     where = {"NAME": at.database, "USER": at.username, "HOST": at.host, "PORT": at.port}
     database |= {key: value for key, value in where.items() if value}
-    settings.configure(DATABASES={"default": database}, USE_TZ=use_tz, TIME_ZONE="Asia/Seoul")
+    settings.configure(
+        DATABASES={"default": database}, USE_TZ=use_tz, TIME_ZONE="Asia/Seoul", **more
+    )
     django.setup()
     return backend
 

@@ -1,0 +1,225 @@
+"""Schedules and runs in Django's admin.
+
+A page reads its own rows, by an index, at any number of schedules and runs: there is no COUNT of a
+table, no sort by other columns, and no lookup by other fields. Changes are calls of the API, with
+the user as their actor.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from celery import current_app
+from django.contrib import admin, messages
+from django.core.exceptions import ImproperlyConfigured
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+
+from celery_dynbeat.client import Dynbeat
+from celery_dynbeat.client.owner import OwnerSchedules
+from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.django.models import Run, Schedule
+
+#: Rows that the pages of one list can reach, and that one action changes.
+MAX_ROWS = 1_000
+MAX_TERM = 255
+#: Errors that an action shows.
+_SHOWN = 5
+
+
+def _dynbeat() -> Dynbeat:
+    found = getattr(current_app, "dynbeat", None)
+    if not isinstance(found, Dynbeat):
+        raise ImproperlyConfigured(
+            "the admin needs the Dynbeat of the Celery application: import the application in the"
+            " __init__.py of the project"
+        )
+    return found
+
+
+class CappedPaginator(Paginator):
+    """A paginator that counts at most MAX_ROWS rows."""
+
+    @cached_property
+    def count(self) -> int:
+        """Return the number of rows that the pages reach."""
+        return len(self.object_list.values_list("pk")[:MAX_ROWS])
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Pages that show rows, and change nothing by a form."""
+
+    paginator = CappedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 0
+    sortable_by = ()
+    # The button "Go" of actions is for the rows of the page.
+    actions_selection_counter = True
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: the API creates."""
+        del request
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False: a form would not validate as the API does."""
+        del request, obj
+        return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Return False: a lookup in the URL could read the whole table."""
+        del lookup, value, request
+        return False
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet, search_term: str
+    ) -> tuple[QuerySet, bool]:
+        """Return the rows of a search, and that none is doubled."""
+        del request
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if len(term) > MAX_TERM or "\0" in term:
+            return queryset.none(), False
+        return self.found(queryset, term), False
+
+    def found(self, queryset: QuerySet, term: str) -> QuerySet:
+        """Return the rows that match ``term``, read by an index."""
+        raise NotImplementedError
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ReadOnlyAdmin):
+    """The schedules, with the actions of the API."""
+
+    list_display = ("name", "owner", "task", "trigger", "state", "next_run_at", "last_run_at")
+    search_fields = ("owner",)
+    search_help_text = "An owner, or the beginning of a name"
+    actions: ClassVar = ["pause", "resume", "run_now", "delete_schedules"]
+
+    @admin.display
+    def trigger(self, schedule: Schedule) -> str:
+        """Return the trigger as the table has it."""
+        zone = f" {schedule.timezone}" if schedule.timezone else ""
+        return f"{schedule.trigger_kind} {schedule.trigger_spec[:80]}{zone}"
+
+    @admin.display
+    def state(self, schedule: Schedule) -> str:
+        """Return the state that needs the most attention."""
+        states = {
+            "quarantined": schedule.error is not None,
+            "finished": schedule.finished_at is not None,
+            "paused": not schedule.enabled,
+            "held": schedule.held_at is not None,
+            "failing": schedule.failing_since is not None,
+        }
+        return next((state for state, is_so in states.items() if is_so), "active")
+
+    def found(self, queryset: QuerySet, term: str) -> QuerySet:
+        """Return the schedules of the owner ``term``, or those whose name begins with it."""
+        of_owner = queryset.filter(owner=term)
+        if of_owner.exists():
+            return of_owner
+        named = _dynbeat().schedules.list(name_prefix=term, limit=MAX_ROWS)
+        return queryset.filter(pk__in=[each.id for each in named])
+
+    def has_act_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may pause, resume and run schedules."""
+        return bool(request.user.has_perm("dynbeat.change_schedule"))
+
+    @admin.action(description="Pause selected schedules", permissions=["act"])
+    def pause(self, request: HttpRequest, queryset: QuerySet) -> None:
+        """Pause schedules."""
+        self._each(request, queryset, "paused", OwnerSchedules.pause)
+
+    @admin.action(description="Resume selected schedules", permissions=["act"])
+    def resume(self, request: HttpRequest, queryset: QuerySet) -> None:
+        """Resume schedules."""
+        self._each(request, queryset, "resumed", OwnerSchedules.resume)
+
+    @admin.action(description="Run selected schedules now", permissions=["act"])
+    def run_now(self, request: HttpRequest, queryset: QuerySet) -> None:
+        """Run schedules once more, at once."""
+        self._each(request, queryset, "requested to run", OwnerSchedules.run_now)
+
+    @admin.action(description="Delete selected schedules", permissions=["delete"])
+    def delete_schedules(self, request: HttpRequest, queryset: QuerySet) -> None:
+        """Delete schedules. Their history stays."""
+        self._each(request, queryset, "deleted", OwnerSchedules.delete)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions without Django's own delete, which would not notify beat."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether the user may delete: by the action, and not on the page of a schedule.
+
+        That page deletes inside a transaction of Django, which can hold locks that the API needs.
+        """
+        return obj is None and bool(super().has_delete_permission(request))
+
+    def _each(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet,
+        done: str,
+        call: Callable[..., object],
+    ) -> None:
+        """Call the API for each schedule, and show the number and the errors."""
+        rows = list(queryset.values_list("owner", "name")[: MAX_ROWS + 1])
+        if len(rows) > MAX_ROWS:
+            text = f"An action changes at most {MAX_ROWS} schedules: select fewer."
+            self.message_user(request, text, messages.ERROR)
+            return
+        with Dynbeat.acting(actor=request.user.get_username()):
+            errors = list(self._errors(rows, call))
+        self.message_user(request, f"{len(rows) - len(errors)} schedules are {done}.")
+        for error in errors[:_SHOWN]:
+            self.message_user(request, error, messages.ERROR)
+
+    @staticmethod
+    def _errors(rows: Iterable[tuple[str, str]], call: Callable[..., object]) -> Iterable[str]:
+        for owner, name in rows:
+            try:
+                call(_dynbeat().schedules.for_owner(owner), name)
+            except DynbeatError as error:
+                yield str(error)
+
+
+@admin.register(Run)
+class RunAdmin(ReadOnlyAdmin):
+    """The history, the newest first."""
+
+    list_display = ("id", "owner", "name", "status", "scheduled_for", "attempt", "worker")
+    search_fields = ("owner",)
+    search_help_text = "An owner, or the id of a run"
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False: beat prunes the history."""
+        del request, obj
+        return False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """Return the run, None without one."""
+        run_id = _run_id(object_id)
+        return None if run_id is None else super().get_object(request, run_id, from_field)
+
+    def found(self, queryset: QuerySet, term: str) -> QuerySet:
+        """Return the run with the id ``term``, or the runs of that owner, the newest first."""
+        run_id = _run_id(term)
+        if run_id is not None:
+            return queryset.filter(pk=run_id)
+        return queryset.filter(owner=term).order_by("-scheduled_for")
+
+
+def _run_id(text: str) -> str | None:
+    """Return ``text`` as the table has it; None if it is not the id of a run."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None

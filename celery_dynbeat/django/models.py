@@ -1,0 +1,75 @@
+"""The tables as models that Django only reads. Alembic creates and migrates them.
+
+The columns with arguments, options and secrets are left out: the admin does not show them. Change
+schedules with the API, which validates, records and notifies.
+"""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class Schedule(models.Model):
+    """A schedule of an owner."""
+
+    id = models.BigIntegerField(primary_key=True)
+    owner = models.CharField(max_length=255)
+    name = models.CharField(max_length=255)
+    task = models.CharField(max_length=255)
+    trigger_kind = models.CharField(max_length=32)
+    trigger_spec = models.TextField()
+    timezone = models.CharField(max_length=64, null=True)  # noqa: DJ001 - the column of the table
+    enabled = models.BooleanField()
+    paused_reason = models.TextField(null=True)  # noqa: DJ001
+    next_run_at = models.DateTimeField(null=True)
+    last_run_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    held_at = models.DateTimeField(null=True)
+    failing_since = models.DateTimeField(null=True)
+    run_count = models.BigIntegerField()
+    error = models.TextField(null=True)  # noqa: DJ001
+    description = models.TextField()
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        """The order is that of an index, so that a page reads only its rows."""
+
+        managed = False
+        db_table = "dynbeat_schedule"
+        ordering: ClassVar = ["owner", "name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "name"], name="uq_dynbeat_schedule_owner_name")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.name}" if self.owner else str(self.name)
+
+
+class Run(models.Model):
+    """A run of a schedule."""
+
+    id = models.CharField(primary_key=True, max_length=36)
+    schedule_id = models.BigIntegerField(null=True)
+    owner = models.CharField(max_length=255)
+    name = models.CharField(max_length=255)
+    task = models.CharField(max_length=255)
+    scheduled_for = models.DateTimeField()
+    status = models.CharField(max_length=16)
+    origin = models.CharField(max_length=16)
+    attempt = models.IntegerField()
+    sent_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    worker = models.CharField(max_length=255, null=True)  # noqa: DJ001
+    error = models.TextField(null=True)  # noqa: DJ001
+
+    class Meta:
+        """The newest first: the ids grow with time."""
+
+        managed = False
+        db_table = "dynbeat_run"
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return str(self.id)

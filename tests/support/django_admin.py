@@ -1,0 +1,175 @@
+"""The admin of a Django project, in a process of its own.
+
+    python -m tests.support.django_admin URL
+
+Writes what users of the admin saw, as JSON.
+"""
+
+import json
+import subprocess
+import sys
+import types
+from typing import Any
+
+from celery import Celery
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext, setup_test_environment
+
+from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat.django import database_url
+from celery_dynbeat.testing import ManualBeat
+from tests.support.django_project import configure
+
+SCHEDULES = 3_000
+EVIL = "<script>alert(1)</script>"
+APPS = ("auth", "contenttypes", "sessions", "messages", "admin")
+
+
+def seen_in_admin(url: str) -> dict[str, Any]:
+    """Return what users of the admin saw, with the tables at ``url``."""
+    command = [sys.executable, "-m", "tests.support.django_admin", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def settings() -> dict[str, Any]:
+    """Return the settings of a project with the admin."""
+    context = "django.template.context_processors.request"
+    messages = "django.contrib.messages"
+    processors = [context, "django.contrib.auth.context_processors.auth"]
+    return {
+        "INSTALLED_APPS": [*(f"django.contrib.{app}" for app in APPS), "celery_dynbeat.django"],
+        "ROOT_URLCONF": "admin_urls",
+        "SECRET_KEY": "of a test",
+        "ALLOWED_HOSTS": ["testserver"],
+        "MIDDLEWARE": [
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.middleware.csrf.CsrfViewMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            f"{messages}.middleware.MessageMiddleware",
+        ],
+        "TEMPLATES": [
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [*processors, f"{messages}.context_processors.messages"]
+                },
+            }
+        ],
+    }
+
+
+def ok() -> None:
+    """Succeed."""
+
+
+def make_schedules() -> Dynbeat:
+    """Create schedules of several owners, and a run."""
+    app = Celery("project", broker="memory://")
+    app.conf.update(
+        dynbeat_database_url=database_url(), dynbeat_create_tables=True, dynbeat_notifier="polling"
+    )
+    app.task(name="ok")(ok)
+    dynbeat = Dynbeat(app)
+    dynbeat.schedules.create_many(
+        {"owner": f"user:{n % 7}", "name": f"n{n:05}", "task": "ok", "trigger": Every(3600)}
+        for n in range(SCHEDULES)
+    )
+    evil = dynbeat.schedules.for_owner(EVIL)
+    evil.create(EVIL, task="ok", trigger=Every(3600), args=["secret"])
+    evil.run_now(EVIL)
+    ManualBeat(dynbeat, run_tasks=True).run_until_idle()
+    return dynbeat
+
+
+def client_of(name: str, *permissions: str, is_superuser: bool = False) -> Any:
+    """Return the client of a user of the admin."""
+    from django.contrib.auth.models import Permission, User
+    from django.test import Client
+
+    user = User.objects.create_user(name, is_staff=True, is_superuser=is_superuser)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(enforce_csrf_checks=False)
+    client.force_login(user)
+    return client
+
+
+def seen(dynbeat: Dynbeat) -> dict[str, Any]:
+    """Use the admin, and return what its users saw."""
+    from celery_dynbeat.django.models import Run, Schedule
+
+    root, viewer = client_of("root", is_superuser=True), client_of("viewer", "view_schedule")
+    url, runs = "/admin/dynbeat/schedule/", "/admin/dynbeat/run/"
+    found: dict[str, Any] = {}
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        pages = [root.get(f"{url}{query}") for query in ("", "?p=3", "?q=user:3", "?q=n0001")]
+        pages += [root.get(f"{runs}{query}") for query in ("", "?q=user:3")]
+    found["statuses"] = [page.status_code for page in pages]
+    found["queries"] = [query["sql"] for query in captured if "dynbeat_" in query["sql"]]
+    found["found"] = [page.context["cl"].result_count for page in pages[2:4]]
+    evil = Schedule.objects.get(owner=EVIL)
+    (run,) = Run.objects.filter(owner=EVIL)
+    details = [root.get(f"{url}{evil.pk}/change/"), root.get(f"{runs}{run.pk}/change/")]
+    text = "".join(page.content.decode() for page in (pages[0], pages[4], *details))
+    found["shown"] = [EVIL in text, "&lt;script&gt;" in text, "secret" in text]
+    found["hostile"] = [
+        root.get(f"{url}{query}").status_code
+        for query in ("?q=%00", "?error__contains=x", f"?q={'x' * 300}", f"{10**30}/change/")
+    ] + [root.get(f"{runs}no-uuid/change/").status_code]
+    keys = [each.pk for each in Schedule.objects.filter(owner="user:1")[:3]]
+
+    def act(client: Any, action: str, *selected: int) -> int:
+        data = {"action": action, "_selected_action": selected}
+        status: int = client.post(url, data).status_code
+        return status
+
+    act(viewer, "pause", *keys)
+    found["viewer paused"] = Schedule.objects.filter(pk__in=keys, enabled=False).count()
+    act(root, "pause", *keys)
+    found["root paused"] = Schedule.objects.filter(pk__in=keys, enabled=False).count()
+    paused = dynbeat.schedules.for_owner("user:1")
+    change = paused.changes(Schedule.objects.get(pk=keys[0]).name)[0]
+    found["audit"] = [change.actor, change.action]
+    act(root, "delete_schedules", keys[0])
+    found["page deletes"] = root.post(f"{url}{keys[1]}/delete/", {"post": "yes"}).status_code
+    found["left"] = Schedule.objects.filter(pk__in=keys).count()
+    found["anonymous"] = type(root)().get(url).status_code
+    found["forged"] = _forged(url, keys[2])
+    return found
+
+
+def _forged(url: str, key: int) -> int:
+    """Return the status of an action without the token."""
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    client: Any = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.get(username="root"))
+    status: int = client.post(url, {"action": "pause", "_selected_action": [key]}).status_code
+    return status
+
+
+def main() -> None:
+    """Read the command line."""
+    urls: Any = types.ModuleType("admin_urls")
+    sys.modules["admin_urls"] = urls
+    configure(sys.argv[1], use_tz=True, **settings())
+    from django.contrib import admin
+    from django.urls import path
+
+    urls.urlpatterns = [path("admin/", admin.site.urls)]
+    setup_test_environment()
+    call_command("migrate", verbosity=0)
+    dynbeat = make_schedules()
+    call_command("makemigrations", check=True, verbosity=0)
+    json.dump(seen(dynbeat), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
