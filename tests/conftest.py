@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 # PyMySQL loads the certificates of the machine for each connection, which takes 40 ms, and offers
 # TLS. No server of the tests accepts it.
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+# A shell ignores SIGINT in a background command, and the programs of the tests would inherit this.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.fault_summary"]
 
