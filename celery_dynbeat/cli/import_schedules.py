@@ -18,6 +18,7 @@ from celery_dynbeat.importing.crontab_file import CrontabSource
 from celery_dynbeat.importing.found import Source
 from celery_dynbeat.importing.owners import owner_function
 from celery_dynbeat.importing.redbeat.source import RedBeatSource
+from celery_dynbeat.importing.results import Outcome, Result
 from celery_dynbeat.importing.sql import source as sql
 from celery_dynbeat.importing.sql.layouts import (
     CELERY_SQLALCHEMY_SCHEDULER,
@@ -25,7 +26,7 @@ from celery_dynbeat.importing.sql.layouts import (
     SQLALCHEMY_CELERY_BEAT,
     Layout,
 )
-from celery_dynbeat.importing.writing import Importer, Outcome, Result
+from celery_dynbeat.importing.writing import Importer
 
 _STYLES = {"create": "green", "update": "yellow", "advance": "yellow", "pause": "yellow"}
 _STYLES |= {"refuse": "red", "skip": "yellow"}

@@ -5,5 +5,6 @@ conversion.py     the kinds of schedules of Celery -> triggers, with notes on wh
 sql/              stores in SQL tables: django-celery-beat, the two of SQLAlchemy
 redbeat/          the store of RedBeat in Redis
 beat_schedule.py  entries of the configuration; crontab_file.py: lines of a crontab
+results.py        what happens with each found schedule
 writing.py        found schedules -> rows, one transaction for each batch
 """

@@ -17,16 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
-from typing import Any
+from functools import partial
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import alerting, audit, checks, edits, limits, owner_zone, timing
 from celery_dynbeat.client.carried import Carried
 from celery_dynbeat.client.columns import ScheduleColumns, is_same
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
-from celery_dynbeat.client.schedules import Schedules
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
@@ -35,6 +32,7 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.importing.found import Converted, Found, Note
+from celery_dynbeat.importing.results import Outcome, Result
 from celery_dynbeat.runtime import pausing
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import imports, schedules
@@ -51,45 +49,6 @@ _FIRST_STATISTICS = 1_000
 _MAX_RUN_COUNT = 2**63 - 1
 #: The start of the reason of a pause that an import made, and that an import may end.
 DISABLED_PREFIX = "disabled in "
-
-
-class Outcome(StrEnum):
-    """What the import does with one schedule."""
-
-    CREATE = "create"
-    UPDATE = "update"
-    ADVANCE = "advance"
-    PAUSE = "pause"
-    KEEP = "keep"
-    SKIP = "skip"
-    REFUSE = "refuse"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the import does with ``found``, or would do in a dry run.
-
-    ``trigger`` is the new trigger in words. ``reason`` says why the schedule is skipped or refused,
-    or what changes.
-    """
-
-    found: Found
-    owner: str
-    outcome: Outcome
-    trigger: str = ""
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result for JSON."""
-        return {
-            "outcome": str(self.outcome),
-            "owner": self.owner,
-            "name": self.found.name,
-            "before": self.found.described,
-            "after": self.trigger,
-            "reason": self.reason,
-            "notes": [{"topic": note.topic, "text": note.text} for note in self.found.notes],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +95,13 @@ class Importer:
 
     def left_over(self) -> Iterator[tuple[str, str]]:
         """Yield owner and name of earlier imported schedules that no batch had."""
-        lists = Schedules(self.context)
-        after: str | None = None
+        after: imports.Key | None = None
         while True:
-            page = lists.list(tag=self.tag, limit=MAX_PAGE_SIZE, after=after)
-            for info in page:
-                if (info.owner, info.name) not in self._seen:
-                    yield info.owner, info.name
-            after = page.cursor
+            page = self.context.read_many(
+                None, partial(imports.tagged_page, tag=self.tag, after=after)
+            )
+            yield from (key for key in page.keys if key not in self._seen)
+            after = page.last_key
             if after is None:
                 return
 

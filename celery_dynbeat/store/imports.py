@@ -1,15 +1,23 @@
 """Queries of ``dynbeat import``."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from sqlalchemy import and_, false, or_, select
+from sqlalchemy import and_, case, false, or_, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.index_order import in_index_order
+from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.tables import SCHEDULES
+from celery_dynbeat.store.owners import OWNER_NAME_INDEX
 from celery_dynbeat.store.rows import load_or_null
+
+#: Schedules that a page reads.
+PAGE_SIZE = 5_000
+#: The owner and the name of a schedule.
+Key: TypeAlias = tuple[str, str]
 
 
 def named(
@@ -37,6 +45,32 @@ def named(
 
 
 _load_in_index_order = in_index_order(load_or_null)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """The keys of a page, and the key after which the next one starts; None after the last."""
+
+    keys: Sequence[Key]
+    last_key: Key | None
+
+
+@in_index_order
+def tagged_page(session: Session, *, tag: str, after: Key | None) -> KeyPage:
+    """Return the keys with the tag among the next PAGE_SIZE schedules after the key ``after``.
+
+    The order is that of the index of owner and name. A page can have no keys and a next page.
+    """
+    capabilities = capabilities_of(session.get_bind().dialect)
+    key = Schedule.owner, Schedule.name
+    # A column, not a condition: LIMIT counts the schedules that are read.
+    is_tagged = case((capabilities.has_tag(Schedule.tags, tag), 1), else_=0)
+    statement: Any = force_index(select(*key, is_tagged), Schedule, OWNER_NAME_INDEX)
+    if after is not None:
+        statement = statement.where(capabilities.row_after(key, after))
+    found = session.execute(statement.order_by(*key).limit(PAGE_SIZE)).all()
+    keys = [(owner, name) for owner, name, has_tag in found if has_tag]
+    return KeyPage(keys, tuple(found[-1][:2]) if len(found) == PAGE_SIZE else None)
 
 
 def refresh_statistics(session: Session) -> None:
