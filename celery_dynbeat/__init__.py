@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         parse_trigger,
         trigger_from_json,
         trigger_from_text,
+        trigger_from_words,
     )
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
@@ -106,6 +107,7 @@ __all__ = [
     "parse_trigger",
     "trigger_from_json",
     "trigger_from_text",
+    "trigger_from_words",
 ]
 
 _LAZY_EXPORTS = {
@@ -121,6 +123,7 @@ _LAZY_EXPORTS = {
     "triggers": (
         *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
         *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
+        "trigger_from_words",
     ),
     "runtime.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run"),

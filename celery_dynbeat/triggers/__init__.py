@@ -13,6 +13,7 @@ from celery_dynbeat.triggers.parse import parse_trigger, trigger_from_json, trig
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.composite.any_of import AnyOf
     from celery_dynbeat.triggers.composite.excluding import Excluding
+    from celery_dynbeat.triggers.phrases.parse import trigger_from_words
     from celery_dynbeat.triggers.rrule.trigger import RRule
     from celery_dynbeat.triggers.solar import Solar
 
@@ -30,12 +31,14 @@ __all__ = [
     "parse_trigger",
     "trigger_from_json",
     "trigger_from_text",
+    "trigger_from_words",
 ]
 
-#: Most applications use none of these.
+#: Most applications use few of these.
 _LAZY_EXPORTS = {
     "composite.any_of": ("AnyOf",),
     "composite.excluding": ("Excluding",),
+    "phrases.parse": ("trigger_from_words",),
     "rrule.trigger": ("RRule",),
     "solar": ("Solar",),
 }

@@ -79,8 +79,13 @@ def test_a_report_and_its_schedule_are_created_executed_and_deleted(example, ali
 
 @pytest.mark.parametrize(
     ("rule", "message"),
-    [("61 * * * *", "61"), ("PT1S", "60"), ("sometimes", "sometimes")],
-    ids=["cron", "too-often", "words"],
+    [
+        ("61 * * * *", "61"),
+        ("PT1S", "60"),
+        ("sometimes", "sometimes"),
+        ("mondy at 9", "monday at 9"),
+    ],
+    ids=["cron", "too-often", "words", "near-miss"],
 )
 def test_an_invalid_rule_is_shown_at_its_field_and_nothing_is_stored(example, alice, rule, message):
     page = post(alice, title="refused", rule=rule)
@@ -89,6 +94,19 @@ def test_an_invalid_rule_is_shown_at_its_field_and_nothing_is_stored(example, al
     (errors,) = re.findall(r'<ul class="errorlist"[^>]*>(.*?)</ul>', page.text, re.DOTALL)
     assert message in errors
     assert ids(example, "refused") == schedules(example) == []
+
+
+def test_a_rule_in_words_is_that_of_the_package(example, alice):
+    assert (
+        "At 21:30, on day 1 of the month"
+        in post(alice, title="words", rule="first of the month at 9:30 pm").text
+    )
+    assert (
+        "Once at 2099-01-01 09:00:00 UTC"
+        in post(alice, title="once", rule="on 2099-01-01 at 9 am").text
+    )
+    for (report,) in example.rows("SELECT id FROM reports_report"):
+        post(alice, f"/reports/{report}/delete")
 
 
 def test_a_refused_schedule_leaves_no_row(example, bob):

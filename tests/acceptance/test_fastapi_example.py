@@ -61,8 +61,20 @@ def names(client):
         ({"kind": "words", "text": "every 2 hours"}, "Every 2 hours"),
         ({"kind": "words", "text": "Weekdays at 5 pm"}, "At 17:00, Monday to Friday"),
         ({"kind": "words", "text": "monday at 12 am"}, "At 00:00, on Monday"),
+        ({"kind": "words", "text": "on 2099-01-01 at 9"}, "Once at 2099-01-01 00:00:00 UTC"),
     ],
-    ids=("every", "daily", "weekdays", "monthly", "once", "cron", "words", "pm", "midnight"),
+    ids=(
+        "every",
+        "daily",
+        "weekdays",
+        "monthly",
+        "once",
+        "cron",
+        "words",
+        "pm",
+        "midnight",
+        "date",
+    ),
 )
 def test_each_kind_of_rule_is_previewed_and_created_in_the_zone_of_the_user(alice, rule, words):
     assert alice.put("/api/timezone", json={"timezone": "Asia/Seoul"}).status_code == 200
@@ -82,13 +94,14 @@ def test_each_kind_of_rule_is_previewed_and_created_in_the_zone_of_the_user(alic
     ("body", "field", "message"),
     [
         ({"rule": {"kind": "words", "text": "sometimes"}}, "rule", "is not understood"),
+        ({"rule": {"kind": "words", "text": "mondy at 9"}}, "rule", "mean 'monday at 9'?"),
         ({"rule": {"kind": "cron", "text": "61 * * * *"}}, "rule", "minute '61'"),
         ({"rule": {"kind": "every", "minutes": 0}}, "rule", "greater than or equal to 1"),
         ({"rule": {"kind": "once", "at": "2001-01-01T09:00"}}, "rule", "2001"),
         ({"name": "  "}, "name", "at least 1 character"),
         ({"text": "x" * 501}, "text", "at most 500"),
     ],
-    ids=["words", "cron", "interval", "past", "name", "text"],
+    ids=["words", "near-miss", "cron", "interval", "past", "name", "text"],
 )
 def test_an_error_names_its_field_and_nothing_is_stored(example, alice, body, field, message):
     refused = create(alice, **{"name": "refused", **body})

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, trigger_from_json
 from celery_dynbeat.client.acting import acting
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.triggers import trigger_from_text
+from celery_dynbeat.triggers import trigger_from_text, trigger_from_words
 from tests.support.applications import MINUTELY, START
 
 
@@ -235,6 +235,10 @@ EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_00
 TRIGGERS = {
     "text": (trigger_from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
              "2026-" + "1" * 300, "=,;" * 4_000, None]),
+    "words": (trigger_from_words, [*ANY, "", "monday and " * 10_000, "at 9 " * 4_000, "\ud800 at 9",
+              "a-" * 4_000, "every " + "9" * 4_000 + " days", "2026-" + "1" * 300, None]),
+    "words zone": (lambda zone: trigger_from_words("daily at 9", timezone=zone),
+                   [*ANY, "UTC\x00", "../UTC", "\ud800"]),
     "json": (trigger_from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
              {LONG: 1}, {Hostile(): 1}, {"kind": "cron", "spec": LONG},
              {"kind": "any_of", "spec": "[" * 7_000}, {"kind": "any_of", "spec": DEEP},

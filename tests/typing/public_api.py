@@ -39,6 +39,7 @@ from celery_dynbeat import (
     Trigger,
     current_run,
     trigger_from_text,
+    trigger_from_words,
 )
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
@@ -92,6 +93,7 @@ mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False, paused_r
 mine.upsert("duration", task=send, trigger=timedelta(minutes=5))
 mine.update("instant", trigger=datetime(2026, 11, 21, tzinfo=UTC))
 assert_type(trigger_from_text("PT5M"), Trigger)
+assert_type(trigger_from_words("daily at 9", timezone="UTC", date_timezone=None), Trigger)
 assert_type(Once.after(5).at, datetime)
 assert_type(Once.after(timedelta(minutes=5)).delay, timedelta | None)
 assert_type(made.trigger, Trigger | None)

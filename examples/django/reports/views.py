@@ -1,5 +1,7 @@
 """The pages. The owner of each schedule is the user of the session, and never a parameter."""
 
+from typing import Any
+
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -43,7 +45,7 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "reports/page.html", {"form": form, "rows": rows}, status=status)
 
 
-def _create(request: HttpRequest, values: dict[str, str]) -> None:
+def _create(request: HttpRequest, values: dict[str, Any]) -> None:
     """Create a report and its schedule, both or neither."""
     with transaction.atomic(), session() as joined:
         report = Report.objects.create(user=request.user, title=values["title"])
