@@ -209,7 +209,7 @@ def test_a_refusal_names_the_value_the_rule_and_examples(words, rule):
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("evry 5 mintues", "every 5 minutes"),
+        ("evvery 5 minutess", "every 5 minutes"),
         ("wekdays at 9", "weekdays at 9"),
         ("Every Mondy and thursday at 9, Asia/Seoul", "every monday and thursday at 9, Asia/Seoul"),
         ("lst day of the mnth at 9", "last day of the month at 9"),
