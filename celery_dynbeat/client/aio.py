@@ -21,8 +21,9 @@ class AsyncDynbeat:
     - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
       the application has none. Create a Dynbeat with an ``engine`` before AsyncDynbeat.
 
-    Use it in one event loop, to which its connections belong. Raises ConfigurationError if
-    ``engine`` is not an AsyncEngine.
+    It works in one event loop after another, and has connections of one loop at a time. A call in a
+    second running loop raises ConfigurationError. An ``engine`` has the rules of SQLAlchemy. Raises
+    ConfigurationError if ``engine`` is not an AsyncEngine.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class AsyncDynbeat:
         return Dynbeat.acting(actor=actor, reason=reason)
 
     async def dispose(self) -> None:
-        """Close the idle connections of its own pool. Call it before the event loop ends.
+        """Close the idle connections of its own pool. The next call connects again.
 
-        An ``engine`` of the application stays open.
+        asyncio.run() does the same at its end. An ``engine`` of the application stays open.
         """
         await self.context.database.dispose_async()

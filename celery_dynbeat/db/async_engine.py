@@ -12,15 +12,17 @@ psycopg and aiomysql have no read timeout for asyncio: the caller limits the tim
 
 import asyncio
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.util import await_, greenlet_spawn
+from sqlalchemy.util import await_
 
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import timeouts
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.event_loops import LoopBoundPool
 
 #: SQLAlchemy's name of a database -> its asynchronous driver, and the extras with the driver.
 _ASYNC_DRIVERS = {
@@ -44,7 +46,7 @@ def check_asynchronous(engine: object) -> None:
 class AsyncDatabase(Database):
     """A Database with the asynchronous driver for the URL, or on an AsyncEngine.
 
-    Use it in a greenlet, and in one event loop: the pooled connections belong to the loop.
+    Use it in a greenlet, after ``enter_loop``.
     """
 
     def __init__(
@@ -62,9 +64,23 @@ class AsyncDatabase(Database):
             records_facts=records_facts,
         )
 
+    @cached_property
+    def _pool(self) -> LoopBoundPool:
+        return LoopBoundPool(self.engine)
+
+    async def enter_loop(self) -> None:
+        """Use the pool in the running event loop, as ``db.event_loops`` describes.
+
+        An engine of the application stays unchanged. Raises ConfigurationError if another loop,
+        which is running, uses the pool.
+        """
+        if self._shared is None:
+            await self._pool.enter()
+
     async def dispose_async(self) -> None:
         """Close the idle connections, as ``dispose`` does."""
-        await greenlet_spawn(self.dispose)
+        if self._shared is None:
+            await self._pool.dispose()
 
     def _sleep(self, seconds: float) -> None:
         await_(asyncio.sleep(seconds))

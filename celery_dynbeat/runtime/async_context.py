@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from celery import Celery
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
@@ -45,7 +46,8 @@ class AsyncContext(Context):
         if engine is not None:
             check_asynchronous(engine)
         self._async_engine = engine
-        self._preparing = asyncio.Lock()
+        self._preparing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
+        self._preparing = WeakKeyDictionary()
 
     @cached_property
     def database(self) -> AsyncDatabase:
@@ -71,9 +73,10 @@ class AsyncContext(Context):
         joined = _session_to_join(session)
         if joined is not None:
             return await joined.run_sync(timed)
+        await self.database.enter_loop()
         if not self._prepared:
             # Alembic is not reentrant. Calls with a session only check the tables.
-            async with self._preparing:
+            async with self._preparing.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 await greenlet_spawn(self.prepare)
         return await greenlet_spawn(timed, None)
 
