@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RunPage,
         ScheduleInfo,
     )
+    from celery_dynbeat.runtime.sessions import CurrentSession
 
 WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
 CONSUMER_STEP = "celery_dynbeat.worker.bootsteps:ProgressStep"
@@ -50,9 +51,13 @@ class Dynbeat:
     - ``engine`` is an SQLAlchemy engine to share. Without it, dynbeat opens its own engine from
       dynbeat_database_url.
     - ``clock`` replaces the clock of the database, for tests.
+    - ``current_session`` is a function without arguments. It returns the SQLAlchemy session of the
+      application's present transaction, which calls without ``session=`` join; or None, and such a
+      call has a transaction of its own. ``celery_dynbeat.django.current_session`` is the one for
+      Django.
 
     It connects and reads settings only at the first use. Raises ConfigurationError if ``engine`` is
-    asynchronous or not an engine.
+    asynchronous or not an engine. A call raises it if the session is for another database.
     """
 
     def __init__(
@@ -61,9 +66,10 @@ class Dynbeat:
         *,
         engine: Engine | None = None,
         clock: Clock | None = None,
+        current_session: "CurrentSession | None" = None,
     ) -> None:
         self.app = app
-        self.context = Context(app, engine, clock)
+        self.context = Context(app, engine, clock, current_session)
         app.dynbeat = self
         self._log_format = LogFormat(app)
         self._log_format.connect()

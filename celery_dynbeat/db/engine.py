@@ -33,7 +33,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db import pool_ping, prepared_statements, timeouts
+from celery_dynbeat.db import django_databases, pool_ping, prepared_statements, timeouts
 from celery_dynbeat.db.dialects import (
     Capabilities,
     capabilities_of,
@@ -52,6 +52,11 @@ _DRIVERS = {
     "mysql": ("mysql+pymysql", "celery-dynbeat[mysql]"),
     "mariadb": ("mariadb+pymysql", "celery-dynbeat[mysql]"),
 }
+#: What a Database derives from its engine.
+_OF_ENGINE = (
+    *("_engine", "capabilities", "_uses_autocommit"),
+    *("_autocommit_engine", "_transaction_engine"),
+)
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -109,16 +114,35 @@ class Database:
         self._records_facts = records_facts
         self._options = dict(engine_options or {})
         self._shared = engine
+        self._django_alias = None if engine is not None else django_databases.alias_of(url or "")
+        self._place: django_databases.Place | None = None
 
-    @cached_property
+    @property
     def engine(self) -> Engine:
         """The engine, created at first use. A forked child never uses the parent's connections.
 
         Raises ConfigurationError when the URL is invalid or its driver is not installed.
         """
+        self._follow_django()
+        return self._engine
+
+    @cached_property
+    def _engine(self) -> Engine:
         engine = self._shared if self._shared is not None else self._create()
         _engines.add(engine)
         return engine
+
+    def _follow_django(self) -> None:
+        """Forget the engine if the alias of Django has another database than before."""
+        if self._django_alias is None:
+            return
+        place = django_databases.place_of(self._django_alias)
+        if place == self._place:
+            return
+        self.dispose()
+        for name in _OF_ENGINE:
+            self.__dict__.pop(name, None)
+        self._place = place
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -158,8 +182,12 @@ class Database:
     @property
     def connect_args(self) -> Mapping[str, Any]:
         """The arguments of a connection that were given in addition to the URL."""
-        given: Mapping[str, Any] = self._options.get("connect_args", {})
-        return given
+        self._follow_django()
+        return {**self._place_args, **self._options.get("connect_args", {})}
+
+    @property
+    def _place_args(self) -> Mapping[str, Any]:
+        return {} if self._place is None else self._place.connect_args
 
     def read_clock(self, connection: Connection | None = None) -> datetime:
         """Return the current instant of the database, aware, in UTC.
@@ -242,7 +270,7 @@ class Database:
         own = {key: self._options[key] for key in self._options.keys() - pool_options}
         given = {**own, "poolclass": NullPool, "hide_parameters": True}
         given["connect_args"] = timeouts.connect_args_without_timeouts(
-            self.engine.url, given.get("connect_args", {})
+            self.engine.url, self.connect_args
         )
         url = self.engine.url.difference_update_query(timeouts.STATEMENT_TIMEOUTS)
         engine = self._make_engine(url, given)
@@ -270,6 +298,7 @@ class Database:
         return self.engine.execution_options(**capabilities.execution_options)
 
     def _session(self, *, autocommit: bool = False) -> Session:
+        self._follow_django()
         if autocommit and self._uses_autocommit:
             return Session(self._autocommit_engine, expire_on_commit=False, info={AUTOCOMMIT: True})
         info = {OWN_TRANSACTION: True, RECORDS_FACTS: self._records_facts}
@@ -277,12 +306,13 @@ class Database:
 
     def dispose(self) -> None:
         """Close the idle connections. The next use connects again."""
-        if "engine" in self.__dict__ and self._shared is None:
-            self.engine.dispose()
+        if "_engine" in self.__dict__ and self._shared is None:
+            self._engine.dispose()
 
     def _create(self) -> Engine:
+        place = self._place
         try:
-            url = self._driver_url(make_url(self._url or ""))
+            url = self._driver_url(make_url(self._url or "") if place is None else place.url)
             check_supported(url.get_backend_name())
             engine = self._make_engine(url, self._options_for(url))
             capabilities = capabilities_of(engine.dialect)
@@ -308,7 +338,7 @@ class Database:
         event.listen(
             engine, "handle_error", partial(_disconnect_from_read_only_server, capabilities)
         )
-        if "prepare_threshold" not in self._options.get("connect_args", {}):
+        if "prepare_threshold" not in self.connect_args:
             prepared_statements.disable_behind_poolers(engine, capabilities)
         timeouts.set_read_timeout(engine)
         if not is_embedded(engine.dialect.name):
@@ -319,9 +349,10 @@ class Database:
         return {
             # Errors are logged, and parameters contain the arguments of tasks.
             "hide_parameters": True,
-            "json_deserializer": _from_json,
+            "json_deserializer": json_from_database,
+            **({} if self._place is None else self._place.engine_options),
             **self._options,
-            "connect_args": timeouts.connect_args(url, self._options.get("connect_args", {})),
+            "connect_args": timeouts.connect_args(url, self.connect_args),
         }
 
     def _driver_url(self, url: URL) -> URL:
@@ -352,7 +383,8 @@ def embedded_file(url: URL) -> Path | None:
     return None if name.startswith((":memory:", "file:")) else Path(name)
 
 
-def _from_json(text: str | bytes) -> Any:
+def json_from_database(text: str | bytes) -> Any:
+    """Return the value of a JSON column, of which a driver returns ``text``."""
     # json.loads detects the encoding of bytes, which takes longer than parsing most rows.
     return json.loads(text.decode() if isinstance(text, bytes) else text)
 

@@ -16,10 +16,11 @@ from celery_dynbeat.db.names import table_names
 _HINT = "run `celery -A your_app dynbeat schema upgrade`"
 
 
-def upgrade(database: Database) -> None:
+def upgrade(database: Database) -> bool:
     """Create the tables, or migrate them to the revision of this package.
 
-    A lock makes concurrent upgrades run one after the other. A newer schema stays unchanged.
+    Return whether they were not at that revision. A lock makes concurrent upgrades run one after
+    the other. A newer schema stays unchanged.
     """
     capabilities = database.capabilities
     _check_names(database)
@@ -27,7 +28,7 @@ def upgrade(database: Database) -> None:
     with database.engine.connect() as connection:
         encoding.check_encoding(connection, shown_url=database.shown_url)
         if _is_current(_revision(connection)):
-            return
+            return False
     with database.connection_without_timeouts() as connection:
         capabilities.lock_schema(connection)
         try:
@@ -36,6 +37,7 @@ def upgrade(database: Database) -> None:
             connection.commit()
         finally:
             capabilities.unlock_schema(connection)
+    return True
 
 
 def upgrade_sql(database: Database, *, start: str | None = None) -> str:

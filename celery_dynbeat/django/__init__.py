@@ -1,13 +1,14 @@
-"""The API inside Django's transactions.
+"""The API in a Django project.
 
-from celery_dynbeat.django import session
+from celery_dynbeat import Dynbeat
+from celery_dynbeat.django import current_session
 
-with transaction.atomic(), session() as joined:
-    report = Report.objects.create(user=request.user)
-    mine.create("report", task="reports.send", trigger="0 9 * * mon-fri", session=joined)
+dynbeat = Dynbeat(app, current_session=current_session)
+
+Inside ``transaction.atomic()``, each call joins Django's transaction.
 """
 
-from celery_dynbeat.django.sessions import session
-from celery_dynbeat.django.urls import database_url
+from celery_dynbeat.django.sessions import current_session, session
+from celery_dynbeat.django.urls import database_url, url_of
 
-__all__ = ["database_url", "session"]
+__all__ = ["current_session", "database_url", "session", "url_of"]

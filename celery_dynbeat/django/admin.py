@@ -9,18 +9,21 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 from uuid import UUID
 
-from celery import current_app
 from django.contrib import admin, messages
+from django.contrib.admin.actions import delete_selected
 from django.core.exceptions import ImproperlyConfigured
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
+from django.db import router
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 
 from celery_dynbeat.client import Dynbeat
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.models import Run, Schedule
+from celery_dynbeat.django.sessions import current_session
 
 #: Rows that the pages of one list can reach, and that one action changes.
 MAX_ROWS = 1_000
@@ -30,8 +33,8 @@ _SHOWN = 5
 
 
 def _dynbeat() -> Dynbeat:
-    found = getattr(current_app, "dynbeat", None)
-    if not isinstance(found, Dynbeat):
+    found = project_dynbeat()
+    if found is None:
         raise ImproperlyConfigured(
             "the admin needs the Dynbeat of the Celery application: import the application in the"
             " __init__.py of the project"
@@ -46,6 +49,19 @@ class CappedPaginator(Paginator):
     def count(self) -> int:
         """Return the number of rows that the pages reach."""
         return len(self.object_list.values_list("pk")[:MAX_ROWS])
+
+    def page(self, number: int | str) -> Page:
+        """Return a page. Its keys are read from the index, and then its rows.
+
+        MariaDB would sort the whole table for rows at an offset.
+        """
+        page = int(self.validate_number(number))
+        first = (page - 1) * self.per_page
+        last = min(first + self.per_page, self.count)
+        keys = list(self.object_list.values_list("pk", flat=True)[first:last])
+        rows = self.object_list.model.objects.using(self.object_list.db).in_bulk(keys)
+        # A row may have been deleted in the meantime.
+        return self._get_page([rows[key] for key in keys if key in rows], page, self)
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -98,7 +114,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     list_display = ("name", "owner", "task", "trigger", "state", "next_run_at", "last_run_at")
     search_fields = ("owner",)
     search_help_text = "An owner, or the beginning of a name"
-    actions: ClassVar = ["pause", "resume", "run_now", "delete_schedules"]
+    actions: ClassVar = ["pause", "resume", "run_now", "delete_selected"]
 
     @admin.display
     def trigger(self, schedule: Schedule) -> str:
@@ -146,47 +162,57 @@ class ScheduleAdmin(ReadOnlyAdmin):
         self._each(request, queryset, "requested to run", OwnerSchedules.run_now)
 
     @admin.action(description="Delete selected schedules", permissions=["delete"])
-    def delete_schedules(self, request: HttpRequest, queryset: QuerySet) -> None:
-        """Delete schedules. Their history stays."""
-        self._each(request, queryset, "deleted", OwnerSchedules.delete)
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet) -> HttpResponse | None:
+        """Ask, then delete schedules. Their history stays. The name is that in Django's page."""
+        if self._rows(request, queryset) is None:
+            return None
+        return delete_selected(self, request, queryset)
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the actions without Django's own delete, which would not notify beat."""
-        actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet) -> None:
+        """Delete schedules with the API, which notifies beat."""
+        self._each(request, queryset, None, OwnerSchedules.delete)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether the user may delete: by the action, and not on the page of a schedule.
+    def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
+        """Delete one schedule with the API."""
+        self._each(request, Schedule.objects.filter(pk=obj.pk), None, OwnerSchedules.delete)
 
-        That page deletes inside a transaction of Django, which can hold locks that the API needs.
-        """
-        return obj is None and bool(super().has_delete_permission(request))
+    def _rows(self, request: HttpRequest, queryset: QuerySet) -> list[tuple[str, str]] | None:
+        """Return owner and name of each selected schedule; None after an error for too many."""
+        rows = list(queryset.values_list("owner", "name")[: MAX_ROWS + 1])
+        if len(rows) <= MAX_ROWS:
+            return rows
+        text = f"An action changes at most {MAX_ROWS} schedules: select fewer."
+        self.message_user(request, text, messages.ERROR)
+        return None
 
     def _each(
         self,
         request: HttpRequest,
         queryset: QuerySet,
-        done: str,
+        done: str | None,
         call: Callable[..., object],
     ) -> None:
-        """Call the API for each schedule, and show the number and the errors."""
-        rows = list(queryset.values_list("owner", "name")[: MAX_ROWS + 1])
-        if len(rows) > MAX_ROWS:
-            text = f"An action changes at most {MAX_ROWS} schedules: select fewer."
-            self.message_user(request, text, messages.ERROR)
+        """Call the API for each schedule, and show the number and the errors.
+
+        Inside ``atomic()``, as with ATOMIC_REQUESTS, the calls join Django's transaction.
+        """
+        rows = self._rows(request, queryset)
+        if rows is None:
             return
         with Dynbeat.acting(actor=request.user.get_username()):
             errors = list(self._errors(rows, call))
-        self.message_user(request, f"{len(rows) - len(errors)} schedules are {done}.")
+        if done is not None:
+            self.message_user(request, f"{len(rows) - len(errors)} schedules are {done}.")
         for error in errors[:_SHOWN]:
             self.message_user(request, error, messages.ERROR)
 
     @staticmethod
     def _errors(rows: Iterable[tuple[str, str]], call: Callable[..., object]) -> Iterable[str]:
+        using = router.db_for_write(Schedule)
         for owner, name in rows:
             try:
-                call(_dynbeat().schedules.for_owner(owner), name)
+                schedules = _dynbeat().schedules.for_owner(owner)
+                call(schedules, name, session=current_session(using))
             except DynbeatError as error:
                 yield str(error)
 

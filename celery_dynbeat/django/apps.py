@@ -1,12 +1,80 @@
-"""The optional Django app: schedules and runs in Django's admin."""
+"""The optional Django app: tables by ``migrate``, and schedules and runs in Django's admin."""
+
+import sys
+from contextlib import suppress
+from typing import Any
 
 from django.apps import AppConfig
+from django.core import checks
+from django.db import connections, router
+from django.db.models.signals import post_migrate
+
+from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db import django_databases, schema
+from celery_dynbeat.db.names import TableNames
+from celery_dynbeat.django.application import project_dynbeat
 
 
 class DynbeatConfig(AppConfig):
-    """Put ``"celery_dynbeat.django"`` into INSTALLED_APPS. It has no migrations."""
+    """Put ``"celery_dynbeat.django"`` into INSTALLED_APPS. It has no migrations of Django."""
 
     name = "celery_dynbeat.django"
     label = "dynbeat"
     verbose_name = "Dynamic schedules"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Let ``migrate`` create the tables, and read them where the settings put them."""
+        post_migrate.connect(upgrade_tables, sender=self, dispatch_uid="celery_dynbeat.upgrade")
+        checks.register(check_application)
+        dynbeat = project_dynbeat()
+        if dynbeat is None:
+            return
+        # check_application reports invalid settings.
+        with suppress(DynbeatError):
+            place_tables(dynbeat.context.settings)
+
+
+def place_tables(settings: Settings) -> None:
+    """Give the models the schema and the prefix of the settings."""
+    from celery_dynbeat.django.models import Run, Schedule  # noqa: PLC0415 - apps are not ready
+
+    names = TableNames(settings.schema, settings.table_prefix)
+    for model, table in ((Schedule, "schedule"), (Run, "run")):
+        parts = [names.schema, names.of(table)] if names.schema else [names.of(table)]
+        quote = connections[router.db_for_read(model)].ops.quote_name
+        # Django has no schemas. It leaves a name that begins and ends with a quote as it is.
+        placed = ".".join(map(quote, parts)) if names.schema else parts[0]
+        model._meta.db_table = placed  # noqa: SLF001 - documented as public
+
+
+def upgrade_tables(using: str, verbosity: int = 1, stdout: Any = None, **_: Any) -> None:
+    """Create or upgrade the tables in the database ``using``, if the schedules are there.
+
+    A receiver of ``post_migrate``. With a URL other than ``django://ALIAS`` it does nothing.
+    """
+    dynbeat = project_dynbeat()
+    if dynbeat is None:
+        return
+    settings = dynbeat.context.settings
+    if django_databases.alias_of(settings.database_url) != using or settings.create_tables is False:
+        return
+    if not router.allow_migrate(using, DynbeatConfig.label):
+        return
+    if schema.upgrade(dynbeat.context.database) and verbosity:
+        print(f"  Upgraded the tables of schedules to {schema.head()}", file=stdout or sys.stdout)
+
+
+def check_application(**_: Any) -> list[checks.CheckMessage]:
+    """Return the errors of the dynbeat_* settings, and a warning without a Dynbeat."""
+    dynbeat = project_dynbeat()
+    if dynbeat is None:
+        hint = "create Dynbeat(app) in the module of the Celery application, and import that"
+        hint += " module in the project's __init__.py"
+        return [checks.Warning("no Celery application with Dynbeat", hint=hint, id="dynbeat.W001")]
+    try:
+        dynbeat.context.settings  # noqa: B018 - reads and checks them
+    except DynbeatError as error:
+        return [checks.Error(str(error), id="dynbeat.E001")]
+    return []

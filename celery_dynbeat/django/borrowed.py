@@ -99,4 +99,7 @@ class BorrowedPsycopg(Borrowed):
 BORROWED: Mapping[str, Callable[[Any], Borrowed]] = {
     "sqlite": BorrowedSqlite,
     "postgresql+psycopg": BorrowedPsycopg,
+    # Django's converters differ from the driver's for the type TIME, which no table has.
+    "mysql+mysqldb": Borrowed,
+    "mysql+pymysql": Borrowed,
 }

@@ -4,9 +4,29 @@ The columns with arguments, options and secrets are left out: the admin does not
 schedules with the API, which validates, records and notifies.
 """
 
-from typing import ClassVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
+from django.conf import settings
 from django.db import models
+from django.utils import timezone
+
+
+class InstantField(models.DateTimeField):
+    """An instant, which the tables store in UTC on each database.
+
+    Without time zones in the database, Django takes a stored time for one in its own zone, or in
+    the TIME_ZONE of the alias.
+    """
+
+    def from_db_value(self, value: datetime | None, _expression: Any, connection: Any) -> Any:
+        """Return the instant: aware, or with ``USE_TZ = False`` naive in Django's zone."""
+        if value is None or connection.features.supports_timezones:
+            return value
+        instant = value.replace(tzinfo=UTC)
+        if settings.USE_TZ:
+            return instant
+        return timezone.make_naive(instant, timezone.get_default_timezone())
 
 
 class Schedule(models.Model):
@@ -21,16 +41,16 @@ class Schedule(models.Model):
     timezone = models.CharField(max_length=64, null=True)  # noqa: DJ001 - the column of the table
     enabled = models.BooleanField()
     paused_reason = models.TextField(null=True)  # noqa: DJ001
-    next_run_at = models.DateTimeField(null=True)
-    last_run_at = models.DateTimeField(null=True)
-    finished_at = models.DateTimeField(null=True)
-    held_at = models.DateTimeField(null=True)
-    failing_since = models.DateTimeField(null=True)
+    next_run_at = InstantField(null=True)
+    last_run_at = InstantField(null=True)
+    finished_at = InstantField(null=True)
+    held_at = InstantField(null=True)
+    failing_since = InstantField(null=True)
     run_count = models.BigIntegerField()
     error = models.TextField(null=True)  # noqa: DJ001
     description = models.TextField()
-    created_at = models.DateTimeField()
-    updated_at = models.DateTimeField()
+    created_at = InstantField()
+    updated_at = InstantField()
 
     class Meta:
         """The order is that of an index, so that a page reads only its rows."""
@@ -54,13 +74,13 @@ class Run(models.Model):
     owner = models.CharField(max_length=255)
     name = models.CharField(max_length=255)
     task = models.CharField(max_length=255)
-    scheduled_for = models.DateTimeField()
+    scheduled_for = InstantField()
     status = models.CharField(max_length=16)
     origin = models.CharField(max_length=16)
     attempt = models.IntegerField()
-    sent_at = models.DateTimeField(null=True)
-    started_at = models.DateTimeField(null=True)
-    finished_at = models.DateTimeField(null=True)
+    sent_at = InstantField(null=True)
+    started_at = InstantField(null=True)
+    finished_at = InstantField(null=True)
     worker = models.CharField(max_length=255, null=True)  # noqa: DJ001
     error = models.TextField(null=True)  # noqa: DJ001
 

@@ -1,76 +1,133 @@
 """A SQLAlchemy session on the connection of Django's present transaction.
 
     atomic()     BEGIN ------------------------------------------- COMMIT -> on_commit callbacks
-    session()            session on the same connection -> flush      |          |
-                                                                      |   Session.commit(): its
-    SQLAlchemy's commit, rollback and close do not reach the connection.  hooks notify beat
+    call                 SAVEPOINT, statements, RELEASE                       |
+                         of a session on Django's connection         Session.commit(): its hooks
+                                                                     notify beat and send signals
 
-A rollback of Django, also of a savepoint, drops the callback. So beat is notified of nothing.
+SQLAlchemy's commit, rollback and close do not reach the connection. One session serves all calls of
+a transaction, and of each savepoint of Django: a rollback of Django drops the callback of the
+session, and so what its hooks would have sent.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.db.django_databases import place_in
+from celery_dynbeat.db.engine import json_from_database
 from celery_dynbeat.django.borrowed import BORROWED
-from celery_dynbeat.django.urls import url_of
+from celery_dynbeat.runtime.sessions import SAVEPOINTS
+
+#: Statements after whose failure a savepoint is no longer there.
+_OF_SAVEPOINTS = ("SAVEPOINT", "ROLLBACK TO", "RELEASE")
+
+
+def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
+    """Return the session on Django's transaction of the database ``using``; None outside atomic().
+
+    For ``Dynbeat(app, current_session=current_session)``. Of another alias:
+    ``functools.partial(current_session, "other")``. What calls do with the session commits and
+    rolls back with Django's transaction. Do not commit or close it.
+
+    If the database refuses a statement, the call leaves nothing, and the transaction goes on. If
+    the database has rolled back more than the call, as after a deadlock of MySQL, Django's
+    transaction cannot commit any more. Raises ConfigurationError for a driver that is not
+    supported.
+    """
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        return None
+    if not connection.run_on_commit:
+        return _begin(using)
+    # The savepoint of a callback is that of the calls before it.
+    savepoints, callback, *_ = connection.run_on_commit[-1]
+    if isinstance(callback, _End) and savepoints == set(connection.savepoint_ids):
+        return callback.session or _begin(using)
+    return _begin(using)
 
 
 @contextmanager
 def session(using: str = DEFAULT_DB_ALIAS) -> Iterator[Session]:
-    """Yield a session for ``session=``, inside ``transaction.atomic()`` of the database ``using``.
+    """Yield ``current_session(using)``, for a call with ``session=``.
 
-    What calls do with it commits and rolls back with Django's transaction. At the end of the block
-    the session is flushed. Do not commit it. Raises ConfigurationError outside atomic(), and for a
-    database or driver that is not supported.
+    Raises ConfigurationError outside atomic().
     """
-    connection = connections[using]
-    if not connection.in_atomic_block:
+    current = current_session(using)
+    if current is None:
         raise ConfigurationError(
             "session() joins a transaction: call it inside transaction.atomic(); without one, omit"
             " session= from the call"
         )
-    engine = _engine(using)
-    joined = Session(engine, expire_on_commit=False)
-    try:
-        yield joined
-        joined.flush()
-    except BaseException:
-        joined.close()
-        raise
-    transaction.on_commit(lambda: _end(joined), using=using)
+    yield current
+    # ORM code of the block itself may not have flushed.
+    current.flush()
 
 
-def _end(joined: Session) -> None:
-    try:
-        joined.commit()
-    finally:
-        joined.close()
+class _End:
+    """The callback that ends a session after Django's commit."""
+
+    def __init__(self, session: Session) -> None:
+        self.session: Session | None = session
+
+    def __call__(self) -> None:
+        session, self.session = self.session, None
+        if session is None:
+            return
+        try:
+            session.commit()
+        finally:
+            session.close()
 
 
-@cache
-def _engine(using: str) -> Engine:
-    url = url_of(connections[using].settings_dict)
+def _begin(using: str) -> Session:
+    engine = _engine(using, str(connections[using].settings_dict["NAME"]))
+    made = Session(engine, expire_on_commit=False, info={SAVEPOINTS: True})
+    transaction.on_commit(_End(made), using=using)
+    return made
+
+
+@lru_cache(maxsize=32)
+def _engine(using: str, name: str) -> Engine:
+    """Return the engine for an alias. ``name`` is another one in Django's tests."""
+    del name
+    url = place_in(connections[using].settings_dict).url
     borrow = BORROWED.get(url.drivername)
     if borrow is None:
         raise ConfigurationError(
-            f"session() does not support the driver of {using!r}: it supports PostgreSQL with"
-            " psycopg 3, and SQLite"
+            f"the connections of {using!r} ({url.drivername}) cannot be shared: install psycopg"
+            " (version 3), or mysqlclient or PyMySQL"
         )
+    connect = borrow
 
-    def connect() -> Any:
+    def creator() -> Any:
         connections[using].ensure_connection()
-        return borrow(connections[using].connection)
+        return connect(connections[using].connection)
 
-    options: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
+    options: dict[str, Any] = {
+        "poolclass": NullPool,
+        "hide_parameters": True,
+        "json_deserializer": json_from_database,
+    }
     if url.get_backend_name() == "postgresql":
         # Its registration changes the adapters of the connection, which Django uses.
         options["use_native_hstore"] = False
-    return create_engine(url, creator=connect, **options)
+    engine = create_engine(url, creator=creator, **options)
+
+    @event.listens_for(engine, "handle_error")
+    def failed(context: ExceptionContext) -> None:
+        # Django does not see this error. A savepoint undoes the call, unless it is gone itself.
+        sql = (context.statement or "").lstrip().upper()
+        is_undone = context.connection is not None and context.connection.in_nested_transaction()
+        if sql.startswith(_OF_SAVEPOINTS) or not is_undone:
+            connections[using].needs_rollback = connections[using].in_atomic_block
+
+    return engine

@@ -22,7 +22,12 @@ from celery_dynbeat.db.engine import Database, check_synchronous
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
-from celery_dynbeat.runtime.sessions import session_to_join
+from celery_dynbeat.runtime.sessions import (
+    CurrentSession,
+    check_same_database,
+    in_savepoint,
+    session_to_join,
+)
 from celery_dynbeat.tracing import make_tracer
 
 if TYPE_CHECKING:
@@ -37,13 +42,15 @@ class Context:
     """The settings, database, clock and notifier of one application; each connects at first use.
 
     ``shared_engine`` replaces the engine that the settings describe, ``given_clock`` the clock of
-    the database.
+    the database. ``current_session`` returns the session that a call without ``session`` joins.
     """
 
     app: Celery
     shared_engine: Engine | None = None
     given_clock: Clock | None = None
-    _prepared: bool = field(default=False, init=False)
+    current_session: CurrentSession | None = None
+    #: The engine whose tables are prepared.
+    _prepared: Engine | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.shared_engine is not None:
@@ -101,7 +108,8 @@ class Context:
 
         Raises SchemaError when they are missing or outdated.
         """
-        if self._prepared:
+        engine = self.database.engine
+        if self._prepared is engine:
             return
         self.prepare_tables(session)
         name = self.settings.application
@@ -111,7 +119,7 @@ class Context:
             self.database.read(
                 lambda session: application.warn_if_other(session.connection(), name=name)
             )
-        self._prepared = True
+        self._prepared = engine
 
     def prepare_tables(self, session: Session | None = None) -> None:
         """Create the tables on an embedded database; elsewhere only check them.
@@ -132,13 +140,23 @@ class Context:
 
         Raises InvalidScheduleError for a text that the database cannot encode.
         """
-        session = session_to_join(session)
-        self.prepare(session)
-        with self.rejecting_unstorable():
+        session = self._to_join(session)
+        with self.rejecting_unstorable(), in_savepoint(session):
+            self.prepare(session)
             if session is None:
                 return self.database.run(work)
             capabilities_of(session.get_bind().dialect).begin_write(session)
             return work(session)
+
+    def _to_join(self, given: object) -> Session | None:
+        """Return the caller's session, else the current one, else None."""
+        session = session_to_join(given)
+        if session is not None or self.current_session is None:
+            return session
+        current = session_to_join(self.current_session())
+        if current is not None:
+            check_same_database(current, self.database.engine.url)
+        return current
 
     @contextmanager
     def rejecting_unstorable(self) -> Iterator[None]:
@@ -157,7 +175,7 @@ class Context:
 
         For reads by key. Use ``read_many`` for queries that return many rows.
         """
-        session = session_to_join(session)
+        session = self._to_join(session)
         self.prepare(session)
         return self.database.read(work) if session is None else work(session)
 
@@ -166,7 +184,7 @@ class Context:
 
         The settings that make such a query follow its index last for one transaction.
         """
-        session = session_to_join(session)
+        session = self._to_join(session)
         self.prepare(session)
         return self.database.read_in_transaction(work) if session is None else work(session)
 

@@ -1,9 +1,23 @@
-"""The session of a caller. A call joins its transaction."""
+"""The session of a caller. A call joins its transaction.
 
+A session with SAVEPOINTS in its ``info`` shares its connection with code that does not know the
+session, such as Django. There each call that writes has a savepoint: it succeeds as a whole, or it
+leaves nothing, and the caller may go on after its error.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import URL
 from sqlalchemy.orm import Session, scoped_session
 
-from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 from celery_dynbeat.common.text import shorten
+
+#: The key in ``Session.info``.
+SAVEPOINTS = "dynbeat_savepoints"
+#: Returns the session of the present transaction of the application, None outside a transaction.
+CurrentSession = Callable[[], object]
 
 
 def session_to_join(session: object) -> Session | None:
@@ -29,3 +43,34 @@ def session_to_join(session: object) -> Session | None:
         )
     msg = f"session = {shorten(session)}: {rule}"
     raise InvalidScheduleError(msg, field="session")
+
+
+@contextmanager
+def in_savepoint(session: Session | None) -> Iterator[None]:
+    """Give the writes of the block a savepoint if the session needs one for each call."""
+    if session is None or SAVEPOINTS not in session.info:
+        yield
+        return
+    try:
+        with session.begin_nested():
+            yield
+    finally:
+        # The other code can roll back to a savepoint of its own.
+        session.expire_all()
+
+
+def check_same_database(session: Session, url: URL) -> None:
+    """Raise ConfigurationError if ``session`` is not for the database ``url``."""
+    joined = session.get_bind().engine.url
+    if _place(joined) != _place(url):
+        raise ConfigurationError(
+            f"current_session joins a transaction of the database {joined.database!r}, and the"
+            f" schedules are in {url.database!r}: let both name the same database; in Django set"
+            " dynbeat_database_url = 'django://default'"
+        )
+
+
+def _place(url: URL) -> tuple[str, str | None]:
+    # Not the host: a server can have several names.
+    backend = url.get_backend_name()
+    return "mysql" if backend == "mariadb" else backend, url.database

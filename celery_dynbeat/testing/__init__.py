@@ -19,15 +19,15 @@ from celery_dynbeat.common.lazy import lazy_exports
 if TYPE_CHECKING:
     from celery_dynbeat.testing.beat import ManualBeat
     from celery_dynbeat.testing.clock import FrozenClock
-    from celery_dynbeat.testing.overriding import override
+    from celery_dynbeat.testing.overriding import delete_rows, override
     from celery_dynbeat.testing.publisher import RecordingPublisher
 
-__all__ = ["FrozenClock", "ManualBeat", "RecordingPublisher", "override"]
+__all__ = ["FrozenClock", "ManualBeat", "RecordingPublisher", "delete_rows", "override"]
 
 _LAZY_EXPORTS = {
     "beat": ("ManualBeat",),
     "clock": ("FrozenClock",),
-    "overriding": ("override",),
+    "overriding": ("delete_rows", "override"),
     "publisher": ("RecordingPublisher",),
 }
 

@@ -34,7 +34,7 @@ def override(
     saved = dict(vars(context))
     for name in _CACHED:
         vars(context).pop(name, None)
-    vars(context)["_prepared"] = False
+    vars(context)["_prepared"] = None
     if clock is not None:
         context.given_clock = clock
     own = _use(context, database)

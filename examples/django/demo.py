@@ -40,7 +40,6 @@ def start(stack: ExitStack, port: int) -> Sequence[Program]:
         return made
 
     program("migrate", "migrate", module="manage").wait()
-    program("schema", "dynbeat", "schema", "upgrade").wait()
     program("users", "create_demo_users", module="manage").wait()
     worker = program("worker", "worker", "-P", "threads", "-c", "4", "-l", "INFO")
     beat = program("beat", "beat", "-l", "INFO", "--pidfile=")

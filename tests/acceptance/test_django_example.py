@@ -1,11 +1,13 @@
 """The Django example over HTTP, with a real beat and a real worker."""
 
 import re
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
 
-from tests.support.example_sites import PASSWORDS, running_example
+from tests.support.example_sites import EXAMPLES, PASSWORDS, running_example
 from tests.support.waiting import wait_until
 
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
@@ -131,6 +133,31 @@ def test_a_user_can_neither_see_nor_change_the_reports_of_another(example, alice
     assert post(bob, f"/reports/{report}/pause").status_code == 404
     assert "private" not in bob.get("/").text
     post(alice, f"/reports/{report}/delete")
+
+
+def test_the_admin_shows_the_schedules_to_its_users_only(example, alice):
+    post(alice, title="shown", rule="weekdays at 9")
+    (report,) = ids(example, "shown")
+    url = "/admin/dynbeat/schedule/"
+
+    with user_of(example, "root") as root:
+        page = root.get(url)
+        style = root.get("/static/admin/css/base.css")
+
+    assert f"report-{report}" in page.text
+    assert style.status_code == 200
+    assert alice.get(url).url.path == "/admin/login/"
+    post(alice, f"/reports/{report}/delete")
+
+
+def test_its_own_tests_pass():
+    command = [sys.executable, "manage.py", "test", "--parallel", "2"]
+    done = subprocess.run(
+        command, cwd=EXAMPLES / "django", capture_output=True, text=True, timeout=100, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Ran 2 tests" in done.stderr
 
 
 def test_a_forged_or_anonymous_request_is_refused(example, alice):

@@ -1,6 +1,6 @@
 """The admin of a Django project, in a process of its own.
 
-    python -m tests.support.django_admin URL
+    python -m tests.support.django_admin URL USE_TZ SETTINGS
 
 Writes what users of the admin saw, as JSON.
 """
@@ -17,7 +17,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext, setup_test_environment
 
 from celery_dynbeat import Dynbeat, Every
-from celery_dynbeat.django import database_url
+from celery_dynbeat.django import current_session
 from celery_dynbeat.testing import ManualBeat
 from tests.support.django_project import configure
 
@@ -26,9 +26,10 @@ EVIL = "<script>alert(1)</script>"
 APPS = ("auth", "contenttypes", "sessions", "messages", "admin")
 
 
-def seen_in_admin(url: str) -> dict[str, Any]:
-    """Return what users of the admin saw, with the tables at ``url``."""
-    command = [sys.executable, "-m", "tests.support.django_admin", url]
+def seen_in_admin(url: str, *, use_tz: bool = True, **settings: Any) -> dict[str, Any]:
+    """Return what users of the admin saw, with the tables at ``url`` and the ``settings``."""
+    arguments = [url, json.dumps(use_tz), json.dumps(settings)]
+    command = [sys.executable, "-m", "tests.support.django_admin", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)
@@ -67,14 +68,16 @@ def ok() -> None:
     """Succeed."""
 
 
-def make_schedules() -> Dynbeat:
-    """Create schedules of several owners, and a run."""
+def make_dynbeat(**settings: Any) -> Dynbeat:
+    """Return the Dynbeat of the project's application."""
     app = Celery("project", broker="memory://")
-    app.conf.update(
-        dynbeat_database_url=database_url(), dynbeat_create_tables=True, dynbeat_notifier="polling"
-    )
+    app.conf.update(dynbeat_database_url="django://default", dynbeat_notifier="polling", **settings)
     app.task(name="ok")(ok)
-    dynbeat = Dynbeat(app)
+    return Dynbeat(app, current_session=current_session)
+
+
+def make_schedules(dynbeat: Dynbeat) -> None:
+    """Create schedules of several owners, and a run."""
     dynbeat.schedules.create_many(
         {"owner": f"user:{n % 7}", "name": f"n{n:05}", "task": "ok", "trigger": Every(3600)}
         for n in range(SCHEDULES)
@@ -83,7 +86,6 @@ def make_schedules() -> Dynbeat:
     evil.create(EVIL, task="ok", trigger=Every(3600), args=["secret"])
     evil.run_now(EVIL)
     ManualBeat(dynbeat, run_tasks=True).run_until_idle()
-    return dynbeat
 
 
 def client_of(name: str, *permissions: str, is_superuser: bool = False) -> Any:
@@ -110,6 +112,7 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     ) as captured:
         pages = [root.get(f"{url}{query}") for query in ("", "?p=3", "?q=user:3", "?q=n0001")]
         pages += [root.get(f"{runs}{query}") for query in ("", "?q=user:3")]
+    found["rows read"] = _rows_read(lambda: root.get(f"{url}?p=20"))
     found["statuses"] = [page.status_code for page in pages]
     found["queries"] = [query["sql"] for query in captured if "dynbeat_" in query["sql"]]
     found["found"] = [page.context["cl"].result_count for page in pages[2:4]]
@@ -124,8 +127,8 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     ] + [root.get(f"{runs}no-uuid/change/").status_code]
     keys = [each.pk for each in Schedule.objects.filter(owner="user:1")[:3]]
 
-    def act(client: Any, action: str, *selected: int) -> int:
-        data = {"action": action, "_selected_action": selected}
+    def act(client: Any, action: str, *selected: int, **more: str) -> int:
+        data = {"action": action, "_selected_action": selected, **more}
         status: int = client.post(url, data).status_code
         return status
 
@@ -136,12 +139,48 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     paused = dynbeat.schedules.for_owner("user:1")
     change = paused.changes(Schedule.objects.get(pk=keys[0]).name)[0]
     found["audit"] = [change.actor, change.action]
-    act(root, "delete_schedules", keys[0])
-    found["page deletes"] = root.post(f"{url}{keys[1]}/delete/", {"post": "yes"}).status_code
-    found["left"] = Schedule.objects.filter(pk__in=keys).count()
+    found["left"] = []
+    for delete in (
+        # The first page asks.
+        lambda: act(root, "delete_selected", keys[0]),
+        lambda: act(root, "delete_selected", keys[0], post="yes"),
+        lambda: root.post(f"{url}{keys[1]}/delete/", {"post": "yes"}).status_code,
+        lambda: viewer.post(f"{url}{keys[2]}/delete/", {"post": "yes"}).status_code,
+    ):
+        found["left"].append([delete(), Schedule.objects.filter(pk__in=keys).count()])
+    found["instants"] = _instants(dynbeat)
     found["anonymous"] = type(root)().get(url).status_code
     found["forged"] = _forged(url, keys[2])
     return found
+
+
+def _instants(dynbeat: Dynbeat) -> bool:
+    """Return whether the models have the instants of the API."""
+    from django.utils import timezone
+
+    from celery_dynbeat.django.models import Schedule
+
+    (info,) = dynbeat.schedules.list(limit=1)
+    shown = Schedule.objects.get(pk=info.id).next_run_at
+    if timezone.is_naive(shown):
+        shown = timezone.make_aware(shown)
+    return bool(shown == info.next_run_at)
+
+
+def _rows_read(work: Any) -> int:
+    """Return the number of rows that MariaDB read for ``work``; 0 on other databases."""
+    if connection.vendor != "mysql":
+        work()
+        return 0
+
+    def count() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+            return sum(int(value) for _, value in cursor.fetchall())
+
+    before = count()
+    work()
+    return count() - before
 
 
 def _forged(url: str, key: int) -> int:
@@ -159,14 +198,19 @@ def main() -> None:
     """Read the command line."""
     urls: Any = types.ModuleType("admin_urls")
     sys.modules["admin_urls"] = urls
-    configure(sys.argv[1], use_tz=True, **settings())
+    of_dynbeat = json.loads(sys.argv[3])
+    dynbeat = make_dynbeat(**of_dynbeat)
+    configure(sys.argv[1], use_tz=json.loads(sys.argv[2]), **settings())
+    if "dynbeat_schema" in of_dynbeat:
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE SCHEMA {of_dynbeat['dynbeat_schema']}")
     from django.contrib import admin
     from django.urls import path
 
     urls.urlpatterns = [path("admin/", admin.site.urls)]
     setup_test_environment()
     call_command("migrate", verbosity=0)
-    dynbeat = make_schedules()
+    make_schedules(dynbeat)
     call_command("makemigrations", check=True, verbosity=0)
     json.dump(seen(dynbeat), sys.stdout)
 

@@ -16,7 +16,7 @@ from tests.support.servers.processes import OwnedProcess
 from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PASSWORDS = {"alice": "wonderland", "bob": "builder"}
+PASSWORDS = {"alice": "wonderland", "bob": "builder", "root": "heron"}
 
 
 class Site:

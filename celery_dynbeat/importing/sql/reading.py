@@ -33,6 +33,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from celery_dynbeat.common.errors import ConfigurationError
+from celery_dynbeat.db.django_databases import Place, alias_of, place_of
 from celery_dynbeat.db.engine import embedded_file
 from celery_dynbeat.importing.found import SourceError
 from celery_dynbeat.importing.sql.layouts import Layout
@@ -85,7 +87,8 @@ class TableReader:
     """
 
     def __init__(self, url: str, layout: Layout, *, schema: str | None = None) -> None:
-        self._url = _checked_url(url)
+        self._place = _checked_place(url)
+        self._url = self._place.url
         self._layout, self._schema = layout, schema
 
     def count(self) -> int:
@@ -112,7 +115,12 @@ class TableReader:
     @cached_property
     def _engine(self) -> Engine:
         try:
-            engine = create_engine(self._url, poolclass=NullPool, hide_parameters=True)
+            engine = create_engine(
+                self._url,
+                connect_args=dict(self._place.connect_args),
+                poolclass=NullPool,
+                hide_parameters=True,
+            )
         except ModuleNotFoundError as error:
             raise SourceError(
                 f"{self.shown_url}: the driver {error.name!r} is not installed; install"
@@ -197,6 +205,16 @@ class TableReader:
 def _or_null(table: Table, name: str, label: str | None = None) -> Any:
     column = table.c[name] if name in table.c else null()
     return column.label(label or name)
+
+
+def _checked_place(text: str) -> Place:
+    alias = alias_of(text)
+    if alias is None:
+        return Place(_checked_url(text))
+    try:
+        return place_of(alias)
+    except ConfigurationError as error:
+        raise SourceError(str(error)) from None
 
 
 def _checked_url(text: str) -> URL:

@@ -4,8 +4,6 @@ import os
 import secrets
 from pathlib import Path
 
-from celery_dynbeat.django.urls import url_of
-
 FOLDER = Path(os.environ.get("DYNBEAT_DEMO_FOLDER", "."))
 
 DEBUG = False
@@ -13,9 +11,14 @@ DEBUG = False
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY") or secrets.token_hex(32)
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 INSTALLED_APPS = [
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.messages",
     "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    # Its tables come with `migrate`, its pages are in the admin.
+    "celery_dynbeat.django",
     "reports",
 ]
 MIDDLEWARE = [
@@ -24,9 +27,11 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "project.urls"
+STATIC_URL = "static/"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -35,6 +40,7 @@ TEMPLATES = [
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
             ]
         },
     }
@@ -58,7 +64,7 @@ LOGIN_REDIRECT_URL = "reports"
 CELERY_BROKER_URL = f"sqla+sqlite:///{FOLDER}/broker.sqlite3"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "dynbeat"
-CELERY_DYNBEAT_DATABASE_URL = url_of(DATABASES["default"]).render_as_string(hide_password=False)
+CELERY_DYNBEAT_DATABASE_URL = "django://default"
 CELERY_DYNBEAT_MAX_SCHEDULES_PER_OWNER = 10
 CELERY_DYNBEAT_MIN_INTERVAL = 60
 # SQLite and its broker cannot notify beat of a change, so beat polls twice a second.

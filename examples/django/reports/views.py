@@ -4,14 +4,13 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from project.celery import dynbeat
 
 from celery_dynbeat import OwnerLimitError
 from celery_dynbeat.client.owner import OwnerSchedules
-from celery_dynbeat.django import session
 from reports.forms import ReportForm
 from reports.models import Report
 
@@ -47,14 +46,13 @@ def page(request: HttpRequest) -> HttpResponse:
 
 def _create(request: HttpRequest, values: dict[str, Any]) -> None:
     """Create a report and its schedule, both or neither."""
-    with transaction.atomic(), session() as joined:
+    with transaction.atomic():
         report = Report.objects.create(user=request.user, title=values["title"])
         _mine(request).create(
             report.schedule_name,
             task="reports.tasks.send_report",
             args=[report.pk],
             trigger=values["rule"],
-            session=joined,
         )
 
 
@@ -62,9 +60,9 @@ def _create(request: HttpRequest, values: dict[str, Any]) -> None:
 @require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a report and its schedule."""
-    with transaction.atomic(), session() as joined:
+    with transaction.atomic():
         report = get_object_or_404(Report, pk=pk, user=request.user)
-        _mine(request).delete(report.schedule_name, session=joined)
+        _mine(request).delete(report.schedule_name)
         report.delete()
     return redirect("reports")
 
@@ -95,9 +93,8 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
 
 @login_required
 @require_GET
-def history(request: HttpRequest, pk: int) -> JsonResponse:
-    """Return the last runs of a report as JSON."""
+def history(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show the last runs of a report."""
     report = get_object_or_404(Report, pk=pk, user=request.user)
     runs = _mine(request).runs(report.schedule_name, limit=20)
-    keys = ("scheduled_for", "status", "error")
-    return JsonResponse([{key: run.to_dict()[key] for key in keys} for run in runs], safe=False)
+    return render(request, "reports/history.html", {"report": report, "runs": runs})

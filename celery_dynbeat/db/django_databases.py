@@ -1,0 +1,148 @@
+"""The database of a Django project: ``django://default`` is ``settings.DATABASES["default"]``.
+
+Django's test runner gives an alias another database during the tests. So the place is read from the
+alias at each use, and ``Database`` connects again when it has changed.
+
+Source of the keys: Django's "Databases" and "Settings: DATABASES".
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from sqlalchemy import URL
+from sqlalchemy.pool import NullPool
+
+from celery_dynbeat.common.errors import ConfigurationError
+
+SCHEME = "django://"
+DEFAULT_ALIAS = "default"
+
+_POSTGRESQL = "postgresql+psycopg"
+_MYSQL = "mysql+pymysql"
+#: Django's ENGINE -> the scheme of the URL.
+_SCHEMES: Mapping[str, str] = {
+    "django.db.backends.postgresql": _POSTGRESQL,
+    "django.contrib.gis.db.backends.postgis": _POSTGRESQL,
+    "django.db.backends.mysql": _MYSQL,
+    "django.contrib.gis.db.backends.mysql": _MYSQL,
+    "django.db.backends.sqlite3": "sqlite",
+    "django.contrib.gis.db.backends.spatialite": "sqlite",
+}
+#: OPTIONS that Django does not pass to its driver. The package sets its own isolation level.
+_OF_DJANGO = frozenset(
+    {
+        *("pool", "isolation_level", "server_side_binding", "assume_role", "transaction_mode"),
+        *("init_command", "factory", "detect_types", "check_same_thread", "uri", "cursor_factory"),
+    }
+)
+#: OPTIONS of PostgreSQL that a URL can have, too.
+_LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "options")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a database is. ``connect_args`` are arguments of its driver that the URL lacks."""
+
+    url: URL
+    connect_args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """The options of an engine for this place."""
+        options: dict[str, Any] = {"connect_args": dict(self.connect_args)}
+        if _is_tested():
+            # Django copies and drops a test database, to which nobody else may be connected.
+            options["poolclass"] = NullPool
+        return options
+
+
+def alias_of(url: str) -> str | None:
+    """Return the alias that ``django://ALIAS`` names; None for any other URL."""
+    if not url.lower().startswith(SCHEME):
+        return None
+    return url[len(SCHEME) :].strip("/") or DEFAULT_ALIAS
+
+
+def place_of(alias: str) -> Place:
+    """Return where the database ``alias`` is now.
+
+    Raises ConfigurationError without Django or its settings, for an unknown alias or engine.
+    """
+    databases = _databases()
+    if alias not in databases:
+        known = ", ".join(map(repr, sorted(databases)))
+        raise ConfigurationError(f"DATABASES has no {alias!r}: it has {known}")
+    return place_in(databases[alias])
+
+
+def mysql_scheme() -> str:
+    """Return the scheme of the driver that Django uses: PyMySQL can replace mysqlclient."""
+    try:
+        driver = import_module("MySQLdb").__name__
+    except ModuleNotFoundError:
+        return _MYSQL
+    return _MYSQL if driver == "pymysql" else "mysql+mysqldb"
+
+
+def _databases() -> Mapping[str, Mapping[str, Any]]:
+    """Return the databases of Django. Its test runner changes these dicts."""
+    try:
+        from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - an extra
+        from django.db import connections  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"dynbeat_database_url = {SCHEME}...: Django is not installed; install"
+            " celery-dynbeat[django], or write the URL of the database"
+        ) from error
+    try:
+        databases: Mapping[str, Mapping[str, Any]] = connections.settings
+    except ImproperlyConfigured as error:
+        raise ConfigurationError(
+            f"dynbeat_database_url = {SCHEME}...: Django has no settings here; set"
+            " DJANGO_SETTINGS_MODULE before the Celery application is created"
+        ) from error
+    return databases
+
+
+def place_in(database: Mapping[str, Any]) -> Place:
+    """Return the place of one entry of DATABASES. Raises ConfigurationError for its engine."""
+    engine = str(database.get("ENGINE") or "")
+    if engine not in _SCHEMES:
+        known = ", ".join(_SCHEMES)
+        raise ConfigurationError(f"ENGINE {engine!r} is not supported: use one of {known}")
+    scheme = _SCHEMES[engine]
+    if scheme == "sqlite":
+        return Place(_sqlite_url(str(database.get("NAME") or "")))
+    options = dict(database.get("OPTIONS") or {})
+    host = str(database.get("HOST") or "")
+    if scheme == _MYSQL and host.startswith("/"):
+        options["unix_socket"], host = host, ""
+    in_url = _LIBPQ if scheme == _POSTGRESQL else ()
+    url = URL.create(
+        mysql_scheme() if scheme == _MYSQL else scheme,
+        username=database.get("USER") or None,
+        password=database.get("PASSWORD") or None,
+        host=host or None,
+        port=int(database["PORT"]) if database.get("PORT") else None,
+        database=str(database.get("NAME") or "") or None,
+        query={key: str(options.pop(key)) for key in in_url if key in options},
+    )
+    return Place(url, {key: options[key] for key in options.keys() - _OF_DJANGO})
+
+
+def _sqlite_url(name: str) -> URL:
+    """Return the URL of a file, or of a database in memory that the test runner names by a URI."""
+    if not name.startswith("file:"):
+        return URL.create("sqlite", database=name)
+    file, _, query = name.partition("?")
+    pairs = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+    return URL.create("sqlite", database=file, query={**pairs, "uri": "true"})
+
+
+def _is_tested() -> bool:
+    """Return whether Django's ``setup_test_environment()`` is in force."""
+    utils = sys.modules.get("django.test.utils")
+    return hasattr(getattr(utils, "_TestState", None), "saved_data")
