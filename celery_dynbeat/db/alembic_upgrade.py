@@ -11,7 +11,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import URL, Connection, event, inspect
+from sqlalchemy import URL, Connection, event
 
 from celery_dynbeat.common.errors import SchemaError
 from celery_dynbeat.db.dialects import capabilities_of
@@ -66,14 +66,14 @@ def _in_schema(connection: Connection) -> Iterator[None]:
     if schema is None:
         yield
         return
-    if schema not in inspect(connection).get_schema_names():
+    preparer = connection.dialect.identifier_preparer
+    capabilities = capabilities_of(connection.dialect)
+    if not capabilities.has_schema(connection, schema):
         raise SchemaError(
             f"dynbeat_schema = {schema!r} does not exist, or the account has no rights on it: run"
-            f" CREATE SCHEMA {schema} with the rights of an administrator"
+            f" CREATE SCHEMA {preparer.quote(schema)} with the rights of an administrator"
         )
-    dialect = connection.dialect
-    quoted = dialect.identifier_preparer.quote_identifier(schema)
-    with capabilities_of(dialect).in_schema(connection, quoted):
+    with capabilities.in_schema(connection, preparer.quote_identifier(schema)):
         yield
 
 

@@ -48,6 +48,7 @@ def upgrade_sql(database: Database, *, start: str | None = None) -> str:
     (``mariadb+pymysql://``) from MySQL. Raises SchemaError for SQLite,
     where some migrations copy a table, and for an unknown ``start``.
     """
+    _check_names(database)
     url = database.engine.url
     if database.capabilities.embedded:
         msg = f"{database.shown_url} is SQLite, where migrations read the tables that they change: "
@@ -110,11 +111,10 @@ def _revisions() -> list[str]:
 
 
 def _check_names(database: Database) -> None:
-    if table_names().schema is not None and database.capabilities.embedded:
-        raise ConfigurationError(
-            f"dynbeat_schema = {table_names().schema!r}: SQLite has no schemas; set"
-            " dynbeat_table_prefix, or another file in dynbeat_database_url"
-        )
+    name = table_names().schema
+    reason = None if name is None else database.capabilities.why_no_schema(name)
+    if reason is not None:
+        raise ConfigurationError(f"dynbeat_schema = {name!r}: {reason}")
 
 
 def _migrate(connection: Connection) -> None:

@@ -82,6 +82,21 @@ def new_mariadb_database(
 
 
 @contextlib.contextmanager
+def new_schema(connection: Connection, name: str) -> Iterator[str]:
+    """Yield ``name``, of a new schema beside the default one. On MariaDB it is a database."""
+    quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+    cascade = " CASCADE" if connection.dialect.name == "postgresql" else ""
+    connection.execute(text(f"CREATE SCHEMA {quoted}"))
+    connection.commit()
+    try:
+        yield name
+    finally:
+        connection.rollback()
+        connection.execute(text(f"DROP SCHEMA {quoted}{cascade}"))
+        connection.commit()
+
+
+@contextlib.contextmanager
 def new_sqlite_database(folder: Path, template: Path | None = None) -> Iterator[str]:
     """Yield the URL of a database file in ``folder``: a copy of ``template``.
 

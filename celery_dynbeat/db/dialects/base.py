@@ -6,7 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, GenerativeSelect, Table, delete, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    GenerativeSelect,
+    Table,
+    delete,
+    inspect,
+    tuple_,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.sql.dml import Insert
@@ -72,6 +80,15 @@ class Capabilities(ABC):
     def read_clock(self, connection: Connection) -> datetime:
         """Return the current instant of the database, aware, in UTC. SQLite has no clock."""
         raise NotImplementedError
+
+    def why_no_schema(self, name: str) -> str | None:
+        """Return why no schema can have this name, None if one can."""
+        del name
+        return None
+
+    def has_schema(self, connection: Connection, name: str) -> bool:
+        """Return whether the schema exists, and the account sees it."""
+        return name in inspect(connection).get_schema_names()
 
     def entering_schema(self, quoted: str) -> str:
         """Return the statement after which names without a schema are in this one.

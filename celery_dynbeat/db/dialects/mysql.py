@@ -14,6 +14,7 @@ from sqlalchemy import (
     and_,
     func,
     insert,
+    inspect,
     or_,
     select,
     text,
@@ -30,6 +31,7 @@ _DELETE = """
     FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id {type} PATH '$')) AS doomed
     STRAIGHT_JOIN {table} ON {table}.id = {id}
 """
+_LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
 #: The types of ids: a number, and the 36 characters of a run id.
 _NUMBER = {"type": "BIGINT", "id": "doomed.id"}
 _RUN_ID = {
@@ -58,19 +60,27 @@ class MySql(Capabilities):
         with dbapi_connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
+    def has_schema(self, connection: Connection, name: str) -> bool:
+        if not connection.scalar(_LOWER_CASE_NAMES):
+            return super().has_schema(connection, name)
+        # The server compares names in lower case, and stores them so (1) or as they are given (2).
+        known = inspect(connection).get_schema_names()
+        return name.lower() in {each.lower() for each in known}
+
     def entering_schema(self, quoted: str) -> str:
         return f"USE {quoted}"
 
     @contextmanager
     def in_schema(self, connection: Connection, quoted: str) -> Iterator[None]:
-        before: Any = connection.scalar(select(func.database()))
+        before = connection.scalar(select(func.database()))
         connection.exec_driver_sql(self.entering_schema(quoted))
         try:
             yield
         finally:
-            # The application may use this connection later.
-            quote = connection.dialect.identifier_preparer.quote_identifier
-            connection.exec_driver_sql(self.entering_schema(quote(before)))
+            # The application may use this connection later. There is no way back to no database.
+            if before is not None:
+                quote = connection.dialect.identifier_preparer.quote_identifier
+                connection.exec_driver_sql(self.entering_schema(quote(before)))
 
     def read_clock(self, connection: Connection) -> datetime:
         instant: datetime = connection.execute(select(func.utc_timestamp(text("6")))).scalar_one()

@@ -70,6 +70,9 @@ class PostgreSql(Capabilities):
         # Without the right to do so, PostgreSQL only warns.
         session.execute(text(f"ANALYZE {name}"))
 
+    def why_no_schema(self, name: str) -> str | None:
+        return "PostgreSQL reserves the names that begin with pg_" if name[:3] == "pg_" else None
+
     def entering_schema(self, quoted: str) -> str:
         return f"SET search_path TO {quoted}"
 

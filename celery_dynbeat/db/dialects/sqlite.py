@@ -31,6 +31,13 @@ class Sqlite(Capabilities):
 
     embedded = True
 
+    def why_no_schema(self, name: str) -> str | None:
+        del name
+        return (
+            "SQLite has no schemas; set dynbeat_table_prefix, or another file in"
+            " dynbeat_database_url"
+        )
+
     def begin_write(self, session: Session) -> None:
         # A write as the first statement acquires the write lock, and waits for it up to the busy
         # timeout. A transaction that starts with a read fails when it writes later.

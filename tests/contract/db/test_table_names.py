@@ -1,16 +1,15 @@
 """Several applications share a database: by a schema, by a prefix of the tables, or by both."""
 
-from contextlib import contextmanager
-
 import pytest
 from celery import Celery
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from celery_dynbeat import ConfigurationError, Dynbeat, SchemaError
-from celery_dynbeat.db import names, renamed_tables
+from celery_dynbeat.db import renamed_tables
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
 from tests.support.applications import application
+from tests.support.databases import new_schema
 from tests.support.named_tables import exercise
 
 pytestmark = pytest.mark.empty_database
@@ -25,21 +24,6 @@ def connection(database_url):
     with engine.connect() as connection:
         yield connection
     engine.dispose()
-
-
-@contextmanager
-def new_schema(connection):
-    """Yield the name of a schema beside the default one. On MariaDB it is a database."""
-    name = f"billing-{make_url(str(connection.engine.url)).database[-8:]}"
-    quoted = connection.dialect.identifier_preparer.quote_identifier(name)
-    connection.execute(text(f"CREATE SCHEMA {quoted}"))
-    connection.commit()
-    try:
-        yield name
-    finally:
-        cascade = " CASCADE" if connection.dialect.name == "postgresql" else ""
-        connection.execute(text(f"DROP SCHEMA {quoted}{cascade}"))
-        connection.commit()
 
 
 def tables(connection, schema=None):
@@ -62,7 +46,7 @@ def test_applications_with_other_names_share_a_database(connection, database_url
     if connection.dialect.name == "sqlite":
         return
 
-    with new_schema(connection) as schema:
+    with new_schema(connection, f"billing-{make_url(database_url).database[-8:]}") as schema:
         both = {"schema": schema, "table_prefix": "billing_"}
         assert exercise(database_url, "billing", both) == shop
         assert tables(connection, schema) == BILLING
@@ -91,15 +75,6 @@ def test_a_schema_is_not_renamed():
     renamed = names.rename(sql, backend="postgresql")
 
     assert renamed == "UPDATE dynbeat_x.b_alembic_version SET version_num='2'; DROP TABLE b_x"
-
-
-@pytest.fixture
-def other_names(monkeypatch):
-    """Return a function that chooses names for this process until the end of the test."""
-    monkeypatch.setattr(names, "_chosen", None)
-    yield lambda **given: renamed_tables.use(TableNames(**given))
-    monkeypatch.setattr(names, "_chosen", None)
-    renamed_tables.use(TableNames())
 
 
 def test_a_schema_that_is_missing_is_named(other_names, database_url):

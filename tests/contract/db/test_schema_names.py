@@ -1,0 +1,178 @@
+"""Schemas whose names must be quoted: reserved words, upper-case letters, other characters."""
+
+import re
+import subprocess
+
+import pytest
+from sqlalchemy import NullPool, create_engine, inspect, make_url, text
+
+from celery_dynbeat import ConfigurationError, SchemaError
+from celery_dynbeat.db import schema
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.db.indexes import METADATA
+from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
+from tests.support.applications import application
+from tests.support.databases import new_schema
+from tests.support.named_run import make_a_run
+from tests.support.servers import MariaDBServer
+
+pytestmark = pytest.mark.empty_database
+
+NAMES = {
+    "reserved": {"schema": "order"},
+    "upper-case": {"schema": "Billing"},
+    "characters": {"schema": "dynbeat_a-$b", "prefix": "dynbeats_"},
+    "longest": {"schema": "S" * MAX_IDENTIFIER, "prefix": "b" * 20},
+}
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server_url(request):
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture(params=NAMES.values(), ids=NAMES)
+def chosen(request, server_url, other_names):
+    """Yield names of the tables of this process, in a new schema."""
+    with administrator(server_url) as connection, new_schema(connection, request.param["schema"]):
+        other_names(**request.param)
+        yield TableNames(**request.param)
+
+
+def administrator(url):
+    return create_engine(url, poolclass=NullPool).connect()
+
+
+def with_names(url, names):
+    return application(url, schema=names.schema, table_prefix=names.prefix)
+
+
+def upgrade(url):
+    database = Database(url)
+    schema.upgrade(database)
+    database.dispose()
+
+
+def tables(url, schema=None):
+    with administrator(url) as connection:
+        return set(inspect(connection).get_table_names(schema))
+
+
+def expected_tables(names):
+    default = {TableNames().version_table, *METADATA.tables}
+    return {names.of(name.removeprefix(PREFIX)) for name in default}
+
+
+@pytest.mark.parametrize("name", ["order", "Billing"])
+def test_beat_dispatches_from_a_schema_whose_name_is_quoted(server_url, name):
+    with administrator(server_url) as connection, new_schema(connection, name):
+        make_a_run(server_url, TableNames(name))
+
+        assert tables(server_url, name) == expected_tables(TableNames())
+        assert tables(server_url) == set()
+
+
+def test_an_upgrade_makes_the_tables_in_a_schema_of_any_valid_name(server_url, chosen):
+    upgrade(server_url)
+
+    assert tables(server_url, chosen.schema) == expected_tables(chosen)
+    assert tables(server_url) == set()
+
+
+def test_a_client_executes_the_printed_statements(server_url, chosen):
+    # MariaDB's own scheme: offline, only the URL tells it from MySQL.
+    database = Database(server_url.replace("mysql+", "mariadb+", 1))
+
+    execute_in_client(database.engine.url, schema.upgrade_sql(database, start="base"))
+
+    assert schema.check(database) == schema.head()
+    assert tables(server_url, chosen.schema) == expected_tables(chosen)
+    assert tables(server_url) == set()
+    database.dispose()
+
+
+def execute_in_client(url, sql):
+    if url.get_backend_name() == "postgresql":
+        shown = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        client = ["psql", "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", shown]
+    else:
+        client = ["mariadb", f"--user={url.username}", f"--password={url.password or ''}"]
+        client += [f"--host={url.host}", f"--port={url.port}", f"--database={url.database}"]
+    done = subprocess.run(client, input=sql, text=True, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    # PostgreSQL truncates a longer name with a NOTICE.
+    assert "truncated" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["order", "Billing", "a-b"])
+def test_the_command_for_a_missing_schema_can_be_executed(server_url, other_names, name):
+    other_names(schema=name)
+    names = TableNames(schema=name)
+    with with_names(server_url, names) as dynbeat, pytest.raises(SchemaError) as error:
+        dynbeat.context.prepare()
+
+    command = re.search(r"CREATE SCHEMA \S+", str(error.value))[0]
+    with administrator(server_url) as connection:
+        connection.execute(text(command))
+        connection.commit()
+        try:
+            upgrade(server_url)
+            assert tables(server_url, name) == expected_tables(names)
+        finally:
+            connection.execute(text(command.replace("CREATE", "DROP") + cascade(connection)))
+            connection.commit()
+
+
+def cascade(connection):
+    return " CASCADE" if connection.dialect.name == "postgresql" else ""
+
+
+def test_a_schema_that_postgresql_reserves_is_refused(postgresql_url, other_names):
+    other_names(schema="pg_billing")
+
+    with (
+        with_names(postgresql_url, TableNames("pg_billing")) as dynbeat,
+        pytest.raises(ConfigurationError, match="PostgreSQL reserves"),
+    ):
+        dynbeat.context.prepare()
+
+
+def test_the_url_of_mariadb_needs_no_database(mariadb_url, other_names):
+    url = make_url(mariadb_url).set(database="").render_as_string(hide_password=False)
+    names = TableNames("test_billing")
+    other_names(schema=names.schema)
+
+    with administrator(mariadb_url) as connection, new_schema(connection, names.schema):
+        upgrade(url)
+
+        assert tables(mariadb_url, names.schema) == expected_tables(names)
+
+
+class CaseInsensitiveMariaDB(MariaDBServer):
+    """A server that stores names in lower case, as on Windows."""
+
+    def command(self):
+        return [*super().command(), "--lower-case-table-names=1"]
+
+
+def test_mariadb_may_store_names_in_lower_case(own_server):
+    url = make_url(own_server(CaseInsensitiveMariaDB).url).set(database="test")
+    shown = url.render_as_string(hide_password=False)
+    with administrator(url.set(database="mysql")) as connection:
+        connection.execute(text("CREATE DATABASE test"))
+        with new_schema(connection, "Billing"):
+            make_a_run(shown, TableNames("Billing"))
+
+            assert tables(shown, "billing") == expected_tables(TableNames())
+
+
+def test_mariadb_tells_upper_case_from_lower_case(mariadb_url, other_names):
+    other_names(schema="Billing")
+
+    with (
+        administrator(mariadb_url) as connection,
+        new_schema(connection, "billing"),
+        with_names(mariadb_url, TableNames("Billing")) as dynbeat,
+        pytest.raises(SchemaError, match="'Billing' does not exist"),
+    ):
+        dynbeat.context.prepare()
