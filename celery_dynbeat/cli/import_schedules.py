@@ -9,6 +9,7 @@ import click
 
 from celery_dynbeat.cli.base.columns import Column, owner_column
 from celery_dynbeat.cli.base.command import command
+from celery_dynbeat.cli.base.garbage import collecting_rarely
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined, edit_options
 from celery_dynbeat.cli.base.progress import progress
@@ -313,7 +314,7 @@ def run(
     )
     totals = _Totals()
     title = "importing" if applies else "reading"
-    with progress(title) as advance:
+    with progress(title) as advance, collecting_rarely():
         for results in _results(importer, source, advance):
             totals.add(results)
             shown = [each for each in results if each.outcome is not Outcome.KEEP]

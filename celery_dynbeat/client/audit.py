@@ -146,9 +146,8 @@ def _columns(row: ScheduleRow) -> dict[str, Any]:
 
 def _set_values(row: ScheduleRow) -> dict[str, Any]:
     """Return the fields that have a value other than None and empty."""
-    columns = _columns(row)
-    names = {name for name, value in columns.items() if value not in (None, "", [], {})}
-    return _values(columns, names)
+    columns = _columns(row).items()
+    return {name: _value(name, each) for name, each in columns if each not in (None, "", [], {})}
 
 
 def _values(columns: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
+from celery_dynbeat.client.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import NAME_LENGTH
@@ -70,6 +71,9 @@ def check_json(field: str, value: Any, *, limit: int | None = None) -> Any:
 
     A value that is much larger than ``limit`` bytes is rejected before it is serialized.
     """
+    plain = copy_plain(value)
+    if plain is not None:
+        return plain[0]
     try:
         count = _count_values(field, value, limit)
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)

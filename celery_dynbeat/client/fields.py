@@ -48,6 +48,8 @@ FIELD_DEFAULTS: Mapping[str, Any] = {
     "alerts": None,
     "ping_url": None,
 }
+#: A constant: json.dumps makes an encoder for each call with other options than its defaults.
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 _NO_COLUMNS: Mapping[str, Any] = {}
 
 
@@ -245,7 +247,7 @@ def _check_size(values: Mapping[str, Any], current: Mapping[str, Any], limit: in
         return
     merged = {**current, **values}
     payload = [merged[key] for key in PAYLOAD_FIELDS if key in merged]
-    size = len(json.dumps(payload, ensure_ascii=False).encode())
+    size = len(_ENCODER.encode(payload).encode())
     if size > limit:
         raise payload_too_large(given[0], values[given[0]], size, limit)
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 
 from sqlalchemy.orm import Session
 
@@ -170,7 +170,7 @@ class Importer:
             wanted = self._wanted(found, owner, found.converted, timezone, row, now=now)
         except (InvalidScheduleError, InvalidTriggerError) as error:
             return Result(found, owner, Outcome.REFUSE, reason=str(error)), None
-        words = wanted.trigger.describe()
+        words = _words(wanted.trigger)
         if row is None:
             return Result(found, owner, Outcome.CREATE, words), wanted.row
         outcome, reason = self._change(session, row, wanted, now=now)
@@ -338,6 +338,11 @@ def _check_run_count(count: object) -> None:
 def _has_doubled(before: int, after: int) -> bool:
     """Return whether the number of schedules passed 1,000, 2,000, 4,000 and so on."""
     return (after // _FIRST_STATISTICS).bit_length() > (before // _FIRST_STATISTICS).bit_length()
+
+
+@lru_cache(maxsize=8192)
+def _words(trigger: Trigger) -> str:
+    return trigger.describe()
 
 
 def _refuse_new(results: dict[tuple[str, str], Result], owner: str, reason: str) -> None:

@@ -6,8 +6,9 @@ creation as the last run.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from celery_dynbeat.client.carried import Carried
@@ -40,15 +41,19 @@ class EntryConverter:
         except Inexpressible as reason:
             return Found(name=name, described="", row={"name": name}, refused=str(reason))
         name = str(definition.get("name") or name)
-        described = rules.described(definition.get("schedule"))
-        found = Found(name=name, described=described, row={**definition, **meta, "name": name})
+        found = partial(
+            Found,
+            name=name,
+            described=rules.described(definition.get("schedule")),
+            row={**definition, **meta, "name": name},
+        )
         try:
             converted, notes = self._converted(definition, meta, now)
-            return replace(found, converted=converted, notes=notes)
         except Inexpressible as reason:
-            return replace(found, refused=str(reason))
+            return found(refused=str(reason))
         except Ended as reason:
-            return replace(found, ended=str(reason))
+            return found(ended=str(reason))
+        return found(converted=converted, notes=notes)
 
     def _converted(
         self, definition: Mapping[str, Any], meta: Mapping[str, Any], now: datetime
@@ -85,18 +90,18 @@ def _check_not_ended(trigger: Trigger, after: datetime) -> None:
 
 def _options(given: Any, now: datetime) -> tuple[dict[str, Any], dict[str, Any], tuple[Note, ...]]:
     """Return the options, the limits that they mean for the schedule, and notes on these."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise Inexpressible("options is not an object")
     options = {key: value for key, value in given.items() if value is not None}
     headers = options.get("headers")
-    if isinstance(headers, Mapping):
+    if isinstance(headers, dict):
         options["headers"] = {
             key: value for key, value in headers.items() if key != "periodic_task_name"
         }
     expires = options.pop("expires", None)
     if expires is None:
         return options, {}, ()
-    if isinstance(expires, Mapping):
+    if isinstance(expires, dict):
         end = rules.instant_of(expires)
         assert end is not None  # noqa: S101 - expires is given
         if end <= now:
@@ -117,9 +122,10 @@ def _object(field: str, text: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return the arguments with RedBeat's JSON of an instant as that of kombu, for the worker."""
+    # JSON has no other containers. A test for Mapping takes longer than the rest.
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
     kind = value.get("__type__")
     if kind == "datetime" and "__value__" not in value:

@@ -6,6 +6,7 @@ place of its zone.
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -33,7 +34,7 @@ _MAX_OFFSET_HOURS = 12
 
 def trigger_of(schedule: Any, *, app_timezone: str) -> TriggerWithNotes:
     """Return the trigger for the value of ``schedule`` in a definition. Raises Inexpressible."""
-    kind = schedule.get("__type__") if isinstance(schedule, Mapping) else None
+    kind = schedule.get("__type__") if isinstance(schedule, dict) else None
     try:
         match kind:
             case "interval":
@@ -50,7 +51,7 @@ def trigger_of(schedule: Any, *, app_timezone: str) -> TriggerWithNotes:
 
 def described(schedule: Any) -> str:
     """Return the schedule in the words of RedBeat."""
-    if not isinstance(schedule, Mapping):
+    if not isinstance(schedule, dict):
         return shorten(schedule)
     match schedule.get("__type__"):
         case "interval":
@@ -91,7 +92,12 @@ def _interval(schedule: Mapping[str, Any]) -> TriggerWithNotes:
             "an interval that is rounded to its unit (relative): create a crontab or an anchored"
             " interval in its place"
         )
-    return TriggerWithNotes(Every(timedelta(seconds=schedule["every"])), (conversion.DRIFT,))
+    return _every(schedule["every"])
+
+
+@lru_cache(maxsize=1024)
+def _every(seconds: float) -> TriggerWithNotes:
+    return TriggerWithNotes(Every(timedelta(seconds=seconds)), (conversion.DRIFT,))
 
 
 def _rrule(schedule: Mapping[str, Any]) -> TriggerWithNotes:
