@@ -1,6 +1,7 @@
 """Which states of an installation are healthy, a warning or a problem."""
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -23,6 +24,8 @@ from tests.support.applications import MINUTELY, START, application, execute
 from tests.support.servers.machine import free_port
 from tests.support.worker_stub import WorkerStub
 
+logger = logging.getLogger(__name__)
+
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TIMEOUT = MINUTE
 #: With the default settings: 2 x dynbeat_poll_interval + dynbeat_dispatch_timeout.
@@ -32,7 +35,10 @@ MAX_LAG = timedelta(seconds=40)
 def status_json(dynbeat, **options):
     """Return the output of ``status --json``."""
     result = collect_health(dynbeat.app, **options)
-    return json.loads(json.dumps(as_dict(result, evaluate(result))))
+    report = json.loads(json.dumps(as_dict(result, evaluate(result))))
+    # pytest shows it with a failure.
+    logger.warning("problems %s, warnings %s", report["problems"], report["warnings"])
+    return report
 
 
 def codes(report, kind="problems"):
