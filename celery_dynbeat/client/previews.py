@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from sqlalchemy.orm import Session
 
@@ -118,6 +119,14 @@ def _shown(
     for fire_at, due_at in found:
         values: dict[str, Any] = {"fire_at": fire_at, "run_at": due_at}
         note = note_on(trigger, fire_at, previous=previous, timezone=timezone)
-        shown.append(PreviewedFireTime(**values, local=fire_at.astimezone(zone), note=note))
+        shown.append(PreviewedFireTime(**values, local=_local(fire_at, zone), note=note))
         previous = fire_at
     return shown
+
+
+def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+    try:
+        return instant.astimezone(zone)
+    except OverflowError:
+        # Only in the last hours of the year 9999.
+        return instant

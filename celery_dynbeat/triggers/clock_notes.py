@@ -11,6 +11,7 @@ from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.interval.every import Every
+from celery_dynbeat.triggers.limits import EARLIEST, LATEST
 from celery_dynbeat.triggers.words import describe_duration
 from celery_dynbeat.triggers.zones import end_of_offset, fold_at, load_zone, offset_at, wall_at
 
@@ -34,6 +35,9 @@ def note_on(
 
     ``previous`` is the fire time before. ``timezone`` is the zone of a trigger without a zone.
     """
+    # A Once can be later: there, the search for clock changes would leave the range of datetime.
+    if not EARLIEST <= fire_at <= LATEST:
+        return None
     for leaf in _leaves(trigger):
         if (note := _moved(leaf, fire_at)) is not None:
             return note

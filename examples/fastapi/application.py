@@ -13,12 +13,12 @@ from zoneinfo import available_timezones
 
 import reminders
 from database import create_tables, dynbeat, engine
-from errors import add_error_handlers
+from errors import FORM, add_error_handlers, refusal
 from fastapi import FastAPI, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.templating import Jinja2Templates
-from login import User, check_origin, log_in, log_out
+from login import USERS, TooManyAttemptsError, User, check_origin, log_in, log_out
 from starlette.middleware.sessions import SessionMiddleware
 
 HERE = Path(__file__).parent
@@ -52,10 +52,13 @@ async def protect(request: Request, call_next: Any) -> Response:
     """Refuse large bodies, and add headers that limit what a page can load."""
     length = request.headers.get("Content-Length", "0")
     if request.headers.get("Transfer-Encoding") or not length.isdigit() or int(length) > MAX_BODY:
-        return Response("the body is too large", 413)
+        return refusal(413, FORM, "the body is too large")
     response: Response = await call_next(request)
     if not request.url.path.startswith(("/docs", "/openapi")):
         response.headers["Content-Security-Policy"] = "default-src 'self'; frame-ancestors 'none'"
+    if not request.url.path.startswith("/static"):
+        # The browser keeps no copy of what a user has seen, also not for after the logout.
+        response.headers["Cache-Control"] = "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
     return response
@@ -65,7 +68,7 @@ async def protect(request: Request, call_next: Any) -> Response:
 async def page(request: Request) -> Response:
     """Show the reminders of the user, or the login."""
     user = request.session.get("user")
-    if user is None:
+    if user not in USERS:
         return templates.TemplateResponse(request, "login.html", {"error": ""})
     mine = dynbeat.schedules.for_owner(reminders.owner_of(user))
     shown = {
@@ -78,15 +81,18 @@ async def page(request: Request) -> Response:
 
 
 @api.post("/login", include_in_schema=False)
-def login(
+async def login(
     request: Request, name: Annotated[str, Form()], password: Annotated[str, Form()]
 ) -> Response:
     """Start a session."""
     check_origin(request)
-    if log_in(request, name[:80], password[:200]):
-        return RedirectResponse("/", 303)
-    shown = {"error": "The name or the password is wrong."}
-    return templates.TemplateResponse(request, "login.html", shown, status_code=401)
+    status, error = 401, "The name or the password is wrong."
+    try:
+        if await log_in(request, name[:80], password[:200]):
+            return RedirectResponse("/", 303)
+    except TooManyAttemptsError:
+        status, error = 429, "Too many wrong passwords. Wait a minute."
+    return templates.TemplateResponse(request, "login.html", {"error": error}, status_code=status)
 
 
 @api.post("/logout", include_in_schema=False)

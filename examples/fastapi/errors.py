@@ -3,6 +3,7 @@
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from celery_dynbeat import (
     InvalidScheduleError,
@@ -12,12 +13,21 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
 )
 
-#: Arguments of the API that are one field of the form.
-_FIELDS = {"name": "name", "kwargs": "text", "args": "text"}
+FORM = "form"
+#: The fields that show errors. Other errors are shown below the form.
+_FIELDS = {"name", "text", "rule", "timezone"}
+#: Arguments of the API that have another name in the form.
+_ARGUMENTS = {"kwargs": "text", "args": "text", "trigger": "rule", "zone": "timezone"}
 
 
-def _answer(status: int, field: str, message: object) -> JSONResponse:
+def refusal(status: int, field: str, message: object) -> JSONResponse:
+    """Return the answer for an error in one field."""
     return JSONResponse({"errors": {field: str(message)}}, status)
+
+
+async def _http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return refusal(error.status_code, FORM, error.detail)
 
 
 async def _invalid_request(_: Request, error: Exception) -> JSONResponse:
@@ -25,38 +35,41 @@ async def _invalid_request(_: Request, error: Exception) -> JSONResponse:
     errors = {}
     for each in error.errors():
         # ("body", "rule", "every", "minutes") belongs to the field "rule".
-        location = [str(part) for part in each["loc"] if part != "body"]
-        what = " ".join(location[2:])
-        errors[location[0] if location else "form"] = f"{what} {each['msg']}".strip()
+        field, *parts = [*map(str, each["loc"][1:]), FORM]
+        what = " ".join(parts[1:-1])
+        errors[field if field in _FIELDS else FORM] = f"{what} {each['msg']}".strip()
     return JSONResponse({"errors": errors}, 422)
 
 
 async def _invalid_trigger(_: Request, error: Exception) -> JSONResponse:
-    return _answer(422, "rule", error)
+    return refusal(422, "rule", error)
 
 
 async def _invalid_schedule(_: Request, error: Exception) -> JSONResponse:
-    return _answer(422, _FIELDS.get(getattr(error, "field", None) or "", "rule"), error)
+    argument = str(getattr(error, "field", None))
+    field = _ARGUMENTS.get(argument, argument)
+    return refusal(422, field if field in _FIELDS else FORM, error)
 
 
 # The messages of these errors name owners and calls of the API: they are for programmers.
 async def _exists(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ScheduleExistsError)
-    return _answer(409, "name", f"You have {error.name!r} already. Choose another name.")
+    return refusal(409, "name", f"You have {error.name!r} already. Choose another name.")
 
 
 async def _limit(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, OwnerLimitError)
-    return _answer(409, "name", f"You have {error.limit} already. Delete one first.")
+    return refusal(409, "name", f"You have {error.limit} already. Delete one first.")
 
 
 async def _not_found(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ScheduleNotFoundError)
-    return _answer(404, "name", f"You have no {error.name!r}.")
+    return refusal(404, "name", f"You have no {error.name!r}.")
 
 
 def add_error_handlers(api: FastAPI) -> None:
     """Return each error of the package as JSON. The transaction of the request rolls back."""
+    api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(RequestValidationError, _invalid_request)
     api.add_exception_handler(InvalidTriggerError, _invalid_trigger)
     api.add_exception_handler(InvalidScheduleError, _invalid_schedule)

@@ -3,9 +3,11 @@
 import hashlib
 import hmac
 import secrets
+import time
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
+from starlette.concurrency import run_in_threadpool
 
 #: Two users. A real application stores them in its database.
 _SALT = b"an example"
@@ -17,16 +19,41 @@ def _hash(password: str) -> bytes:
 
 USERS = {"alice": _hash("wonderland"), "bob": _hash("builder")}
 _NO_USER = _hash(secrets.token_hex())
+#: Attempts for one name from one address within a minute.
+MAX_ATTEMPTS, _MINUTE = 10, 60
+#: The number of attempts, and the time of the first. Several processes need a shared store.
+_attempts: dict[tuple[str, str], tuple[int, float]] = {}
 
 
-def log_in(request: Request, name: str, password: str) -> bool:
-    """Start a session of the user, with a new token. Return whether the password is right."""
-    # An unknown name takes as long as a wrong password.
-    is_right = hmac.compare_digest(USERS.get(name, _NO_USER), _hash(password))
+class TooManyAttemptsError(Exception):
+    """An address has tried wrong passwords for one name too often."""
+
+
+async def log_in(request: Request, name: str, password: str) -> bool:
+    """Start a session of the user, with a new token. Return whether the password is right.
+
+    Raises TooManyAttemptsError.
+    """
+    key = (request.client.host if request.client else "", name)
+    _count_attempt(key)
+    # In a thread: it is slow by design. An unknown name takes as long as a wrong password.
+    given = await run_in_threadpool(_hash, password)
+    is_right = hmac.compare_digest(USERS.get(name, _NO_USER), given)
     if is_right:
+        _attempts.pop(key, None)
         request.session.clear()
         request.session.update(user=name, token=secrets.token_urlsafe())
     return is_right
+
+
+def _count_attempt(key: tuple[str, str]) -> None:
+    now = time.monotonic()
+    for old in [each for each, (_, first) in _attempts.items() if now - first > _MINUTE]:
+        del _attempts[old]
+    count, first = _attempts.get(key, (0, now))
+    if count >= MAX_ATTEMPTS:
+        raise TooManyAttemptsError
+    _attempts[key] = (count + 1, first)
 
 
 def log_out(request: Request) -> None:
@@ -42,8 +69,9 @@ async def current_user(request: Request) -> str:
     return str(user)
 
 
-async def check_token(request: Request) -> None:
+async def check_token(request: Request, user: Annotated[str, Depends(current_user)]) -> None:
     """Raise 403 unless the header has the token of the session: a forged request cannot read it."""
+    del user  # A request without a session is refused with 401.
     expected: Any = request.session.get("token", "")
     given = request.headers.get("X-CSRF-Token", "")
     if not expected or not hmac.compare_digest(str(expected).encode(), given.encode()):

@@ -1,48 +1,36 @@
 """The JSON API. The owner of each schedule is the user of the session, and never a parameter."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from bodies import (
+    ChosenZone,
+    Errors,
+    NewReminder,
+    PreviewedRule,
+    ShownPreview,
+    ShownReminder,
+    ShownRun,
+    ShownSchedule,
+)
 from database import Reminder, Transaction, dynbeat
 from fastapi import APIRouter, Depends
 from login import User, check_token
-from pydantic import BaseModel, StringConstraints
-from rules import Rule
 from sqlalchemy import delete, select, update
 
-from celery_dynbeat import ScheduleInfo
+from celery_dynbeat import Preview, RunInfo, ScheduleInfo
 
-router = APIRouter(prefix="/api", tags=["reminders"])
+
+def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Errors} for status in statuses}
+
+
+router = APIRouter(prefix="/api", tags=["reminders"], responses=_refusals(401, 413))
 #: Requests that change something need the token of the session.
-writes = {"dependencies": [Depends(check_token)]}
+writes: dict[str, Any] = {"dependencies": [Depends(check_token)]}
 
 TASKS = {"reminder": "tasks.remind", "report": "tasks.send_report"}
-Name = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80, pattern=r"^[^/]+$")
-]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-
-
-class NewReminder(BaseModel):
-    """A reminder or a report, and when it is due."""
-
-    name: Name
-    kind: Literal["reminder", "report"] = "reminder"
-    text: Text
-    rule: Rule
-
-
-class Previewed(BaseModel):
-    """A rule that the user has not saved yet."""
-
-    name: str = ""
-    rule: Rule
-
-
-class ChosenZone(BaseModel):
-    """The time zone of a user."""
-
-    timezone: Annotated[str, StringConstraints(max_length=80)]
 
 
 def owner_of(user: str) -> str:
@@ -50,20 +38,16 @@ def owner_of(user: str) -> str:
     return f"user:{user}"
 
 
-async def _zone(user: str) -> ZoneInfo:
-    return ZoneInfo(await dynbeat.schedules.for_owner(owner_of(user)).timezone())
-
-
 def _shown(schedule: ScheduleInfo) -> dict[str, Any]:
     return {
         "name": schedule.name,
         "rule": schedule.trigger.describe() if schedule.trigger else "",
         "state": schedule.state,
-        "next": schedule.next_run_at.isoformat() if schedule.next_run_at else None,
+        "next": schedule.next_run_at,
     }
 
 
-@router.get("/reminders")
+@router.get("/reminders", response_model=list[ShownReminder])
 async def listed(user: User, session: Transaction) -> list[dict[str, Any]]:
     """Return the user's reminders with their schedules."""
     rows = await session.scalars(select(Reminder).where(Reminder.user == user))
@@ -76,19 +60,27 @@ async def listed(user: User, session: Transaction) -> list[dict[str, Any]]:
     ]
 
 
-@router.post("/preview", **writes)
-async def preview(user: User, body: Previewed) -> dict[str, Any]:
+# Not async: a costly rule is computed in a thread, and other requests do not wait for it.
+@router.post("/preview", response_model=ShownPreview, responses=_refusals(400, 403, 422), **writes)
+def preview(user: User, body: PreviewedRule) -> Preview:
     """Return the rule in words and its next fire times, in the user's time zone."""
-    mine = dynbeat.schedules.for_owner(owner_of(user))
-    trigger = body.rule.trigger(await _zone(user))
-    return (await mine.preview(body.name or "preview", trigger)).to_dict()
+    mine = dynbeat.sync.schedules.for_owner(owner_of(user))
+    trigger = body.rule.trigger(ZoneInfo(mine.timezone()))
+    return mine.preview(body.name or "preview", trigger)
 
 
-@router.post("/reminders", status_code=201, **writes)
+@router.post(
+    "/reminders",
+    status_code=201,
+    response_model=ShownSchedule,
+    responses=_refusals(400, 403, 409, 422),
+    **writes,
+)
 async def create(user: User, body: NewReminder, session: Transaction) -> dict[str, Any]:
     """Create a reminder and its schedule, both or neither."""
-    trigger = body.rule.trigger(await _zone(user))
-    made = await dynbeat.schedules.for_owner(owner_of(user)).create(
+    mine = dynbeat.schedules.for_owner(owner_of(user))
+    trigger = body.rule.trigger(ZoneInfo(await mine.timezone(session=session)))
+    made = await mine.create(
         body.name,
         task=TASKS[body.kind],
         kwargs={"user": user, "text": body.text},
@@ -100,23 +92,34 @@ async def create(user: User, body: NewReminder, session: Transaction) -> dict[st
     return _shown(made)
 
 
-@router.put("/reminders/{name}", **writes)
+@router.put(
+    "/reminders/{name}",
+    response_model=ShownSchedule,
+    responses=_refusals(400, 403, 404, 422),
+    **writes,
+)
 async def change(user: User, name: str, body: NewReminder, session: Transaction) -> dict[str, Any]:
     """Change the text and the rule of a reminder. Its name stays."""
-    trigger = body.rule.trigger(await _zone(user))
-    row = update(Reminder).where(Reminder.user == user, Reminder.name == name)
-    await session.execute(row.values(kind=body.kind, text=body.text))
-    changed = await dynbeat.schedules.for_owner(owner_of(user)).update(
+    mine = dynbeat.schedules.for_owner(owner_of(user))
+    trigger = body.rule.trigger(ZoneInfo(await mine.timezone(session=session)))
+    changed = await mine.update(
         name,
         task=TASKS[body.kind],
         kwargs={"user": user, "text": body.text},
         trigger=trigger,
         session=session,
     )
+    row = update(Reminder).where(Reminder.user == user, Reminder.name == name)
+    await session.execute(row.values(kind=body.kind, text=body.text))
     return _shown(changed)
 
 
-@router.post("/reminders/{name}/{action}", **writes)
+@router.post(
+    "/reminders/{name}/{action}",
+    response_model=ShownSchedule,
+    responses=_refusals(403, 404, 422),
+    **writes,
+)
 async def act(
     user: User,
     name: str,
@@ -138,27 +141,27 @@ async def act(
         return _shown(await mine.get(name, session=session))
 
 
-@router.delete("/reminders/{name}", status_code=204, **writes)
+@router.delete("/reminders/{name}", status_code=204, responses=_refusals(403, 404, 422), **writes)
 async def remove(user: User, name: str, session: Transaction) -> None:
     """Delete a reminder and its schedule."""
-    await session.execute(delete(Reminder).where(Reminder.user == user, Reminder.name == name))
     await dynbeat.schedules.for_owner(owner_of(user)).delete(name, session=session)
+    await session.execute(delete(Reminder).where(Reminder.user == user, Reminder.name == name))
 
 
-@router.get("/reminders/{name}/history")
-async def history(user: User, name: str, session: Transaction) -> list[dict[str, Any]]:
+@router.get(
+    "/reminders/{name}/history", response_model=list[ShownRun], responses=_refusals(404, 422)
+)
+async def history(user: User, name: str, session: Transaction) -> Sequence[RunInfo]:
     """Return the last runs of a reminder, the newest first."""
     mine = dynbeat.schedules.for_owner(owner_of(user))
     # Raises an error without the schedule. runs() alone has no runs for an unknown name.
     await mine.get(name, session=session)
-    runs = await mine.runs(name, limit=20, session=session)
-    keys = ("id", "scheduled_for", "status", "origin", "finished_at", "error")
-    return [{key: run.to_dict()[key] for key in keys} for run in runs]
+    return await mine.runs(name, limit=20, session=session)
 
 
-@router.put("/timezone", **writes)
-async def choose_zone(user: User, body: ChosenZone, session: Transaction) -> dict[str, str]:
+@router.put("/timezone", responses=_refusals(400, 403, 422), **writes)
+async def choose_zone(user: User, body: ChosenZone, session: Transaction) -> ChosenZone:
     """Choose the time zone of all rules of the user. Their next fire times move at once."""
     mine = dynbeat.schedules.for_owner(owner_of(user))
     await mine.set_timezone(body.timezone, session=session)
-    return {"timezone": body.timezone}
+    return body

@@ -4,9 +4,16 @@ from datetime import datetime, time, timedelta
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
+from pydantic_core import PydanticCustomError
 
-from celery_dynbeat import Cron, Every, Once, Trigger, trigger_from_words
+from celery_dynbeat import Cron, Every, InvalidTriggerError, Once, Trigger, trigger_from_words
+
+
+def _whole_minute(at: time) -> time:
+    if at.tzinfo or at.second or at.microsecond:
+        raise PydanticCustomError("clock", "must be a time such as 09:00, without seconds and zone")
+    return at
 
 
 class EveryRule(BaseModel):
@@ -25,7 +32,7 @@ class DailyRule(BaseModel):
     """At ``at`` on each day, each weekday, or one day of each month."""
 
     kind: Literal["daily", "weekdays", "monthly"]
-    at: time
+    at: Annotated[time, AfterValidator(_whole_minute)]
     day: Annotated[int, Field(ge=1, le=31)] = 1
 
     def trigger(self, zone: ZoneInfo) -> Trigger:
@@ -70,7 +77,11 @@ class WordsRule(BaseModel):
 
     def trigger(self, zone: ZoneInfo) -> Trigger:
         """Return the trigger. Only a date needs the zone: other rules follow that of the user."""
-        return trigger_from_words(self.text, date_timezone=str(zone))
+        trigger = trigger_from_words(self.text, date_timezone=str(zone))
+        if trigger.kind == "rrule":
+            # Its fire times can take the event loop ten times as long as those of a Cron.
+            raise InvalidTriggerError("Write words or a cron expression.", field="trigger")
+        return trigger
 
 
 Rule = Annotated[

@@ -1,5 +1,13 @@
 """The FastAPI example over HTTP, with a real beat and a real worker."""
 
+import json
+import socket
+import struct
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
+
 import pytest
 
 from tests.support.example_sites import running_example
@@ -24,7 +32,7 @@ def alice(example):
     with user_of(example, "alice") as client:
         yield client
         for item in client.get("/api/reminders").json():
-            client.delete(f"/api/reminders/{item['name']}")
+            client.delete(f"/api/reminders/{quote(item['name'])}")
 
 
 @pytest.fixture
@@ -95,13 +103,14 @@ def test_each_kind_of_rule_is_previewed_and_created_in_the_zone_of_the_user(alic
     [
         ({"rule": {"kind": "words", "text": "sometimes"}}, "rule", "is not understood"),
         ({"rule": {"kind": "words", "text": "mondy at 9"}}, "rule", "mean 'monday at 9'?"),
+        ({"rule": {"kind": "words", "text": "FREQ=DAILY"}}, "rule", "a cron expression."),
         ({"rule": {"kind": "cron", "text": "61 * * * *"}}, "rule", "minute '61'"),
         ({"rule": {"kind": "every", "minutes": 0}}, "rule", "greater than or equal to 1"),
         ({"rule": {"kind": "once", "at": "2001-01-01T09:00"}}, "rule", "2001"),
         ({"name": "  "}, "name", "at least 1 character"),
         ({"text": "x" * 501}, "text", "at most 500"),
     ],
-    ids=["words", "near-miss", "cron", "interval", "past", "name", "text"],
+    ids=["words", "near-miss", "recurrence", "cron", "interval", "past", "name", "text"],
 )
 def test_an_error_names_its_field_and_nothing_is_stored(example, alice, body, field, message):
     refused = create(alice, **{"name": "refused", **body})
@@ -170,11 +179,12 @@ def test_a_user_can_neither_see_nor_change_the_reminders_of_another(alice, bob):
     refused = [
         bob.get(f"{path}/history"),
         bob.put(path, json=body),
-        bob.post(f"{path}/pause"),
+        *(bob.post(f"{path}/{action}") for action in ("pause", "resume", "skip-next", "run")),
         bob.delete(path),
     ]
 
-    assert [answer.status_code for answer in refused] == [404] * 4
+    assert [answer.status_code for answer in refused] == [404] * 7
+    assert alice.get(f"{path}/history").json() == []
     assert names(bob) == []
     (kept,) = alice.get("/api/reminders").json()
     assert (kept["text"], kept["state"]) == ("Drink", "active")
@@ -186,14 +196,15 @@ def test_a_request_without_a_session_or_its_token_is_refused(example, anonymous,
     alice.headers["X-CSRF-Token"] = bob.headers["X-CSRF-Token"]
     of_another = create(alice)
     without_session = anonymous.get("/api/reminders")
+    written_without_session = create(anonymous)
     login = anonymous.post(
         "/login",
         data={"name": "alice", "password": "wonderland"},
         headers={"Origin": "https://evil.example"},
     )
 
-    answers = (forged, of_another, without_session, login)
-    assert [answer.status_code for answer in answers] == [403, 403, 401, 403]
+    answers = (forged, of_another, without_session, written_without_session, login)
+    assert [answer.status_code for answer in answers] == [403, 403, 401, 401, 403]
     assert "set-cookie" not in login.headers
     with user_of(example, "alice") as again:
         assert names(again) == []
@@ -206,8 +217,142 @@ def test_a_wrong_password_starts_no_session(anonymous):
     assert "set-cookie" not in answer.headers
 
 
+def test_ten_wrong_passwords_block_further_attempts(anonymous, alice):
+    attempts = [
+        anonymous.post("/login", data={"name": "mallory", "password": str(number)})
+        for number in range(12)
+    ]
+
+    assert [answer.status_code for answer in attempts] == [401] * 10 + [429] * 2
+    assert "Wait a minute" in attempts[-1].text
+    assert names(alice) == []
+
+
+def test_scripts_cannot_read_the_session_and_browsers_keep_no_page(anonymous):
+    data = {"name": "bob", "password": "builder"}
+    login = anonymous.post("/login", data=data, follow_redirects=False)
+    cookie = login.headers["set-cookie"].lower()
+
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    for path in ("/", "/api/reminders"):
+        assert anonymous.get(path).headers["cache-control"] == "no-store"
+
+
 def test_a_large_body_is_refused(alice):
-    assert create(alice, text="x" * 40_000).status_code == 413
+    refused = create(alice, text="x" * 40_000)
+
+    assert refused.status_code == 413
+    assert refused.json() == {"errors": {"form": "the body is too large"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "field"),
+    [
+        ("PUT", "timezone", b'{"timezone": "Asia/Soul"}', 422, "timezone"),
+        ("PUT", "timezone", b'{"timezone": "UTC\\u0000"}', 422, "timezone"),
+        ("PUT", "timezone", b'{"timezone": "\\ud800"}', 422, "timezone"),
+        ("POST", "preview", b'{"rule": ', 422, "form"),
+        ("POST", "preview", b"[" * 30_000, 400, "form"),
+        ("POST", "preview", b'{"rule": {"kind": "\\ud800"}}', 422, "rule"),
+        ("POST", "preview", b'{"rule": {"kind": "words", "text": "\\u0000"}}', 422, "rule"),
+        ("POST", "preview", b'{"rule": {"kind": "every", "minutes": NaN}}', 422, "rule"),
+        ("POST", "preview", b'{"rule": {"kind": "every", "minutes": 1e999}}', 422, "rule"),
+        ("POST", "preview", b'{"rule": {"kind": "daily", "at": "09:00:30"}}', 422, "rule"),
+        ("POST", "preview", b'{"rule": {"kind": "daily", "at": "09:00+05:00"}}', 422, "rule"),
+        ("POST", "reminders/none/explode", b"", 422, "form"),
+        ("POST", "reminders/none/pause", b"", 404, "name"),
+        ("DELETE", "reminders/a%00b", b"", 422, "name"),
+        ("DELETE", "none", b"", 404, "form"),
+    ],
+    ids=range(15),
+)
+def test_a_hostile_request_has_an_error_at_its_field(alice, method, path, body, status, field):
+    headers = {"Content-Type": "application/json"}
+    refused = alice.request(method, f"/api/{path}", content=body, headers=headers)
+
+    assert refused.status_code == status, refused.text
+    assert list(refused.json()["errors"]) == [field]
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a\0b"])
+def test_a_name_that_no_path_can_have_is_refused(alice, name):
+    refused = create(alice, name)
+
+    assert refused.status_code == 422
+    assert list(refused.json()["errors"]) == ["name"]
+
+
+@pytest.mark.parametrize("name", ["<img src=x>", "a?b#c", "100%", "a\\b", "é"])
+def test_a_reminder_with_any_other_name_can_be_deleted(alice, name):
+    assert create(alice, name).status_code == 201
+    assert alice.delete(f"/api/reminders/{quote(name)}").status_code == 204
+
+
+def test_the_last_second_of_the_calendar_is_previewed(alice):
+    last = {"kind": "once", "at": "9999-12-31T23:59:59"}
+
+    assert alice.post("/api/preview", json={"rule": last}).status_code == 200
+
+
+def test_concurrent_requests_do_not_exceed_the_limit_of_a_user(example, alice):
+    with ThreadPoolExecutor(20) as pool:
+        answers = pool.map(lambda number: create(alice, f"r{number}"), range(20))
+
+    assert Counter(answer.status_code for answer in answers) == {201: 10, 409: 10}
+    assert example.rows("SELECT count(*) FROM reminder") == [(10,)]
+
+
+def test_a_client_that_disconnects_leaves_both_or_neither_and_no_transaction(example, alice):
+    for number in range(30):
+        body = json.dumps({"name": f"r{number}", "text": "x", "rule": HOURLY}).encode()
+        send_and_reset(alice, "/api/reminders", body, after=number % 10 * 0.002)
+
+    # It needs the write lock of SQLite.
+    assert alice.put("/api/timezone", json={"timezone": "UTC"}, timeout=5).status_code == 200
+    ((rows,),) = example.rows("SELECT count(*) FROM reminder")
+    owned = "SELECT count(*) FROM dynbeat_schedule WHERE owner = 'user:alice'"
+    assert example.rows(owned) == [(rows,)]
+
+
+def send_and_reset(client, path, body, *, after):
+    """Send a request, and reset its connection ``after`` seconds without reading the answer."""
+    request = client.build_request(
+        "POST", path, content=body, headers={"Content-Type": "application/json"}
+    )
+    lines = [
+        f"POST {path} HTTP/1.1",
+        *(f"{key}: {value}" for key, value in request.headers.items()),
+    ]
+    with socket.create_connection((request.url.host, request.url.port)) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        time.sleep(after)
+        # close() sends RST instead of FIN.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_the_documentation_of_the_api_matches_its_answers(alice):
+    schema = alice.get("/openapi.json").json()
+    models = schema["components"]["schemas"]
+    made, listed = create(alice).json(), alice.get("/api/reminders").json()
+    shown = alice.post("/api/preview", json={"rule": HOURLY}).json()
+    alice.post("/api/reminders/water/skip-next")
+    runs = alice.get("/api/reminders/water/history").json()
+
+    assert set(made) == set(models["ShownSchedule"]["properties"])
+    assert set(listed[0]) == set(models["ShownReminder"]["properties"])
+    assert set(shown) == set(models["ShownPreview"]["properties"])
+    assert set(shown["fire_times"][0]) == set(models["ShownFireTime"]["properties"])
+    assert set(runs[0]) == set(models["ShownRun"]["properties"])
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            expected = {"401", "413"} | ({"403"} if method != "get" else set())
+            expected |= {"404"} if "{name}" in path else set()
+            refusals = {code: each for code, each in operation["responses"].items() if code >= "4"}
+            assert expected <= set(refusals), (path, method)
+            for refusal in refusals.values():
+                content = refusal["content"]["application/json"]
+                assert content["schema"]["$ref"].endswith("/Errors"), (path, method)
 
 
 def test_the_api_is_documented(anonymous):

@@ -14,7 +14,8 @@ _CLOCK = re.compile(
 )
 _NOON = 12
 _MAX_HOUR, _MAX_MINUTE = 23, 59
-_MAX_TIMES = 20
+#: As many as describe() shows. It also limits the cost of triggers that are combined.
+_MAX_TIMES = 6
 
 
 @dataclass(frozen=True, slots=True)

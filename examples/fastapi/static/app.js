@@ -12,8 +12,9 @@ async function call(method, path, body) {
     method, headers, body: body === undefined ? undefined : JSON.stringify(body),
   });
   if (answer.status === 401) location.reload();
-  const data = answer.status === 204 ? null : await answer.json();
-  if (!answer.ok) throw { errors: data.errors || { form: data.detail || "The server failed." } };
+  // A proxy or a failed server may answer with another format.
+  const data = await answer.json().catch(() => null);
+  if (!answer.ok) throw { errors: data?.errors || { form: "The server failed. Try again." } };
   return data;
 }
 
@@ -28,6 +29,15 @@ function rule() {
   if (kind === "once") return { kind, at: form.instant.value };
   if (kind === "cron" || kind === "words") return { kind, text: form[kind].value };
   return { kind, at: form.at.value, day: Number(form.day.value) || 1 };
+}
+
+// Runs an action outside the form, and shows its error above the list.
+async function reporting(run) {
+  try {
+    await run();
+  } catch (error) {
+    message.textContent = Object.values(error.errors || { form: String(error) }).join(" ");
+  }
 }
 
 function showErrors(errors = {}) {
@@ -81,11 +91,7 @@ function action(label, name, run) {
   button.setAttribute("aria-label", `${label} ${name}`);
   button.addEventListener("click", async () => {
     button.disabled = true;
-    try {
-      await run();
-    } catch (error) {
-      message.textContent = Object.values(error.errors || { form: String(error) }).join(" ");
-    }
+    await reporting(run);
     button.disabled = false;
   });
   return button;
@@ -184,10 +190,10 @@ for (const type of ["input", "change"]) {
   form.addEventListener(type, () => { showFields(); previewSoon(); });
 }
 document.querySelector("#cancel").addEventListener("click", endEdit);
-document.querySelector("#timezone").addEventListener("change", async () => {
+document.querySelector("#timezone").addEventListener("change", () => reporting(async () => {
   await call("PUT", "timezone", { timezone: zone() });
   await Promise.all([load(), preview()]);
-});
+}));
 showFields();
 preview();
-load();
+reporting(load);

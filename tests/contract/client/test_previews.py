@@ -59,6 +59,17 @@ def test_to_dict_is_json_with_the_local_offset(mine):
     }
 
 
+@pytest.mark.parametrize("zone", ["UTC", SEOUL, "America/New_York"])
+def test_the_last_instant_of_the_calendar_has_a_preview(mine, zone):
+    last = datetime.max.replace(tzinfo=UTC)
+    mine.set_timezone(zone)
+
+    (shown,) = mine.preview("late", Once(last)).fire_times
+
+    assert shown.fire_at == shown.local == last
+    assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
+
+
 def test_h_and_jitter_have_the_values_of_the_schedule(mine):
     shown = mine.preview("a", "H H * * *", jitter=600)
     made = mine.create("a", task="t", trigger="H H * * *", jitter=600)

@@ -164,6 +164,7 @@ def test_an_invalid_cron_expression_keeps_its_own_error():
         ("daily at 9:60", "9:60 is no time"),
         ("daily at 13 pm", "hours are 1 to 12"),
         ("daily at 9 and 10 pm", "am or pm after each"),
+        ("daily at 1, 2, 3, 4, 5, 6 and 7", "at most 6"),
         ("daily at 9 10", "'10' is not expected there"),
         ("daily at 9 and", "'and' is not expected there"),
         ("every 7 monday", "only units of time take a number"),
