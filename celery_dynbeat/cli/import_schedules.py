@@ -15,7 +15,7 @@ from celery_dynbeat.cli.base.options import combined, edit_options
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.importing import managed
 from celery_dynbeat.importing.beat_schedule import BeatScheduleSource
-from celery_dynbeat.importing.crontab_file import CrontabSource
+from celery_dynbeat.importing.crontab_file import CrontabSource, decoded_lines
 from celery_dynbeat.importing.found import Source
 from celery_dynbeat.importing.owners import owner_function
 from celery_dynbeat.importing.redbeat.source import RedBeatSource
@@ -253,8 +253,8 @@ def crontab(
 
 
 def _lines(file: str) -> Iterator[str]:
-    with click.open_file(file, encoding="utf-8") as lines:
-        yield from lines
+    with click.open_file(file, "rb") as stream:
+        yield from decoded_lines(stream.read())
 
 
 _COMMANDS = (

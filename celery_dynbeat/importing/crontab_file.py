@@ -4,6 +4,7 @@ A line has no name. The schedule gets the start of its command as its name, with
 lines have the same one. So an edit of the time of a line updates its schedule.
 """
 
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +35,31 @@ _INPUT = re.compile(r"(?<!\\)%")
 _ENVIRONMENT_NOTE = Note(
     "environment", "the variables above the line are the argument `environment` of the task"
 )
+
+
+def decoded_lines(content: bytes) -> Iterator[str]:
+    """Yield the lines of a file in UTF-8, also with a BOM and with CRLF. Raises SourceError.
+
+    The whole file is decoded before the first line is yielded: a file in another encoding imports
+    nothing.
+    """
+    if b"\x00" in content:
+        where = f"a NUL byte in line {_line_of(content, content.index(0))}"
+        raise _not_utf8(where, example="iconv -f UTF-16 -t UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{content[error.start]:02x} in line {_line_of(content, error.start)}"
+        raise _not_utf8(where, example="iconv -f ISO-8859-1 -t UTF-8") from error
+    yield from io.StringIO(text, newline=None)
+
+
+def _line_of(content: bytes, position: int) -> int:
+    return content.count(b"\n", 0, position) + 1
+
+
+def _not_utf8(where: str, *, example: str) -> SourceError:
+    return SourceError(f"the crontab is not UTF-8 ({where}): convert it, such as with {example}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +93,7 @@ class CrontabSource:
                 if len(page) == PAGE_SIZE:
                     yield page
                     page = []
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise SourceError(f"the crontab cannot be read: {error}") from error
         if page:
             yield page

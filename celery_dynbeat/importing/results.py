@@ -23,8 +23,8 @@ class Outcome(StrEnum):
 class Result:
     """What the import does with ``found``, or would do in a dry run.
 
-    ``trigger`` is the new trigger in words. ``reason`` says why the schedule is skipped or refused,
-    or what changes.
+    ``trigger`` is the new trigger in words. ``reason`` says why the schedule is skipped, refused or
+    created paused, or what changes.
     """
 
     found: Found

@@ -172,7 +172,8 @@ class Importer:
             return Result(found, owner, Outcome.REFUSE, reason=str(error)), None
         words = _words(wanted.trigger)
         if row is None:
-            return Result(found, owner, Outcome.CREATE, words), wanted.row
+            reason = "" if wanted.row.enabled else f"paused: {wanted.row.paused_reason}"
+            return Result(found, owner, Outcome.CREATE, words, reason), wanted.row
         outcome, reason = self._change(session, row, wanted, now=now)
         return Result(found, owner, outcome, words, reason), None
 

@@ -23,6 +23,9 @@ _PARTS = (
     *("bysetpos", "bymonth", "bymonthday", "byyearday", "byeaster", "byweekno", "byhour"),
     *("byminute", "bysecond"),
 )
+#: The parts in the order in which they are shown.
+_SHOWN = ("freq", "interval", "count", "until", "wkst", "byweekday", *_PARTS, "dtstart")
+_MAX_SHOWN = 80
 _FIXED_OFFSET = Note(
     "rrule",
     "RedBeat has stored the offset of dtstart in place of its zone: the rule ignores clock changes,"
@@ -59,6 +62,9 @@ def described(schedule: Any) -> str:
             return f"every {schedule.get('every')} seconds{relative}"
         case "crontab":
             return f"crontab {crontab_fields(schedule)}"
+        case "rrule":
+            given = (name for name in _SHOWN if schedule.get(name) not in (None, []))
+            return f"rrule {' '.join(f'{name}={_shown(name, schedule)}' for name in given)}"
         case _:
             return shorten({key: value for key, value in schedule.items() if value is not None})
 
@@ -135,6 +141,25 @@ def _parts(schedule: Mapping[str, Any]) -> Iterable[str]:
         values = _listed(schedule.get(part))
         if values:
             yield f"{part.upper()}={','.join(map(str, values))}"
+
+
+def _shown(name: str, schedule: Mapping[str, Any]) -> str:
+    """Return the value of a part in words, or as it is stored if it is invalid."""
+    value = schedule[name]
+    try:
+        match name:
+            case "freq":
+                return _FREQUENCIES[value]
+            case "wkst" | "byweekday":
+                return ",".join(map(_weekday, _listed(value)))
+            case "dtstart" | "until":
+                zone = timezone(timedelta(minutes=schedule.get(f"{name}_tz") or 0))
+                return datetime.fromtimestamp(value, tz=zone).isoformat()
+            case _:
+                text = ",".join(map(str, _listed(value)))
+                return text if len(text) <= _MAX_SHOWN else shorten(value)
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError):
+        return shorten(value)
 
 
 def _weekday(value: Any) -> str:

@@ -244,3 +244,53 @@ def test_a_store_without_entries_is_named(command, redis_url):
 
     assert result.exit_code == 0
     assert "the source has no schedules: check the number of the Redis database" in result.stderr
+
+
+def test_a_rule_is_shown_by_its_parts(store, imported):
+    rule = {
+        "freq": "YEARLY",
+        "dtstart": "2026-10-01T09:30:00+09:00",
+        "interval": 2,
+        "until": "2028-10-01T00:00:00+00:00",
+        "byweekday": [0, 2],
+        "byhour": [0, 17],
+    }
+
+    shown = imported(SOURCE, store(entry("a", ["rrule", rule])))
+
+    assert shown["a"]["before"] == (
+        "rrule freq=YEARLY interval=2 until=2028-10-01T00:00:00+00:00 byweekday=MO,WE byhour=0,17"
+        " dtstart=2026-10-01T09:30:00+09:00"
+    )
+
+
+def test_an_invalid_part_of_a_rule_is_shown_as_it_is_stored(redbeat_definition, imported):
+    url = redbeat_definition({"freq": 9, "dtstart": "soon", "byweekday": ["x"], "count": None})
+
+    shown = imported(SOURCE, url, status=1)
+
+    assert shown["a"]["before"] == "rrule freq=9 byweekday=['x'] dtstart='soon'"
+
+
+@pytest.fixture
+def redbeat_definition(store):
+    """Return a function that replaces the rule in a stored entry; it returns the URL."""
+
+    def write(parts):
+        url = store(entry("a"))
+        with Redis.from_url(url) as client:
+            definition = json.loads(client.hget("redbeat:a", "definition"))
+            definition["schedule"] = {"__type__": "rrule", **parts}
+            client.hset("redbeat:a", "definition", json.dumps(definition))
+        return url
+
+    return write
+
+
+def test_the_dry_run_shows_that_a_disabled_entry_becomes_paused(store, imported):
+    shown = imported(SOURCE, store(entry("a", enabled=False), entry("b")))
+
+    assert {name: each["reason"] for name, each in shown.items()} == {
+        "a": "paused: disabled in redbeat",
+        "b": "",
+    }
