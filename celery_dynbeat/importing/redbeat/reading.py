@@ -11,6 +11,7 @@ from celery import Celery
 from kombu.utils.url import maybe_sanitize_url
 
 from celery_dynbeat.importing.found import SourceError
+from celery_dynbeat.importing.redbeat.connecting import advice, client_of, own_client
 
 PAGE_SIZE = 500
 DEFAULT_PREFIX = "redbeat:"
@@ -28,7 +29,8 @@ class EntryReader:
     """Reads the entries below ``prefix``.
 
     ``url`` None means the Redis that RedBeat's own settings of ``app`` name, sentinels and clusters
-    included; it needs celery-redbeat. Raises SourceError, without the password of the URL.
+    included; it needs celery-redbeat. ``cluster`` means that the URL is that of a cluster. Raises
+    SourceError, without the password of the URL.
     """
 
     def __init__(
@@ -79,12 +81,13 @@ class EntryReader:
         ]
 
     def _call(self, work: Any) -> Any:
-        from redis.exceptions import RedisError  # noqa: PLC0415 - _client names a missing package
+        # An extra. A cluster's own errors are no RedisError.
+        from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415
 
         try:
             return work(self._client)
-        except (RedisError, UnicodeDecodeError) as error:
-            raise SourceError(f"{self._shown}: {error}") from error
+        except (RedisError, RedisClusterException, UnicodeDecodeError) as error:
+            raise SourceError(f"{self._shown}: {error}{advice(error)}") from error
 
     @property
     def _shown(self) -> str:
@@ -94,36 +97,8 @@ class EntryReader:
     @cached_property
     def _client(self) -> Any:
         if self._url is None:
-            return _own_client(self._app)
-        from redis import Redis, RedisCluster  # noqa: PLC0415 - an extra
-
-        client: Any = RedisCluster if self._cluster else Redis
-        try:
-            return client.from_url(self._url)
-        except ValueError as error:
-            # The URL can contain a password: it is not shown.
-            raise SourceError(
-                "the URL of the source is not one that redis understands: write it like"
-                " redis://host:6379/0 or rediss://..."
-            ) from error
-
-
-def require_redis() -> None:
-    """Raise SourceError if the package redis is not installed."""
-    try:
-        import redis  # noqa: F401, PLC0415
-    except ImportError:
-        raise SourceError("redis is not installed: install celery-dynbeat[redis]") from None
-
-
-def _own_client(app: Celery) -> Any:
-    try:
-        from redbeat.schedulers import ensure_conf, get_redis  # noqa: PLC0415 - not an extra
-    except ImportError:
-        rule = "without a URL, celery-redbeat must be installed: give the URL of its Redis"
-        raise SourceError(rule) from None
-    ensure_conf(app)
-    return get_redis(app)
+            return own_client(self._app)
+        return client_of(self._url, cluster=self._cluster)
 
 
 def _text(value: Any) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from celery_dynbeat.importing.found import Found
+from celery_dynbeat.importing.redbeat.connecting import require_redis
 from celery_dynbeat.importing.redbeat.entries import EntryConverter
-from celery_dynbeat.importing.redbeat.reading import EntryReader, require_redis
+from celery_dynbeat.importing.redbeat.reading import EntryReader
 from celery_dynbeat.runtime.context import Context
 
 

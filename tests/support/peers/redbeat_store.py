@@ -26,10 +26,10 @@ def _schedule(kind: str, arguments: dict[str, Any]) -> Any:
     return KINDS[kind](**parsed)
 
 
-def main(url: str, timezone: str = "UTC") -> None:
-    """Write the rows to the Redis ``url``."""
+def main(url: str, timezone: str = "UTC", settings: str = "{}") -> None:
+    """Write the rows to the Redis ``url``, with more settings of RedBeat as JSON."""
     app = Celery("redbeat")
-    app.conf.update(redbeat_redis_url=url, timezone=timezone)
+    app.conf.update(redbeat_redis_url=url, timezone=timezone, **json.loads(settings))
     for row in json.load(sys.stdin):
         last, count = row.pop("last_run_at", None), row.pop("total_run_count", None)
         row["schedule"] = _schedule(*row["schedule"])

@@ -11,9 +11,11 @@ from tests.support.servers.postgresql import PostgreSQLServer
 from tests.support.servers.prometheus import PrometheusServer
 from tests.support.servers.rabbitmq import RabbitMQServer
 from tests.support.servers.redis import RedisServer
+from tests.support.servers.redis_cluster import ClusterServer
 from tests.support.servers.sentinel import ReplicaServer, SentinelServer
 
 __all__ = [
+    "ClusterServer",
     "MariaDBServer",
     "PgBouncerServer",
     "PostgreSQLServer",
