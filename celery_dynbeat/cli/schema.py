@@ -37,7 +37,8 @@ def schema() -> None:
 def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
     """Create the tables, or migrate them to this version.
 
-    If several processes run this at the same time, one migrates and the others wait.
+    If several processes run this at the same time, one migrates and the others wait, for at most
+    10 minutes. No process migrates without the lock.
 
     With --sql, psql, mysql or mariadb can execute the output. --from base prints all statements,
     without a connection; the URL of MariaDB must then begin with mariadb+pymysql://. SQLite is not

@@ -12,6 +12,7 @@ class Event(StrEnum):
     APPLICATION_DIFFERS = "application_differs"
     APPLICATION_UNNAMED = "application_unnamed"
     ENCODING_LIMITED = "encoding_limited"
+    SCHEMA_LOCKED = "schema_locked"
     CONFIG_SYNCED = "config_synced"
     CONFIG_REFUSED = "config_refused"
     RUNS_DISPATCHED = "runs_dispatched"

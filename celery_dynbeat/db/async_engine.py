@@ -82,7 +82,8 @@ class AsyncDatabase(Database):
         if self._shared is None:
             await self._pool.dispose()
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        """Wait before another attempt. Other tasks of the event loop continue."""
         await_(asyncio.sleep(seconds))
 
     def _driver_url(self, url: URL) -> URL:

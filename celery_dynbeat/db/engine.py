@@ -249,11 +249,12 @@ class Database:
                 if not self.capabilities.is_transient(error):
                     raise
             # Random, so that two transactions that collided do not collide again.
-            self._sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+            self.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
             pause *= 2
         return self._once(work, autocommit=autocommit)
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        """Wait before another attempt."""
         time.sleep(seconds)
 
     @contextmanager

@@ -1,28 +1,37 @@
 """Create, migrate and check the tables."""
 
 import logging
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import cache
 from importlib import resources
 
 from sqlalchemy import Connection, column, inspect, select, table
+from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.db import encoding
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.names import table_names
 
+logger = logging.getLogger(__name__)
+
+#: A migration of large tables takes minutes.
+LOCK_WAIT = timedelta(minutes=10)
+_LOCK_PAUSE = 0.5
 _HINT = "run `celery -A your_app dynbeat schema upgrade`"
 
 
-def upgrade(database: Database) -> bool:
+def upgrade(database: Database, *, lock_wait: timedelta = LOCK_WAIT) -> bool:
     """Create the tables, or migrate them to the revision of this package.
 
     Return whether they were not at that revision. A lock makes concurrent upgrades run one after
-    the other. A newer schema stays unchanged.
+    the other. A newer schema stays unchanged. Raises SchemaError if another process holds the lock
+    for ``lock_wait``. On SQLite the busy timeout limits the wait, and the driver raises its error.
     """
-    capabilities = database.capabilities
     _check_names(database)
     database.check_folder()
     with database.engine.connect() as connection:
@@ -30,14 +39,49 @@ def upgrade(database: Database) -> bool:
         if _is_current(_revision(connection)):
             return False
     with database.connection_without_timeouts() as connection:
-        capabilities.lock_schema(connection)
-        try:
+        # After the wait, a query must see what the other process has committed.
+        connection.execution_options(**database.capabilities.execution_options)
+        with _locked(connection, database, lock_wait):
             if not _is_current(_revision(connection)):
                 _migrate(connection)
             connection.commit()
-        finally:
-            capabilities.unlock_schema(connection)
     return True
+
+
+@contextmanager
+def _locked(connection: Connection, database: Database, lock_wait: timedelta) -> Iterator[None]:
+    """Hold the lock of the schema in the block."""
+    capabilities = database.capabilities
+    _lock(connection, database, lock_wait)
+    try:
+        yield
+    except BaseException:
+        # The connection may be lost, and the lock with it. The first error is the cause.
+        with suppress(SQLAlchemyError):
+            capabilities.unlock_schema(connection)
+        raise
+    capabilities.unlock_schema(connection)
+
+
+def _lock(connection: Connection, database: Database, lock_wait: timedelta) -> None:
+    deadline = time.monotonic() + lock_wait.total_seconds()
+    is_waiting = False
+    while not database.capabilities.lock_schema(connection):
+        # A session that waits must not stay in a transaction.
+        connection.rollback()
+        if time.monotonic() >= deadline:
+            raise SchemaError(
+                f"another process has held the lock for upgrades on {database.shown_url} for"
+                f" {lock_wait.total_seconds():g} s: nothing was changed; find out whether its"
+                " upgrade still runs, and repeat this one when it has ended"
+            )
+        if not is_waiting:
+            logger.warning(
+                "waiting for another process that upgrades the tables",
+                extra={"event": Event.SCHEMA_LOCKED},
+            )
+        is_waiting = True
+        database.sleep(_LOCK_PAUSE)
 
 
 def upgrade_sql(database: Database, *, start: str | None = None) -> str:

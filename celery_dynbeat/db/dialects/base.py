@@ -165,8 +165,11 @@ class Capabilities(ABC):
         """Return the condition that the JSON list in ``column`` contains ``tag``."""
 
     @abstractmethod
-    def lock_schema(self, connection: Connection) -> None:
-        """Lock the schema until the end of the transaction; wait for other processes."""
+    def lock_schema(self, connection: Connection) -> bool:
+        """Lock the schema until the end of the transaction. Return False if another process did.
+
+        SQLite waits for its write lock, and raises the error of the driver.
+        """
 
     def unlock_schema(self, connection: Connection) -> None:  # noqa: B027 - most need nothing
         """Release a schema lock that the end of the transaction does not release."""

@@ -134,9 +134,9 @@ class MySql(Capabilities):
         encodings = {json.dumps(tag), json.dumps(tag, ensure_ascii=False)}
         return or_(*(func.json_contains(column, text) == 1 for text in sorted(encodings)))
 
-    def lock_schema(self, connection: Connection) -> None:
+    def lock_schema(self, connection: Connection) -> bool:
         # Data definition commits implicitly here, so the lock belongs to the connection.
-        connection.execute(select(func.get_lock(SCHEMA_LOCK, 60)))
+        return bool(connection.scalar(select(func.get_lock(SCHEMA_LOCK, 0))))
 
     def unlock_schema(self, connection: Connection) -> None:
         connection.execute(select(func.release_lock(SCHEMA_LOCK)))

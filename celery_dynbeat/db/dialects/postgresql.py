@@ -150,8 +150,9 @@ class PostgreSql(Capabilities):
     def has_tag(self, column: InstrumentedAttribute[list[str]], tag: str) -> ColumnElement[bool]:
         return column.op("@>")(literal([tag], type_=postgresql.JSONB()))
 
-    def lock_schema(self, connection: Connection) -> None:
-        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(SCHEMA_LOCK))))
+    def lock_schema(self, connection: Connection) -> bool:
+        lock = func.pg_try_advisory_xact_lock(func.hashtext(SCHEMA_LOCK))
+        return bool(connection.scalar(select(lock)))
 
 
 def notify(payload: str = "") -> ColumnElement[str]:

@@ -68,8 +68,9 @@ class Sqlite(Capabilities):
         items: FromClause = func.json_each(column).table_valued("value")
         return exists(select(literal(1)).select_from(items).where(items.c.value == tag))
 
-    def lock_schema(self, connection: Connection) -> None:
+    def lock_schema(self, connection: Connection) -> bool:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+        return True
 
 
 def _use_wal(cursor: Any) -> None:

@@ -39,9 +39,9 @@ def test_a_call_commits(database_url):
 
 
 @pytest.mark.empty_database
-def test_the_first_calls_create_the_tables_once(sqlite_url):
+def test_the_first_calls_create_the_tables_once(database_url):
     async def main():
-        async with async_application(sqlite_url) as dynbeat:
+        async with async_application(database_url) as dynbeat:
             owners = [dynbeat.schedules.for_owner(f"user:{n}") for n in range(20)]
             await asyncio.gather(*(each.create("n", task="t", trigger=MINUTELY) for each in owners))
 
