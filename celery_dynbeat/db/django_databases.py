@@ -1,14 +1,16 @@
 """The database of a Django project: ``django://default`` is ``settings.DATABASES["default"]``.
 
 Django's test runner gives an alias another database during the tests. So the place is read from the
-alias at each use, and ``Database`` connects again when it has changed.
+alias at each use, and ``Database`` connects again when it has changed. A test without a test
+database would write to the real one. So it is refused, as Django refuses its own queries.
 
 Source of the keys: Django's "Databases" and "Settings: DATABASES".
 """
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -44,16 +46,20 @@ _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "opt
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a database is. ``connect_args`` are arguments of its driver that the URL lacks."""
+    """Where a database is. ``connect_args`` are arguments of its driver that the URL lacks.
+
+    ``is_tested``: Django's ``setup_test_environment()`` is in force.
+    """
 
     url: URL
     connect_args: Mapping[str, Any] = field(default_factory=dict)
+    is_tested: bool = False
 
     @property
     def engine_options(self) -> dict[str, Any]:
         """The options of an engine for this place."""
         options: dict[str, Any] = {"connect_args": dict(self.connect_args)}
-        if _is_tested():
+        if self.is_tested:
             # Django copies and drops a test database, to which nobody else may be connected.
             options["poolclass"] = NullPool
         return options
@@ -73,9 +79,25 @@ def place_of(alias: str) -> Place:
     """
     databases = _databases()
     if alias not in databases:
-        known = ", ".join(map(repr, sorted(databases)))
-        raise ConfigurationError(f"DATABASES has no {alias!r}: it has {known}")
-    return place_in(databases[alias])
+        known = " or ".join(f"{SCHEME}{each}" for each in sorted(databases))
+        raise ConfigurationError(
+            f"{SCHEME}{alias}: DATABASES has no alias {alias!r}; write {known}, or add the alias"
+        )
+    return replace(place_in(databases[alias], alias=alias), is_tested=_is_tested())
+
+
+def check_access(alias: str) -> None:
+    """Raise the error of Django or pytest-django in a test that may not use ``alias``."""
+    from django.core.exceptions import SynchronousOnlyOperation  # noqa: PLC0415 - an extra
+    from django.db import connections  # noqa: PLC0415
+
+    connection = connections[alias]
+    was_open = connection.connection is not None
+    # An event loop cannot open Django's connection. There Django's own refusal comes first.
+    with suppress(SynchronousOnlyOperation), connection.cursor():
+        pass
+    if not was_open:
+        connection.close()
 
 
 def mysql_scheme() -> str:
@@ -107,12 +129,15 @@ def _databases() -> Mapping[str, Mapping[str, Any]]:
     return databases
 
 
-def place_in(database: Mapping[str, Any]) -> Place:
+def place_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Place:
     """Return the place of one entry of DATABASES. Raises ConfigurationError for its engine."""
     engine = str(database.get("ENGINE") or "")
     if engine not in _SCHEMES:
         known = ", ".join(_SCHEMES)
-        raise ConfigurationError(f"ENGINE {engine!r} is not supported: use one of {known}")
+        raise ConfigurationError(
+            f"DATABASES[{alias!r}] has the ENGINE {engine!r}, which is not supported: use one of"
+            f" {known}; or write another alias or a URL into dynbeat_database_url"
+        )
     scheme = _SCHEMES[engine]
     if scheme == "sqlite":
         return Place(_sqlite_url(str(database.get("NAME") or "")))

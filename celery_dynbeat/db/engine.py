@@ -139,6 +139,8 @@ class Database:
         place = django_databases.place_of(self._django_alias)
         if place == self._place:
             return
+        if place.is_tested:
+            django_databases.check_access(self._django_alias)
         self.dispose()
         for name in _OF_ENGINE:
             self.__dict__.pop(name, None)

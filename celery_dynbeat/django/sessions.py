@@ -99,7 +99,7 @@ def _begin(using: str) -> Session:
 def _engine(using: str, name: str) -> Engine:
     """Return the engine for an alias. ``name`` is another one in Django's tests."""
     del name
-    url = place_in(connections[using].settings_dict).url
+    url = place_in(connections[using].settings_dict, alias=using).url
     borrow = BORROWED.get(url.drivername)
     if borrow is None:
         raise ConfigurationError(

@@ -38,6 +38,18 @@ def names(dynbeat: Dynbeat) -> list[str]:
     return [each.name for each in dynbeat.schedules.list()]
 
 
+def without_test_database(dynbeat: Dynbeat, runner: Any) -> list[str]:
+    """Return the errors of a test that has no test database and creates a schedule."""
+    from django.test import SimpleTestCase
+
+    class Test(SimpleTestCase):
+        def test(self) -> None:
+            create(dynbeat, "simple")
+
+    result = runner.run_suite(runner.test_loader.loadTestsFromTestCase(Test))
+    return [text for _, text in (*result.errors, *result.failures)]
+
+
 def within_tests(dynbeat: Dynbeat, found: dict[str, Any]) -> None:
     """Use the API as tests do, in the test databases of two processes."""
     from django.db import connection
@@ -46,6 +58,7 @@ def within_tests(dynbeat: Dynbeat, found: dict[str, Any]) -> None:
 
     runner = DiscoverRunner(verbosity=0, interactive=False, parallel=2)
     runner.setup_test_environment()
+    found["refused"] = without_test_database(dynbeat, runner)
     old = runner.setup_databases(aliases={"default"})
     found["tables"] = names(dynbeat)
     create(dynbeat, "outside")

@@ -21,6 +21,9 @@ def test_tests_of_a_project_touch_only_its_test_databases(request, backend, driv
 
     # The second time there is nothing to upgrade.
     assert seen["migrate"] == [True, False]
+    # A test without a test database does not reach the real one.
+    (refused,) = seen["refused"]
+    assert "Database queries to 'default' are not allowed in SimpleTestCase" in refused
     assert seen["tables"] == []
     # A database in memory has no clone: each process of parallel tests copies it with the fork.
     assert seen["clone"] == (["outside"] if backend == "sqlite" else [])

@@ -72,7 +72,7 @@ def test_the_place_is_that_of_the_database(database, url, arguments):
 
 
 def test_an_engine_that_is_not_supported_is_named():
-    with pytest.raises(ConfigurationError, match=r"ENGINE 'django\.db\.backends\.oracle' is not"):
+    with pytest.raises(ConfigurationError, match=r"the ENGINE 'django\.db\.backends\.oracle'"):
         place_in({"ENGINE": "django.db.backends.oracle"})
 
 

@@ -48,6 +48,6 @@ def test_the_alias_of_a_project_is_source_and_target(tmp_path, monkeypatch):
     assert imported.returncode == 0, imported.stderr
     assert "digest" in listed.stdout
     assert unknown.returncode == 1
-    assert "DATABASES has no 'other': it has 'default'" in unknown.stderr
+    assert "DATABASES has no alias 'other'; write django://default" in unknown.stderr
     # The tables are in the store of the old scheduler.
     assert "store.sqlite3" in run("schema", "check").stdout
