@@ -12,6 +12,7 @@ from celery_dynbeat.client.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import NAME_LENGTH
+from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
 
 T = TypeVar("T")
@@ -31,10 +32,14 @@ _REASON_LENGTH = 200
 
 
 def invalid(field: str, value: object, rule: str) -> InvalidScheduleError:
-    """Return the error for ``value``. A long value or field name is shortened."""
+    """Return the error for ``value``. A long value or field name is shortened.
+
+    A trigger is shown as its description: end users read these messages.
+    """
     if len(field) > NAME_LENGTH:
         field = shorten(field)
-    return InvalidScheduleError(f"{field} = {shorten(value)}: {rule}", field=field)
+    shown = value.describe() if isinstance(value, Trigger) else value
+    return InvalidScheduleError(f"{field} = {shorten(shown)}: {rule}", field=field)
 
 
 def check_name(field: str, value: object, *, empty: bool = False) -> str:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client.checks import invalid
 from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.durations import format_seconds
 from celery_dynbeat.common.errors import InvalidTriggerError, OwnerLimitError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
@@ -122,8 +123,8 @@ def _check_interval(
     shortest = _shortest_interval(trigger, after.replace(second=0, microsecond=0))
     if shortest is not None and shortest < minimum:
         rule = (
-            f"two of its next {SAMPLE} fire times are {shortest.total_seconds():g} s apart,"
-            f" dynbeat_min_interval = {minimum.total_seconds():g} s: choose a trigger that fires"
+            f"two of its next {SAMPLE} fire times are {format_seconds(shortest)} apart,"
+            f" dynbeat_min_interval = {format_seconds(minimum)}: choose a trigger that fires"
             " less often, or lower the setting (0: no limit)"
         )
         raise invalid("trigger", given, rule)

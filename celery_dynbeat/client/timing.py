@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.checks import invalid
 from celery_dynbeat.client.columns import ScheduleColumns, ScheduleRow
+from celery_dynbeat.common.durations import format_duration, format_seconds
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip, first_fire, run_at, skip_missed
@@ -150,10 +151,10 @@ def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
         return f"all of its fire times are before start_at = {row.start_at}; choose an earlier one"
     if spec.trigger.next_after(now) is None:
         if isinstance(spec.trigger, Once):
+            age, longest = format_duration(now - spec.trigger.at), format_seconds(spec.grace)
             return (
-                f"its instant passed {now - spec.trigger.at} ago, it is {now} now, and"
-                f" dynbeat_dispatch_timeout = {spec.grace} is the longest delay; choose an instant"
-                " in the future, such as Once.after(timedelta(0))"
+                f"its instant passed {age} ago, it is {now} now, and dynbeat_dispatch_timeout ="
+                f" {longest} is the longest delay; choose an instant in the future"
             )
         return f"its last fire time has passed, it is {now} now; choose a trigger that still fires"
     fire_at = first_fire(spec, now=now)
@@ -162,8 +163,8 @@ def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
         return f"it has no fire time{start} until end_at = {row.end_at}; choose a later end_at"
     return (
         f"each fire time that is left, the first at {fire_at}, follows the last run, of"
-        f" {row.last_run_at}, by less than dynbeat_min_interval = {spec.min_interval}; choose a"
-        " later one"
+        f" {row.last_run_at}, by less than dynbeat_min_interval ="
+        f" {format_seconds(spec.min_interval)}; choose a later one"
     )
 
 

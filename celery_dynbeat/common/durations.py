@@ -19,6 +19,12 @@ def format_duration(value: timedelta) -> str:
     return f"{seconds:.3g} s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
 
 
+def format_seconds(value: timedelta) -> str:
+    """Return ``300 s``, ``0.5 s`` or ``-60 s``: exact, for a limit and the value that breaks it."""
+    text = f"{abs(value) // timedelta(seconds=1)}.{abs(value).microseconds:06}"
+    return f"{'-' if value < timedelta() else ''}{text.rstrip('0').rstrip('.')} s"
+
+
 def format_distance(instant: datetime, *, now: datetime) -> str:
     """Return ``in 5 min``, ``5 min ago`` or ``now``."""
     if abs(instant - now) < timedelta(seconds=1):

@@ -1,7 +1,9 @@
 """Quote values and count things in messages."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from celery_dynbeat.common.durations import format_seconds
 
 #: The number of characters that an error message shows of a value: one line of a terminal.
 _SHOWN = 80
@@ -10,7 +12,7 @@ _SHOWN = 80
 def shorten(value: object) -> str:
     """Return the repr of a value for an error message, cut so that any input is short and cheap.
 
-    An instant is shown as ISO 8601 text.
+    An instant is shown as ISO 8601 text, a timedelta in seconds.
     """
     text = ""
     try:
@@ -35,6 +37,8 @@ def _pieces(value: object) -> Iterator[str]:
         yield repr(value[: _SHOWN + 1])
     elif isinstance(value, datetime):
         yield str(value)
+    elif isinstance(value, timedelta):
+        yield format_seconds(value)
     elif isinstance(value, dict):
         yield "{"
         for number, (key, inner) in enumerate(value.items()):

@@ -78,11 +78,11 @@ def test_a_one_off_that_has_just_passed_fires_at_once(mine, clock, beat, sent, c
 def test_a_one_off_that_passed_earlier_is_rejected_with_its_age(mine):
     at = START - GRACE - SECOND
 
-    with pytest.raises(InvalidScheduleError, match="passed 0:00:31 ago") as refusal:
+    with pytest.raises(InvalidScheduleError, match="passed 31 s ago") as refusal:
         mine.create("late", task="t", trigger=Once(at))
 
     assert refusal.value.field == "trigger"
-    assert "dynbeat_dispatch_timeout = 0:00:30" in str(refusal.value)
+    assert "dynbeat_dispatch_timeout = 30 s" in str(refusal.value)
     assert not mine.list()
 
 
@@ -181,5 +181,5 @@ def test_a_fire_time_too_near_to_the_last_run_is_rejected_with_that_reason(limit
     clock.advance(5 * MINUTE)
     beat.run_until_idle()
 
-    with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 0:05:00"):
+    with pytest.raises(InvalidScheduleError, match="dynbeat_min_interval = 300 s"):
         mine.update("n", trigger=Cron("6 9 * * *"), end_at=clock.now() + 2 * MINUTE)

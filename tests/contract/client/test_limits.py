@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat import Cron, Every, InvalidScheduleError, Once
+from celery_dynbeat import AnyOf, Cron, Every, InvalidScheduleError, Once
 from celery_dynbeat.beat.config_sync import sync
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
@@ -56,6 +56,31 @@ def test_a_trigger_below_the_minimum_interval_is_rejected(limited, write, trigge
     for fact in ("dynbeat_min_interval = 300 s", measured, "less often"):
         assert fact in str(caught.value)
     assert list(dynbeat.schedules.list()) == [before]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "fields", "shown"),
+    [
+        (Every(299), {}, "trigger = 'Every 4 minutes 59 seconds': two of its next 200"),
+        (Every(0.5), {}, "fire times are 0.5 s apart, dynbeat_min_interval = 300 s"),
+        (Cron("0,4 9 * * *"), {}, "trigger = 'At 09:00 and 09:04 every day, UTC': two"),
+        (AnyOf(DAILY, Cron("1 9 * * *")), {}, "or at 09:01 every day, UTC'"),
+        (Once(START - timedelta(hours=3)), {}, "its instant passed 3 h ago"),
+        (Once(START - timedelta(hours=3)), {}, "dynbeat_dispatch_timeout = 30 s"),
+        (Once(START - timedelta(hours=3)), {}, "trigger = 'Once at "),
+        (Every(600), {"jitter": timedelta(days=-1)}, "jitter = -86400 s"),
+        (Every(600), {"max_run_time": timedelta(0)}, "max_run_time = 0 s"),
+    ],
+    ids=range(9),
+)
+def test_an_end_user_can_read_the_error_without_knowing_python(limited, trigger, fields, shown):
+    with pytest.raises(InvalidScheduleError) as caught:
+        owned(limited(min_interval=300)).create("n", task="t", trigger=trigger, **fields)
+
+    message = str(caught.value)
+    assert shown in message
+    for word in ("datetime.", "timedelta(seconds", "Every(", "Cron(", "AnyOf(", "Once("):
+        assert word not in message
 
 
 def test_the_minimum_interval_applies_to_the_application_itself_too(limited):
