@@ -7,10 +7,12 @@ database would write to the real one. So it is refused, as Django refuses its ow
 Source of the keys: Django's "Databases" and "Settings: DATABASES".
 """
 
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +34,12 @@ _SCHEMES: Mapping[str, str] = {
     "django.contrib.gis.db.backends.mysql": _MYSQL,
     "django.db.backends.sqlite3": "sqlite",
     "django.contrib.gis.db.backends.spatialite": "sqlite",
+}
+#: Django's name of a database -> the scheme of the URL.
+_SCHEMES_OF_VENDORS: Mapping[str, str] = {
+    "postgresql": _POSTGRESQL,
+    "mysql": _MYSQL,
+    "sqlite": "sqlite",
 }
 #: OPTIONS that Django does not pass to its driver. The package sets its own isolation level.
 _OF_DJANGO = frozenset(
@@ -132,19 +140,21 @@ def _databases() -> Mapping[str, Mapping[str, Any]]:
 def place_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Place:
     """Return the place of one entry of DATABASES. Raises ConfigurationError for its engine."""
     engine = str(database.get("ENGINE") or "")
-    if engine not in _SCHEMES:
+    scheme = _scheme_of(engine)
+    if scheme is None:
         known = ", ".join(_SCHEMES)
         raise ConfigurationError(
             f"DATABASES[{alias!r}] has the ENGINE {engine!r}, which is not supported: use one of"
             f" {known}; or write another alias or a URL into dynbeat_database_url"
         )
-    scheme = _SCHEMES[engine]
     if scheme == "sqlite":
         return Place(_sqlite_url(str(database.get("NAME") or "")))
     options = dict(database.get("OPTIONS") or {})
     host = str(database.get("HOST") or "")
     if scheme == _MYSQL and host.startswith("/"):
         options["unix_socket"], host = host, ""
+    if scheme == _POSTGRESQL and options.get("assume_role"):
+        options["options"] = _assuming(str(options["assume_role"]), options.get("options"))
     in_url = _LIBPQ if scheme == _POSTGRESQL else ()
     url = URL.create(
         mysql_scheme() if scheme == _MYSQL else scheme,
@@ -156,6 +166,25 @@ def place_in(database: Mapping[str, Any], *, alias: str = DEFAULT_ALIAS) -> Plac
         query={key: str(options.pop(key)) for key in in_url if key in options},
     )
     return Place(url, {key: options[key] for key in options.keys() - _OF_DJANGO})
+
+
+@cache
+def _scheme_of(engine: str) -> str | None:
+    """Return the scheme for an ENGINE, of a backend that extends one of Django, too; else None."""
+    if engine in _SCHEMES:
+        return _SCHEMES[engine]
+    try:
+        vendor = import_module(f"{engine}.base").DatabaseWrapper.vendor
+    # A backend whose driver is not installed raises errors of Django.
+    except Exception:  # noqa: BLE001
+        return None
+    return _SCHEMES_OF_VENDORS.get(vendor)
+
+
+def _assuming(role: str, options: object) -> str:
+    """Return the options of libpq with which a connection has ``role``, as those of Django do."""
+    escaped = re.sub(r"([\\\s])", r"\\\1", role)
+    return f"{options or ''} -c role={escaped}".strip()
 
 
 def _sqlite_url(name: str) -> URL:

@@ -40,19 +40,17 @@ def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
 
     If the database refuses a statement, the call leaves nothing, and the transaction goes on. If
     the database has rolled back more than the call, as after a deadlock of MySQL, Django's
-    transaction cannot commit any more. Raises ConfigurationError for a driver that is not
-    supported.
+    transaction cannot commit any more. Then this raises Django's TransactionManagementError, as
+    Django's own queries do. Raises ConfigurationError for a driver that is not supported.
     """
     connection = connections[using]
     if not connection.in_atomic_block:
         return None
-    if not connection.run_on_commit:
-        return _begin(using)
-    # The savepoint of a callback is that of the calls before it.
-    savepoints, callback, *_ = connection.run_on_commit[-1]
-    if isinstance(callback, _End) and savepoints == set(connection.savepoint_ids):
-        return callback.session or _begin(using)
-    return _begin(using)
+    connection.validate_no_broken_transaction()
+    end = _last_end(connection) or _End(_make(using))
+    # Once for each call: captureOnCommitCallbacks() of Django's tests sees only new callbacks.
+    transaction.on_commit(end, using=using)
+    return end.session
 
 
 @contextmanager
@@ -73,7 +71,7 @@ def session(using: str = DEFAULT_DB_ALIAS) -> Iterator[Session]:
 
 
 class _End:
-    """The callback that ends a session after Django's commit."""
+    """The callback that ends a session after Django's commit. Called again, it does nothing."""
 
     def __init__(self, session: Session) -> None:
         self.session: Session | None = session
@@ -88,11 +86,19 @@ class _End:
             session.close()
 
 
-def _begin(using: str) -> Session:
+def _last_end(connection: Any) -> _End | None:
+    """Return the end of the session of the call before, None if it is for another savepoint."""
+    if not connection.run_on_commit:
+        return None
+    # The savepoint of a callback is that of the calls before it.
+    savepoints, callback, *_ = connection.run_on_commit[-1]
+    is_last = isinstance(callback, _End) and savepoints == set(connection.savepoint_ids)
+    return callback if is_last and callback.session is not None else None
+
+
+def _make(using: str) -> Session:
     engine = _engine(using, str(connections[using].settings_dict["NAME"]))
-    made = Session(engine, expire_on_commit=False, info={SAVEPOINTS: True})
-    transaction.on_commit(_End(made), using=using)
-    return made
+    return Session(engine, expire_on_commit=False, info={SAVEPOINTS: True})
 
 
 @lru_cache(maxsize=32)
@@ -124,10 +130,17 @@ def _engine(using: str, name: str) -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def failed(context: ExceptionContext) -> None:
-        # Django does not see this error. A savepoint undoes the call, unless it is gone itself.
-        sql = (context.statement or "").lstrip().upper()
-        is_undone = context.connection is not None and context.connection.in_nested_transaction()
-        if sql.startswith(_OF_SAVEPOINTS) or not is_undone:
+        # Django does not see this error.
+        if not _is_undone(context):
             connections[using].needs_rollback = connections[using].in_atomic_block
 
     return engine
+
+
+def _is_undone(context: ExceptionContext) -> bool:
+    """Return whether a savepoint undoes the call that fails with this error."""
+    # After KeyboardInterrupt or a timeout of gevent, too, SQLAlchemy sends nothing more.
+    if context.connection is None or context.is_disconnect:
+        return False
+    sql = (context.statement or "").lstrip().upper()
+    return context.connection.in_nested_transaction() and not sql.startswith(_OF_SAVEPOINTS)

@@ -9,7 +9,6 @@ if a reading is due: before its transaction, or on the connection of the caller'
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_sessi
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
-from celery_dynbeat.common.clock import Clock, DatabaseClock
+from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db import renamed_tables
@@ -67,7 +66,7 @@ class AsyncContext(Context):
         """
 
         def timed(session: Session | None) -> T:
-            self._refresh_clock(session)
+            self.refresh_clock(session)
             return work(session)
 
         joined = _session_to_join(session)
@@ -79,13 +78,6 @@ class AsyncContext(Context):
             async with self._preparing.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 await greenlet_spawn(self.prepare)
         return await greenlet_spawn(timed, None)
-
-    def _refresh_clock(self, session: Session | None) -> None:
-        def read() -> datetime:
-            return self.database.read_clock(None if session is None else session.connection())
-
-        if isinstance(self.clock, DatabaseClock):
-            self.clock.refresh(read)
 
     async def iterate(
         self, session: object, work: Callable[[Session | None], Iterator[T]]

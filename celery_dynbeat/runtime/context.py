@@ -19,6 +19,7 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db import renamed_tables, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
@@ -135,6 +136,22 @@ class Context:
         else:
             schema.check(self.database)
 
+    def refresh_clock(self, session: Session | None) -> None:
+        """Read the database's clock if a reading is due: on the connection of ``session``, if any.
+
+        A call that holds a connection must not wait for another one: its pool may have only one.
+        """
+
+        def read() -> datetime:
+            if session is None:
+                return self.database.read_clock()
+            # The session may choose its database by the mapped class.
+            connection = session.connection(bind_arguments={"mapper": Schedule})
+            return self.database.read_clock(connection)
+
+        if isinstance(self.clock, DatabaseClock):
+            self.clock.refresh(read)
+
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
 
@@ -146,6 +163,7 @@ class Context:
             if session is None:
                 return self.database.run(work)
             capabilities_of(session.get_bind().dialect).begin_write(session)
+            self.refresh_clock(session)
             return work(session)
 
     def _to_join(self, given: object) -> Session | None:
@@ -157,6 +175,13 @@ class Context:
         if current is not None:
             check_same_database(current, self.database.engine.url)
         return current
+
+    def _prepared_to_join(self, given: object) -> Session | None:
+        session = self._to_join(given)
+        self.prepare(session)
+        if session is not None:
+            self.refresh_clock(session)
+        return session
 
     @contextmanager
     def rejecting_unstorable(self) -> Iterator[None]:
@@ -175,8 +200,7 @@ class Context:
 
         For reads by key. Use ``read_many`` for queries that return many rows.
         """
-        session = self._to_join(session)
-        self.prepare(session)
+        session = self._prepared_to_join(session)
         return self.database.read(work) if session is None else work(session)
 
     def read_many(self, session: Session | None, work: Callable[[Session], T]) -> T:
@@ -184,8 +208,7 @@ class Context:
 
         The settings that make such a query follow its index last for one transaction.
         """
-        session = self._to_join(session)
-        self.prepare(session)
+        session = self._prepared_to_join(session)
         return self.database.read_in_transaction(work) if session is None else work(session)
 
     def notify_beat(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:

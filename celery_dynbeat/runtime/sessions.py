@@ -6,9 +6,10 @@ leaves nothing, and the caller may go on after its error.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sqlalchemy import URL
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session
 
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
@@ -51,9 +52,16 @@ def in_savepoint(session: Session | None) -> Iterator[None]:
     if session is None or SAVEPOINTS not in session.info:
         yield
         return
+    savepoint = session.begin_nested()
     try:
-        with session.begin_nested():
-            yield
+        yield
+        savepoint.commit()
+    except BaseException:
+        # The caller needs the error of the call, such as the end of a task's time, and not that of
+        # this rollback. After a failed rollback, the other code rolls its transaction back.
+        with suppress(SQLAlchemyError):
+            savepoint.rollback()
+        raise
     finally:
         # The other code can roll back to a savepoint of its own.
         session.expire_all()

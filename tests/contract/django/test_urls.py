@@ -52,6 +52,15 @@ MYSQL = "mysql+pymysql" if find_spec("MySQLdb") is None else "mysql+mysqldb"
         ),
         (
             {
+                "ENGINE": "django.db.backends.postgresql",
+                "OPTIONS": {"assume_role": "my app", "options": "-c search_path=app"},
+            },
+            "postgresql+psycopg://?options=-c%20search_path%3Dapp%20-c%20role%3Dmy%5C%20app",
+            {},
+        ),
+        ({"ENGINE": "tests.support.django_backend", "NAME": "db"}, "sqlite:///db", {}),
+        (
+            {
                 "ENGINE": "django.db.backends.mysql",
                 "NAME": "app",
                 "USER": "u",
@@ -62,7 +71,15 @@ MYSQL = "mysql+pymysql" if find_spec("MySQLdb") is None else "mysql+mysqldb"
             {"ssl": {"ca": "/ca.pem"}, "unix_socket": "/run/mysqld.sock"},
         ),
     ],
-    ids=["sqlite", "sqlite-in-memory", "postgresql", "postgresql-service", "mysql"],
+    ids=[
+        "sqlite",
+        "sqlite-in-memory",
+        "postgresql",
+        "postgresql-service",
+        "postgresql-role",
+        "extended",
+        "mysql",
+    ],
 )
 def test_the_place_is_that_of_the_database(database, url, arguments):
     place = place_in(database)

@@ -1,0 +1,113 @@
+"""A Django project whose calls are interrupted inside ``atomic()``, in a process of its own.
+
+    python -m tests.support.django_interrupts URL
+
+Writes what is left of the transactions, as JSON.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from tests.support.django_project import Project, configure
+
+#: What interrupts the last statement of create().
+INTERRUPTIONS = {
+    "sqlite": (
+        (
+            "CREATE TRIGGER interrupt BEFORE INSERT ON dynbeat_change"
+            " WHEN NEW.name LIKE 'interrupted%' BEGIN"
+            " SELECT start_timer(); SELECT length(hex(randomblob(50000000))); END"
+        ),
+    ),
+    "postgresql": (
+        (
+            "CREATE FUNCTION interrupt() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$"
+        ),
+        (
+            "CREATE TRIGGER interrupt BEFORE INSERT ON dynbeat_change FOR EACH ROW"
+            " WHEN (NEW.name LIKE 'interrupted%') EXECUTE FUNCTION interrupt()"
+        ),
+    ),
+    "mysql": (
+        (
+            "CREATE TRIGGER interrupt BEFORE INSERT ON dynbeat_change FOR EACH ROW BEGIN"
+            " IF NEW.name LIKE 'interrupted%' THEN DO SLEEP(5); END IF; END"
+        ),
+    ),
+}
+
+
+class Timeout(BaseException):
+    """As those of gevent, it is no Exception."""
+
+
+def seen_after_interrupts(url: str) -> dict[str, Any]:
+    """Return what is left of interrupted transactions of a project with its tables at ``url``."""
+    command = [sys.executable, "-m", "tests.support.django_interrupts", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def start_timer(seconds: float = 0.05) -> None:
+    """Send SIGALRM after ``seconds``."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def error_of(work: Any) -> str | None:
+    """Return the name of the error that ``work`` raises."""
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - also Timeout
+        return type(error).__name__
+    return None
+
+
+def interrupted(project: Project, backend: str, error: BaseException) -> dict[str, Any]:
+    """Return what a transaction sees that goes on after an interrupted call."""
+    from django.db import connection, transaction
+
+    def interrupt(*_: Any) -> None:
+        raise error
+
+    signal.signal(signal.SIGALRM, interrupt)
+    name = f"interrupted {type(error).__name__}"
+    found: dict[str, Any] = {}
+    connection.close()
+    with transaction.atomic():
+        project.reports.create(name="half")
+        if backend == "sqlite":
+            # The handler runs after the statement: SQLite cannot be interrupted in between.
+            connection.connection.create_function("start_timer", 0, start_timer)
+        else:
+            start_timer(0.5)
+        found["call"] = error_of(lambda: project.mine.create(name, task="t", trigger="* * * * *"))
+        found["next call"] = error_of(lambda: project.create("next"))
+        found["next query"] = error_of(lambda: project.reports.create(name="next"))
+    connection.close()
+    found["names"] = project.names()
+    return found
+
+
+def main() -> None:
+    """Interrupt calls, and write what is left."""
+    backend = configure(sys.argv[1], use_tz=True)
+    project = Project()
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        for statement in INTERRUPTIONS[backend]:
+            cursor.execute(statement)
+    errors = (Timeout(), KeyboardInterrupt(), SoftTimeLimitExceeded())
+    json.dump([interrupted(project, backend, error) for error in errors], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
