@@ -25,8 +25,10 @@ from celery_dynbeat.django.application import project_dynbeat
 from celery_dynbeat.django.models import Run, Schedule
 from celery_dynbeat.django.sessions import current_session
 
-#: Rows that the pages of one list can reach, and that one action changes.
+#: Rows that the pages of one list can reach.
 MAX_ROWS = 1_000
+#: Rows that one action changes. Django refuses a form of 1,000 fields, and a server a long request.
+MAX_SELECTED = 500
 MAX_TERM = 255
 #: Errors that an action shows.
 _SHOWN = 5
@@ -178,10 +180,10 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     def _rows(self, request: HttpRequest, queryset: QuerySet) -> list[tuple[str, str]] | None:
         """Return owner and name of each selected schedule; None after an error for too many."""
-        rows = list(queryset.values_list("owner", "name")[: MAX_ROWS + 1])
-        if len(rows) <= MAX_ROWS:
+        rows = list(queryset.values_list("owner", "name")[: MAX_SELECTED + 1])
+        if len(rows) <= MAX_SELECTED:
             return rows
-        text = f"An action changes at most {MAX_ROWS} schedules: select fewer."
+        text = f"An action changes at most {MAX_SELECTED} schedules: select fewer."
         self.message_user(request, text, messages.ERROR)
         return None
 
@@ -199,7 +201,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         rows = self._rows(request, queryset)
         if rows is None:
             return
-        with Dynbeat.acting(actor=request.user.get_username()):
+        with Dynbeat.acting(actor=str(request.user.get_username())[:MAX_TERM]):
             errors = list(self._errors(rows, call))
         if done is not None:
             self.message_user(request, f"{len(rows) - len(errors)} schedules are {done}.")

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.core import checks
-from django.db import connections, router
-from django.db.models.signals import post_migrate
+from django.db import NotSupportedError, connections, router
+from django.db.models.signals import post_migrate, pre_delete, pre_save
 
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import Settings
@@ -28,6 +28,9 @@ class DynbeatConfig(AppConfig):
         """Let ``migrate`` create the tables, and read them where the settings put them."""
         post_migrate.connect(upgrade_tables, sender=self, dispatch_uid="celery_dynbeat.upgrade")
         checks.register(check_application)
+        for model in self.get_models():
+            pre_save.connect(refuse, sender=model, dispatch_uid="celery_dynbeat.save")
+            pre_delete.connect(refuse, sender=model, dispatch_uid="celery_dynbeat.delete")
         dynbeat = project_dynbeat()
         if dynbeat is None:
             return
@@ -66,15 +69,26 @@ def upgrade_tables(using: str, verbosity: int = 1, stdout: Any = None, **_: Any)
         print(f"  Upgraded the tables of schedules to {schema.head()}", file=stdout or sys.stdout)
 
 
+def refuse(sender: Any, **_: Any) -> None:
+    """Raise NotSupportedError: a row that Django saves lacks the columns that the model lacks."""
+    raise NotSupportedError(
+        f"{sender.__name__} is read-only in Django: change schedules with the API of Dynbeat; leave"
+        " them out of fixtures with `--exclude dynbeat` of dumpdata and loaddata"
+    )
+
+
 def check_application(**_: Any) -> list[checks.CheckMessage]:
-    """Return the errors of the dynbeat_* settings, and a warning without a Dynbeat."""
+    """Return the errors of the dynbeat_* settings, and a warning without a Dynbeat.
+
+    It does not connect to the database.
+    """
     dynbeat = project_dynbeat()
     if dynbeat is None:
         hint = "create Dynbeat(app) in the module of the Celery application, and import that"
         hint += " module in the project's __init__.py"
         return [checks.Warning("no Celery application with Dynbeat", hint=hint, id="dynbeat.W001")]
     try:
-        dynbeat.context.settings  # noqa: B018 - reads and checks them
+        dynbeat.context.database.engine  # noqa: B018 - reads and checks the settings
     except DynbeatError as error:
         return [checks.Error(str(error), id="dynbeat.E001")]
     return []

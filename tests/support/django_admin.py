@@ -139,6 +139,11 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     paused = dynbeat.schedules.for_owner("user:1")
     change = paused.changes(Schedule.objects.get(pk=keys[0]).name)[0]
     found["audit"] = [change.actor, change.action]
+    everything = {"action": "delete_selected", "_selected_action": keys, "select_across": "1"}
+    found["asked"] = [root.post(f"{url}?q={q}", everything).status_code for q in ("n00", "n000")]
+    found["saved"] = [
+        error_of(each) for each in (evil.save, evil.delete, run.save, lambda: loaded(evil))
+    ]
     found["left"] = []
     for delete in (
         # The first page asks.
@@ -152,6 +157,23 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     found["anonymous"] = type(root)().get(url).status_code
     found["forged"] = _forged(url, keys[2])
     return found
+
+
+def loaded(row: Any) -> None:
+    """Dump a row as ``dumpdata`` does, and load it as ``loaddata`` does."""
+    from django.core import serializers
+
+    for each in serializers.deserialize("json", serializers.serialize("json", [row])):
+        each.save()
+
+
+def error_of(work: Any) -> str | None:
+    """Return the name of the error that ``work`` raises."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - the caller compares it
+        return type(error).__name__
+    return None
 
 
 def _instants(dynbeat: Dynbeat) -> bool:

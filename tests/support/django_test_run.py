@@ -11,7 +11,7 @@ import sys
 from io import StringIO
 from typing import Any
 
-from celery import Celery
+from celery import Celery, current_app
 from django.core.management import call_command
 
 from celery_dynbeat import Dynbeat, Every
@@ -65,6 +65,7 @@ def within_tests(dynbeat: Dynbeat, found: dict[str, Any]) -> None:
 
     class Test(TestCase):
         def test(self) -> None:
+            create(dynbeat, "earlier")
             with self.captureOnCommitCallbacks(execute=True) as callbacks:
                 create(dynbeat, "inside")
             found["callbacks"] = len(callbacks)
@@ -84,6 +85,19 @@ def within_tests(dynbeat: Dynbeat, found: dict[str, Any]) -> None:
     runner.teardown_test_environment()
 
 
+def checked() -> list[str]:
+    """Return the errors of ``manage.py check`` for an application with an unknown alias."""
+    from celery_dynbeat.django.apps import check_application
+
+    before: Celery = current_app._get_current_object()
+    other = Celery("other", broker="memory://")
+    other.conf.dynbeat_database_url = "django://typo"
+    Dynbeat(other)
+    found = [str(each.msg) for each in check_application()]
+    before.set_current()
+    return found
+
+
 def main() -> None:
     """Use the project before, in and after its tests."""
     app = Celery("project", broker="memory://")
@@ -97,6 +111,7 @@ def main() -> None:
     found: dict[str, Any] = {
         "migrate": ["Upgraded the tables" in each.getvalue() for each in printed]
     }
+    found["checked"] = checked()
     create(dynbeat, "real")
     within_tests(dynbeat, found)
     found["real"] = names(dynbeat)

@@ -21,6 +21,7 @@ def test_tests_of_a_project_touch_only_its_test_databases(request, backend, driv
 
     # The second time there is nothing to upgrade.
     assert seen["migrate"] == [True, False]
+    assert "DATABASES has no alias 'typo'" in seen["checked"][0]
     # A test without a test database does not reach the real one.
     (refused,) = seen["refused"]
     assert "Database queries to 'default' are not allowed in SimpleTestCase" in refused
@@ -29,7 +30,8 @@ def test_tests_of_a_project_touch_only_its_test_databases(request, backend, driv
     assert seen["clone"] == (["outside"] if backend == "sqlite" else [])
     # A TestCase rolls back, and its calls see their own rows.
     assert seen["failures"] == []
-    assert seen["inside"] == ["inside", "outside"]
+    assert seen["inside"] == ["earlier", "inside", "outside"]
     assert seen["after"] == ["outside"]
+    # Of the second call of the transaction.
     assert seen["callbacks"] == 1
     assert seen["real"] == ["real"]
