@@ -147,7 +147,12 @@ def _columns(row: ScheduleRow) -> dict[str, Any]:
 def _set_values(row: ScheduleRow) -> dict[str, Any]:
     """Return the fields that have a value other than None and empty."""
     columns = _columns(row).items()
-    return {name: _value(name, each) for name, each in columns if each not in (None, "", [], {})}
+    return {name: _value(name, each) for name, each in columns if _is_set(each)}
+
+
+def _is_set(value: Any) -> bool:
+    # Not only bool(value): False and 0 are set.
+    return bool(value) or value not in (None, "", [], {})
 
 
 def _values(columns: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -30,6 +30,12 @@ MANAGED_BY_CONFIG = "config"
 #: The start of such a row's ``paused_reason`` while its entry is refused.
 REFUSED_PREFIX = "the beat_schedule entry is refused: "
 
+#: Columns that an INSERT without them sets to NULL.
+_NULL_BY_DEFAULT = frozenset(
+    column.name
+    for column in SCHEDULES.c
+    if column.nullable and column.default is None and column.server_default is None
+)
 #: A constant: building it with its values takes longer than executing it.
 _INSERT = insert(SCHEDULES)
 
@@ -58,13 +64,23 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """
     try:
         with session.begin_nested():
-            batches.insert(session.connection(), SCHEDULES, rows)
+            batches.insert(session.connection(), SCHEDULES, _without_nulls(rows))
     except IntegrityError as error:
         taken = existing_keys(session, ((row["owner"], row["name"]) for row in rows))
         if not taken:
             raise
         owner, name = min(taken)
         raise ScheduleExistsError(owner=owner, name=name) from error
+
+
+def _without_nulls(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the rows without the columns that are NULL in each of them.
+
+    SQLAlchemy and a driver encode each value, also None. Half of the columns of most batches are
+    NULL, which took a quarter of the time of the INSERT.
+    """
+    nulls = {name for name in _NULL_BY_DEFAULT if all(row.get(name) is None for row in rows)}
+    return [{name: row[name] for name in row if name not in nulls} for row in rows]
 
 
 @in_index_order

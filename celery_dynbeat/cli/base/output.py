@@ -59,8 +59,7 @@ class Output:
     ) -> None:
         """Print one row for each item. A table does not show the ``hidden`` columns."""
         if self.as_json:
-            for item in items:
-                self.line(json.dumps(item.to_dict()))
+            self._lines(escape(json.dumps(item.to_dict())) for item in items)
         elif self.on_terminal:
             # A late import: rich takes 0.1 s.
             from celery_dynbeat.cli.base import tables  # noqa: PLC0415
@@ -72,8 +71,7 @@ class Output:
                 return
             tables.show(shown, rows, zone=zone, no_color=self.no_color)
         else:
-            for item in items:
-                self.line_of(plain(column.value(item)) for column in columns)
+            self._lines("\t".join(plain(each.value(item)) for each in columns) for item in items)
 
     def record(
         self,
@@ -97,6 +95,12 @@ class Output:
         else:
             for name, value in _flat(values):
                 self.line_of((name, plain(value)))
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        """Print the lines of a page, which are escaped already, in one write."""
+        text = "\n".join(lines)
+        if text:
+            click.echo(encodable(text))
 
     def line_of(self, cells: Iterable[str]) -> None:
         """Print cells that are escaped already, separated by TAB."""
