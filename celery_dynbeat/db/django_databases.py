@@ -102,10 +102,11 @@ def check_access(alias: str) -> None:
     connection = connections[alias]
     was_open = connection.connection is not None
     # An event loop cannot open Django's connection. There Django's own refusal comes first.
-    with suppress(SynchronousOnlyOperation), connection.cursor():
-        pass
-    if not was_open:
-        connection.close()
+    with suppress(SynchronousOnlyOperation):
+        with connection.cursor():
+            pass
+        if not was_open:
+            connection.close()
 
 
 def mysql_scheme() -> str:

@@ -5,6 +5,7 @@
 Writes what it saw as JSON.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 from celery import Celery, current_app
 from django.core.management import call_command
 
-from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat import AsyncDynbeat, Dynbeat, Every
 from celery_dynbeat.django import current_session
 from tests.support.django_project import configure
 
@@ -36,6 +37,13 @@ def create(dynbeat: Dynbeat, name: str) -> None:
 def names(dynbeat: Dynbeat) -> list[str]:
     """Return the names of all schedules."""
     return [each.name for each in dynbeat.schedules.list()]
+
+
+async def names_of_async() -> list[str]:
+    """Return the names of all schedules by AsyncDynbeat."""
+    app = Celery("asynchronous", broker="memory://", set_as_current=False)
+    app.conf.dynbeat_database_url = "django://default"
+    return [each.name for each in await AsyncDynbeat(app).schedules.list()]
 
 
 def without_test_database(dynbeat: Dynbeat, runner: Any) -> list[str]:
@@ -73,6 +81,8 @@ def within_tests(dynbeat: Dynbeat, found: dict[str, Any]) -> None:
 
     found["failures"] = runner.run_suite(runner.test_loader.loadTestsFromTestCase(Test)).failures
     found["after"] = names(dynbeat)
+    connection.close()
+    found["async"] = asyncio.run(names_of_async())
     # A process of parallel tests uses a clone.
     settings = connection.settings_dict
     before = settings.copy()
