@@ -56,8 +56,9 @@ class Dynbeat:
       call has a transaction of its own. ``celery_dynbeat.django.current_session`` is the one for
       Django.
 
-    It connects and reads settings only at the first use. Raises ConfigurationError if ``engine`` is
-    asynchronous or not an engine. A call raises it if the session is for another database.
+    It connects and reads settings only at the first use. Raises ConfigurationError if ``app`` is no
+    Celery application, if ``engine`` is asynchronous or not an engine, or if ``current_session`` is
+    not a function. A call raises it if the session is for another database, or is none.
     """
 
     def __init__(

@@ -4,7 +4,14 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 
 from celery import Celery
-from sqlalchemy.ext.asyncio import AsyncEngine
+
+try:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+except ImportError as error:
+    raise ImportError(
+        f"AsyncDynbeat needs greenlet ({error.__cause__ or error}):"
+        ' pip install "celery-dynbeat[async]"'
+    ) from error
 
 from celery_dynbeat.client import Dynbeat
 from celery_dynbeat.client.async_calls import AsyncSchedules

@@ -328,7 +328,7 @@ class Database:
             msg = (
                 f"dynbeat_database_url{begins} is not a URL that SQLAlchemy understands"
                 f" ({type(error).__name__}): write it like"
-                " postgresql+psycopg://user@host/database"
+                " postgresql+psycopg://user@host/database, or django://default in Django"
             )
             raise ConfigurationError(msg) from None
         except ModuleNotFoundError as error:

@@ -9,6 +9,7 @@ from django.core import checks
 from django.db import NotSupportedError, connections, router
 from django.db.models.signals import post_migrate, pre_delete, pre_save
 
+from celery_dynbeat.client import Context
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db import django_databases, schema
@@ -78,9 +79,9 @@ def refuse(sender: Any, **_: Any) -> None:
 
 
 def check_application(**_: Any) -> list[checks.CheckMessage]:
-    """Return the errors of the dynbeat_* settings, and a warning without a Dynbeat.
+    """Return the errors of the dynbeat_* settings and of their database URL.
 
-    It does not connect to the database.
+    Without a Dynbeat, return a warning. Nothing connects.
     """
     dynbeat = project_dynbeat()
     if dynbeat is None:
@@ -88,7 +89,16 @@ def check_application(**_: Any) -> list[checks.CheckMessage]:
         hint += " module in the project's __init__.py"
         return [checks.Warning("no Celery application with Dynbeat", hint=hint, id="dynbeat.W001")]
     try:
-        dynbeat.context.database.engine  # noqa: B018 - reads and checks the settings
+        _check_url(dynbeat.context)
     except DynbeatError as error:
         return [checks.Error(str(error), id="dynbeat.E001")]
     return []
+
+
+def _check_url(context: Context) -> None:
+    """Raise ConfigurationError for invalid settings, or a database that cannot be found."""
+    alias = django_databases.alias_of(context.settings.database_url)
+    is_shared = context.shared_engine is not None
+    # Django's test runner checks, too. There the alias may be the real database: do not use it.
+    if is_shared or alias is None or not django_databases.place_of(alias).is_tested:
+        context.database.engine  # noqa: B018 - checks the URL and the driver

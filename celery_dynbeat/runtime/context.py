@@ -14,8 +14,13 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import notify
 from celery_dynbeat.common.clock import Clock, DatabaseClock
-from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.errors import (
+    ConfigurationError,
+    InvalidScheduleError,
+    InvalidTriggerError,
+)
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db import renamed_tables, schema
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous
@@ -25,7 +30,9 @@ from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spe
 from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.sessions import (
     CurrentSession,
+    check_current_session,
     check_same_database,
+    current_of,
     in_savepoint,
     session_to_join,
 )
@@ -54,6 +61,11 @@ class Context:
     _prepared: Engine | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        if not hasattr(self.app, "conf"):
+            raise ConfigurationError(
+                f"app = {shorten(self.app)}: must be the Celery application, such as Celery('proj')"
+            )
+        check_current_session(self.current_session)
         if self.shared_engine is not None:
             check_synchronous(self.shared_engine, given_as="engine")
 
@@ -171,7 +183,7 @@ class Context:
         session = session_to_join(given)
         if session is not None or self.current_session is None:
             return session
-        current = session_to_join(self.current_session())
+        current = current_of(self.current_session)
         if current is not None:
             check_same_database(current, self.database.engine.url)
         return current

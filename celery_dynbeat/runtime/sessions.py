@@ -67,6 +67,28 @@ def in_savepoint(session: Session | None) -> Iterator[None]:
         session.expire_all()
 
 
+def check_current_session(function: object) -> None:
+    """Raise ConfigurationError unless ``function`` is None or can be called."""
+    if function is None or callable(function):
+        return
+    raise ConfigurationError(
+        f"current_session = {shorten(function)}: must be a function without arguments; in Django"
+        " give celery_dynbeat.django.current_session, without calling it"
+    )
+
+
+def current_of(function: CurrentSession) -> Session | None:
+    """Return the session that ``function`` returns. Raises ConfigurationError for another value."""
+    returned = function()
+    try:
+        return session_to_join(returned)
+    except InvalidScheduleError as error:
+        raise ConfigurationError(
+            f"current_session returned {shorten(returned)}: must be a sqlalchemy.orm.Session, or"
+            " None outside a transaction; in Django give celery_dynbeat.django.current_session"
+        ) from error
+
+
 def check_same_database(session: Session, url: URL) -> None:
     """Raise ConfigurationError if ``session`` is not for the database ``url``."""
     joined = session.get_bind().engine.url

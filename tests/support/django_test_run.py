@@ -50,10 +50,14 @@ def without_test_database(dynbeat: Dynbeat, runner: Any) -> list[str]:
     """Return the errors of a test that has no test database and creates a schedule."""
     from django.test import SimpleTestCase
 
+    from celery_dynbeat.django.apps import check_application
+
     class Test(SimpleTestCase):
         def test(self) -> None:
             create(dynbeat, "simple")
 
+    # The runner checks before the tests.
+    assert check_application() == []
     result = runner.run_suite(runner.test_loader.loadTestsFromTestCase(Test))
     return [text for _, text in (*result.errors, *result.failures)]
 
