@@ -242,7 +242,8 @@ class RunAdmin(ReadOnlyAdmin):
         run_id = _run_id(term)
         if run_id is not None:
             return queryset.filter(pk=run_id)
-        return queryset.filter(owner=term).order_by("-scheduled_for")
+        # Many runs are scheduled for one instant: the id keeps the pages apart.
+        return queryset.filter(owner=term).order_by("-scheduled_for", "-id")
 
 
 def _run_id(text: str) -> str | None:

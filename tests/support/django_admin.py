@@ -10,18 +10,22 @@ import subprocess
 import sys
 import types
 from typing import Any
+from uuid import UUID
 
 from celery import Celery
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext, setup_test_environment
+from sqlalchemy import insert, select
 
 from celery_dynbeat import Dynbeat, Every
+from celery_dynbeat.db.models import Run
 from celery_dynbeat.django import current_session
 from celery_dynbeat.testing import ManualBeat
 from tests.support.django_project import configure
 
 SCHEDULES = 3_000
+TIED = 3_000
 EVIL = "<script>alert(1)</script>"
 APPS = ("auth", "contenttypes", "sessions", "messages", "admin")
 
@@ -88,6 +92,15 @@ def make_schedules(dynbeat: Dynbeat) -> None:
     ManualBeat(dynbeat, run_tasks=True).run_until_idle()
 
 
+def add_tied_runs(dynbeat: Dynbeat) -> None:
+    """Store runs of the owner "tied" for one instant."""
+    with dynbeat.context.database.engine.begin() as connection:
+        run = connection.execute(select(Run.__table__)).mappings().one()
+        tied = {**run, "owner": "tied", "schedule_id": None}
+        rows = [{**tied, "id": str(UUID(int=n))} for n in range(1, TIED + 1)]
+        connection.execute(insert(Run), rows)
+
+
 def client_of(name: str, *permissions: str, is_superuser: bool = False) -> Any:
     """Return the client of a user of the admin."""
     from django.contrib.auth.models import Permission, User
@@ -102,7 +115,8 @@ def client_of(name: str, *permissions: str, is_superuser: bool = False) -> Any:
 
 def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     """Use the admin, and return what its users saw."""
-    from celery_dynbeat.django.models import Run, Schedule
+    from celery_dynbeat.django.models import Run as RunModel
+    from celery_dynbeat.django.models import Schedule
 
     root, viewer = client_of("root", is_superuser=True), client_of("viewer", "view_schedule")
     url, runs = "/admin/dynbeat/schedule/", "/admin/dynbeat/run/"
@@ -117,10 +131,12 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     found["queries"] = [query["sql"] for query in captured if "dynbeat_" in query["sql"]]
     found["found"] = [page.context["cl"].result_count for page in pages[2:4]]
     evil = Schedule.objects.get(owner=EVIL)
-    (run,) = Run.objects.filter(owner=EVIL)
+    (run,) = RunModel.objects.filter(owner=EVIL)
     details = [root.get(f"{url}{evil.pk}/change/"), root.get(f"{runs}{run.pk}/change/")]
     text = "".join(page.content.decode() for page in (pages[0], pages[4], *details))
     found["shown"] = [EVIL in text, "&lt;script&gt;" in text, "secret" in text]
+    add_tied_runs(dynbeat)
+    found["tied"] = ids_on_pages(root, f"{runs}?q=tied")
     found["hostile"] = [
         root.get(f"{url}{query}").status_code
         for query in ("?q=%00", "?error__contains=x", f"?q={'x' * 300}", f"{10**30}/change/")
@@ -174,6 +190,12 @@ def error_of(work: Any) -> str | None:
     except Exception as error:  # noqa: BLE001 - the caller compares it
         return type(error).__name__
     return None
+
+
+def ids_on_pages(client: Any, url: str) -> int:
+    """Return the number of different rows on the pages of the list at ``url``."""
+    pages = [client.get(f"{url}&p={p}").context["cl"] for p in range(1, 21)]
+    return len({row.pk for page in pages for row in page.result_list})
 
 
 def _instants(dynbeat: Dynbeat) -> bool:

@@ -34,6 +34,8 @@ def test_the_admin_reads_pages_and_changes_schedules_with_the_api(
     assert seen["rows read"] < 2_500
     # Owner user:3, and names that begin with n0001.
     assert seen["found"] == [429, 10]
+    # No run is on two pages, or on none.
+    assert seen["tied"] == 1_000
     # Escaped, and without arguments.
     assert seen["shown"] == [False, True, False]
     # NUL and a long text find nothing, a lookup is refused, and unknown rows redirect.
