@@ -81,7 +81,7 @@ def refuse(sender: Any, **_: Any) -> None:
 def check_application(**_: Any) -> list[checks.CheckMessage]:
     """Return the errors of the dynbeat_* settings and of their database URL.
 
-    Without a Dynbeat, return a warning. Nothing connects.
+    Return a warning without a Dynbeat or its current_session. Nothing connects.
     """
     dynbeat = project_dynbeat()
     if dynbeat is None:
@@ -92,7 +92,17 @@ def check_application(**_: Any) -> list[checks.CheckMessage]:
         _check_url(dynbeat.context)
     except DynbeatError as error:
         return [checks.Error(str(error), id="dynbeat.E001")]
-    return []
+    return _unjoined(dynbeat.context)
+
+
+def _unjoined(context: Context) -> list[checks.CheckMessage]:
+    """Return a warning if calls do not join Django's transactions in the same database."""
+    is_of_django = django_databases.alias_of(context.settings.database_url) is not None
+    if not is_of_django or context.current_session is not None:
+        return []
+    text = "calls of dynbeat do not join transaction.atomic(); on SQLite they wait for its lock"
+    hint = "write Dynbeat(app, current_session=celery_dynbeat.django.current_session)"
+    return [checks.Warning(text, hint=hint, id="dynbeat.W002")]
 
 
 def _check_url(context: Context) -> None:
