@@ -15,7 +15,7 @@ from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db import encoding
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.names import table_names
+from celery_dynbeat.db.names import PREFIX, table_names
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def check_connection(connection: Connection, shown_url: str) -> str:
     """Return the revision of the tables like ``check``, in the transaction of ``connection``."""
     revision = _revision(connection)
     if revision is None:
-        msg = f"{shown_url} has no tables of celery_dynbeat: {_HINT}"
+        msg = f"{shown_url} has no tables of celery_dynbeat{_settings_of_names()}: {_HINT}"
         raise SchemaError(msg)
     if not _is_current(revision):
         msg = f"the tables are at revision {revision}, but this version needs {head()}: {_HINT}"
@@ -159,6 +159,14 @@ def _check_names(database: Database) -> None:
     reason = None if name is None else database.capabilities.why_no_schema(name)
     if reason is not None:
         raise ConfigurationError(f"dynbeat_schema = {name!r}: {reason}")
+
+
+def _settings_of_names() -> str:
+    """Return the settings that place the tables, for an error; "" if they have their defaults."""
+    names = table_names()
+    prefix = None if names.prefix == PREFIX else names.prefix
+    given = {"dynbeat_schema": names.schema, "dynbeat_table_prefix": prefix}
+    return "".join(f" with {name} = {value!r}" for name, value in given.items() if value)
 
 
 def _migrate(connection: Connection) -> None:

@@ -142,3 +142,13 @@ def test_other_tables_have_another_channel():
     assert len(channels) == 6
     assert TableNames().channel == "dynbeat_change"
     assert max(map(len, channels)) <= MAX_IDENTIFIER
+
+
+def test_an_error_of_missing_tables_names_their_prefix(other_names, sqlite_url):
+    other_names(prefix="billing_")
+    app = Celery("billing", set_as_current=False)
+    app.conf.dynbeat_database_url = sqlite_url
+    app.conf.update(dynbeat_table_prefix="billing_", dynbeat_create_tables=False)
+
+    with pytest.raises(SchemaError, match="with dynbeat_table_prefix = 'billing_': run"):
+        Dynbeat(app).schedules.list()
