@@ -49,7 +49,7 @@ def run(folder, script):
     environment = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "C_FORCE_ROOT": "1",
-        "COLUMNS": "140",
+        "COLUMNS": "116",
         "PYTHONWARNINGS": "ignore",
     }
     program = "import pty, sys; sys.exit(pty.spawn(['bash', sys.argv[1]]) >> 8)"
