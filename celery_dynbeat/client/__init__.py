@@ -53,7 +53,7 @@ class Dynbeat:
     - ``clock`` replaces the clock of the database, for tests.
     - ``current_session`` is a function without arguments. It returns the SQLAlchemy session of the
       application's present transaction, which calls without ``session=`` join; or None, and such a
-      call has a transaction of its own. ``celery_dynbeat.django.current_session`` is the one for
+      call has a separate transaction. ``celery_dynbeat.django.current_session`` is the one for
       Django.
 
     It connects and reads settings only at the first use. Raises ConfigurationError if ``app`` is no

@@ -59,7 +59,7 @@ class AsyncDynbeat:
         return Dynbeat.acting(actor=actor, reason=reason)
 
     async def dispose(self) -> None:
-        """Close the idle connections of its own pool. The next call connects again.
+        """Close the idle connections of the pool that it opened. The next call connects again.
 
         asyncio.run() does the same at its end. An ``engine`` of the application stays open.
         """

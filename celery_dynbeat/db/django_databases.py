@@ -65,12 +65,9 @@ class Place:
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """The options of an engine for this place."""
-        options: dict[str, Any] = {"connect_args": dict(self.connect_args)}
-        if self.is_tested:
-            # Django copies and drops a test database, to which nobody else may be connected.
-            options["poolclass"] = NullPool
-        return options
+        """The options of an engine for this place, without ``connect_args``."""
+        # Django copies and drops a test database, which must have no other connection.
+        return {"poolclass": NullPool} if self.is_tested else {}
 
 
 def alias_of(url: str) -> str | None:

@@ -38,7 +38,7 @@ def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
     ``functools.partial(current_session, "other")``. What calls do with the session commits and
     rolls back with Django's transaction. Do not commit or close it.
 
-    If the database refuses a statement, the call leaves nothing, and the transaction goes on. If
+    If the database refuses a statement, the call leaves nothing, and the transaction continues. If
     the database has rolled back more than the call, as after a deadlock of MySQL, Django's
     transaction cannot commit any more. Then this raises Django's TransactionManagementError, as
     Django's own queries do. Raises ConfigurationError for a driver that is not supported.

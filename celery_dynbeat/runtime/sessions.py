@@ -2,7 +2,7 @@
 
 A session with SAVEPOINTS in its ``info`` shares its connection with code that does not know the
 session, such as Django. There each call that writes has a savepoint: it succeeds as a whole, or it
-leaves nothing, and the caller may go on after its error.
+leaves nothing, and the caller may continue after its error.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ def in_savepoint(session: Session | None) -> Iterator[None]:
             savepoint.rollback()
         raise
     finally:
-        # The other code can roll back to a savepoint of its own.
+        # The other code can roll back to its own savepoint.
         session.expire_all()
 
 

@@ -83,7 +83,7 @@ def new_mariadb_database(
 
 @contextlib.contextmanager
 def new_schema(connection: Connection, name: str) -> Iterator[str]:
-    """Yield ``name``, of a new schema beside the default one. On MariaDB it is a database."""
+    """Yield ``name``, of a new schema. On MariaDB it is a database."""
     quoted = connection.dialect.identifier_preparer.quote_identifier(name)
     cascade = " CASCADE" if connection.dialect.name == "postgresql" else ""
     connection.execute(text(f"CREATE SCHEMA {quoted}"))

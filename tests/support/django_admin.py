@@ -1,4 +1,4 @@
-"""The admin of a Django project, in a process of its own.
+"""The admin of a Django project, in a separate process.
 
     python -m tests.support.django_admin URL USE_TZ SETTINGS
 
@@ -6,7 +6,6 @@ Writes what users of the admin saw, as JSON.
 """
 
 import json
-import subprocess
 import sys
 import types
 from typing import Any
@@ -22,7 +21,7 @@ from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.django import current_session
 from celery_dynbeat.testing import ManualBeat
-from tests.support.django_project import configure
+from tests.support.django_project import configure, run_project
 
 SCHEDULES = 3_000
 TIED = 3_000
@@ -33,11 +32,7 @@ APPS = ("auth", "contenttypes", "sessions", "messages", "admin")
 def seen_in_admin(url: str, *, use_tz: bool = True, **settings: Any) -> dict[str, Any]:
     """Return what users of the admin saw, with the tables at ``url`` and the ``settings``."""
     arguments = [url, json.dumps(use_tz), json.dumps(settings)]
-    command = [sys.executable, "-m", "tests.support.django_admin", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    return run_project("tests.support.django_admin", *arguments)
 
 
 def settings() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A Django project whose calls are interrupted inside ``atomic()``, in a process of its own.
+"""A Django project whose calls are interrupted inside ``atomic()``, in a separate process.
 
     python -m tests.support.django_interrupts URL
 
@@ -7,13 +7,12 @@ Writes what is left of the transactions, as JSON.
 
 import json
 import signal
-import subprocess
 import sys
 from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from tests.support.django_project import Project, configure
+from tests.support.django_project import Project, configure, run_project
 
 #: What interrupts the last statement of create().
 INTERRUPTIONS = {
@@ -49,11 +48,7 @@ class Timeout(BaseException):
 
 def seen_after_interrupts(url: str) -> dict[str, Any]:
     """Return what is left of interrupted transactions of a project with its tables at ``url``."""
-    command = [sys.executable, "-m", "tests.support.django_interrupts", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    return run_project("tests.support.django_interrupts", url)
 
 
 def start_timer(seconds: float = 0.05) -> None:

@@ -1,4 +1,4 @@
-"""A Django project that uses the API inside ``transaction.atomic()``, in a process of its own.
+"""A Django project that uses the API inside ``transaction.atomic()``, in a separate process.
 
     python -m tests.support.django_project URL USE_TZ
 
@@ -53,13 +53,18 @@ REFUSALS = {
 }
 
 
-def seen_by_project(url: str, *, use_tz: bool = True) -> dict[str, Any]:
-    """Return what the project saw with its tables at ``url``."""
-    command = [sys.executable, "-m", "tests.support.django_project", url, json.dumps(use_tz)]
+def run_project(module: str, *arguments: str) -> dict[str, Any]:
+    """Return the JSON that the program ``module`` writes: a process has one Django project."""
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)
     return seen
+
+
+def seen_by_project(url: str, *, use_tz: bool = True) -> dict[str, Any]:
+    """Return what the project saw with its tables at ``url``."""
+    return run_project("tests.support.django_project", url, json.dumps(use_tz))
 
 
 def use_pymysql() -> None:

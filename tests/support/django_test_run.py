@@ -1,4 +1,4 @@
-"""A Django project whose tests run in Django's test databases, in a process of its own.
+"""A Django project whose tests run in Django's test databases, in a separate process.
 
     python -m tests.support.django_test_run URL
 
@@ -7,7 +7,6 @@ Writes what it saw as JSON.
 
 import asyncio
 import json
-import subprocess
 import sys
 from io import StringIO
 from typing import Any
@@ -17,16 +16,12 @@ from django.core.management import call_command
 
 from celery_dynbeat import AsyncDynbeat, Dynbeat, Every
 from celery_dynbeat.django import current_session
-from tests.support.django_project import configure
+from tests.support.django_project import configure, run_project
 
 
 def seen_by_tests(url: str) -> dict[str, Any]:
     """Return what the tests of a project with the database ``url`` saw."""
-    command = [sys.executable, "-m", "tests.support.django_test_run", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    return run_project("tests.support.django_test_run", url)
 
 
 def create(dynbeat: Dynbeat, name: str) -> None:

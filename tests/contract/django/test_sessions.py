@@ -50,7 +50,7 @@ def test_a_schedule_commits_and_rolls_back_with_the_rows_of_the_project(seen, ba
     assert found["outside"].startswith("session() joins a transaction: call it inside")
     assert found["probe"] == PROBES[backend[0].replace("mariadb", "mysql")][1]
 
-    # A call that the database refuses leaves nothing, and the transaction goes on.
+    # A call that the database refuses leaves nothing, and the transaction continues.
     found = seen["refused"]
     assert found["error"].endswith("Error")
     assert found["names"] == [["after", "before"], ["after", "before", "refused"]]
