@@ -28,7 +28,7 @@ demo-ui: $(VENV)/.ui ## Show the schedule pages of Flower with sample schedules;
 	@$(BIN)/python examples/flower/demo.py
 
 test: $(VENV)/.dev ## Run all tests but the long ones; tests of a server that is not installed are skipped
-	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 3000 $(ARGS)
+	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 3600 $(ARGS)
 
 coverage: $(VENV)/.dev ## Run the tests of `make test` and measure branch coverage; fails below fail_under
 	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 3600 \

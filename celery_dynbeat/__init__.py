@@ -17,6 +17,7 @@ from celery_dynbeat.common.errors import (
     ScheduleNotFoundError,
     SchemaError,
     StaleScheduleError,
+    TransactionRolledBackError,
 )
 from celery_dynbeat.common.lazy import lazy_exports
 
@@ -102,6 +103,7 @@ __all__ = [
     "SchemaError",
     "Solar",
     "StaleScheduleError",
+    "TransactionRolledBackError",
     "Trigger",
     "current_run",
     "parse_trigger",

@@ -15,11 +15,13 @@ from celery.schedules import BaseSchedule, crontab, schedule, solar
 
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers import Cron, Every, Trigger
+from celery_dynbeat.triggers import Cron, Every, Once, Trigger
 from celery_dynbeat.triggers.cron.expression import CronExpression, CronField, parse_expression
 from celery_dynbeat.triggers.zones import load_zone, same_clock
 
 _SHORTEST_RANGE = 3
+#: Packages whose models return Celery's schedules with the present time as their own clock.
+_PEERS = ("django_celery_beat.", "sqlalchemy_celery_beat.")
 _STEP = re.compile(r"\*/[0-9]{1,2}")
 
 
@@ -27,7 +29,8 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
     """Return the trigger for one of Celery's schedules, a number of seconds or a timedelta.
 
     A trigger is returned as it is. A ``crontab`` of an application is in the application's zone,
-    any other ``crontab`` in ``timezone``.
+    any other ``crontab`` in ``timezone``. The ``schedule`` of a model of django-celery-beat or
+    sqlalchemy-celery-beat is accepted, too; that of a crontab has its own zone.
 
     Raises ``InvalidScheduleError`` with ``field`` if there is no such trigger, and
     ``InvalidTriggerError`` if the trigger would be invalid.
@@ -37,15 +40,18 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
     if isinstance(given, timedelta | int | float):
         return Every(given)
     # A subclass, or a schedule with its own clock (nowfun), may behave differently.
-    if isinstance(given, BaseSchedule) and given.nowfun is None:
-        if type(given) is crontab:
+    if isinstance(given, BaseSchedule) and (given.nowfun is None or _is_of_peer(given.nowfun)):
+        name = type(given).__name__ if _is_of_peer(type(given)) else None
+        if name == "clocked":
+            return Once(vars(given)["clocked_time"])
+        if type(given) is crontab or (isinstance(given, crontab) and name == "TzAwareCrontab"):
             return Cron(_crontab_text(given), timezone=_zone(given) or timezone, day_or=False)
         if type(given) is schedule and not given.relative:
             return Every(given.run_every)
         if type(given) is solar:
             from celery_dynbeat.triggers import Solar  # noqa: PLC0415 - rarely used
 
-            return Solar(given.event, latitude=given.lat, longitude=given.lon)
+            return Solar(given.event, latitude=float(given.lat), longitude=float(given.lon))
     rule = (
         "only crontab, solar, timedelta and numbers of seconds can be stored, without relative and"
         " nowfun; use one of them, or a trigger such as Cron"
@@ -64,7 +70,7 @@ def without_zone(trigger: Trigger, given: object, timezone: str | None) -> Trigg
     A ``crontab`` has the zone of its application and cannot name one. So it follows the zone of its
     owner like any trigger without a zone, unless ``dynbeat_timezone`` differs from Celery's zone.
     """
-    if isinstance(given, crontab) and isinstance(trigger, Cron) and trigger.timezone == timezone:
+    if type(given) is crontab and isinstance(trigger, Cron) and trigger.timezone == timezone:
         return replace(trigger, timezone=None)
     return trigger
 
@@ -93,8 +99,13 @@ def schedule_of(trigger: Trigger, *, app: Celery) -> BaseSchedule:
     raise _refusal(trigger, rule)
 
 
+def _is_of_peer(thing: object) -> bool:
+    # By name: the packages are not imported, and may be absent.
+    return str(getattr(thing, "__module__", "")).startswith(_PEERS)
+
+
 def _zone(given: crontab) -> str | None:
-    """Return the zone of the application of a crontab, None without an application."""
+    """Return the zone of a crontab or of its application, None without an application."""
     # tz is a cached property. Unset, it falls back to the current application, so it is not read.
     known = "tz" in vars(given) or given._app is not None  # noqa: SLF001 - app falls back too
     return str(given.tz) if known else None

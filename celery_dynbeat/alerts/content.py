@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind, Severity, Unsent
@@ -13,12 +14,23 @@ MAX_EXAMPLES = 10
 DETAIL_LENGTH = 300
 
 
+class Progress(StrEnum):
+    """What became of a late run until the message was written."""
+
+    NOT_SENT = "not_sent"
+    #: Sent to its queue, and not started.
+    SENT = "sent"
+    SENT_LATE = "sent_late"
+    STARTED = "started"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """One alert of a group. Instants are in ISO format, in UTC.
 
     ``value`` is in seconds for late, slow and silent, a number of runs for frequent.
-    ``facts`` is how often the rule was broken since ``since``.
+    ``facts`` is how often the rule was broken since ``since``. ``progress`` is that of a late run.
+    ``still`` are the kinds of other alerts that are open after a recovery.
     """
 
     owner: str
@@ -30,21 +42,48 @@ class Example:
     value: float | None
     facts: int
     detail: str | None
+    progress: str | None = None
+    still: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The alerts of a group with the same task and error, and some of them."""
+
+    task: str | None
+    count: int
+    examples: Sequence[Example]
+
+    @property
+    def error(self) -> str | None:
+        """The error of the first example. Not a field: an erasure removes it with its example."""
+        detail = self.examples[0].detail if self.examples else None
+        return None if detail is None else detail.partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The alerts of one kind that were opened, or have recovered (``change``)."""
+    """The alerts of one kind that were opened, or have recovered (``change``).
+
+    The first cause comes first. ``still_open`` is how many of the recovered schedules have other
+    open alerts.
+    """
 
     kind: AlertKind
     change: Unsent
     count: int
-    examples: Sequence[Example]
+    causes: Sequence[Cause]
+    still_open: int = 0
+
+    @property
+    def examples(self) -> Sequence[Example]:
+        """The examples of all causes."""
+        return [example for cause in self.causes for example in cause.examples]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The alerts of one message, the largest group first."""
+    """The alerts of one message, the most urgent group first."""
 
     severity: Severity
     groups: Sequence[Group]
@@ -66,11 +105,25 @@ class Content:
                 kind=AlertKind(group["kind"]),
                 change=Unsent(group["change"]),
                 count=group["count"],
-                examples=[Example(**example) for example in group["examples"]],
+                still_open=group["still_open"],
+                causes=[
+                    Cause(
+                        task=cause["task"],
+                        count=cause["count"],
+                        examples=[Example(**example) for example in cause["examples"]],
+                    )
+                    for cause in group["causes"]
+                ],
             )
             for group in stored["groups"]
         ]
         return cls(severity=Severity(stored["severity"]), groups=groups)
+
+
+def only_example(kind: AlertKind, change: Unsent, example: Example) -> Group:
+    """Return the group of one alert."""
+    cause = Cause(task=example.task, count=1, examples=[example])
+    return Group(kind=kind, change=change, count=1, causes=[cause])
 
 
 def severity_of(kind: AlertKind, change: Unsent) -> Severity:

@@ -1,22 +1,28 @@
 """Render one message and deliver it: ``python -m celery_dynbeat.alerts.deliver``.
 
 Standard input is a ``Task`` as JSON. The URLs are not arguments: other users of the machine can
-read those. Standard output is a JSON object: ``title``, ``body``, and ``results``, one for each
-URL: null if it was accepted, else a text that says why not and does not contain the URL. If the
-message cannot be rendered: ``error``.
+read those. Standard output is a JSON object in each line. The first one has ``title`` and ``body``,
+or ``error`` if the message cannot be rendered. The others come as soon as a URL has a result: its
+number as ``url``, and ``error``: null if it accepted the message, else a text that says why not and
+does not contain the URL. So a URL that does not answer does not hide the result of another one.
 """
 
 import json
 import logging
 import os
+import queue
 import re
 import sys
+import time
 from base64 import b64encode
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from celery_dynbeat.alerts.content import Content
-from celery_dynbeat.alerts.rendering import render
+from celery_dynbeat.alerts.content import Content, Example
+from celery_dynbeat.alerts.rendering import links, render
 from celery_dynbeat.common.alert_kinds import Severity
 
 #: Apprise's types of notifications.
@@ -26,6 +32,10 @@ NICENESS = 10
 #: Shorter parts of an URL are ordinary words, such as "com".
 _SECRET_LENGTH = 5
 _ERROR_LENGTH = 300
+#: Apprise's class for json:// and jsons://, and the key of our fields in its payload.
+JSON_SERVICE, FIELDS = "NotifyJSON", "alert"
+#: Seconds that a URL gets in addition to the time limit of Apprise.
+MARGIN = 2.0
 NOT_UNDERSTOOD = "Apprise does not understand this URL, or a package that it needs is missing"
 TIMED_OUT = "no answer in time"
 
@@ -40,59 +50,105 @@ def main() -> None:
     # What a plug-in prints must not become part of the answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answer:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        json.dump(_perform(task), answer)
+        for line in _perform(task):
+            answer.write(f"{json.dumps(line)}\n")
+            answer.flush()
     os._exit(0)
 
 
-def _perform(task: dict[str, Any]) -> dict[str, Any]:
+def _perform(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     content = Content.from_json(task["content"])
+    links_to = {"application": task["application"], "flower_url": task["flower_url"]}
     try:
-        title, body = render(content, application=task["application"], folder=task["templates"])
+        title, body = render(content, folder=task["templates"], **links_to)
     # A template of the operator can raise any exception.
     except Exception as error:  # noqa: BLE001
-        return {"error": f"{type(error).__name__}: {error}"}
-    urls = task["urls"]
-    try:
-        results = _send(urls, title, body, kind=_TYPES[content.severity], timeout=task["timeout"])
-    except ModuleNotFoundError:
-        raise
-    # A plug-in can raise any exception, and its text can contain the URL.
-    except Exception as error:  # noqa: BLE001
-        results = [type(error).__name__] * len(urls)
-    return {"title": title, "body": body, "results": results}
-
-
-def _send(urls: list[str], title: str, body: str, *, kind: str, timeout: float) -> list[str | None]:
-    # Only here: the import takes 0.3 s.
-    import apprise  # noqa: PLC0415
-
-    services = [apprise.Apprise.instantiate(url) for url in urls]
-    sender = apprise.Apprise()
-    for service in services:
-        if service is not None:
-            sender.add(service)
-    if not len(sender):
-        return [NOT_UNDERSTOOD] * len(urls)
-    outcome = sender.notify(
+        yield {"error": f"{type(error).__name__}: {error}"}
+        return
+    services = [_service(url) for url in task["urls"]]
+    yield {"title": title, "body": body}
+    send = partial(
+        _send,
+        fields=structured(content, **links_to),
         title=title,
         body=body,
-        body_format=apprise.NotifyFormat.TEXT,
-        notify_type=kind,
-        timeout=timeout,
-        log_level=logging.WARNING,
+        notify_type=_TYPES[content.severity],
+        timeout=task["timeout"],
     )
-    results = iter(outcome.results)
-    return [
-        NOT_UNDERSTOOD if service is None else _error(next(results), url)
-        for service, url in zip(services, urls, strict=True)
-    ]
+    results: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
+    for number, service in enumerate(services):
+        # A daemon thread: a plug-in may ignore the time limit of Apprise.
+        deliver = partial(send, service, task["urls"][number])
+        Thread(target=_put, args=(results, number, deliver), daemon=True).start()
+    left = set(range(len(task["urls"])))
+    deadline = time.monotonic() + task["timeout"] + MARGIN
+    while left:
+        try:
+            number, result = results.get(timeout=max(0, deadline - time.monotonic()))
+        except queue.Empty:
+            yield from ({"url": number, "error": TIMED_OUT} for number in left)
+            return
+        left.discard(number)
+        yield {"url": number, "error": result}
+
+
+def _put(results: "queue.SimpleQueue[Any]", number: int, send: Callable[[], str | None]) -> None:
+    try:
+        results.put((number, send()))
+    # A plug-in can raise any exception, and its text can contain the URL.
+    except BaseException as error:  # noqa: BLE001
+        results.put((number, type(error).__name__))
+
+
+def _service(url: str) -> Any:
+    """Return Apprise's object for a URL; the error as a text if there is none."""
+    try:
+        # Only here: the import takes 0.3 s.
+        import apprise  # noqa: PLC0415
+
+        return apprise.Apprise.instantiate(url) or NOT_UNDERSTOOD
+    except ModuleNotFoundError:
+        raise
+    # As above.
+    except Exception as error:  # noqa: BLE001
+        return type(error).__name__
+
+
+def _send(service: Any, url: str, *, fields: dict[str, Any], **message: Any) -> str | None:
+    if isinstance(service, str):
+        return service
+    import apprise  # noqa: PLC0415
+
+    if type(service).__name__ == JSON_SERVICE:
+        service.payload_extras[FIELDS] = fields
+    sender = apprise.Apprise()
+    sender.add(service)
+    outcome = sender.notify(
+        body_format=apprise.NotifyFormat.TEXT, log_level=logging.WARNING, **message
+    )
+    return _error(next(iter(outcome.results)), url)
+
+
+def structured(
+    content: Content, *, application: str | None, flower_url: str | None
+) -> dict[str, Any]:
+    """Return what a JSON webhook gets besides the text: kinds, counts, schedules, runs and URLs."""
+    fields = content.to_json()
+    for group, shown in zip(fields["groups"], content.groups, strict=True):
+        for cause, each in zip(group["causes"], shown.causes, strict=True):
+            cause["error"] = each.error
+            for example in cause["examples"]:
+                example["urls"] = links(
+                    Example(**example), application=application, flower_url=flower_url
+                )
+    return {"application": application, "total": content.total, **fields}
 
 
 def _error(result: Any, url: str) -> str | None:
-    from apprise.result import AppriseResultStatus  # noqa: PLC0415
-
     if result:
         return None
+    from apprise.result import AppriseResultStatus  # noqa: PLC0415
+
     if result.status == AppriseResultStatus.TIMEOUT:
         return TIMED_OUT
     logged = [str(entry.message) for entry in result.logs()]

@@ -12,6 +12,7 @@ from celery_dynbeat.alerts.content import Content
 
 #: For the start of the child and its imports, in addition to the time-out of the servers.
 START_TIMEOUT = timedelta(seconds=30)
+NOT_IN_TIME = "the delivery did not end in time"
 _ERROR_LENGTH = 300
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '[\w.]+'", re.MULTILINE)
 
@@ -34,17 +35,19 @@ def deliver(
     urls: Sequence[str],
     *,
     application: str | None,
+    flower_url: str | None,
     templates: str | None,
     timeout: timedelta,
 ) -> Delivered:
     """Send ``content`` to each URL; wait for each of them at most ``timeout``.
 
-    Raises DeliveryError if nothing was sent. No error contains an URL.
+    Raises DeliveryError if nothing was sent, or if it is not known. No error contains an URL.
     """
     task = {
         "content": content.to_json(),
         "urls": list(urls),
         "application": application,
+        "flower_url": flower_url,
         "templates": templates,
         "timeout": timeout.total_seconds(),
     }
@@ -57,23 +60,35 @@ def deliver(
             timeout=(timeout + START_TIMEOUT).total_seconds(),
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise DeliveryError("the delivery did not end in time") from None
+    except subprocess.TimeoutExpired as late:
+        # What the child printed until then: some URLs may have accepted the message.
+        return _delivered(_text(late.stdout), "", len(urls), reason=NOT_IN_TIME)
     except OSError as error:
         raise DeliveryError(f"the delivery did not start: {error.strerror}") from None
-    return _delivered(child)
+    reason = f"exit status {child.returncode}"
+    return _delivered(child.stdout, child.stderr, len(urls), reason=reason)
 
 
-def _delivered(child: "subprocess.CompletedProcess[str]") -> Delivered:
-    try:
-        answer = json.loads(child.stdout)
-    except ValueError:
+def _text(printed: bytes | str | None) -> str:
+    return printed.decode() if isinstance(printed, bytes) else printed or ""
+
+
+def _delivered(printed: str, errors: str, urls: int, *, reason: str) -> Delivered:
+    """Return what the child printed. A URL without a result has the error ``reason``."""
+    # A child that was killed may have printed a part of its last line.
+    lines = printed[: printed.rfind("\n") + 1].splitlines()
+    if not lines:
         # Nothing else of the standard error: it can contain a URL.
-        missing = _MISSING.search(child.stderr)
-        reason = f"exit status {child.returncode}"
+        missing = _MISSING.search(errors)
         if missing is not None:
             reason = f"{missing[0]}: install celery-dynbeat[alerts]"
-        raise DeliveryError(reason) from None
-    if "error" in answer:
-        raise DeliveryError(f"the template failed: {answer['error']}"[:_ERROR_LENGTH])
-    return Delivered(title=answer["title"], body=answer["body"], errors=answer["results"])
+        raise DeliveryError(reason)
+    message, *results = map(json.loads, lines)
+    if "error" in message:
+        raise DeliveryError(f"the template failed: {message['error']}"[:_ERROR_LENGTH])
+    by_url = {each["url"]: each["error"] for each in results}
+    return Delivered(
+        title=message["title"],
+        body=message["body"],
+        errors=[by_url.get(number, reason) for number in range(urls)],
+    )

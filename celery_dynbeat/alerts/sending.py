@@ -108,6 +108,7 @@ class Sending:
                 Content.from_json(message["payload"]),
                 urls,
                 application=self._settings.application,
+                flower_url=self._settings.flower_url,
                 templates=self._settings.alert_templates,
                 timeout=self._settings.alert_timeout,
             )

@@ -1,12 +1,14 @@
 """Write messages about unsent alerts, in one transaction for each target.
 
-A target gets no other message for ``dynbeat_alert_interval``, with any number of beats. Each
+A target gets no other message for ``dynbeat_alert_interval``, with any number of beats. Openings of
+errors wait only for earlier messages about errors, so no warning and no recovery delays them. Each
 message has the id of the previous one of its target, and an index makes the pair unique. So of two
 beats that have read the same newest message, one fails, and reads again.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,13 +21,15 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.alerts.content import (
     DETAIL_LENGTH,
     MAX_EXAMPLES,
+    Cause,
     Content,
     Example,
     Group,
+    Progress,
     instant,
     severity_of,
 )
-from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.common.alert_kinds import URGENCY, AlertKind, Severity, Unsent
 from celery_dynbeat.common.alert_settings import urls_of
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.alert_models import AlertMessage
@@ -33,6 +37,7 @@ from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import alert_messages
 from celery_dynbeat.store.alert_messages import Newest, Waiting
 
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 #: How often another beat can write a message first, before the write raises IntegrityError.
 ATTEMPTS = 5
 
@@ -54,9 +59,12 @@ class MessageWriter:
 
     def _write_if_due(self, waiting: Waiting, now: datetime) -> datetime | None:
         """Return when the messages are due; None if they were written."""
-        read_newest = partial(alert_messages.newest, target=waiting.target)
-        newest = self.database.read_in_transaction(read_newest)
-        due_at = self._due_at(waiting, newest, now=now)
+
+        def read(session: Session) -> datetime:
+            newest = alert_messages.newest(session, target=waiting.target)
+            return self._decide(session, waiting, newest, now=now)[0]
+
+        due_at = self.database.read_in_transaction(read)
         if due_at > now:
             return due_at
         write = partial(self._write, waiting=waiting, now=now)
@@ -69,25 +77,43 @@ class MessageWriter:
         return self.database.run(write)
 
     def _due_at(self, waiting: Waiting, newest: Newest | None, *, now: datetime) -> datetime:
-        instants = [_end_of_wait(waiting.since, self.settings.alert_delay, now=now)]
+        settings = self.settings
+        since, wait = waiting.opened_since, settings.alert_delay
+        if since is None:
+            since, wait = waiting.since, max(settings.alert_delay, settings.alert_interval)
+        instants = [_end_of_wait(since, wait, now=now)]
         if newest is not None:
-            instants.append(_end_of_wait(newest.at, self.settings.alert_interval, now=now))
+            instants.append(_end_of_wait(newest.at, settings.alert_interval, now=now))
         return max(instants)
+
+    def _decide(
+        self, session: Session, waiting: Waiting, newest: Newest | None, *, now: datetime
+    ) -> tuple[datetime, bool]:
+        """Return when messages are due, and whether only those about errors are."""
+        due_at = self._due_at(waiting, newest, now=now)
+        if due_at <= now or waiting.urgent_since is None:
+            return due_at, False
+        newest_error = alert_messages.newest_error(session, target=waiting.target)
+        errors = waiting._replace(opened_since=waiting.urgent_since)
+        errors_at = self._due_at(errors, newest_error, now=now)
+        return min(due_at, errors_at), True
 
     def _write(self, session: Session, *, waiting: Waiting, now: datetime) -> datetime | None:
         newest = alert_messages.lock_newest(session, target=waiting.target)
-        due_at = self._due_at(waiting, newest, now=now)
+        due_at, only_urgent = self._decide(session, waiting, newest, now=now)
         if due_at > now:
             return due_at
         target = waiting.target
+        damping = self.settings.alert_interval
+        lock = partial(alert_messages.lock_unsent, target=target, now=now, damping=damping)
         if urls_of(self.settings.alert_urls, target):
             # Before the alerts are locked: otherwise two beats could each lock a part of them.
             first = _insert(session, target, previous_id=0 if newest is None else newest.id, at=now)
-            taken = alert_messages.lock_unsent(session, target=target)
+            taken = lock(session, only_urgent=only_urgent)
             # An erased owner must not appear in a message.
-            _fill(session, first, [alert for alert in taken if alert.has_schedule])
+            _fill(session, first, [alert for alert in taken if alert.has_schedule], now=now)
         else:
-            taken = alert_messages.lock_unsent(session, target=target)
+            taken = lock(session, only_urgent=False)
         alert_messages.mark_taken(session, [alert.id for alert in taken])
         return None
 
@@ -111,8 +137,8 @@ def _insert(session: Session, target: str, *, previous_id: int, at: datetime) ->
     return message
 
 
-def _fill(session: Session, first: AlertMessage, taken: _Alerts) -> None:
-    """Let ``first``, and a message for each other severity, report the alerts."""
+def _fill(session: Session, first: AlertMessage, taken: _Alerts, *, now: datetime) -> None:
+    """Let ``first``, and a message for each other severity, report the alerts, errors first."""
     by_severity: defaultdict[Severity, list[Row[Any]]] = defaultdict(list)
     for alert in taken:
         severity = severity_of(AlertKind(alert.kind), Unsent(alert.unsent))
@@ -120,46 +146,114 @@ def _fill(session: Session, first: AlertMessage, taken: _Alerts) -> None:
     if not by_severity:
         session.delete(first)
     message = None
-    for severity, alerts in by_severity.items():
+    for severity in sorted(by_severity, key=list(Severity).index):
         message = first if message is None else _next(session, message)
         message.severity = severity
-        message.payload = _content(session, severity, alerts).to_json()
+        message.payload = _content(session, severity, by_severity[severity], now=now).to_json()
 
 
 def _next(session: Session, message: AlertMessage) -> AlertMessage:
     return _insert(session, message.target, previous_id=message.id, at=message.created_at)
 
 
-def _content(session: Session, severity: Severity, alerts: _Alerts) -> Content:
-    groups: defaultdict[tuple[AlertKind, Unsent], list[int]] = defaultdict(list)
+def _content(session: Session, severity: Severity, alerts: _Alerts, *, now: datetime) -> Content:
+    groups: defaultdict[tuple[AlertKind, Unsent], list[Row[Any]]] = defaultdict(list)
     for alert in alerts:
-        groups[AlertKind(alert.kind), Unsent(alert.unsent)].append(alert.id)
+        groups[AlertKind(alert.kind), Unsent(alert.unsent)].append(alert)
     return Content(
         severity=severity,
         groups=[
-            Group(
-                kind=kind,
-                change=change,
-                count=len(ids),
-                examples=[
-                    _example(alert, task)
-                    for alert, task in alert_messages.examples(session, ids[:MAX_EXAMPLES])
-                ],
-            )
-            for (kind, change), ids in sorted(groups.items(), key=lambda item: -len(item[1]))
+            _group(session, kind, change, groups[kind, change], now=now)
+            for kind, change in sorted(groups, key=lambda group: (URGENCY[group[0]], group[1]))
         ],
     )
 
 
-def _example(alert: Any, task: str | None) -> Example:
+def _group(
+    session: Session, kind: AlertKind, change: Unsent, alerts: _Alerts, *, now: datetime
+) -> Group:
+    still: Mapping[int, Sequence[str]] = {}
+    if change is Unsent.RECOVERED:
+        found = alert_messages.open_kinds(session, [alert.schedule_id for alert in alerts])
+        still = {alert.id: found[alert.schedule_id] for alert in alerts}
+        still = {key: sorted(kinds, key=_urgency) for key, kinds in still.items() if kinds}
+    by_cause = _by_cause(session, [alert.id for alert in alerts])
+    shown = _shown([list(ids) for ids in by_cause.values()])
+    rows = alert_messages.examples(session, [each for ids in shown for each in ids])
+    return Group(
+        kind=kind,
+        change=change,
+        count=len(alerts),
+        still_open=len(still),
+        causes=[
+            Cause(
+                task=task,
+                count=len(ids),
+                examples=[
+                    _example(rows[each], still=still.get(each, ()), now=now) for each in examples
+                ],
+            )
+            for ((task, _), ids), examples in zip(by_cause.items(), shown, strict=True)
+            if examples
+        ],
+    )
+
+
+def _urgency(kind: str) -> int:
+    return URGENCY[AlertKind(kind)]
+
+
+def _by_cause(
+    session: Session, ids: Sequence[int]
+) -> Mapping[tuple[str | None, str], Sequence[int]]:
+    """Return alerts by their task and error, the first cause first.
+
+    Errors that differ only in numbers are one.
+    """
+    rows = alert_messages.causes(session, ids)
+    by_cause: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
+    for each in ids:
+        row = rows[each]
+        error = (row.detail or "").partition("\n")[0]
+        by_cause[row.task, _NUMBERS.sub("#", error)].append(each)
+    return by_cause
+
+
+def _shown(causes: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """Return the alerts of each cause that a message shows: one of the largest ones, then more."""
+    largest = sorted(range(len(causes)), key=lambda cause: -len(causes[cause]))[:MAX_EXAMPLES]
+    numbers = [int(cause in largest) for cause in range(len(causes))]
+    left = MAX_EXAMPLES - sum(numbers)
+    for cause in sorted(largest):
+        more = min(left, len(causes[cause]) - 1)
+        numbers[cause] += more
+        left -= more
+    return [ids[:number] for ids, number in zip(causes, numbers, strict=True)]
+
+
+def _example(row: Row[Any], *, still: Sequence[str], now: datetime) -> Example:
+    alert = row.Alert
     return Example(
         owner=alert.owner,
         name=alert.name,
-        task=task,
+        task=row.task,
         since=instant(alert.opened_at) or "",
         ended=instant(alert.recovered_at),
         run_id=alert.run_id,
         value=alert.value,
         facts=alert.fact_count,
         detail=None if alert.detail is None else alert.detail[:DETAIL_LENGTH],
+        progress=_progress(row, now=now) if alert.kind == AlertKind.LATE else None,
+        still=still,
     )
+
+
+def _progress(row: Row[Any], *, now: datetime) -> Progress:
+    """Return what became of a late run until now."""
+    if row.started_at is not None:
+        return Progress.STARTED
+    if row.sent_at is not None:
+        return Progress.SENT
+    is_overdue = row.next_run_at is not None and row.next_run_at <= now
+    # A run without sent_at is pending. Without a run, an outage has ended, or beat is claiming.
+    return Progress.NOT_SENT if is_overdue or row.Alert.run_id is not None else Progress.SENT_LATE

@@ -27,6 +27,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
 from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
 from celery_dynbeat.common import task_allowlist
+from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
@@ -39,10 +40,15 @@ from celery_dynbeat.planning.backfill_planning import (
 )
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
-from celery_dynbeat.planning.schedule_spec import ScheduleSpec, spec_from_row
+from celery_dynbeat.planning.schedule_spec import (
+    ScheduleSpec,
+    spec_from_row,
+    with_search_budget,
+)
 from celery_dynbeat.store import backfills, holds, run_rows, runs, skips
 from celery_dynbeat.store.rows import names_of
 from celery_dynbeat.triggers import is_known
+from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +123,9 @@ def _run_batch(
     settings: Settings,
 ) -> Sequence[OutgoingRun]:
     task_allowlist.check(settings, owner=schedule.owner, task=schedule.task)
-    spec = spec_from_row(schedule, settings)
+    whole = spec_from_row(schedule, settings)
+    # The row is locked, so each batch searches as long as one plan of a claim at most.
+    spec = with_search_budget(whole)
     capacity = _capacity(session, backfill, spec, now)
     if capacity <= 0:
         # Not BATCH_PAUSE: hundreds of waiting backfills would take all of beat's time.
@@ -129,7 +137,8 @@ def _run_batch(
         return []
     present = backfills.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
     selection = select_missing(window, present=present, capacity=capacity)
-    batch = _Batch(selection.missing, _remainders(session, schedule, spec, selection.missing))
+    remainders = _remainders(session, schedule, whole, selection.missing)
+    batch = _Batch(selection.missing, remainders)
     outgoing = _record(session, schedule, batch, now=now, settings=settings)
     backfill.made += len(outgoing)
     backfill.present += len(selection.done) - len(outgoing)
@@ -171,8 +180,11 @@ def _remainders(
 ) -> Mapping[str, SkippedRemainder]:
     """Return what the skipped rows that cover ``missing`` still cover without them, by id.
 
-    A fire time can only be covered by the next row of history after it.
+    A fire time can only be covered by the next row of history after it. A row for which that is too
+    costly to tell keeps its count.
     """
+    # A count takes half of it, which suffices for COUNT_LIMIT fire times.
+    trigger = with_search_budget(spec, steps=2 * PLAN_STEPS // 3).trigger
     remainders: dict[str, SkippedRemainder] = {}
     left = missing
     while left:
@@ -184,7 +196,10 @@ def _remainders(
         if row.status != Status.SKIPPED:
             continue
         by_call = _skipped_by_call(session, schedule, first=removed[0], last=row.scheduled_for)
-        remainder = remainder_of(spec.trigger, row, removed, by_call=by_call)
+        try:
+            remainder = remainder_of(trigger, row, removed, by_call=by_call)
+        except InvalidTriggerError:
+            break
         if remainder is not None:
             remainders[row.id] = remainder
     return remainders

@@ -57,6 +57,8 @@ logger = logging.getLogger(__name__)
 
 #: With catch_up="all", most fire times of one schedule that one pass sends.
 CATCH_UP_BATCH = 100
+#: In a full batch, a schedule whose new run replaces a locked run is due again after this time.
+LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
 #: Most schedules with an unsupported trigger that the log names.
 MAX_WARNED = 20
 
@@ -190,11 +192,13 @@ def _decide_batch(
     quarantine_unreadable(session, unreadable, now=now)
     locked = len(rows) + len(unreadable)
     rows, parked = park_held(session, rows, now=now, poll_interval=settings.poll_interval)
+    overlap = _overlap_state(session, rows, now=now, settings=settings)
+    rows, replaces_locked = _without_locked_runs(session, rows, overlap, settings=settings)
     decide = partial(
         _decide_due,
         now=now,
         settings=settings,
-        overlap=_overlap_state(session, rows, now=now, settings=settings),
+        overlap=overlap,
         skipped=skips.of_rows(session, rows, now=now),
         outage_delay=outage_delay,
     )
@@ -204,6 +208,12 @@ def _decide_batch(
     )
     sending = sum(len(decision.outgoing) for decision in decisions)
     fills_batch = max(locked, sending) >= batch_size
+    if fills_batch:
+        # They are the oldest: the next batches would consist of them alone.
+        again_at = now + LOCKED_RUN_PAUSE
+        decisions += [
+            _Decision(row.owner, {"id": row.id, "next_run_at": again_at}) for row in replaces_locked
+        ]
     return _DecidedBatch(
         decisions=decisions,
         without_decision=parked + len(unreadable),
@@ -219,7 +229,7 @@ def _decide_rows(
     *,
     batch_size: int,
     planning_time: PlanningTime,
-) -> tuple[Sequence[_Decision], bool]:
+) -> tuple[list[_Decision], bool]:
     """Decide about the rows that fit into the batch and its planning time.
 
     The second result is true if the time did not suffice for a row of an owner that is not costly.
@@ -384,6 +394,25 @@ def _overlap_state(
         if run.sent_at is None and run.started_at is None and run.origin == Origin.SCHEDULE
     )
     return _OverlapState(unfinished, buffered)
+
+
+def _without_locked_runs(
+    session: Session, rows: Sequence[Row], overlap: _OverlapState, *, settings: Settings
+) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Return the rows that replace no run that another transaction has locked, and the others.
+
+    The others wait for a later pass. A worker starts such a run, or a call cancels it.
+    """
+    replacing = [
+        row.id
+        for row in rows
+        if overlap.unfinished[row.id] and (row.overlap or settings.overlap) == "cancel_previous"
+    ]
+    locked = overlaps.with_locked_runs(session, replacing)
+    if not locked:
+        return rows, ()
+    free = [row for row in rows if row.id not in locked]
+    return free, [row for row in rows if row.id in locked]
 
 
 def _counts_for(row: Row, settings: Settings) -> timedelta:

@@ -12,8 +12,8 @@ An invalid entry does not affect the other entries.
 
 import difflib
 import logging
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from celery import Celery
@@ -21,15 +21,17 @@ from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
-from celery_dynbeat.client import Context, alerting, audit, checks, edits, owner_zone
+from celery_dynbeat.client import alerting, audit, checks, edits, owner_zone
 from celery_dynbeat.client.acting import acting
 from celery_dynbeat.client.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.encoding import escape_non_ascii
+from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime import pausing
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import Trigger
@@ -42,12 +44,16 @@ _CELERY_KEYS = frozenset({"task", "schedule", "args", "kwargs", "options", "rela
 _KNOWN_KEYS = _CELERY_KEYS | FIELD_DEFAULTS.keys()
 
 
-def sync(context: Context) -> None:
-    """Make the managed schedules match the application's ``beat_schedule``, in one transaction."""
+def sync(context: Context, *, only: Collection[str] | None = None) -> Collection[str]:
+    """Make the managed schedules match the application's ``beat_schedule``, in one transaction.
+
+    Return the names that were left out, because other transactions have locked their schedules. A
+    later call has them as ``only``: by then, a beat with other entries may have started.
+    """
     entries = {name: entry for name, entry in entries_of(context.app).items() if entry is not None}
     converted = {name: convert(context, entry) for name, entry in entries.items()}
     with acting(actor=ACTOR):
-        context.write(None, lambda session: _sync(context, session, converted))
+        return context.write(None, lambda session: _sync(context, session, converted, only=only))
 
 
 def convert(context: Context, entry: Any) -> dict[str, Any] | Exception:
@@ -64,17 +70,25 @@ def _sync(
     context: Context,
     session: Session,
     converted: Mapping[str, dict[str, Any] | Exception],
-) -> None:
+    *,
+    only: Collection[str] | None,
+) -> Collection[str]:
     # The owner before the schedules, in the order of all locks.
     timezone = _lock_timezone(context, session, converted.values())
-    now = context.clock.now()
-    removed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG)) - converted.keys()
+    managed = set(schedules.managed_names(session, managed_by=MANAGED_BY_CONFIG))
+    if only is not None:
+        managed.intersection_update(only)
+        converted = {name: converted[name] for name in converted.keys() & set(only)}
+    locked = schedules.locked_names(session, owner="", names=managed)
+    removed = managed - converted.keys() - locked
     for name in sorted(removed):
         row = schedules.lock(session, owner="", name=name)
         if row is not None:
-            edits.delete(context, session, row, now=now)
+            edits.delete(context, session, row, now=context.clock.now())
     written = 0
     for name, fields in converted.items():
+        if name in locked:
+            continue
         if isinstance(fields, Exception):
             error: Exception | None = fields
         else:
@@ -82,13 +96,14 @@ def _sync(
         if error is None:
             written += 1
         else:
-            _refuse(context, session, name, error, now=now)
+            _refuse(context, session, name, error)
     logger.info(
         "entries of beat_schedule: %s written, %s removed",
         written,
         len(removed),
         extra={"event": Event.CONFIG_SYNCED, "written": written, "removed": len(removed)},
     )
+    return locked
 
 
 def _lock_timezone(
@@ -112,9 +127,7 @@ def _write(
     return None
 
 
-def _refuse(
-    context: Context, session: Session, name: str, error: Exception, *, now: datetime
-) -> None:
+def _refuse(context: Context, session: Session, name: str, error: Exception) -> None:
     """Log that an entry is refused, and pause the row of its earlier form, if any."""
     # Some databases and logs reject lone surrogates and NUL.
     text = str(error).encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
@@ -133,23 +146,22 @@ def _refuse(
     if row.paused_reason in {reason, escaped}:
         return
     try:
-        with context.rejecting_unstorable(), session.begin_nested():
-            _pause(context, session, row, reason=reason, now=now)
+        with context.rejecting_unstorable(), savepoint(session):
+            _pause(context, session, row, reason=reason)
     except InvalidScheduleError:
         # The reason contains a character that the database cannot store.
-        _pause(context, session, row, reason=escaped, now=now)
+        _pause(context, session, row, reason=escaped)
 
 
-def _pause(
-    context: Context, session: Session, row: Schedule, *, reason: str, now: datetime
-) -> None:
+def _pause(context: Context, session: Session, row: Schedule, *, reason: str) -> None:
+    now = context.clock.now()
     with audit.recording(context, session, row, Action.PAUSE, now=now, reason=reason):
         pausing.pause(session, row, reason=reason, now=now)
 
 
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
     try:
-        with context.rejecting_unstorable(), session.begin_nested():
+        with context.rejecting_unstorable(), savepoint(session):
             row = schedules.lock(session, owner="", name=checks.check_name("name", name))
     except InvalidScheduleError:
         return None
@@ -170,11 +182,11 @@ def _upsert_or_retry(
     timezone: str,
 ) -> None:
     try:
-        with session.begin_nested():
+        with savepoint(session):
             _upsert(context, session, name, fields, timezone=timezone)
     except ScheduleExistsError:
         # Another beat that started at the same time has inserted the row.
-        with session.begin_nested():
+        with savepoint(session):
             _upsert(context, session, name, fields, timezone=timezone)
 
 
@@ -182,8 +194,9 @@ def _upsert(
     context: Context, session: Session, name: str, fields: Mapping[str, Any], *, timezone: str
 ) -> None:
     checks.check_name("name", name)
-    now = context.clock.now()
     row = schedules.lock(session, owner="", name=name)
+    # After the lock, for which this transaction may have waited.
+    now = context.clock.now()
     if row is None:
         given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}
         new = edits.new_row(

@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -39,7 +39,7 @@ from celery_dynbeat.beat.backfill import Backfilled, run_due_backfill
 from celery_dynbeat.beat.background import Executor, InlineExecutor
 from celery_dynbeat.beat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.beat.declined_runs import decide_declined
-from celery_dynbeat.beat.due_poller import DuePoller, is_due
+from celery_dynbeat.beat.due_poller import LOCKED_PAUSE, DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
@@ -57,8 +57,9 @@ from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import due, failing, runs, traces
+from celery_dynbeat.store import due, runs, traces
 from celery_dynbeat.store.pending_work import PendingWork
+from celery_dynbeat.store.rows import RowLockedError
 
 if TYPE_CHECKING:
     from celery_dynbeat.tracing.run_tracer import RunTracer
@@ -72,6 +73,24 @@ MAX_RESEND_AFTER = timedelta(days=1)
 
 def _no_failpoint(point: str) -> None:
     del point
+
+
+class _Unconfirmed(NamedTuple):
+    """Runs whose messages were sent after ``attempt``, and when they are sent again."""
+
+    ids: Sequence[str]
+    attempt: int
+    sent_at: datetime
+    overdue_at: datetime
+
+
+def _mark_sent(session: Session, sent: _Unconfirmed) -> Sequence[_Unconfirmed]:
+    """Mark runs as sent; return those that another transaction has locked."""
+    ids, attempt, now, overdue_at = sent
+    if runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at) == len(ids):
+        return ()
+    left = runs.unmarked(session, ids)
+    return [sent._replace(ids=left)] if left else ()
 
 
 class Dispatcher:
@@ -105,6 +124,7 @@ class Dispatcher:
         self._deprioritised_owners: frozenset[str] = frozenset()
         self._costly_owners = CostlyOwners()
         self._has_backlog = False
+        self._unconfirmed: list[_Unconfirmed] = []
         self._is_held = False
         self._held_until: datetime | None = None
         self._poller = DuePoller(
@@ -148,6 +168,8 @@ class Dispatcher:
         # If the last confirm failed, the database may be unreachable: claim nothing.
         self._executor.check()
         now = self._clock.now()
+        if self._unconfirmed:
+            self._confirm_again(now)
         self._has_backlog = False
         if self._poller.expects_due(now) and self._dispatch_due(now):
             return NOW
@@ -179,6 +201,8 @@ class Dispatcher:
 
     def _wait_after(self, pending: PendingWork, now: datetime) -> timedelta:
         wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
+        if self._unconfirmed:
+            wait = min(wait, LOCKED_PAUSE)
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
 
     def _plan_unplanned(self, now: datetime) -> int:
@@ -302,7 +326,11 @@ class Dispatcher:
         self._failpoint("published")
         # Before the confirm: if beat dies in between, the error is already on the schedule.
         for run in (run for run in outgoing if run.run_id in published.refused):
-            self._quarantine(run, published.refused[run.run_id])
+            try:
+                self._quarantine(run, published.refused[run.run_id])
+            except RowLockedError:
+                # The run stays pending, and the sweep publishes it again.
+                del published.refused[run.run_id]
         for run in (run for run in outgoing if run.run_id in published.declined):
             log_declined(run, published.declined[run.run_id])
         return published
@@ -319,7 +347,6 @@ class Dispatcher:
         return published
 
     def _quarantine(self, run: OutgoingRun, error: DispatchError) -> None:
-        log_unpublishable(run, error, run_id=run.run_id)
         text = f"{type(error).__name__}: {error}"
         quarantine = partial(due.quarantine, schedule_id=run.schedule_id, version=run.version)
         report = partial(report_quarantined, owner=run.owner, name=run.name, error=text)
@@ -332,6 +359,7 @@ class Dispatcher:
 
         # In a separate transaction: a schedule must be locked before its runs.
         self._database.run(work)
+        log_unpublishable(run, error, run_id=run.run_id)
 
     def _confirm(
         self,
@@ -342,7 +370,7 @@ class Dispatcher:
         statements = self._confirm_statements(outgoing, published)
 
         def confirm() -> None:
-            self._database.run_autocommit(statements)
+            self._unconfirmed += self._database.run_autocommit(statements)
             if contexts:
                 self._database.run(partial(traces.store, contexts=contexts))
 
@@ -354,10 +382,10 @@ class Dispatcher:
 
     def _confirm_statements(
         self, outgoing: Sequence[OutgoingRun], published: PublishResult
-    ) -> Callable[[Session], None]:
+    ) -> "Callable[[Session], Sequence[_Unconfirmed]]":
         """Return the function that writes how the runs were published.
 
-        It holds their ids only: the runs need much memory.
+        It holds their ids only: the runs need much memory. It returns what it could not write.
         """
         now = self._clock.now()
         declined = decide_declined(outgoing, published, now=now, settings=self._settings)
@@ -371,18 +399,38 @@ class Dispatcher:
         for run_id, retry_at in published.delayed.items():
             delayed[retry_at].append(run_id)
 
-        def confirm(session: Session) -> None:
-            for (overdue_at, attempt), ids in sent_alike.items():
-                runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at)
+        def confirm(session: Session) -> Sequence[_Unconfirmed]:
+            marked = [
+                _mark_sent(session, _Unconfirmed(ids, attempt, now, overdue_at))
+                for (overdue_at, attempt), ids in sent_alike.items()
+            ]
             for run_id, error in refused.items():
-                if runs.mark_unpublishable(session, run_id=run_id, now=now, error=error):
-                    failing.mark(session, run_id=run_id, now=now)
+                runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
             for retry_at, ids in delayed.items():
                 runs.lease(session, ids, overdue_at=retry_at)
             for reason, run_ids in declined.revoked.items():
-                runs.revoke(session, run_ids, now=now, reason=reason)
+                runs.revoke_free(session, run_ids, now=now, reason=reason)
+            return [each for left in marked for each in left]
 
         return confirm
+
+    def _confirm_again(self, now: datetime) -> None:
+        """Mark the runs as sent that were locked: by a worker that started them, or by a call.
+
+        Pending runs that stay locked are left to the sweep.
+        """
+        self._executor.result()
+        left, self._unconfirmed = self._unconfirmed, []
+        left = [each for each in left if now - each.sent_at < self._settings.dispatch_timeout]
+
+        def confirm(session: Session) -> Sequence[_Unconfirmed]:
+            return [still for each in left for still in _mark_sent(session, each)]
+
+        def confirm_again() -> None:
+            self._unconfirmed += self._database.run_autocommit(confirm)
+
+        if left:
+            self._executor.submit(confirm_again)
 
     def _overdue_at(self, run: OutgoingRun, now: datetime) -> datetime:
         """Return when a sent run that has not started is overdue."""

@@ -89,4 +89,4 @@ def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> No
     ends = holds.ends_of(session, {row.owner for row in rows}, now=now)
     wrong = {row.owner for row in rows if row.next_run_at > ends.get(row.owner, now)}
     for owner in sorted(wrong):
-        holds.move_parked(session, owner=owner, now=now, end=ends.get(owner))
+        holds.move_parked(session, owner=owner, now=now, end=ends.get(owner), waits=False)

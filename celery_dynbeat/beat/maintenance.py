@@ -1,7 +1,8 @@
 """Run the periodic duties of beat that do not send due schedules.
 
-- Four times in each dynbeat_node_timeout: rescue runs whose worker died, resend retries that the
-  broker lost, terminate replaced runs again, review holds, and warn of unsupported triggers.
+- Four times in each dynbeat_node_timeout: rescue runs whose worker died, correct and pause the
+  schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
+  holds, and warn of unsupported triggers.
 - Whenever there is no backlog: prune a batch of old history, and one of old changes.
 """
 
@@ -20,9 +21,8 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.failing import refresh_all
+from celery_dynbeat.runtime.failing import settle_deferred
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
-from celery_dynbeat.runtime.pausing import pause_all_failing
 from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import overlaps
 
@@ -61,6 +61,9 @@ class Maintenance:
         if self._rescued_at is not None and timedelta(0) <= now - self._rescued_at < self._interval:
             return 0
         rescued = self._rescue_runs(now)
+        settle_deferred(
+            self._database, now=now, settings=self._settings, retry_after=self._interval
+        )
         resent = self._database.run(partial(resend_retries, now=now, settings=self._settings))
         self._terminate_again(now)
         self._reviewed = self._database.run(partial(review, now=now, after=self._reviewed))
@@ -84,9 +87,6 @@ class Maintenance:
         ended = self._database.run(
             partial(rescue_runs, now=now, node_timeout=node_timeout, settings=self._settings),
         )
-        audit = self._settings.audit
-        refresh_all(self._database, ended.failing_ids)
-        pause_all_failing(self._database, ended.pause_limits, now=now, audit=audit)
         return ended.count
 
     def _terminate_again(self, now: datetime) -> None:

@@ -4,7 +4,8 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,11 @@ from celery_dynbeat.beat.background import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.node_name import set_node_name
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.runtime import application
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.runtime.sentry import connect_monitors
 
@@ -51,7 +52,8 @@ class BeatRuntime:
         application.ensure_application(
             context.database, name=context.settings.application, now=context.clock.now
         )
-        config_sync.sync(context)
+        self._context = context
+        self._sync()
         self._publisher = Publisher(context.app, now=context.clock.now, tracer=context.tracer)
         self._dispatcher = Dispatcher(
             database=context.database,
@@ -90,8 +92,15 @@ class BeatRuntime:
         """Make the next pass look for changed schedules."""
         self._dispatcher.on_change()
 
+    def _sync(self, *, only: Collection[str] | None = None) -> None:
+        """Write ``beat_schedule``. Schedules that an application has locked are tried again."""
+        self._left_to_sync = config_sync.sync(self._context, only=only)
+        self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
+
     def run_pass(self) -> timedelta:
         """Make a pass and update the heartbeat; return how long beat may sleep."""
+        if self._left_to_sync and time.monotonic() >= self._sync_at:
+            self._sync(only=self._left_to_sync)
         try:
             pause = self._dispatcher.run_pass()
         except SQLAlchemyError:

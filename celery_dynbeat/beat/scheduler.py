@@ -23,7 +23,7 @@ from celery_dynbeat import signals
 from celery_dynbeat.beat.reporting import report_pass
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.broker.refusals import error_summary
-from celery_dynbeat.client import Context, dynbeat_of
+from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
@@ -33,6 +33,7 @@ from celery_dynbeat.signals.sending import send
 
 if TYPE_CHECKING:
     from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics
+    from celery_dynbeat.runtime.context import Context
 
 logger = logging.getLogger(__name__)
 

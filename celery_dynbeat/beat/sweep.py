@@ -25,6 +25,7 @@ beats never publish the same run at once. If beat dies, the next sweep after the
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy.orm import Session
@@ -37,8 +38,14 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin, Run
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.schedule_spec import max_run_time
-from celery_dynbeat.store import due, failing, overlaps, run_rows, runs
-from celery_dynbeat.store.rows import Row, UnreadableRow, format_error, names_of
+from celery_dynbeat.store import due, overlaps, run_rows, runs
+from celery_dynbeat.store.rows import (
+    Row,
+    RowLockedError,
+    UnreadableRow,
+    format_error,
+    names_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +109,6 @@ def _fail_unreadable(
             },
         )
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
-        failing.mark(session, run_id=row.id, now=now)
     schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
     quarantined = due.lock_unreadable(session, schedule_ids=schedule_ids)
     due.store_unreadable_errors(session, quarantined)
@@ -131,16 +137,24 @@ def _fail_unpublishable(
             )
         # A task that is no longer allowed, a duration out of range: only this run is affected.
         except Exception as error:  # noqa: BLE001
-            _fail(session, row, error, now=now)
+            _fail(session, row, error, now=now, settings=settings)
     return publishable
 
 
-def _fail(session: Session, row: Row, error: Exception, *, now: datetime) -> None:
+def _fail(
+    session: Session, row: Row, error: Exception, *, now: datetime, settings: Settings
+) -> None:
+    text = format_error(error)
+    quarantine = partial(due.quarantine, schedule_id=row.schedule_id, version=row.version)
+    try:
+        is_quarantined = quarantine(session, error=text)
+    except RowLockedError:
+        # Both later: the error of the schedule explains why its run failed.
+        runs.lease(session, [row.id], overdue_at=now + settings.dispatch_timeout)
+        return
     log_unpublishable(row, error, run_id=row.id)
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
-    failing.mark(session, run_id=row.id, now=now)
-    text = format_error(error)
-    if due.quarantine(session, schedule_id=row.schedule_id, version=row.version, error=text):
+    if is_quarantined:
         report_quarantined(
             session, schedule_id=row.schedule_id, owner=row.owner, name=row.name, error=text
         )

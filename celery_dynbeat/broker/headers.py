@@ -1,6 +1,11 @@
-"""The message headers that identify a run, and the header names that are reserved."""
+"""The message headers that identify a run, and the header names that are reserved.
 
-from datetime import datetime
+Anyone who can write to the broker can write any header. So this module alone reads headers, and
+returns each one typed and bounded, as it would be stored; or as if the header were missing.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from celery.app.task import Context
@@ -20,6 +25,8 @@ HEADER_ATTEMPT = "dynbeat_attempt"
 HEADER_SENT_AT = "dynbeat_sent_at"
 #: Only on runs that expire. The guard refuses a first start after this instant.
 HEADER_EXPIRES_AT = "dynbeat_expires_at"
+#: Only on what Task.replace() sends: the attempt that the message follows has ended.
+HEADER_REPLACES = "dynbeat_replaces"
 #: Only on runs that another run may wait for. Workers check no waiting run without it.
 HEADER_OVERLAP = "dynbeat_overlap"
 #: Only on runs of a schedule with a ping URL. The URL is a secret and stays in the database.
@@ -34,6 +41,15 @@ _CELERYS = frozenset(vars(Context)) | {
 #: The instant at which the guard last deferred the message. The name on the wire is an old one:
 #: workers of the previous version read it during a rolling upgrade.
 HEADER_DEFERRED_AT = "dynbeat_put_off_at"
+#: How many times the guard has deferred the message.
+HEADER_DEFERRALS = "dynbeat_deferrals"
+
+#: Characters of an owner and of a name.
+_NAME_LENGTH = 255
+#: Characters of an instant, and of a trace in the W3C format with what later versions add.
+_INSTANT_LENGTH, _TRACE_LENGTH = 64, 128
+#: The largest count that each database stores, less one for the next attempt.
+_MAX_COUNT = 2**31 - 2
 
 
 def is_reserved(header: str) -> bool:
@@ -63,6 +79,32 @@ def run_headers(run: OutgoingRun, *, sent_at: datetime | None = None) -> dict[st
     }
 
 
+def replacement_headers(request: Any) -> dict[str, Any]:
+    """Return the headers of a message that replaces the executed attempt of a run."""
+    kept = ("dynbeat_", "celery_beat_task", "periodic_task_name")
+    headers = {key: value for key, value in headers_of(request).items() if key.startswith(kept)}
+    for of_this_message in (HEADER_DEFERRED_AT, HEADER_DEFERRALS):
+        headers.pop(of_this_message, None)
+    return {**headers, HEADER_REPLACES: True}
+
+
+def headers_of(message: Any) -> Mapping[str, Any]:
+    """Return the headers of a message or a request, which can hold anything."""
+    # A header with the name "headers" replaces Celery's dict.
+    headers = getattr(message, "headers", None)
+    return headers if isinstance(headers, dict) else {}
+
+
+def _text_in(message: Any, header: str, max_length: int) -> str | None:
+    text = headers_of(message).get(header)
+    return text if isinstance(text, str) and len(text) <= max_length else None
+
+
+def _count_of(value: object) -> int | None:
+    # Not isinstance: True is an int.
+    return value if type(value) is int and 0 <= value <= _MAX_COUNT else None
+
+
 def run_id_of(request: Any) -> str | None:
     """Return the run id of the message of an executed task, or None for any other call."""
     if request is None or request.called_directly or request.is_eager:
@@ -72,20 +114,41 @@ def run_id_of(request: Any) -> str | None:
 
 def claimed_run_id(request: Any) -> str | None:
     """Return the run id of a message, executed or not, or None when no schedule sent it."""
-    run_id = (request.headers or {}).get(HEADER_RUN_ID)
+    run_id = headers_of(request).get(HEADER_RUN_ID)
     return run_id if run_id == request.id and is_run_id(run_id) else None
 
 
 def schedule_of(request: Any) -> tuple[str, str]:
     """Return the owner and the name of the schedule in the headers of a run."""
-    headers = request.headers or {}
-    return headers.get(HEADER_OWNER, ""), headers.get(HEADER_SCHEDULE, "")
+    owner, name = (
+        _text_in(request, header, _NAME_LENGTH) for header in (HEADER_OWNER, HEADER_SCHEDULE)
+    )
+    return owner or "", name or ""
+
+
+def origin_of(request: Any) -> str:
+    """Return the origin in the headers of a run."""
+    return _text_in(request, HEADER_ORIGIN, _NAME_LENGTH) or "schedule"
+
+
+def traceparent_of(request: Any) -> str | None:
+    """Return the trace that the message carries, or None."""
+    return _text_in(request, "traceparent", _TRACE_LENGTH)
 
 
 def attempt_of(request: Any) -> int | None:
     """Return the attempt number in the headers, or None."""
-    attempt = (getattr(request, "headers", None) or {}).get(HEADER_ATTEMPT)
-    return attempt if isinstance(attempt, int) else None
+    return _count_of(headers_of(request).get(HEADER_ATTEMPT))
+
+
+def retries_of(request: Any) -> int | None:
+    """Return Celery's count of retries, or None if it is no count."""
+    return _count_of(request.retries or 0)
+
+
+def deferrals_of(request: Any) -> int:
+    """Return how many times the guard has deferred the message."""
+    return _count_of(headers_of(request).get(HEADER_DEFERRALS)) or 0
 
 
 def next_attempt_of(request: Any) -> int:
@@ -103,7 +166,7 @@ def admit(request: Any, attempt: int | None) -> None:
     ``retry()`` copies the headers, so the message of the retry names this attempt.
     """
     request.dynbeat_admitted = None if attempt is None else _Admitted(attempt)
-    request.headers = {**(request.headers or {}), HEADER_ATTEMPT: attempt}
+    request.headers = {**headers_of(request), HEADER_ATTEMPT: attempt}
 
 
 def admitted_attempt(request: Any) -> int | None:
@@ -113,16 +176,21 @@ def admitted_attempt(request: Any) -> int | None:
 
 
 def instant_in(request: Any, header: str) -> datetime | None:
-    """Return the instant in a header of the message, or None without the header."""
-    written = (request.headers or {}).get(header)
-    return None if written is None else datetime.fromisoformat(written)
+    """Return the instant in a header of the message in UTC, or None without such an instant."""
+    written = _text_in(request, header, _INSTANT_LENGTH)
+    try:
+        instant = None if written is None else datetime.fromisoformat(written)
+        return None if instant is None or instant.tzinfo is None else instant.astimezone(UTC)
+    # OverflowError: an offset leads out of the years 1 to 9999.
+    except (ValueError, OverflowError):
+        return None
 
 
 def is_awaited(request: Any) -> bool:
     """Return whether another run of the schedule may wait for the end of this run."""
-    return HEADER_OVERLAP in (request.headers or {})
+    return HEADER_OVERLAP in headers_of(request)
 
 
 def wants_pings(message: Any) -> bool:
     """Return whether the starts and ends of this run are to be reported to a ping URL."""
-    return HEADER_PING in (getattr(message, "headers", None) or {})
+    return HEADER_PING in headers_of(message)

@@ -15,37 +15,52 @@ from click_didyoumean import DYMGroup
 class LazyGroup(DYMGroup):
     """A group that imports a command when it is used, and suggests names for an unknown one."""
 
-    #: Name -> module and object.
+    #: Name -> module and object, and the first sentence of the command's help.
     lazy_commands: ClassVar = {
-        "add": "add:add",
-        "list": "list_schedules:list_schedules",
-        "show": "show:show",
-        "update": "update:update",
-        "pause": "pausing:pause",
-        "resume": "pausing:resume",
-        "skip": "skipping:skip",
-        "unskip": "skipping:unskip",
-        "hold": "holds:hold",
-        "release": "holds:release",
-        "holds": "holds:holds",
-        "run": "run:run",
-        "rerun": "rerun:rerun",
-        "cancel": "cancel:cancel",
-        "delete": "delete:delete",
-        "runs": "runs:runs",
-        "next": "next_runs:next_runs",
-        "changes": "changes:changes",
-        "apply": "apply:apply_file",
-        "export": "export:export",
-        "import": "import_schedules:import_schedules",
-        "explain": "explain:explain_schedule",
-        "alerts": "alerts:alerts",
-        "alert-targets": "alert_targets:alert_targets",
-        "test-alert": "alerts:test_alert",
-        "prune": "prune:prune_now",
-        "status": "status:status",
-        "schema": "schema:schema",
-        "flower": "flower:flower",
+        "add": ("add:add", "Create a schedule."),
+        "list": (
+            "list_schedules:list_schedules",
+            "List schedules by name; with --all-owners by owner and name.",
+        ),
+        "show": ("show:show", "Show a schedule, its next fire times and its last runs."),
+        "update": ("update:update", "Change fields of a schedule; all others keep their values."),
+        "pause": ("pausing:pause", "Stop a schedule until it is resumed."),
+        "resume": ("pausing:resume", "Start a paused or quarantined schedule again, from now."),
+        "skip": ("skipping:skip", "Take one fire time out of a schedule; all others stay."),
+        "unskip": ("skipping:unskip", "Put a skipped fire time back, before it passes."),
+        "hold": ("holds:hold", "Stop all schedules of an owner, or everything."),
+        "release": ("holds:release", "End a hold of the actor."),
+        "holds": ("holds:holds", "List the holds in force, with who holds and why."),
+        "run": ("run:run", "Run a schedule once now, even if it is paused."),
+        "rerun": ("rerun:rerun", "Run an ended run again, or with --since all failed ones."),
+        "cancel": ("cancel:cancel", "Cancel runs that have not started or that wait for a retry."),
+        "delete": (
+            "delete:delete",
+            "Delete a schedule, and revoke its runs that have not started.",
+        ),
+        "runs": ("runs:runs", "List runs, the newest fire time first."),
+        "next": (
+            "next_runs:next_runs",
+            "List the next fire times of a schedule, or count runs to come.",
+        ),
+        "changes": ("changes:changes", "List who changed what and why, the newest first."),
+        "apply": ("apply:apply_file", "Make the stored schedules match FILE: YAML or JSON."),
+        "export": ("export:export", "Write the schedules as YAML, or as JSON with --json."),
+        "import": (
+            "import_schedules:import_schedules",
+            "Take over the schedules of another scheduler.",
+        ),
+        "explain": ("explain:explain_schedule", "Say why a schedule ran, or did not run."),
+        "alerts": ("alerts:alerts", "List the open alerts, the oldest first."),
+        "alert-targets": (
+            "alert_targets:alert_targets",
+            "List the alert targets, and what their messages have become.",
+        ),
+        "test-alert": ("alerts:test_alert", "Send a test message to each URL of an alert target."),
+        "prune": ("prune:prune_now", "Delete old history and old changes now."),
+        "status": ("status:status", "Show the health of the installation."),
+        "schema": ("schema:schema", "Create and check the tables."),
+        "flower": ("flower:flower", "Start Flower with pages for schedules, runs and beats."),
     }
 
     def list_commands(self, ctx: click.Context) -> Sequence[str]:
@@ -58,9 +73,20 @@ class LazyGroup(DYMGroup):
         del ctx
         if cmd_name not in self.lazy_commands:
             return None
-        module, _, name = self.lazy_commands[cmd_name].partition(":")
+        module, _, name = self.lazy_commands[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of the commands, without an import of their modules."""
+        del ctx
+        room = formatter.width - 6 - max(map(len, self.lazy_commands))
+        rows = [
+            (name, click.Command(name, help=text).get_short_help_str(room))
+            for name, (_, text) in self.lazy_commands.items()
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 @click.group(cls=LazyGroup)

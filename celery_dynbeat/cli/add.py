@@ -1,5 +1,6 @@
 """``dynbeat add``: create a schedule."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, 
         "add digest --task app.tasks.digest --cron '0 9 * * mon-fri' --timezone Asia/Seoul",
         "add poll --task app.tasks.poll --every 5m --owner user:42 --kwargs '{\"account\": 42}'",
         "add goodbye --task app.tasks.mail --once 40h --paused",
+        "add digest --task app.tasks.digest --cron '0 9 * * mon-fri' --dry-run",
     ),
 )
 @click.argument("name")
@@ -24,7 +26,12 @@ from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, 
 @edit_options
 @field_options
 @click.option("--paused", is_flag=True, help="Create it paused; `dynbeat resume` starts it.")
-def add(invocation: Invocation, *, name: str, task: str, paused: bool, **given: Any) -> None:
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything, show the next fire times, write nothing."
+)
+def add(
+    invocation: Invocation, *, name: str, task: str, paused: bool, dry_run: bool, **given: Any
+) -> None:
     """Create a schedule. Exactly one of --cron, --every, --once, --rrule and --trigger is needed.
 
     A policy that is not given follows its setting.
@@ -35,5 +42,25 @@ def add(invocation: Invocation, *, name: str, task: str, paused: bool, **given: 
     fields = fields_from(invocation, given)
     if paused:
         fields |= {"enabled": False, "paused_reason": invocation.reason}
-    info = invocation.mine.create(name, task=task, trigger=trigger, **fields)
+    fields |= {"task": task, "trigger": trigger}
+    if dry_run:
+        _show_only(invocation, name, fields)
+        return
+    info = invocation.mine.create(name, **fields)
     invocation.output.done(f"added {invocation.label(name)}{invocation.when(info)}", info.to_dict())
+
+
+def _show_only(invocation: Invocation, name: str, fields: Mapping[str, Any]) -> None:
+    """Create the schedule in a transaction that is rolled back, and print its fire times."""
+    from sqlalchemy.orm import Session  # noqa: PLC0415 - the database
+
+    with Session(invocation.dynbeat.context.database.engine) as session:
+        info = invocation.mine.create(name, **fields, session=session)
+        fire_times = invocation.mine.upcoming(name, session=session)
+    text = f"{invocation.label(name)} can be added"
+    times = "; next: ".join(["", *map(invocation.time, fire_times[:1])])
+    result = {**info.to_dict(), "id": None, "next": [each.isoformat() for each in fire_times]}
+    invocation.output.done(f"{text}{times}", {**result, "dry_run": True})
+    if not invocation.output.as_json:
+        for each in fire_times[1:]:
+            invocation.output.line(f"  then {invocation.time(each)}")

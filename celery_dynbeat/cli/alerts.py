@@ -2,16 +2,16 @@
 
 import click
 
-from celery_dynbeat.alerts.content import Content, Example, Group, instant
+from celery_dynbeat.alerts.content import Content, Example, instant, only_example
 from celery_dynbeat.alerts.delivery import Delivered, DeliveryError, deliver
 from celery_dynbeat.cli.alert_targets import note_undelivered
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.client import AlertInfo
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.settings import Settings
 
 COLUMNS = (
@@ -104,12 +104,13 @@ def _deliver(invocation: Invocation, urls: tuple[str, ...], settings: Settings) 
         facts=1,
         detail="A test message of `dynbeat test-alert`. No schedule has failed.",
     )
-    group = Group(kind=AlertKind.FAILED, change=Unsent.OPENED, count=1, examples=[example])
+    group = only_example(AlertKind.FAILED, Unsent.OPENED, example)
     try:
         return deliver(
             Content(severity=Severity.ERROR, groups=[group]),
             urls,
             application=settings.application,
+            flower_url=settings.flower_url,
             templates=settings.alert_templates,
             timeout=settings.alert_timeout,
         )

@@ -9,9 +9,9 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
-from celery_dynbeat.client.cancelling import MAX_CANCELLED
-from celery_dynbeat.common.run_states import REVOKE
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.client import BoundedCount
+from celery_dynbeat.common.limits import MAX_CANCELLED
+from celery_dynbeat.common.run_states import REVOKE, Origin
 
 
 @command(
@@ -51,7 +51,8 @@ def cancel(invocation: Invocation, *, run_ids: Sequence[str], is_all: bool, **fi
     """Cancel runs that have not started or that wait for a retry.
 
     Give ids of runs, or --all. A worker drops the message of a cancelled run. A running run is not
-    cancelled: Celery's `revoke` with terminate ends it. With --all the command asks first.
+    cancelled: Celery's `revoke` with terminate ends it. With --all the command says how many
+    runs match, and asks first.
     """
     if bool(run_ids) == is_all:
         raise click.UsageError("give either RUN_ID or --all", invocation.context)
@@ -71,8 +72,27 @@ def _cancel_all(
     given = [f"{name} {value}" for name, value in filters.items() if value is not None]
     words = f" with {', '.join(given)}" if given else ""
     statuses = tuple(status) or REVOKE.sources
-    invocation.confirm(f"Cancel all {', '.join(statuses)} runs of {whose}{words}?")
+    if not invocation.yes:
+        found = _count(invocation, status=statuses, **filters)
+        runs = f"{found} {', '.join(statuses)} {'run' if str(found) == '1' else 'runs'}"
+        if not found.count and found.exact and invocation.can_ask:
+            invocation.output.done(f"nothing to cancel: {runs} of {whose}{words}", _done(0))
+            return
+        most = f", at most {limit:,} of them" if not found.exact or found.count > limit else ""
+        invocation.confirm(f"Cancel {runs} of {whose}{words}{most}?")
     number = invocation.calls.cancel_runs(status=statuses, limit=limit, **filters)
     more = "; more may match: repeat the command" if number == limit else ""
     runs = "run" if number == 1 else "runs"
-    invocation.output.done(f"cancelled {number} {runs}{more}", {"ok": True, "cancelled": number})
+    invocation.output.done(f"cancelled {number} {runs}{more}", _done(number))
+
+
+def _done(number: int) -> dict[str, Any]:
+    return {"ok": True, "cancelled": number}
+
+
+def _count(invocation: Invocation, **filters: Any) -> BoundedCount:
+    """Return the number of runs that a cancel would change, up to 10,000."""
+    from celery_dynbeat.client import cancelling, history  # noqa: PLC0415 - the database
+
+    matching = cancelling.filter_of(owner=invocation.owner, **filters)
+    return history.count(invocation.dynbeat.context, None, matching=matching)

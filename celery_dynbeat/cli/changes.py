@@ -8,7 +8,7 @@ import click
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import owners_option, page_options
+from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant
 from celery_dynbeat.client import ChangeInfo, ChangePage
 from celery_dynbeat.client.typed_text import TypedInstant
@@ -57,7 +57,7 @@ COLUMNS = (
         "changes --all-owners --action hold",
     ),
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
 @click.option("--actor", "by", metavar="NAME", help="Only edits by this actor.")
 @click.option(

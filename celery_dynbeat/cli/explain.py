@@ -1,7 +1,7 @@
 """``dynbeat explain``: why a schedule ran, or did not run."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,11 +9,12 @@ from celery_dynbeat.cli.base.cells import plain
 from celery_dynbeat.cli.base.columns import Column, state_style, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import owner_option
+from celery_dynbeat.cli.base.options import name_argument, owner_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.common.printable import escape
-from celery_dynbeat.monitoring.explain.collect import explain
-from celery_dynbeat.monitoring.explain.explanation import Explanation
+
+if TYPE_CHECKING:
+    from celery_dynbeat.monitoring.explain.explanation import Explanation
 
 _RUNS = (
     time_column("fire_time", lambda each: each.run.scheduled_for),
@@ -37,7 +38,7 @@ _NODES = (
     exit_statuses="0: done, also if the schedule does not run. 1: not found, or an error of the"
     " database. 2: a wrong command line.",
 )
-@click.argument("name")
+@name_argument
 @owner_option
 @click.option(
     "--count",
@@ -53,6 +54,8 @@ def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
     happened to each, the next ones, the beats, and the workers that consume its queue. --json
     prints the cause as a word that programs can compare, such as "no_worker_for_queue".
     """
+    from celery_dynbeat.monitoring.explain.collect import explain  # noqa: PLC0415
+
     found = explain(
         invocation.dynbeat, owner=invocation.owner or "", name=name, run_count=count, count=count
     )
@@ -68,11 +71,12 @@ def explain_schedule(invocation: Invocation, *, name: str, count: int) -> None:
             output.line_of(line)
 
 
-def _show_tables(invocation: Invocation, found: Explanation) -> None:
+def _show_tables(invocation: Invocation, found: "Explanation") -> None:
     schedule, output = found.schedule, invocation.output
     if found.fix:
         output.line(f"Fix: {found.fix}")
-    meaning = "(damaged)" if schedule.trigger is None else schedule.trigger.describe()
+    zone = invocation.zone.key
+    meaning = "(damaged)" if schedule.trigger is None else schedule.trigger.describe(zone)
     output.line("")
     output.line(f"{schedule.name}: {meaning}; task {schedule.task}; queue {found.queue or '?'}")
     sections: Sequence[tuple[str, Any, Sequence[Any]]] = (
@@ -95,12 +99,12 @@ class _Node:
         self.seen_at, self.error = info.seen_at, info.error
 
 
-def _nodes(found: Explanation) -> Iterator[_Node]:
+def _nodes(found: "Explanation") -> Iterator[_Node]:
     yield from (_Node("beat", each) for each in found.beats)
     yield from (_Node("worker", each) for each in found.workers)
 
 
-def _plain_lines(found: Explanation) -> Iterator[Sequence[str]]:
+def _plain_lines(found: "Explanation") -> Iterator[Sequence[str]]:
     """Yield rows of cells; the first cell names the kind of row."""
     if found.fix:
         yield "fix", escape(found.fix)

@@ -17,7 +17,7 @@ from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.declarations.exporting import Exported, file_lines
 from celery_dynbeat.client import Page, ScheduleInfo
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 
 
 @command(

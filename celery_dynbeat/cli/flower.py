@@ -29,8 +29,10 @@ def flower(context: click.Context, arguments: tuple[str, ...]) -> None:
     --read-only. So do FLOWER_* environment variables and flowerconfig.py.
 
     Without --auth and --basic-auth the schedule pages are read-only.
-    --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-hide-arguments hides
-    the arguments of tasks. --dynbeat-query-timeout=SECONDS limits each database call (default: 10).
+    --dynbeat-unauthenticated-writes allows changes without a login. --dynbeat-allowed-hosts=NAMES
+    has the names of this Flower in URLs. Without a login, only these, loopback names and addresses
+    are accepted. --dynbeat-hide-arguments hides the arguments of tasks.
+    --dynbeat-query-timeout=SECONDS limits each database call (default: 10).
     --dynbeat-metrics adds the gauges of the database to /metrics.
     """
     try:

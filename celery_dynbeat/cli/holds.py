@@ -7,11 +7,17 @@ import click
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import actor_option, combined, reason_option
+from celery_dynbeat.cli.base.options import (
+    actor_option,
+    combined,
+    complete_owners,
+    reason_option,
+    yes_option,
+)
 from celery_dynbeat.cli.base.parameter_types import Instant
 from celery_dynbeat.client import HoldInfo
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
 from celery_dynbeat.client.typed_text import TypedInstant
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.printable import escape
 
 COLUMNS = (
@@ -24,7 +30,11 @@ COLUMNS = (
 #: Neither is the default: an operator who stops the wrong half of an incident loses time.
 scope_options = combined(
     click.option(
-        "--owner", default=None, metavar="OWNER", help='The owner; "" is the application itself.'
+        "--owner",
+        default=None,
+        shell_complete=complete_owners,
+        metavar="OWNER",
+        help='The owner; "" is the application itself.',
     ),
     click.option("--all-owners", is_flag=True, help="Everything: all schedules of all owners."),
 )
@@ -51,18 +61,25 @@ def _check_scope(invocation: Invocation) -> None:
 @actor_option
 @click.option("--reason", required=True, metavar="TEXT", help="Why, for the other operators.")
 @click.option("--until", type=Instant(1), help="Release by itself then. Default: at `release`.")
+@yes_option
 def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     """Stop all schedules of an owner, or everything.
 
     The hold ends at `dynbeat release`, or at --until. Runs that are recorded already, and `dynbeat
     run`, continue. A schedule's own pause does not change. Afterwards the policy catch_up decides
     about the missed fire times. Each actor has one hold of an owner. A second one changes its
-    reason and end.
+    reason and end. On a terminal, --all-owners asks first.
     """
     _check_scope(invocation)
+    if invocation.owner is None and invocation.can_ask:
+        invocation.confirm("This stops all schedules of all owners.")
     info = _calls(invocation).hold(reason=invocation.reason, until=invocation.instant(until))
     end = f" until {invocation.time(info.until_at)}" if info.until_at else ""
     invocation.output.done(f"held {_scope(invocation)}{end}", info.to_dict())
+    if invocation.owner is not None and not invocation.mine.list(limit=1).items:
+        invocation.output.note(
+            f"{_scope(invocation)}: there are no schedules yet. The hold also stops later ones."
+        )
 
 
 @command(

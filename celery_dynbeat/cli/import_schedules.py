@@ -1,9 +1,9 @@
 """``dynbeat import``: take over the schedules of another scheduler."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -13,21 +13,20 @@ from celery_dynbeat.cli.base.garbage import collecting_rarely
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import combined, edit_options
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.importing import managed
-from celery_dynbeat.importing.beat_schedule import BeatScheduleSource
 from celery_dynbeat.importing.crontab_file import CrontabSource, decoded_lines
 from celery_dynbeat.importing.found import Source
 from celery_dynbeat.importing.owners import owner_function
-from celery_dynbeat.importing.redbeat.source import RedBeatSource
 from celery_dynbeat.importing.results import Outcome, Result
-from celery_dynbeat.importing.sql import source as sql
 from celery_dynbeat.importing.sql.layouts import (
     CELERY_SQLALCHEMY_SCHEDULER,
     DJANGO_CELERY_BEAT,
     SQLALCHEMY_CELERY_BEAT,
     Layout,
 )
-from celery_dynbeat.importing.writing import Importer
+
+if TYPE_CHECKING:
+    from celery_dynbeat.importing.write_back import WritableSource
+    from celery_dynbeat.importing.writing import Importer
 
 _STYLES = {"create": "green", "update": "yellow", "advance": "yellow", "pause": "yellow"}
 _STYLES |= {"refuse": "red", "skip": "yellow"}
@@ -36,6 +35,15 @@ _DONE = {
     Outcome.UPDATE: "updated",
     Outcome.ADVANCE: "advanced",
     Outcome.PAUSE: "paused",
+    Outcome.KEEP: "unchanged",
+    Outcome.SKIP: "skipped",
+    Outcome.REFUSE: "refused",
+}
+#: The same for --back.
+_WRITTEN_BACK = {
+    Outcome.ADVANCE: "advanced",
+    Outcome.PAUSE: "disabled",
+    Outcome.UPDATE: "enabled",
     Outcome.KEEP: "unchanged",
     Outcome.SKIP: "skipped",
     Outcome.REFUSE: "refused",
@@ -73,10 +81,21 @@ import_options = combined(
         help="A function that takes a row of the source as a mapping and returns its owner.",
     ),
 )
+back_options = combined(
+    click.option(
+        "--back",
+        is_flag=True,
+        help="The way back: write to the other scheduler what ran, paused or ended here.",
+    ),
+    click.option(
+        "--without-hold", is_flag=True, help="With --back --apply: also while beat can send."
+    ),
+)
 url_argument = click.argument("url", envvar="DYNBEAT_IMPORT_URL", required=False)
 
 
 table_options = combined(
+    back_options,
     click.option("--schema", metavar="SCHEMA", help="The schema of the tables."),
     click.option(
         "--naive-timezone",
@@ -93,6 +112,9 @@ def import_schedules() -> None:
     Without --apply nothing is written: the output shows what becomes what, and why a schedule
     cannot be imported. A second import writes what differs from the source: it also replaces edits
     of the task, its arguments or its trigger that you made here.
+
+    With --back the import goes the other way: before the old beat starts again, it learns what ran
+    here, so that it sends no run twice. Definitions are not written.
     """
 
 
@@ -113,7 +135,7 @@ def django_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of django-celery-beat from a database URL.
 
     The environment variable DYNBEAT_IMPORT_URL can give the URL, so that no list of processes shows
-    its password. The tables are only read.
+    its password. The tables are only read without --back.
     """
     _import_tables(invocation, DJANGO_CELERY_BEAT, **given)
 
@@ -129,6 +151,7 @@ def django_celery_beat(invocation: Invocation, **given: Any) -> None:
 )
 @url_argument
 @import_options
+@back_options
 @click.option("--key-prefix", help="Default: the setting redbeat_key_prefix, else redbeat:")
 @click.option("--cluster", is_flag=True, help="The URL is that of a Redis Cluster.")
 def redbeat(
@@ -137,8 +160,11 @@ def redbeat(
     """Import the entries of celery-redbeat from a Redis URL.
 
     Without a URL, the Redis is the one that RedBeat's settings of the application name, sentinels
-    and clusters included; celery-redbeat must then be installed. Redis is only read.
+    and clusters included; celery-redbeat must then be installed. Redis is only read without --back.
     """
+    # Late imports, here and below: help opens no database.
+    from celery_dynbeat.importing.redbeat.source import RedBeatSource  # noqa: PLC0415
+
     context = invocation.dynbeat.context
     source = RedBeatSource(url, context=context, prefix=key_prefix, cluster=cluster)
     advice = "check the number of the Redis database, and --key-prefix"
@@ -160,7 +186,7 @@ def redbeat(
 def sqlalchemy_celery_beat(invocation: Invocation, **given: Any) -> None:
     """Import the tasks of sqlalchemy-celery-beat from a database URL.
 
-    --schema is the setting beat_schema. The tables are only read.
+    --schema is the setting beat_schema. The tables are only read without --back.
     """
     _import_tables(invocation, SQLALCHEMY_CELERY_BEAT, **given)
 
@@ -178,7 +204,7 @@ def celery_sqlalchemy_scheduler(invocation: Invocation, **given: Any) -> None:
     """Import tasks of celery-sqlalchemy-scheduler from a database URL.
 
     Its instants without a zone are in the time zone of the application, unless --naive-timezone
-    names another one. The tables are only read.
+    names another one. The tables are only read without --back.
     """
     _import_tables(invocation, CELERY_SQLALCHEMY_SCHEDULER, **given)
 
@@ -211,6 +237,8 @@ def beat_schedule(
     their last run times. With --owner they become schedules of the owner; then remove them from
     beat_schedule. Stop the old beat first: it locks its file.
     """
+    from celery_dynbeat.importing.beat_schedule import BeatScheduleSource  # noqa: PLC0415
+
     source = BeatScheduleSource(invocation.dynbeat.context, path=schedule_file)
     moves = bool(invocation.owner or owner_from)
     run(invocation, source, owner_from=owner_from, keeps_entries=not moves, **given)
@@ -277,6 +305,8 @@ def _import_tables(
     url = given_url(url)
     if naive_timezone is not None:
         invocation.load_zone(naive_timezone)
+    from celery_dynbeat.importing.sql import source as sql  # noqa: PLC0415
+
     source = sql.table_source(
         url, layout, context=invocation.dynbeat.context, schema=schema, zone=naive_timezone
     )
@@ -298,22 +328,33 @@ def run(
     owner_from: str | None,
     keeps_entries: bool = True,
     if_empty: str = "check which source is read",
+    back: bool = False,
+    without_hold: bool = False,
 ) -> None:
     """Import the schedules of ``source``, and print the results.
 
     With ``keeps_entries``, an entry of beat_schedule in the source stays one. ``if_empty`` is the
     advice for a source without schedules.
     """
+    from celery_dynbeat.importing import managed  # noqa: PLC0415
+    from celery_dynbeat.importing.write_back import WriteBack  # noqa: PLC0415
+    from celery_dynbeat.importing.writing import Importer  # noqa: PLC0415
+
     entries = managed.entries(invocation.dynbeat.context) if keeps_entries else {}
-    importer = Importer(
+    context, owner_of = (
         invocation.dynbeat.context,
-        source.package,
         owner_function(owner_from, default=invocation.owner or ""),
-        dry_run=not applies,
-        managed=entries,
     )
-    totals = _Totals()
-    title = "importing" if applies else "reading"
+    importer: Importer
+    if back:
+        if applies and not without_hold:
+            _check_stopped(invocation)
+        target = cast("WritableSource", source) if applies else None
+        importer = WriteBack(context, source.package, owner_of, managed=entries, target=target)
+    else:
+        importer = Importer(context, source.package, owner_of, dry_run=not applies, managed=entries)
+    totals = _Totals(_WRITTEN_BACK if back else _DONE)
+    title = "writing" if applies and back else "importing" if applies else "reading"
     with progress(title) as advance, collecting_rarely():
         for results in _results(importer, source, advance):
             totals.add(results)
@@ -322,14 +363,34 @@ def run(
                 invocation.output.items(_COLUMNS, shown, zone=invocation.zone)
     if not totals.outcomes:
         invocation.output.note(f"the source has no schedules: {if_empty}")
-    _show_left_over(invocation, importer)
+    _show_left_over(invocation, importer, back=back)
     totals.show(invocation, applies=applies)
     if totals.outcomes[Outcome.REFUSE]:
         invocation.context.exit(1)
 
 
+def _check_stopped(invocation: Invocation) -> None:
+    """Refuse to write back while beat sends, or has recorded runs that it must still send."""
+    from celery_dynbeat.store.alert_scans import is_everything_held  # noqa: PLC0415
+
+    now = invocation.now
+    if not invocation.dynbeat.context.read(
+        None, lambda session: is_everything_held(session, now=now)
+    ):
+        invocation.refuse(
+            "beat can send runs: `dynbeat hold --all-owners --reason switch` first;"
+            " --without-hold if no beat runs"
+        )
+    pending = invocation.schedules.count_runs(status="pending")
+    if pending.count:
+        invocation.refuse(
+            f"{pending} runs are recorded and not sent: wait until a beat has sent them, or"
+            " `dynbeat cancel --all --all-owners --status pending`"
+        )
+
+
 def _results(
-    importer: Importer, source: Source, advance: Callable[[int, int | None], None]
+    importer: "Importer", source: Source, advance: Callable[[int, int | None], None]
 ) -> Iterator[list[Result]]:
     total, done = source.count(), 0
     for page in source.pages():
@@ -338,7 +399,7 @@ def _results(
         advance(done, total)
 
 
-def _show_left_over(invocation: Invocation, importer: Importer) -> None:
+def _show_left_over(invocation: Invocation, importer: "Importer", *, back: bool) -> None:
     """Name the schedules of an earlier import that the source no longer has."""
     names, count = list[str](), 0
     for _owner, name in importer.left_over():
@@ -348,6 +409,8 @@ def _show_left_over(invocation: Invocation, importer: Importer) -> None:
     if count:
         rest = ", ..." if count > len(names) else ""
         rule = "they still run; delete those that shall not"
+        if back:
+            rule = "the other scheduler does not run them"
         invocation.output.note(
             f"no longer in the source: {', '.join(names)}{rest} ({count:,}); {rule}"
         )
@@ -356,7 +419,8 @@ def _show_left_over(invocation: Invocation, importer: Importer) -> None:
 class _Totals:
     """Counts the outcomes, and the notes by topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Mapping[Outcome, str]) -> None:
+        self._words = words
         self.outcomes: Counter[Outcome] = Counter()
         self._notes: dict[tuple[str, str], list[str]] = {}
         self._noted: Counter[tuple[str, str]] = Counter()
@@ -381,5 +445,5 @@ class _Totals:
             count = self._noted[topic, text]
             rest = ", ..." if count > len(names) else ""
             output.note(f"{topic}: {text} ({count:,}: {', '.join(names)}{rest})")
-        counts = ", ".join(f"{self.outcomes[each]:,} {word}" for each, word in _DONE.items())
+        counts = ", ".join(f"{self.outcomes[each]:,} {word}" for each, word in self._words.items())
         output.note(counts if applies else f"{counts} (dry run: nothing was written)")

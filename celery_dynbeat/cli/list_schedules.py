@@ -1,15 +1,43 @@
 """``dynbeat list``: pages of schedules, or their number."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
+from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import owners_option, page_options
 from celery_dynbeat.cli.schedule_columns import SCHEDULES
-from celery_dynbeat.client import Page
+from celery_dynbeat.client import Page, ScheduleInfo
 from celery_dynbeat.common.schedule_states import State
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A failing schedule, and the error of its last failed or lost run."""
+
+    info: ScheduleInfo
+    last_error: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row for ``--json``."""
+        return {**self.info.to_dict(), "last_error": self.last_error}
+
+
+@dataclass(frozen=True, slots=True)
+class _FailingPage:
+    items: tuple[_Failing, ...]
+    cursor: str | None
+
+
+def _of_info(column: Column) -> Column:
+    return replace(column, get=lambda row: column.value(row.info))
+
+
+#: The columns of ``--state failing``.
+FAILING = (*map(_of_info, SCHEDULES), Column("last_error", width=24))
 
 
 @command(
@@ -43,7 +71,8 @@ from celery_dynbeat.common.schedule_states import State
 def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> None:
     """List schedules by name; with --all-owners by owner and name.
 
-    With --count, --json prints one object.
+    With --count, --json prints one object. --state failing has one more column: last_error, the
+    first line of the error of the last failed or lost run.
     """
     if is_count:
         _count(invocation, **given)
@@ -57,7 +86,23 @@ def _list(invocation: Invocation, *, after: str | None, all_pages: bool, **filte
     def fetch(cursor: str | None) -> Page:
         return schedules.list(owner=owner, after=cursor, **filters)
 
-    invocation.show_pages(SCHEDULES, fetch, after=after, all_pages=all_pages)
+    if filters["state"] != State.FAILING:
+        invocation.show_pages(SCHEDULES, fetch, after=after, all_pages=all_pages)
+        return
+
+    def fetch_failing(cursor: str | None) -> _FailingPage:
+        page = fetch(cursor)
+        return _FailingPage(_failing(invocation, page), page.cursor)
+
+    invocation.show_pages(FAILING, fetch_failing, after=after, all_pages=all_pages)
+
+
+def _failing(invocation: Invocation, page: Page) -> tuple[_Failing, ...]:
+    from celery_dynbeat.monitoring.statistics.recent_runs import last_errors  # noqa: PLC0415
+
+    ids = [each.id for each in page.items]
+    errors = last_errors(invocation.dynbeat.context, schedule_ids=ids)
+    return tuple(_Failing(each, errors.get(each.id)) for each in page.items)
 
 
 def _count(invocation: Invocation, **given: Any) -> None:

@@ -1,6 +1,7 @@
-"""``dynbeat next``: the next fire times of a schedule."""
+"""``dynbeat next``: the next fire times of a schedule, or the runs of many in each minute."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,8 +11,9 @@ from celery_dynbeat.cli.base.cells import plain
 from celery_dynbeat.cli.base.columns import Column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import owner_option
+from celery_dynbeat.cli.base.options import complete_names, owners_option
 from celery_dynbeat.cli.base.parameter_types import Number
+from celery_dynbeat.cli.holds import described
 from celery_dynbeat.client import FireTime
 from celery_dynbeat.common.durations import format_distance
 
@@ -23,6 +25,8 @@ class _Row:
     fire_time: FireTime
     local: str
     distance: str
+    #: Who holds the schedule at this fire time; None if no hold in force stops it.
+    held: str | None
 
     @property
     def utc(self) -> str:
@@ -36,7 +40,7 @@ class _Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row for ``--json``."""
-        return {**self.fire_time.to_dict(), "local": self.local}
+        return {**self.fire_time.to_dict(), "local": self.local, "held": self.held}
 
 
 COLUMNS = (
@@ -44,16 +48,29 @@ COLUMNS = (
     Column("local", width=25),
     Column("distance"),
     Column("skipped", width=20, optional=True),
+    Column("held", width=20, optional=True),
 )
 #: A table has a column for each zone, without the fractions of a second of an anchor.
 _ON_TERMINAL = (time_column("fire_time", lambda row: row.fire_time.at), *COLUMNS[2:])
 
 
+#: The runs to come of the next hour.
+_PER_MINUTE = (time_column("start_at"), Column("planned"))
+_HOUR = timedelta(hours=1)
+
+
 @command(
-    "next", columns=COLUMNS, examples=("next digest", "next digest --owner user:42 --count 20")
+    "next",
+    columns=COLUMNS,
+    examples=(
+        "next digest",
+        "next digest --owner user:42 --count 20",
+        "next --all-owners --per-minute",
+    ),
 )
-@click.argument("name")
-@owner_option
+@click.argument("name", required=False, shell_complete=complete_names)
+@owners_option
+@click.option("--per-minute", is_flag=True, help="Count the runs of the next hour, without NAME.")
 @click.option(
     "--count",
     type=Number(least=1, most=1_000),
@@ -61,18 +78,29 @@ _ON_TERMINAL = (time_column("fire_time", lambda row: row.fire_time.at), *COLUMNS
     show_default=True,
     help="The number of fire times, up to 1,000.",
 )
-def next_runs(invocation: Invocation, *, name: str, count: int) -> None:
-    """List the next fire times of a schedule.
+def next_runs(invocation: Invocation, *, name: str | None, count: int, per_minute: bool) -> None:
+    """List the next fire times of a schedule, or count runs to come.
 
-    They are in UTC and in the time zone of the trigger; without one in that of the owner. Skipped
-    fire times are among them. A paused or finished schedule has no others.
+    Fire times are in UTC and in the time zone of the trigger; without one in that of the owner.
+    Skipped fire times are among them, and those that a hold in force stops. A paused or finished
+    schedule has no others.
+
+    With --per-minute, a note says if the numbers are an estimate from some of the schedules, or the
+    next run of each schedule only.
     """
+    if per_minute == (name is not None) or (name is not None and invocation.owner is None):
+        raise click.UsageError("give NAME, or --per-minute with --owner or --all-owners")
+    if name is None:
+        _show_per_minute(invocation)
+        return
     now, zone = invocation.now, _zone(invocation, name)
+    holds = invocation.mine.holds()
     rows = [
         _Row(
             each,
             f"{each.at.astimezone(zone).isoformat(' ')} {zone.key}",
             format_distance(each.at, now=now),
+            next((described(hold, invocation) for hold in holds if hold.covers(each.at)), None),
         )
         for each in invocation.mine.upcoming(name, count=count, with_skipped=True)
     ]
@@ -82,6 +110,23 @@ def next_runs(invocation: Invocation, *, name: str, count: int) -> None:
     invocation.show(on_terminal if invocation.output.on_terminal else COLUMNS, rows)
     if not rows:
         invocation.output.note(f"{invocation.label(name)} has no next fire time")
+
+
+def _show_per_minute(invocation: Invocation) -> None:
+    # Only this option needs the statistics.
+    from celery_dynbeat.monitoring.statistics.timeline import (  # noqa: PLC0415
+        planned_bins,
+    )
+
+    now = invocation.now
+    found = planned_bins(
+        invocation.dynbeat.context, until=now + _HOUR, owner=invocation.owner, now=now
+    )
+    invocation.show(_PER_MINUTE, [each for each in found.bins if each.planned])
+    if found.planned_from is not None:
+        invocation.output.note(f"estimated from {found.planned_from} schedules")
+    if found.planned_is_first_only:
+        invocation.output.note("at least: only the next run of each schedule is counted")
 
 
 def _zone(invocation: Invocation, name: str) -> ZoneInfo:

@@ -1,14 +1,12 @@
 """``dynbeat pause|resume``."""
 
-import click
-
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options
+from celery_dynbeat.cli.base.options import edit_options, name_argument
 
 
 @command("pause", examples=("pause digest --owner user:42 --reason 'ticket 12'",))
-@click.argument("name")
+@name_argument
 @edit_options
 def pause(invocation: Invocation, *, name: str) -> None:
     """Stop a schedule until it is resumed.
@@ -21,7 +19,7 @@ def pause(invocation: Invocation, *, name: str) -> None:
 
 
 @command("resume", examples=("resume digest --owner user:42",))
-@click.argument("name")
+@name_argument
 @edit_options
 def resume(invocation: Invocation, *, name: str) -> None:
     """Start a paused or quarantined schedule again, from now.

@@ -2,19 +2,20 @@
 
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from celery_dynbeat.beat.change_pruner import prune_changes
-from celery_dynbeat.beat.pruner import BATCH_SIZE, LOWEST_ID, prune
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import yes_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import MAX_DURATION
+
+if TYPE_CHECKING:
+    from celery_dynbeat.runtime.context import Context
 
 
 @command(
@@ -61,7 +62,10 @@ def prune_now(invocation: Invocation, *, older_than: float | None) -> None:
     )
 
 
-def _prune(context: Context, older_than: timedelta) -> int:
+def _prune(context: "Context", older_than: timedelta) -> int:
+    # Late imports, here and in the other commands: help opens no database.
+    from celery_dynbeat.beat.pruner import LOWEST_ID, prune  # noqa: PLC0415
+
     context.prepare()
     # One instant for all batches: otherwise runs that end during the prune could prolong it.
     now, deleted, after = context.clock.now(), 0, LOWEST_ID
@@ -76,7 +80,10 @@ def _prune(context: Context, older_than: timedelta) -> int:
             after = pruned.last_id
 
 
-def _prune_changes(context: Context) -> int:
+def _prune_changes(context: "Context") -> int:
+    from celery_dynbeat.beat.change_pruner import prune_changes  # noqa: PLC0415
+    from celery_dynbeat.beat.pruner import BATCH_SIZE  # noqa: PLC0415
+
     now, older_than, deleted = context.clock.now(), context.settings.audit_retention, 0
     with progress("changes deleted") as advance:
         while True:

@@ -1,26 +1,26 @@
 """``dynbeat rerun``: run ended runs again, one or many."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import click
-from sqlalchemy.orm import Session
 
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, owners_option, yes_option
+from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.waiting import POLL_SECONDS, wait_for_run
-from celery_dynbeat.client import RerunInfo
-from celery_dynbeat.client.one_rerun import RERUNNABLE
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
-from celery_dynbeat.client.reruns import MAX_RERUN_BATCH
+from celery_dynbeat.client import RerunInfo, RunInfo, RunPage
 from celery_dynbeat.client.typed_text import TypedInstant
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE, MAX_RERUN_BATCH
+from celery_dynbeat.common.run_states import RERUNNABLE, UNFINISHED, Origin, Status
 from celery_dynbeat.common.text import counted
 
 DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
@@ -49,7 +49,7 @@ COLUMNS = (
         "rerun --list --all-owners",
         "rerun --cancel 12 --all-owners",
     ),
-    exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: the"
+    exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: a"
     " run did not succeed. 2: a wrong command line.",
 )
 @click.argument("run_id", type=RunId(), required=False)
@@ -73,7 +73,7 @@ COLUMNS = (
     show_default=True,
     help="At most this number of the new runs are unfinished at any time.",
 )
-@click.option("--wait", is_flag=True, help="Wait until the run has ended, or all runs are made.")
+@click.option("--wait", is_flag=True, help="Wait until the run has ended, or all new runs.")
 @click.option("--list", "is_list", is_flag=True, help="List the requests, the newest first.")
 @click.option(
     "--cancel",
@@ -156,29 +156,65 @@ def _rerun_many(
             return
         invocation.confirm(f"Run {found} again?")
     info = request()
-    if wait:
-        info = _wait(invocation, info)
-    invocation.output.done(f"rerun {_words(info)}", info.to_dict())
+    if not wait:
+        invocation.output.done(f"rerun {_words(info)}", info.to_dict())
+        return
+    info, ended = _wait(invocation, info)
+    counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
+    invocation.output.done(
+        f"rerun {_words(info)}; of the new runs: {counts or 'none'}",
+        {**info.to_dict(), "ended": dict(ended)},
+    )
+    invocation.context.exit(0 if set(ended) <= {Status.SUCCEEDED} else 1)
 
 
 def _count(invocation: Invocation, request: Callable[..., RerunInfo]) -> int:
     """Return the number of runs that the request would run again, without making it."""
+    from sqlalchemy.orm import Session  # noqa: PLC0415
+
     # The end of the session rolls the request back.
     with Session(invocation.dynbeat.context.database.engine) as session:
         return request(session=session).total
 
 
-def _wait(invocation: Invocation, info: RerunInfo) -> RerunInfo:
+def _wait(invocation: Invocation, info: RerunInfo) -> tuple[RerunInfo, Counter[str]]:
+    """Return when all runs are made and have ended, with the numbers of their statuses."""
     try:
         with progress("runs made") as advance:
             while info.status == "running":
                 advance(info.made + info.left_out, info.total)
                 time.sleep(POLL_SECONDS)
                 info = invocation.calls.get_rerun(info.id)
+        with progress("runs ended") as advance:
+            while unfinished := sum(1 for _ in _new_runs(invocation, info, status=UNFINISHED)):
+                advance(info.made - unfinished, info.made)
+                time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         invocation.output.note(f"rerun {info.id} continues; --cancel {info.id} ends it")
         raise
-    return info
+    return info, Counter(run.status for run in _new_runs(invocation, info))
+
+
+def _new_runs(
+    invocation: Invocation, info: RerunInfo, *, status: Collection[str] | None = None
+) -> Iterator[RunInfo]:
+    """Yield the runs that the request has made. A rerun is some microseconds after its original."""
+
+    def fetch(cursor: str | None) -> RunPage:
+        return invocation.calls.runs(
+            origin=Origin.RERUN.value,
+            status=status,
+            task=info.task,
+            since=info.since,
+            until=info.until + timedelta(seconds=1),
+            limit=MAX_PAGE_SIZE,
+            after=cursor,
+        )
+
+    for page in pages(fetch, after=None):
+        for run in page.items:
+            if run.created_at >= info.created_at and info.name in {None, run.name}:
+                yield run
 
 
 def _words(info: RerunInfo) -> str:

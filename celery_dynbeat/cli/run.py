@@ -4,7 +4,7 @@ import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options
+from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.waiting import wait_for_run
 
 
@@ -14,7 +14,7 @@ from celery_dynbeat.cli.waiting import wait_for_run
     exit_statuses="0: done. 1: not found or refused, an error of the database, or with --wait: the"
     " run did not succeed. 2: a wrong command line.",
 )
-@click.argument("name")
+@name_argument
 @edit_options
 @click.option("--wait", is_flag=True, help="Wait until the run has ended.")
 def run(invocation: Invocation, *, name: str, wait: bool) -> None:

@@ -7,13 +7,12 @@ import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import owners_option, page_options
+from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.client import RunPage
 from celery_dynbeat.client.typed_text import TypedInstant
-from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.common.run_states import Origin, Status
 
 # Of an enum, click would offer the names of the members.
 STATUSES = [each.value for each in Status]
@@ -28,7 +27,7 @@ STATUSES = [each.value for each in Status]
         "runs --id 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
     ),
 )
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
 @click.option("--id", "run_id", type=RunId(), help="Show one run, with its traceback.")
 @click.option(

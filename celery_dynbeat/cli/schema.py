@@ -1,15 +1,16 @@
 """``dynbeat schema upgrade|check|application``: the tables."""
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.settings import application_name
-from celery_dynbeat.db import schema as tables
-from celery_dynbeat.store import application as store
+
+if TYPE_CHECKING:
+    from celery_dynbeat.runtime.context import Context
 
 _OUTDATED = (
     "0: the tables fit this version. 1: they do not, or the database refuses the command."
@@ -44,6 +45,8 @@ def upgrade(invocation: Invocation, *, sql: bool, start: str | None) -> None:
     without a connection; the URL of MariaDB must then begin with mariadb+pymysql://. SQLite is not
     supported.
     """
+    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
+
     if sql:
         _print_sql(invocation, start)
         return
@@ -60,6 +63,8 @@ def check(invocation: Invocation) -> None:
 
 
 def _print_sql(invocation: Invocation, start: str | None) -> None:
+    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
+
     database, output = invocation.dynbeat.context.database, invocation.output
     printed = tables.upgrade_sql(database, start=start)
     if output.as_json:
@@ -72,6 +77,8 @@ def _print_sql(invocation: Invocation, start: str | None) -> None:
 
 
 def _show_revision(invocation: Invocation, text: str) -> None:
+    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
+
     database = invocation.dynbeat.context.database
     revision = tables.check(database)
     shown = database.shown_url
@@ -107,8 +114,11 @@ def application(invocation: Invocation, name: str | None) -> None:
     )
 
 
-def _recorded(context: Context, name: str | None) -> str | None:
+def _recorded(context: "Context", name: str | None) -> str | None:
     """Return the recorded name; record ``name`` first if it is given."""
+    from celery_dynbeat.db import schema as tables  # noqa: PLC0415
+    from celery_dynbeat.store import application as store  # noqa: PLC0415
+
     tables.check(context.database)
     if name is not None:
         now = context.clock.now()

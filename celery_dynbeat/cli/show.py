@@ -7,7 +7,7 @@ import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import owner_option
+from celery_dynbeat.cli.base.options import name_argument, owner_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.schedule_columns import RUNS
@@ -25,7 +25,7 @@ _DETAILS = (
 
 
 @command("show", examples=("show report", "show report --owner user:42 --json"))
-@click.argument("name")
+@name_argument
 @owner_option
 @click.option(
     "--count",
@@ -51,7 +51,11 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
         "runs": [each.to_dict() for each in runs],
     }
     holds = "; ".join(described(each, invocation) for each in mine.holds())
-    values = {"time_zone": invocation.zone.key, "held": holds, **_values(info, upcoming)}
+    values = {
+        "time_zone": invocation.zone.key,
+        "held": holds,
+        **_values(info, upcoming, timezone=invocation.zone.key),
+    }
     shown = {key: value for key, value in values.items() if value not in _EMPTY}
     output.record(shown, zone=invocation.zone, now=invocation.now, as_dict=as_dict)
     if runs and output.on_terminal:
@@ -60,7 +64,9 @@ def show(invocation: Invocation, *, name: str, count: int) -> None:
         invocation.show(columns, runs)
 
 
-def _values(info: ScheduleInfo, upcoming: Sequence[FireTime]) -> Mapping[str, Any]:
+def _values(
+    info: ScheduleInfo, upcoming: Sequence[FireTime], *, timezone: str
+) -> Mapping[str, Any]:
     trigger = info.trigger
     details = {name: getattr(info, name) for name in _DETAILS}
     details["alerts"] = as_json(info.alerts)
@@ -73,7 +79,7 @@ def _values(info: ScheduleInfo, upcoming: Sequence[FireTime]) -> Mapping[str, An
         "description": info.description,
         "task": info.task,
         "trigger": trigger,
-        "meaning": trigger and trigger.describe(),
+        "meaning": trigger and trigger.describe(timezone),
         "next_run_at": info.next_run_at,
         "upcoming": [each.at for each in upcoming if not each.is_skipped],
         "skipped": [each.at for each in upcoming if each.is_skipped],

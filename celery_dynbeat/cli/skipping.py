@@ -4,7 +4,7 @@ import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options
+from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Instant
 from celery_dynbeat.client.typed_text import TypedInstant
 
@@ -19,7 +19,7 @@ _NEXT = click.option("--next", "is_next", is_flag=True, help="The next fire time
         "skip digest --next",
     ),
 )
-@click.argument("name")
+@name_argument
 @_FIRE_TIME
 @_NEXT
 @edit_options
@@ -43,7 +43,7 @@ def skip(
 
 
 @command("unskip", examples=("unskip digest 2026-12-24T09:00 --owner user:42",))
-@click.argument("name")
+@name_argument
 @click.argument("fire_time", type=Instant(1))
 @edit_options
 def unskip(invocation: Invocation, *, name: str, fire_time: TypedInstant) -> None:

@@ -4,27 +4,20 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dynbeat.broker import outages
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.common.durations import format_duration
-from celery_dynbeat.db.models import Node, NodeKind
-from celery_dynbeat.db.schema import head
-from celery_dynbeat.monitoring.health import (
-    DatabaseStatus,
-    Evaluation,
-    HealthReport,
-    evaluate,
-    state_of,
-)
-from celery_dynbeat.monitoring.probes import collect_health
-from celery_dynbeat.monitoring.problem import Problem
-from celery_dynbeat.store.health import Tables
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Node
+    from celery_dynbeat.monitoring.health import DatabaseStatus, Evaluation, HealthReport
+    from celery_dynbeat.monitoring.problem import Problem
+    from celery_dynbeat.store.health import Tables
 
 INDENT = 12
 #: Queues and tasks in the JSON output.
@@ -49,6 +42,10 @@ def status(invocation: Invocation, *, max_lag: float | None) -> None:
     The command writes nothing and creates no tables. It ends within about ten seconds, even if a
     server does not respond.
     """
+    # Late imports, here and below: `status --help` opens no database.
+    from celery_dynbeat.monitoring.health import evaluate  # noqa: PLC0415
+    from celery_dynbeat.monitoring.probes import collect_health  # noqa: PLC0415
+
     limit = None if max_lag is None else timedelta(seconds=max_lag)
     report = collect_health(invocation.context.obj.app, max_lag=limit)
     evaluation = evaluate(report)
@@ -60,8 +57,10 @@ def status(invocation: Invocation, *, max_lag: float | None) -> None:
     invocation.context.exit(0 if evaluation.healthy else 1)
 
 
-def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
+def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
     """Return the output of ``--json``. docs/how-to/health.md describes each key."""
+    from celery_dynbeat.db.models import NodeKind  # noqa: PLC0415
+
     database, broker, tables = report.database, report.broker, report.tables
     return {
         "healthy": evaluation.healthy,
@@ -87,7 +86,9 @@ def as_dict(report: HealthReport, evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _database(database: DatabaseStatus) -> dict[str, Any]:
+def _database(database: "DatabaseStatus") -> dict[str, Any]:
+    from celery_dynbeat.db.schema import head  # noqa: PLC0415
+
     return {
         "url": database.url,
         "reachable": database.error is None,
@@ -100,7 +101,9 @@ def _database(database: DatabaseStatus) -> dict[str, Any]:
     }
 
 
-def _node(report: HealthReport, node: Node) -> dict[str, Any]:
+def _node(report: "HealthReport", node: "Node") -> dict[str, Any]:
+    from celery_dynbeat.broker import outages  # noqa: PLC0415
+
     return {
         "name": node.name,
         "pid": node.pid,
@@ -111,11 +114,12 @@ def _node(report: HealthReport, node: Node) -> dict[str, Any]:
         "stopped_at": _iso(node.stopped_at),
         "error": node.error,
         "notifier": node.notifier,
+        "clock_offset_seconds": node.clock_offset,
         "outages": [each._asdict() for each in outages.parse_report(node.outages)],
     }
 
 
-def _schedules(report: HealthReport, tables: Tables) -> dict[str, Any]:
+def _schedules(report: "HealthReport", tables: "Tables") -> dict[str, Any]:
     return {
         "due": asdict(tables.due),
         "oldest_due_at": _iso(tables.oldest_due_at),
@@ -140,7 +144,7 @@ def _schedules(report: HealthReport, tables: Tables) -> dict[str, Any]:
     }
 
 
-def _holds(tables: Tables) -> dict[str, Any]:
+def _holds(tables: "Tables") -> dict[str, Any]:
     return {
         "count": asdict(tables.holds),
         "first": [
@@ -150,12 +154,12 @@ def _holds(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _unserved(report: HealthReport, kind: str) -> list[dict[str, Any]] | None:
+def _unserved(report: "HealthReport", kind: str) -> list[dict[str, Any]] | None:
     unserved = getattr(report.coverage, kind)
     return None if unserved is None else [asdict(each) for each in unserved[:MAX_UNSERVED]]
 
 
-def _runs(tables: Tables) -> dict[str, Any]:
+def _runs(tables: "Tables") -> dict[str, Any]:
     return {
         "overdue": asdict(tables.overdue),
         "overdue_since": _iso(tables.overdue_since),
@@ -163,7 +167,7 @@ def _runs(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _lines(report: HealthReport, evaluation: Evaluation) -> Iterator[str]:
+def _lines(report: "HealthReport", evaluation: "Evaluation") -> Iterator[str]:
     yield "healthy" if evaluation.healthy else "UNHEALTHY"
     for title, problems in (("problem", evaluation.problems), ("warning", evaluation.warnings)):
         for problem in problems:
@@ -179,12 +183,12 @@ def _lines(report: HealthReport, evaluation: Evaluation) -> Iterator[str]:
         yield from _table_lines(report, report.tables)
 
 
-def _problem_lines(title: str, problem: Problem) -> Iterator[str]:
+def _problem_lines(title: str, problem: "Problem") -> Iterator[str]:
     yield _line(title, problem.text)
     yield _line("", f"hint: {problem.hint}")
 
 
-def _database_cells(database: DatabaseStatus) -> Iterator[str]:
+def _database_cells(database: "DatabaseStatus") -> Iterator[str]:
     yield database.url
     if database.error is not None:
         yield "not usable"
@@ -196,7 +200,9 @@ def _database_cells(database: DatabaseStatus) -> Iterator[str]:
         yield f"this clock {database.clock_offset.total_seconds():+.3f} s"
 
 
-def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
+def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
+    from celery_dynbeat.db.models import NodeKind  # noqa: PLC0415
+
     yield _line("application", tables.application or "none recorded")
     for kind in NodeKind:
         yield from _aligned(kind, [_node_cells(report, node) for node in _nodes(tables, kind)])
@@ -225,14 +231,14 @@ def _table_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
     yield _line("reruns", f"{tables.reruns} running")
 
 
-def _failing_lines(report: HealthReport, tables: Tables) -> Iterator[str]:
+def _failing_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
     for each in tables.failing_first:
         error = (each.error or "no error recorded").partition("\n")[0]
         since = _format_duration(_ago(report, each.since))
         yield _line("", f"{each.owner}/{each.name}: failing for {since}: {error}")
 
 
-def _hold_lines(tables: Tables) -> Iterator[str]:
+def _hold_lines(tables: "Tables") -> Iterator[str]:
     if tables.holds.count:
         yield _line("holds", f"{tables.holds} in force")
     for hold in tables.holds_first:
@@ -245,7 +251,9 @@ def _hold_lines(tables: Tables) -> Iterator[str]:
         )
 
 
-def _node_cells(report: HealthReport, node: Node) -> list[str]:
+def _node_cells(report: "HealthReport", node: "Node") -> list[str]:
+    from celery_dynbeat.monitoring.health import clock_differs  # noqa: PLC0415
+
     cells = [
         node.name,
         _state(report, node).replace("_", " "),
@@ -256,6 +264,8 @@ def _node_cells(report: HealthReport, node: Node) -> list[str]:
         if node.progressed_at
         else "never progressed",
     ]
+    if clock_differs(node):
+        cells.append(f"clock {node.clock_offset:+.1f} s")
     return [*cells, node.error.partition("\n")[0]] if node.error else cells
 
 
@@ -277,17 +287,19 @@ def _line(title: str, *cells: str) -> str:
     return f"  {title:<{INDENT}}{'  '.join(cells)}".rstrip()
 
 
-def _nodes(tables: Tables | None, kind: NodeKind) -> list[Node]:
+def _nodes(tables: "Tables | None", kind: str) -> list["Node"]:
     return [] if tables is None else [node for node in tables.nodes if node.kind == kind]
 
 
-def _state(report: HealthReport, node: Node) -> str:
+def _state(report: "HealthReport", node: "Node") -> str:
+    from celery_dynbeat.monitoring.health import state_of  # noqa: PLC0415
+
     assert report.now is not None  # noqa: S101 - tables and nodes are read at this instant
     assert report.limits is not None  # noqa: S101
     return state_of(node, now=report.now, timeout=report.limits.node_timeout)
 
 
-def _ago(report: HealthReport, instant: datetime | None) -> timedelta | None:
+def _ago(report: "HealthReport", instant: datetime | None) -> timedelta | None:
     return None if instant is None or report.now is None else report.now - instant
 
 

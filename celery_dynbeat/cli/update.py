@@ -7,7 +7,7 @@ import click
 
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
-from celery_dynbeat.cli.base.options import edit_options
+from celery_dynbeat.cli.base.options import edit_options, name_argument
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.declarations.fields import DEFAULTS
 from celery_dynbeat.cli.fields import field_options, fields_from, trigger_from, trigger_options
@@ -24,7 +24,7 @@ _CLEARED = {**DEFAULTS, "queue": None, "priority": None}
         "update poll --owner user:42 --alert after_failures=3 --alert late_after=2m",
     ),
 )
-@click.argument("name")
+@name_argument
 @click.option("--task", metavar="TASK", help="The name of the task.")
 @trigger_options
 @edit_options

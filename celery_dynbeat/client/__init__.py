@@ -2,18 +2,19 @@
 
 from contextlib import AbstractContextManager
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from celery import Celery
-from sqlalchemy import Engine
 
-from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.common.lazy import lazy_exports
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.runtime.log_format import LogFormat
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from celery_dynbeat.client.conversion import TaskLike, TriggerLike
     from celery_dynbeat.client.fields import Changes, Fields, NewFields
     from celery_dynbeat.client.new_rows import NewSchedule
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         RunPage,
         ScheduleInfo,
     )
+    from celery_dynbeat.common.clock import Clock
+    from celery_dynbeat.runtime.context import Context
     from celery_dynbeat.runtime.sessions import CurrentSession
 
 WORKER_STEP = "celery_dynbeat.worker.bootsteps:DynbeatStep"
@@ -65,18 +68,42 @@ class Dynbeat:
         self,
         app: Celery,
         *,
-        engine: Engine | None = None,
-        clock: Clock | None = None,
+        engine: "Engine | None" = None,
+        clock: "Clock | None" = None,
         current_session: "CurrentSession | None" = None,
     ) -> None:
+        if not hasattr(app, "conf"):
+            raise ConfigurationError(
+                f"app = {shorten(app)}: must be the Celery application, such as Celery('proj')"
+            )
         self.app = app
-        self.context = Context(app, engine, clock, current_session)
+        self._given = (engine, clock, current_session)
+        self._context: Context | None = None
+        self._context_lock = Lock()
+        if engine is not None or current_session is not None:
+            # Check the arguments now. Their caller has imported SQLAlchemy already.
+            _ = self.context
         app.dynbeat = self
         self._log_format = LogFormat(app)
         self._log_format.connect()
         # By name: a process that only calls the API does not import the worker package.
         app.steps["worker"].add(WORKER_STEP)
         app.steps["consumer"].add(CONSUMER_STEP)
+
+    @property
+    def context(self) -> "Context":
+        """The settings, database, clock and notifier of the application."""
+        # A process that is forked while another thread holds the lock never gets it.
+        if self._context is not None:
+            return self._context
+        with self._context_lock:
+            if self._context is None:
+                # A late import: each celery command imports the application, and SQLAlchemy costs
+                # as much time as `celery --version`.
+                from celery_dynbeat.runtime.context import Context  # noqa: PLC0415
+
+                self._context = Context(self.app, *self._given)
+            return self._context
 
     @cached_property
     def schedules(self) -> "Schedules":
@@ -120,7 +147,6 @@ __all__ = [
     "ChangeInfo",
     "ChangePage",
     "Changes",
-    "Context",
     "Dynbeat",
     "Fields",
     "FireTime",

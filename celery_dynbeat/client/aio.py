@@ -28,8 +28,8 @@ class AsyncDynbeat:
     - ``sync`` is the application's Dynbeat, for beat and the workers. AsyncDynbeat creates it if
       the application has none. Create a Dynbeat with an ``engine`` before AsyncDynbeat.
 
-    It works in one event loop after another, and has connections of one loop at a time. A call in a
-    second running loop raises ConfigurationError. An ``engine`` has the rules of SQLAlchemy. Raises
+    It works in any number of event loops. While one uses its pool, a thread makes the calls of all
+    other running loops, on a second pool. An ``engine`` has the rules of SQLAlchemy. Raises
     ConfigurationError if ``engine`` is not an AsyncEngine.
     """
 
@@ -41,9 +41,9 @@ class AsyncDynbeat:
         clock: Clock | None = None,
     ) -> None:
         self.app = app
-        self.context = AsyncContext(app, engine, clock)
         given = getattr(app, "dynbeat", None)
         self.sync = given if isinstance(given, Dynbeat) else Dynbeat(app, clock=clock)
+        self.context = AsyncContext(app, engine, clock)
 
     @cached_property
     def schedules(self) -> AsyncSchedules:

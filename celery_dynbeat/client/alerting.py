@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.client.checks import copy_as, invalid
-from celery_dynbeat.client.columns import ScheduleRow
 from celery_dynbeat.common import ping_urls
 from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.store import alert_watches
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from celery_dynbeat.client.columns import ScheduleRow
 
 
 def rules_column(field: str, value: Any) -> dict[str, Any] | None:
@@ -67,23 +68,30 @@ def _check_host(settings: Settings, url: str) -> None:
 
 
 def watch_new(
-    settings: Settings, session: Session, rows: Sequence[ScheduleRow], *, now: datetime
+    settings: Settings, session: "Session", rows: Sequence["ScheduleRow"], *, now: datetime
 ) -> None:
     """Let beat check those of the new rows whose rules no event reports."""
+    # A late import: the help of a command checks no rule, and opens no database.
+    from celery_dynbeat.store import alert_watches  # noqa: PLC0415
+
     watched = [row for row in rows if _is_watched(settings, row)]
     if watched:
         alert_watches.add(session, [(row.owner, row.name) for row in watched], due_at=now)
 
 
-def watch_changed(settings: Settings, session: Session, row: ScheduleRow, *, now: datetime) -> None:
+def watch_changed(
+    settings: Settings, session: "Session", row: "ScheduleRow", *, now: datetime
+) -> None:
     """Let beat check a row whose rules changed, or stop checking it."""
+    from celery_dynbeat.store import alert_watches  # noqa: PLC0415
+
     if _is_watched(settings, row):
         alert_watches.set_due(session, schedule_id=row.id, due_at=now)
     else:
         alert_watches.remove(session, schedule_id=row.id)
 
 
-def _is_watched(settings: Settings, row: ScheduleRow) -> bool:
+def _is_watched(settings: Settings, row: "ScheduleRow") -> bool:
     if not row.alerts and settings.alert_silent_after is None:
         return False
     return stored_rules(row.alerts).effective(settings).is_watched

@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack, overload
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.erasure import Progress
 from celery_dynbeat.client.fields import Changes, Fields, NewFields
 from celery_dynbeat.client.history import StatusFilter
 from celery_dynbeat.client.new_rows import NewSchedule
-from celery_dynbeat.client.owner import OwnerSchedules, rejecting_rename
+from celery_dynbeat.client.owner import OwnerSchedules, naming_other_fields, rejecting_rename
 from celery_dynbeat.client.schedules import Schedules
 from celery_dynbeat.client.views import (
     AlertInfo,
@@ -75,7 +76,8 @@ class AsyncOwnerSchedules:
         paused schedule waits for the resume.
 
         Raises ScheduleNotFoundError. Raises InvalidScheduleError if the range contains no fire time
-        or more than 10,000, or if the schedule has a running backfill.
+        or more than 10,000, if finding them takes too many steps, or if the schedule has a running
+        backfill.
         """
         return await self._context.call(
             session,
@@ -261,6 +263,7 @@ class AsyncOwnerSchedules:
             ),
         )
 
+    @naming_other_fields
     async def create(
         self,
         name: str,
@@ -298,7 +301,8 @@ class AsyncOwnerSchedules:
     ) -> None:
         """Delete the schedule and revoke its runs that have not started.
 
-        The history stays until it is pruned. Raises ScheduleNotFoundError and StaleScheduleError.
+        The history stays until it is pruned; rows of ``skip`` for the future are deleted. Raises
+        ScheduleNotFoundError and StaleScheduleError.
         """
         return await self._context.call(
             session,
@@ -623,14 +627,15 @@ class AsyncOwnerSchedules:
         )
 
     async def set_timezone(
-        self, zone: str | None, *, session: AnyAsyncSession | None = None
+        self, zone: str | ZoneInfo | None, *, session: AnyAsyncSession | None = None
     ) -> int:
         """Set the zone of the owner's triggers that name none. Return how many schedules it moved.
 
-        ``zone`` is a name of the tz database, such as ``"Asia/Seoul"``. None returns to
-        ``dynbeat_timezone``. The schedules that follow the zone are planned again from now, in the
-        same transaction; nothing fires retroactively. A paused schedule stays paused. If they are
-        in this zone already, nothing changes. Raises InvalidScheduleError with field ``"zone"``.
+        ``zone`` is a ZoneInfo or a name of the tz database, such as ``"Asia/Seoul"``. None returns
+        to ``dynbeat_timezone``. The schedules that follow the zone are planned again from now, in
+        the same transaction; nothing fires retroactively. A paused schedule stays paused. If they
+        are in this zone already, nothing changes. Raises InvalidScheduleError with field
+        ``"zone"``.
         """
         return await self._context.call(
             session, lambda session: self._calls.set_timezone(zone, session=session)
@@ -774,6 +779,7 @@ class AsyncOwnerSchedules:
             ),
         )
 
+    @naming_other_fields
     async def upsert(
         self,
         name: str,

@@ -17,8 +17,10 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.db.models import Backfill, Schedule
 from celery_dynbeat.planning.backfill_planning import fire_times
+from celery_dynbeat.planning.schedule_spec import with_search_budget
 from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import backfills, schedules
+from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
 #: Fire times of one backfill.
 MAX_FIRE_TIMES = 10_000
@@ -51,7 +53,8 @@ class BackfillCalls:
         paused schedule waits for the resume.
 
         Raises ScheduleNotFoundError. Raises InvalidScheduleError if the range contains no fire time
-        or more than 10,000, or if the schedule has a running backfill.
+        or more than 10,000, if finding them takes too many steps, or if the schedule has a running
+        backfill.
         """
         start = checks.check_required_instant("start", start)
         end = checks.check_required_instant("end", end)
@@ -145,7 +148,11 @@ def _new_backfill(
     _check_no_unfinished(session, row)
     end = max(start, min(end, now))
     with naming_schedule(row):
-        instants = fire_times(context.spec(row), start=start, end=end, limit=MAX_FIRE_TIMES + 1)
+        # A quarter of a budget is spare. The row is locked, so the search must end soon.
+        spec = with_search_budget(context.spec(row), steps=4 * PLAN_STEPS)
+        instants = fire_times(spec, start=start, end=end, limit=MAX_FIRE_TIMES + 1)
+    if instants and not spec.trigger.has_spare_budget:
+        raise _cost_error(start, end, instants)
     if not 0 < len(instants) <= MAX_FIRE_TIMES:
         raise _count_error(row, start, end, len(instants))
     return Backfill(
@@ -185,6 +192,15 @@ def _count_error(row: Schedule, start: datetime, end: datetime, count: int) -> E
             f" end_at = {row.end_at}: choose a range in which it fires (an interval without its own"
             f" anchor counts from {anchor})"
         )
+    return checks.invalid("start", start, rule)
+
+
+def _cost_error(start: datetime, end: datetime, found: Sequence[datetime]) -> Exception:
+    rule = (
+        f"to find the fire times up to {end} takes more than {PLAN_STEPS} steps: split the range,"
+        f" for example after the first {len(found)}, at {found[-1]}, and create one backfill after"
+        " the other"
+    )
     return checks.invalid("start", start, rule)
 
 

@@ -18,6 +18,7 @@ from celery_dynbeat.client.history import StatusFilter
 from celery_dynbeat.client.views import RunInfo
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import RunNotFoundError
+from celery_dynbeat.common.limits import MAX_CANCELLED
 from celery_dynbeat.common.run_states import REVOKE, Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.runtime.context import Context
@@ -28,8 +29,6 @@ from celery_dynbeat.store.run_filters import RunFilter
 CANCELLED = "the run was cancelled"
 #: Runs that one transaction of ``cancel_runs`` cancels.
 BATCH_SIZE = 500
-#: Runs that one call cancels.
-MAX_CANCELLED = 100_000
 
 
 def cancel_run(

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from celery_dynbeat.client.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import shorten
-from celery_dynbeat.db.models import NAME_LENGTH
+from celery_dynbeat.common.limits import NAME_LENGTH
+from celery_dynbeat.common.text import as_text, shorten
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
 
@@ -187,6 +187,7 @@ def check_version(field: str, value: Any) -> int:
 
 def check_text(field: str, value: Any) -> str:
     """Return ``value`` if it is a string that each database can store."""
+    value = as_text(value)
     if not isinstance(value, str) or len(value) > TEXT_LENGTH:
         raise invalid(field, value, f"must be a string of at most {TEXT_LENGTH} characters")
     if "\x00" in value:

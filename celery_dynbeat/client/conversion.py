@@ -11,6 +11,7 @@ from celery import Celery
 
 from celery_dynbeat.client.checks import check_name, invalid
 from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import as_text
 from celery_dynbeat.triggers import Every, Once, Trigger, trigger_from_text
 
 
@@ -55,6 +56,7 @@ def trigger_of(given: object, *, app: Celery, timezone: str | None = None) -> Tr
     """
     if isinstance(given, Trigger):
         return given
+    given = as_text(given)
     if isinstance(given, str):
         return trigger_from_text(given)
     if isinstance(given, timedelta):

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import flag_modified
 
-from celery_dynbeat.client import alerting, audit, limits, skipping, timing
+from celery_dynbeat.client import alerting, audit, limits, options, skipping, timing
 from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.carried import Carried
 from celery_dynbeat.client.checks import check_name, check_text, check_version, invalid
@@ -33,7 +33,7 @@ from celery_dynbeat.db.models import Origin, Run, Schedule
 from celery_dynbeat.planning.plan import MICROSECOND, Skip
 from celery_dynbeat.runtime import pausing
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import run_rows, runs, schedules
+from celery_dynbeat.store import run_rows, runs, schedules, skips
 from celery_dynbeat.tracing import traced_columns
 from celery_dynbeat.triggers import Trigger
 
@@ -56,11 +56,13 @@ def new_row(
     timezone: str,
     now: datetime,
     carried: Carried | None = None,
+    is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time.
 
     ``timezone`` is the zone of a trigger that names none. With ``enabled=False`` in ``given`` the
-    schedule is paused. ``carried`` is the progress in another scheduler, None without one. Raises
+    schedule is paused. ``carried`` is the progress in another scheduler, None without one. Without
+    ``is_limited`` any task and interval is accepted; beat applies these limits, too. Raises
     InvalidScheduleError if a field is invalid or the schedule never fires, and InvalidTriggerError
     for an invalid trigger.
     """
@@ -69,9 +71,11 @@ def new_row(
     values = to_columns(
         {"task": task, **merge_options({}, fields)}, limit=context.settings.max_payload_bytes
     )
+    _check_accepted(context, values)
     alerting.check(context.settings, values)
     stored = as_trigger(context, trigger).resolved_at(now)
-    task_allowlist.check(context.settings, owner=owner, task=values["task"])
+    if is_limited:
+        task_allowlist.check(context.settings, owner=owner, task=values["task"])
     row = planned_row(
         context,
         owner=owner,
@@ -81,6 +85,7 @@ def new_row(
         timezone=timezone,
         now=now,
         carried=carried,
+        is_limited=is_limited,
     )
     if pause_reason is not None:
         # next_fire_at stays set, as after pause().
@@ -99,6 +104,7 @@ def planned_row(
     timezone: str,
     now: datetime,
     carried: Carried | None = None,
+    is_limited: bool = True,
 ) -> ScheduleColumns:
     """Return the columns of a new schedule with its next fire time, for checked ``values``."""
     columns = {**values, **trigger_columns(trigger, timezone=timezone, now=now)}
@@ -106,7 +112,7 @@ def planned_row(
         columns |= carried.columns(now=now)
     row = ScheduleColumns(owner=owner, name=name, created_at=now, updated_at=now, **columns)
     row.traced = traced_columns(context.settings, version=row.version)
-    limits.check_trigger(context, row, trigger=trigger, now=now)
+    limits.check_trigger(context, row, trigger=trigger, now=now, any_interval=not is_limited)
     if carried is None:
         timing.plan_new(context, row, trigger=trigger, now=now)
     else:
@@ -183,6 +189,19 @@ def change(
         context.task_names.warn_if_unknown(row.task)
 
 
+def _check_accepted(context: Context, values: Mapping[str, Any]) -> None:
+    """Raise InvalidScheduleError for a serializer whose messages the workers would refuse."""
+    serializer = values.get("options", {}).get("serializer")
+    if serializer is not None and (
+        refused := options.refused_content_type(context.app, serializer)
+    ):
+        rule = (
+            f"its content type {refused} is not in accept_content of this application, so workers"
+            " refuse its messages: add it there, or choose another serializer"
+        )
+        raise invalid("options['serializer']", serializer, rule)
+
+
 def _changed_columns(
     context: Context,
     row: Schedule,
@@ -199,6 +218,8 @@ def _changed_columns(
         limit=context.settings.max_payload_bytes,
         current={column: getattr(row, column) for column in PAYLOAD_FIELDS},
     )
+    if "options" in fields:
+        _check_accepted(context, values)
     if trigger is not None:
         values |= trigger_columns(trigger, timezone=timezone, now=now)
     limits.check(context, ScheduleColumns.edited(row, values), trigger=trigger, now=now)
@@ -267,8 +288,13 @@ def resume(context: Context, session: Session, row: Schedule, *, now: datetime) 
 
 
 def delete(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:
-    """Delete a locked row and revoke all its runs that have not started."""
+    """Delete a locked row and revoke all its runs that have not started.
+
+    The fire times that skip() took out and that have not passed leave no row in the history.
+    """
     audit.deleted(context, session, [row], now=now)
+    if row.skipped_until is not None and row.skipped_until > now:
+        skips.remove_future(session, schedule_id=row.id, now=now)
     runs.revoke_unstarted(
         session,
         schedule_ids=[row.id],

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client import audit
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import erasure, holds, owners, runs, schedules
+from celery_dynbeat.store import erasure, holds, owners, runs, schedules, skips
 
 #: Called with the number of rows of history that are deleted so far.
 Progress = Callable[[int], object]
@@ -82,4 +82,5 @@ def _lock(context: Context, session: Session, *, owner: str) -> datetime:
 
 def _delete_schedules(session: Session, *, owner: str, now: datetime) -> int:
     runs.revoke_owner(session, owner=owner, now=now, reason=_REASON)
+    skips.remove_future_of_owner(session, owner=owner, now=now)
     return schedules.delete_of_owner(session, owner=owner)

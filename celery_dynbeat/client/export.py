@@ -53,7 +53,7 @@ def _header(context: Context, *, owner: str, session: Session | None) -> Line:
         "version": version("celery-dynbeat"),
         "owner": owner,
         "timezone": zone,
-        "exported_at": as_json(context.clock.now()),
+        "exported_at": as_json(context.now(session)),
     }
 
 

@@ -25,6 +25,7 @@ from celery_dynbeat.client.checks import (
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike, task_name
 from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.settings import CATCH_UPS, ON_LOST, OVERLAPS
+from celery_dynbeat.common.text import as_text
 
 TAG_LENGTH = 64
 MAX_TAGS = 32
@@ -123,6 +124,12 @@ def to_columns(
     check_span(start_at=values.get("start_at"), end_at=values.get("end_at"))
     _check_size(values, current, limit)
     return values
+
+
+def require_trigger(given: Mapping[str, object]) -> None:
+    """Raise InvalidScheduleError for a name of another library in place of ``trigger``."""
+    for field in {"crontab", "interval", "solar", "clocked", "schedule"} & given.keys():
+        raise invalid(field, given[field], _unknown_field(field))
 
 
 def _unknown_field(field: str) -> str:
@@ -228,7 +235,7 @@ def _choice_check(*choices: str) -> Callable[[str, Any], Any]:
 def _check_tags(field: str, value: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > MAX_TAGS:
         raise invalid(field, value, f"must be a list of at most {MAX_TAGS} strings")
-    tags = copy_as(list, field, value)
+    tags = [as_text(tag) for tag in copy_as(list, field, value)]
     for tag in tags:
         if len(check_name(field, tag)) > TAG_LENGTH:
             raise invalid(field, tag, f"a tag must have at most {TAG_LENGTH} characters")
@@ -259,7 +266,15 @@ _HINTS = {
     "timezone": "it belongs to the trigger: Cron(..., timezone=...), or call set_timezone()",
     "enabled": "create() accepts it; for an existing schedule call pause() or resume()",
     "paused_reason": "create() accepts it; for an existing schedule call pause(reason=...)",
-    "expires": "use expires_after",
+    "expires": (
+        "use end_at for the instant after which the schedule stops (django-celery-beat calls it"
+        " expires), or expires_after for how long one run may wait"
+    ),
+    **dict.fromkeys(
+        ("crontab", "interval", "solar", "clocked"),
+        "use trigger: a string such as '0 9 * * mon-fri' or 'PT5M', Cron(...), Every(...),"
+        " Solar(...), Once(instant), or one of Celery's schedules",
+    ),
     "eta": "use the trigger Once(instant), or start_at= for the first fire time of another trigger",
     "countdown": "use the trigger Once.after(delay), or options={'countdown': seconds}",
     "schedule": "use trigger",

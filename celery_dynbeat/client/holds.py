@@ -13,10 +13,11 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import signals
 from celery_dynbeat.client import audit, checks
 from celery_dynbeat.client.acting import current_actor
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE, check_limit
+from celery_dynbeat.client.queries import check_limit
 from celery_dynbeat.client.views import HoldInfo
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import HeldByOthersError
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.runtime.context import Context
@@ -61,6 +62,8 @@ def _hold(
 ) -> Hold:
     actor = current_actor().actor
     present = holds.lock_of(session, owner=owner, now=now)
+    # After the locks, for which this transaction may have waited.
+    now = context.clock.now()
     of_actor = [each for each in present if each.actor == actor]
     if not of_actor:
         new = Hold(owner=owner, actor=actor, reason=reason, created_at=now, until_at=until)
@@ -91,8 +94,10 @@ def release(
         raise checks.invalid("all_actors", all_actors, "must be True or False")
 
     def work(session: Session) -> Sequence[HoldInfo]:
-        now, actor = context.clock.now(), current_actor().actor
-        present = holds.lock_of(session, owner=owner, now=now)
+        actor = current_actor().actor
+        present = holds.lock_of(session, owner=owner, now=context.clock.now())
+        # After the locks, for which this transaction may have waited.
+        now = context.clock.now()
         ended = [each for each in present if all_actors or each.actor == actor]
         if not ended:
             if present:
@@ -201,7 +206,7 @@ class OwnerHoldCalls:
 
         At most 1,000 of each are returned.
         """
-        now = self._context.clock.now()
+        now = self._context.now(session)
 
         def work(session: Session) -> Sequence[HoldInfo]:
             rows = [
@@ -249,7 +254,7 @@ class HoldCalls:
         check_limit("limit", limit)
         if after is not None:
             checks.check_integer("after", after, minimum=0, maximum=2**63 - 1)
-        now = self._context.clock.now()
+        now = self._context.now(session)
         rows = self._context.read_many(
             session,
             lambda session: holds.page(session, now=now, after=after or 0, limit=limit),

@@ -46,10 +46,18 @@ def check(
 
 
 def check_trigger(
-    context: Context, columns: ScheduleColumns, *, trigger: Trigger, now: datetime
+    context: Context,
+    columns: ScheduleColumns,
+    *,
+    trigger: Trigger,
+    now: datetime,
+    any_interval: bool = False,
 ) -> None:
-    """Raise InvalidScheduleError if ``trigger``, that of the columns, would exceed a limit."""
-    has_min_interval = _has_min_interval(trigger, context.settings.min_interval)
+    """Raise InvalidScheduleError if ``trigger``, that of the columns, would exceed a limit.
+
+    With ``any_interval`` only its cost is limited.
+    """
+    has_min_interval = any_interval or _has_min_interval(trigger, context.settings.min_interval)
     if has_min_interval and not trigger.needs_budget:
         return
     spec = context.spec(columns)

@@ -52,6 +52,7 @@ class OwnerListCalls:
             tag=tag,
             state=state,
             name_prefix=name_prefix,
+            session=session,
         )
         return queries.page(
             self._context, session, matching=matching, order=order, limit=limit, after=after
@@ -81,6 +82,7 @@ class OwnerListCalls:
             tag=tag,
             state=state,
             name_prefix=name_prefix,
+            session=session,
         )
         return queries.count(self._context, session, matching=matching)
 
@@ -118,6 +120,7 @@ class ListCalls:
             tag=tag,
             state=state,
             name_prefix=name_prefix,
+            session=session,
         )
         return queries.page(
             self._context, session, matching=matching, order=order, limit=limit, after=after
@@ -148,5 +151,6 @@ class ListCalls:
             tag=tag,
             state=state,
             name_prefix=name_prefix,
+            session=session,
         )
         return queries.count(self._context, session, matching=matching)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client import checks, edits, owner_zone
 from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-from celery_dynbeat.client.fields import NewFields
+from celery_dynbeat.client.fields import NewFields, require_trigger
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
@@ -52,9 +52,9 @@ class NewRows:
     ScheduleExistsError if a name occurs twice.
     """
 
-    def __init__(self, context: Context, many: Iterable[object]) -> None:
+    def __init__(self, context: Context, many: Iterable[object], session: Session | None) -> None:
         self._context = context
-        self.now = context.clock.now()
+        self.now = context.now(session)
         self._all = [self._checked(index, new) for index, new in enumerate(many)]
         # The owners whose zone a trigger needs.
         self._owners = sorted({new.owner for new in self._all if new.trigger.needs_zone})
@@ -98,6 +98,8 @@ class NewRows:
         new = checks.copy_as(dict, field, new)
         missing = {"name", "task", "trigger"} - new.keys()
         if missing:
+            with _naming_index(index):
+                require_trigger(new)
             field = min(missing)
             rule = "name, task and trigger are required"
             msg = f"schedule {index} of create_many has no {field!r}: {rule}"

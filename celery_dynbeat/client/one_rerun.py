@@ -8,15 +8,12 @@ from celery_dynbeat.client import checks
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.run_states import RERUNNABLE, Status
 from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.planning.schedule_spec import max_run_time
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.runtime.reruns import Record, add_reruns, is_fire_time, rerun_record
 from celery_dynbeat.store import overlaps, reruns, runs, schedules
-
-#: Statuses of runs that can run again.
-RERUNNABLE = (Status.FAILED, Status.LOST, Status.REVOKED, Status.EXPIRED, Status.SUCCEEDED)
 
 
 def find_run(session: Session, *, owner: str | None, run_id: str) -> Run:

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from celery import Celery
+
 # kombu has no public list of the aliases, such as "gzip".
 from kombu.compression import _aliases, encoders
 from kombu.serialization import registry
@@ -50,6 +52,17 @@ def check_one(key: str, option: Any) -> None:
 def is_known(key: str) -> bool:
     """Return whether a schedule accepts an option of this name."""
     return key in _CHECKS
+
+
+def refused_content_type(app: Celery, serializer: str) -> str | None:
+    """Return the content type of ``serializer`` if ``accept_content`` of the app refuses it."""
+    content_type: str | None = registry.name_to_type.get(serializer)
+    accepted = app.conf.accept_content
+    if content_type is None or accepted is None:
+        return None
+    # A name that only the workers register is unknown here.
+    types = {registry.name_to_type.get(each, each) for each in accepted}
+    return None if content_type in types else content_type
 
 
 def _unknown_option(key: str) -> str:

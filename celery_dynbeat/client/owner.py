@@ -13,7 +13,7 @@ from celery_dynbeat.client.backfills import BackfillCalls
 from celery_dynbeat.client.cancelling import OwnerCancelCalls
 from celery_dynbeat.client.changes import ChangeCalls
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-from celery_dynbeat.client.fields import Changes, Fields, NewFields
+from celery_dynbeat.client.fields import Changes, Fields, NewFields, require_trigger
 from celery_dynbeat.client.fire_times import FireTimeCalls
 from celery_dynbeat.client.history import RunCalls
 from celery_dynbeat.client.holds import OwnerHoldCalls
@@ -54,6 +54,18 @@ def rejecting_rename(update: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
+def naming_other_fields(create: Callable[P, T]) -> Callable[P, T]:
+    """Raise InvalidScheduleError for ``crontab=`` without ``trigger=``, not Python's TypeError."""
+
+    @wraps(create)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if "trigger" not in kwargs:
+            require_trigger(kwargs)
+        return create(*args, **kwargs)
+
+    return checked
+
+
 class OwnerSchedules(
     BackfillCalls,
     ChangeCalls,
@@ -81,6 +93,7 @@ class OwnerSchedules(
         self._context = context
         self.owner = self._rerun_owner = checks.check_name("owner", owner, empty=True)
 
+    @naming_other_fields
     def create(
         self,
         name: str,
@@ -148,6 +161,7 @@ class OwnerSchedules(
 
         return self._context.write(session, work)
 
+    @naming_other_fields
     def upsert(
         self,
         name: str,
@@ -234,7 +248,8 @@ class OwnerSchedules(
     ) -> None:
         """Delete the schedule and revoke its runs that have not started.
 
-        The history stays until it is pruned. Raises ScheduleNotFoundError and StaleScheduleError.
+        The history stays until it is pruned; rows of ``skip`` for the future are deleted. Raises
+        ScheduleNotFoundError and StaleScheduleError.
         """
 
         def work(session: Session) -> None:

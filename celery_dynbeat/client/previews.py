@@ -61,7 +61,7 @@ class PreviewCalls:
             return owner_zone.read_many(self._context, session, [self.owner])[self.owner]
 
         timezone = self._context.read(session, work)
-        now = self._context.clock.now()
+        now = self._context.now(session)
         row = edits.planned_row(
             self._context,
             owner=self.owner,
@@ -85,7 +85,7 @@ def _preview(
         owner=row.owner,
         name=row.name,
         trigger=trigger,
-        description=trigger.describe(),
+        description=trigger.describe(timezone),
         timezone=timezone,
         fire_times=tuple(_shown(spec.trigger, found[:count], timezone=timezone)),
         warnings=tuple(warnings_of(spec, trigger, [at for at, _ in found], now=now)),

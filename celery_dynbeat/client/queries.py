@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, timing
 from celery_dynbeat.client.views import BoundedCount, FireTime, Page, ScheduleInfo, cursors
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.schedule_states import ALIASES, TIMED, State
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.upcoming import iter_upcoming
@@ -16,7 +17,6 @@ from celery_dynbeat.store import holds, schedule_pages, skips
 from celery_dynbeat.store.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.schedule_pages import Order
 
-MAX_PAGE_SIZE = 1_000
 #: How the parts of a key are read from a cursor.
 _PARTS = {
     Order.OWNER: (cursors.as_text, cursors.as_text),
@@ -34,6 +34,7 @@ def filter_of(
     tag: str | None = None,
     state: str | None = None,
     name_prefix: str | None = None,
+    session: Session | None = None,
 ) -> ScheduleFilter:
     """Return the filter of a list from the arguments of a call, checked."""
     names: dict[str, str | None] = {"owner": owner, "task": task, "tag": tag}
@@ -44,7 +45,7 @@ def filter_of(
         raise checks.invalid("enabled", enabled, "must be True, False or None")
     if name_prefix is not None:
         checks.check_prefix("name_prefix", name_prefix)
-    now = context.clock.now() if state is not None else None
+    now = context.now(session) if state is not None else None
     return ScheduleFilter(
         owner=owner,
         task=task,

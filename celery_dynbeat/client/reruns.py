@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, checks
 from celery_dynbeat.client.history import StatusFilter
-from celery_dynbeat.client.one_rerun import RERUNNABLE, find_run, rerun
+from celery_dynbeat.client.one_rerun import find_run, rerun
 from celery_dynbeat.client.queries import check_limit
 from celery_dynbeat.client.views import RerunInfo, RunInfo
 from celery_dynbeat.client.views.base import as_json
@@ -18,7 +18,8 @@ from celery_dynbeat.common.errors import (
     RerunNotFoundError,
     ScheduleNotFoundError,
 )
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.limits import MAX_RERUN_BATCH
+from celery_dynbeat.common.run_states import RERUNNABLE, Status
 from celery_dynbeat.db.models import Rerun
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import reruns, schedules
@@ -29,8 +30,6 @@ MAX_RUNS = 100_000
 #: Runs that the count of a request reads, and how many of them at a time.
 MAX_SEARCHED = 10_000_000
 SEARCHED_AT_ONCE = 10_000
-#: Unfinished reruns of one request at any time.
-MAX_RERUN_BATCH = 1_000
 
 
 class RerunCalls:
@@ -95,7 +94,10 @@ class RerunCalls:
         Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
         InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.
         """
-        matching = self._filter(status=status, since=since, until=until, name=name, task=task)
+        now = self._context.now(session)
+        matching = self._filter(
+            status=status, since=since, until=until, name=name, task=task, now=now
+        )
         checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_RERUN_BATCH)
 
         def search(session: Session) -> tuple[RerunFilter, int]:
@@ -167,8 +169,8 @@ class RerunCalls:
         until: datetime | None,
         name: str | None,
         task: str | None,
+        now: datetime,
     ) -> RerunFilter:
-        now = self._context.clock.now()
         since = checks.check_required_instant("since", since)
         until = checks.check_instant("until", until) or now
         if since > now:

@@ -52,7 +52,7 @@ class Schedules(AlertCalls, CancelCalls, HoldCalls, ListCalls, RerunCalls):
         """
         if not isinstance(many, Iterable):
             raise checks.invalid("many", many, "must be an iterable of mappings")
-        batch = NewRows(self._context, many)
+        batch = NewRows(self._context, many, session)
         if session is None:
             # Planned before the transaction, so that it holds its locks for a shorter time.
             batch.plan(self._context.read(None, batch.read_timezones))

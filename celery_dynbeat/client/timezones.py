@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from sqlalchemy.orm import Session
 
@@ -30,6 +31,7 @@ from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.text import as_text
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.runtime import alert_facts
@@ -72,15 +74,16 @@ class TimezoneCalls:
 
         return self._context.read(session, work)
 
-    def set_timezone(self, zone: str | None, *, session: Session | None = None) -> int:
+    def set_timezone(self, zone: str | ZoneInfo | None, *, session: Session | None = None) -> int:
         """Set the zone of the owner's triggers that name none. Return how many schedules it moved.
 
-        ``zone`` is a name of the tz database, such as ``"Asia/Seoul"``. None returns to
-        ``dynbeat_timezone``. The schedules that follow the zone are planned again from now, in the
-        same transaction; nothing fires retroactively. A paused schedule stays paused. If they are
-        in this zone already, nothing changes. Raises InvalidScheduleError with field ``"zone"``.
+        ``zone`` is a ZoneInfo or a name of the tz database, such as ``"Asia/Seoul"``. None returns
+        to ``dynbeat_timezone``. The schedules that follow the zone are planned again from now, in
+        the same transaction; nothing fires retroactively. A paused schedule stays paused. If they
+        are in this zone already, nothing changes. Raises InvalidScheduleError with field
+        ``"zone"``.
         """
-        _check_zone(zone)
+        zone = _checked_zone(zone)
 
         def work(session: Session) -> int:
             return _change(self._context, session, owner=self.owner, zone=zone)
@@ -107,15 +110,17 @@ class _Batch:
     unreadable: Sequence[int] = ()
 
 
-def _check_zone(zone: object) -> None:
+def _checked_zone(given: object) -> str | None:
+    zone = as_text(given)
     if zone is None:
-        return
+        return None
     if not isinstance(zone, str):
         raise invalid("zone", zone, "must be a name of the tz database, such as 'Asia/Seoul'")
     try:
         load_zone(zone)
     except InvalidTriggerError as error:
         raise invalid("zone", zone, str(error)) from error
+    return zone
 
 
 def _change(context: Context, session: Session, *, owner: str, zone: str | None) -> int:

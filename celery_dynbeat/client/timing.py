@@ -15,6 +15,7 @@ from celery_dynbeat.runtime.context import Context, naming_schedule
 from celery_dynbeat.store import runs, skips
 from celery_dynbeat.triggers import Once, Trigger
 from celery_dynbeat.triggers.skipping import nominal
+from celery_dynbeat.triggers.zones import describe_instant
 
 
 def plan_new(context: Context, row: ScheduleColumns, *, trigger: Trigger, now: datetime) -> None:
@@ -137,7 +138,7 @@ def _never_fires(
         rule = f"is reached after {row.run_count} runs: choose more, None, or use run_now()"
         return invalid("max_runs", row.max_runs, rule)
     if row.end_at is not None and row.end_at <= now:
-        rule = f"lies in the past, it is {now} now: choose a later instant, or None"
+        rule = f"lies in the past, it is {_shown(row, now)} now: choose a later instant, or None"
         return invalid("end_at", row.end_at, rule)
     return invalid("trigger", trigger, f"would never fire: {_no_fire_reason(spec, row, now)}")
 
@@ -148,24 +149,32 @@ def _no_fire_reason(spec: ScheduleSpec, row: ScheduleRow, now: datetime) -> str:
     if first_fire(skipping, now=now) is None and first_fire(spec, now=now) is not None:
         return "skip() took out each fire time that is left; call unskip() for one of them first"
     if row.start_at is not None and spec.trigger.next_after(row.start_at - MICROSECOND) is None:
-        return f"all of its fire times are before start_at = {row.start_at}; choose an earlier one"
+        start = _shown(row, row.start_at)
+        return f"all of its fire times are before start_at = {start}; choose an earlier one"
     if spec.trigger.next_after(now) is None:
         if isinstance(spec.trigger, Once):
             age, longest = format_duration(now - spec.trigger.at), format_seconds(spec.grace)
             return (
-                f"its instant passed {age} ago, it is {now} now, and dynbeat_dispatch_timeout ="
-                f" {longest} is the longest delay; choose an instant in the future"
+                f"its instant passed {age} ago, it is {_shown(row, now)} now, and"
+                f" dynbeat_dispatch_timeout = {longest} is the longest delay; choose an instant in"
+                " the future"
             )
-        return f"its last fire time has passed, it is {now} now; choose a trigger that still fires"
+        at = _shown(row, now)
+        return f"its last fire time has passed, it is {at} now; choose a trigger that still fires"
     fire_at = first_fire(spec, now=now)
     if fire_at is None:
-        start = "" if row.start_at is None else f" from start_at = {row.start_at} on"
-        return f"it has no fire time{start} until end_at = {row.end_at}; choose a later end_at"
+        first = "" if row.start_at is None else f" from start_at = {_shown(row, row.start_at)} on"
+        end = _shown(row, row.end_at)
+        return f"it has no fire time{first} until end_at = {end}; choose a later end_at"
+    first, last = _shown(row, fire_at), _shown(row, row.last_run_at)
     return (
-        f"each fire time that is left, the first at {fire_at}, follows the last run, of"
-        f" {row.last_run_at}, by less than dynbeat_min_interval ="
-        f" {format_seconds(spec.min_interval)}; choose a later one"
+        f"each fire time that is left, the first at {first}, follows the last run, of {last}, by"
+        f" less than dynbeat_min_interval = {format_seconds(spec.min_interval)}; choose a later one"
     )
+
+
+def _shown(row: ScheduleRow, instant: datetime | None) -> str:
+    return "none" if instant is None else describe_instant(instant, row.timezone)
 
 
 def _set_next_fire(

@@ -15,6 +15,9 @@ class AlertKind(StrEnum):
     FREQUENT = "frequent"
     QUARANTINED = "quarantined"
     PAUSED = "paused"
+    BEATS_MISSING = "beats_missing"
+    WORKERS_MISSING = "workers_missing"
+    CLOCKS_DIFFER = "clocks_differ"
 
 
 class Severity(StrEnum):
@@ -32,7 +35,27 @@ class Unsent(StrEnum):
     RECOVERED = "recovered"
 
 
-_WARNINGS = frozenset({AlertKind.LATE, AlertKind.SLOW, AlertKind.FREQUENT})
+#: The kinds of alerts about beats and workers. No schedule has them.
+NODE_KINDS = (AlertKind.BEATS_MISSING, AlertKind.WORKERS_MISSING, AlertKind.CLOCKS_DIFFER)
+SCHEDULE_KINDS = tuple(kind for kind in AlertKind if kind not in NODE_KINDS)
+_WARNINGS = frozenset({AlertKind.LATE, AlertKind.SLOW, AlertKind.FREQUENT, *NODE_KINDS})
+#: The kinds in the order of their urgency.
+URGENCY: Mapping[AlertKind, int] = {
+    kind: number
+    for number, kind in enumerate(
+        (
+            AlertKind.LOST,
+            AlertKind.QUARANTINED,
+            AlertKind.SILENT,
+            AlertKind.FAILED,
+            AlertKind.PAUSED,
+            *NODE_KINDS,
+            AlertKind.LATE,
+            AlertKind.SLOW,
+            AlertKind.FREQUENT,
+        )
+    )
+}
 #: The severity of an open alert. A recovery has the severity "info".
 SEVERITIES: Mapping[AlertKind, Severity] = {
     kind: Severity.WARNING if kind in _WARNINGS else Severity.ERROR for kind in AlertKind

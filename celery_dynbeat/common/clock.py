@@ -40,8 +40,8 @@ class DatabaseClock:
     ) -> None:
         self._read = read
         self._monotonic = monotonic
-        self._base: datetime | None = None
-        self._base_reading = 0.0
+        # The last reading and its monotonic instant: one object, so that threads see both or none.
+        self._base: tuple[datetime, float] | None = None
         self._sync_tried = 0.0
         self._stepped: float | None = None
 
@@ -50,9 +50,10 @@ class DatabaseClock:
 
         Raises the error of ``read`` if no call of ``read`` has succeeded yet.
         """
-        self.refresh(self._read)
-        assert self._base is not None  # noqa: S101 - narrows the type: _synchronise set it
-        return self._base + timedelta(seconds=self._monotonic() - self._base_reading)
+        base = self._base
+        if base is None or self._is_reading_due():
+            base = self._synchronise() if base is None else self._resynchronise(base)
+        return self._counted_on(base, self._monotonic())
 
     def steady_for(self) -> timedelta:
         """Return the time since a reading last showed a step; timedelta.max without a step."""
@@ -65,41 +66,43 @@ class DatabaseClock:
 
         A step of the host's clock since the last reading is part of it.
         """
-        if self._base is None:
+        base = self._base
+        if base is None:
             return None
-        counted = timedelta(seconds=self._monotonic() - self._base_reading)
-        return datetime.now(UTC) - self._base - counted
+        return datetime.now(UTC) - self._counted_on(base, self._monotonic())
 
-    def _resynchronise(self, read: Callable[[], datetime]) -> None:
-        # Before the reading, so that other threads and asyncio tasks continue without one. Each of
-        # them could hold a connection, and wait for another one of the same pool.
+    @staticmethod
+    def _counted_on(base: tuple[datetime, float], reading: float) -> datetime:
+        instant, base_reading = base
+        return instant + timedelta(seconds=reading - base_reading)
+
+    def _is_reading_due(self) -> bool:
+        return self._monotonic() - self._sync_tried > RESYNC_INTERVAL.total_seconds()
+
+    def _resynchronise(self, base: tuple[datetime, float]) -> tuple[datetime, float]:
+        # Before the reading, so that other threads and asyncio tasks continue without one.
         self._sync_tried = self._monotonic()
         try:
-            self._synchronise(read)
+            return self._synchronise()
         # Drivers raise errors of many classes. The clock continues without the database.
         except Exception:  # noqa: BLE001
             self._sync_tried = self._monotonic()
+            return base
 
-    def refresh(self, read: Callable[[], datetime]) -> None:
-        """Call ``read`` if this is the first use, or if the last reading was over a minute ago."""
-        if self._base is None:
-            self._synchronise(read)
-        elif self._monotonic() - self._sync_tried > RESYNC_INTERVAL.total_seconds():
-            self._resynchronise(read)
-
-    def _synchronise(self, read: Callable[[], datetime]) -> None:
+    def _synchronise(self) -> tuple[datetime, float]:
         before = self._monotonic()
-        instant = read()
+        instant = self._read()
         after = self._monotonic()
         self._detect_step(instant, before, after)
         # The database read its clock at some point of the round trip: assume the middle.
-        self._base, self._base_reading = instant, (before + after) / 2
+        base = self._base = instant, (before + after) / 2
         self._sync_tried = after
+        return base
 
     def _detect_step(self, instant: datetime, before: float, after: float) -> None:
         if self._base is None:
             return
-        earliest = self._base + timedelta(seconds=before - self._base_reading)
-        latest = self._base + timedelta(seconds=after - self._base_reading)
+        earliest = self._counted_on(self._base, before)
+        latest = self._counted_on(self._base, after)
         if not earliest - STEP_THRESHOLD <= instant <= latest + STEP_THRESHOLD:
             self._stepped = after

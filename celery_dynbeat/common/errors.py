@@ -90,6 +90,20 @@ class RerunNotFoundError(DynbeatError, LookupError):
         self.rerun_id = rerun_id
 
 
+class TransactionRolledBackError(DynbeatError):
+    """During a call that joins a transaction, the database has rolled back all of the transaction.
+
+    MySQL and MariaDB do this after a deadlock. What the transaction did before the call is undone,
+    too. ``__cause__`` is the error of SQLAlchemy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database has rolled back the whole transaction because of a deadlock: call"
+            " rollback() on the session, and run the transaction again from its beginning",
+        )
+
+
 class ScheduleExistsError(DynbeatError):
     """The owner already has a schedule with this name."""
 

@@ -22,6 +22,7 @@ class Event(StrEnum):
     RERUN_CANCELLED = "rerun_cancelled"
     BACKFILL_CANCELLED = "backfill_cancelled"
     RETRIES_RESENT = "retries_resent"
+    HISTORY_UNREADABLE = "history_unreadable"
     HISTORY_PRUNED = "history_pruned"
     CHANGES_PRUNED = "changes_pruned"
     RUN_REFUSED = "run_refused"

@@ -28,6 +28,17 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
+class Origin(StrEnum):
+    """Why a run exists."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    BACKFILL = "backfill"
+    RERUN = "rerun"
+
+
+#: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
+REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
 #: The next attempt of such a run has not started: it can start, and a cancel still wins.
 UNSTARTED = (Status.PENDING, Status.SENT)
 #: Such a run can still change and has no ``finished_at``.
@@ -36,6 +47,8 @@ UNFINISHED = (*UNSTARTED, Status.RUNNING, Status.RETRYING)
 UNOWNED = (*UNSTARTED, Status.RETRYING)
 #: A worker executes an attempt of such a run, or executed it when its node fell silent.
 OWNED = (Status.RUNNING, Status.LOST)
+#: Such a run can run again, as a new run for the same fire time.
+RERUNNABLE = (Status.FAILED, Status.LOST, Status.REVOKED, Status.EXPIRED, Status.SUCCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +73,8 @@ EXPIRE = _transition(UNSTARTED, Status.EXPIRED)
 REVOKE = _transition(UNOWNED, Status.REVOKED)
 #: A worker starts the attempt that a message asks for.
 START = _transition(UNSTARTED, Status.RUNNING)
-#: A worker starts the attempt that Celery's retry asks for. The previous attempt has ended, even if
-#: its end is not recorded yet or its run is ``lost``.
+#: A worker starts the attempt that Celery's retry or Task.replace() asks for. The previous attempt
+#: has ended, even if its end is not recorded yet or its run is ``lost``.
 START_RETRY = _transition((Status.RETRYING, *OWNED), Status.RUNNING)
 #: The broker delivers a message again, and the worker that had the attempt is dead.
 RESTART = _transition(OWNED, Status.RUNNING)

@@ -81,6 +81,13 @@ def _count(value: object) -> int:
     return value
 
 
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        msg = "must be a whole number of at least 0"
+        raise ValueError(msg)
+    return value
+
+
 def _batch(value: object) -> int:
     # The ids of a batch are the parameters of one statement. Drivers allow some ten thousands.
     if _count(value) > MAX_BATCH_SIZE:
@@ -136,6 +143,13 @@ def _table_prefix(value: object) -> str:
     return value
 
 
+def _web_url(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s@]+", value):
+        msg = "must be the address of Flower, such as 'https://flower.example.com', without a user"
+        raise ValueError(msg)
+    return value.rstrip("/")
+
+
 def _folder(value: object) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     return _text(path)
@@ -174,7 +188,8 @@ class Settings:
     ``schema`` None: that of the connection. ``create_tables`` None: create tables on an embedded
     database only. ``timezone`` unset: the time zone of the Celery application. ``application``
     None: the application has no name. ``alerts`` None: on if a target of ``alert_urls`` has a URL.
-    ``ping_hosts`` None: no ping URLs.
+    ``ping_hosts`` None: no ping URLs. ``expected_beats`` and ``expected_workers`` None: a node that
+    died and was not replaced is missing.
     """
 
     # No repr: they hold passwords, and some tracebacks show the repr of local variables.
@@ -211,6 +226,8 @@ class Settings:
     max_schedules_per_owner: int | None = _setting(None, _count)
     allowed_tasks: tuple[str, ...] | None = _setting(None, _patterns)
     max_payload_bytes: int = _setting(65_536, _count)
+    expected_beats: int | None = _setting(None, _number)
+    expected_workers: int | None = _setting(None, _number)
     metrics_port: MetricsPorts = _setting(MetricsPorts(), metrics_ports)
     metrics_address: str = _setting("127.0.0.1", _text)
     alerts: bool | None = _setting(None, _flag)
@@ -230,6 +247,7 @@ class Settings:
     alert_delay: timedelta = _setting(timedelta(seconds=10), _delay)
     alert_timeout: timedelta = _setting(timedelta(seconds=10), _duration)
     alert_retry_for: timedelta = _setting(timedelta(hours=1), _duration)
+    flower_url: str | None = _setting(None, _web_url)
     alert_templates: str | None = _setting(None, _folder)
     ping_hosts: tuple[str, ...] | None = _setting(None, alert_settings.ping_hosts)
     traces: bool = _setting(default=False, check=_flag)

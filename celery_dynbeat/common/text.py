@@ -1,7 +1,10 @@
 """Quote values and count things in messages."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.durations import format_seconds
 
@@ -26,9 +29,25 @@ def shorten(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
+def as_text(value: object) -> object:
+    """Return the name of a ZoneInfo, the text of a lazy string of Django, else ``value``."""
+    if isinstance(value, ZoneInfo):
+        return value.key
+    # Only a program that has imported it can have one.
+    django = sys.modules.get("django.utils.functional")
+    return str(value) if django is not None and isinstance(value, django.Promise) else value
+
+
 def counted(number: int, noun: str) -> str:
     """Return the number with its noun: ``1 run``, ``2,000 runs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def with_application(text: str, application: str | None) -> str:
+    """Return a text with ``application``, the value of ``-A``, in the commands that it names."""
+    if application is None:
+        return text
+    return text.replace("celery -A your_app", f"celery -A {shlex.quote(application)}")
 
 
 def _pieces(value: object) -> Iterator[str]:

@@ -1,19 +1,22 @@
 """The tables of alerts: facts, alerts, schedules that need regular checks, and messages."""
 
+from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import JSON, CheckConstraint, Double, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
+from celery_dynbeat.common.alert_kinds import SCHEDULE_KINDS, AlertKind, Severity, Unsent
 from celery_dynbeat.db.functions import utc_now
 from celery_dynbeat.db.models import EMPTY_LIST, NAME_LENGTH, Base, BigId, json_check
 from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
 
+#: Not the id of a schedule.
+NO_SCHEDULE = 0
 
-def _known(column: str, values: type[StrEnum]) -> CheckConstraint:
+
+def _known(column: str, values: Iterable[str]) -> CheckConstraint:
     listed = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
 
@@ -33,12 +36,13 @@ class AlertEvent(Base):
     # Seconds that the run was late or took, or a number of runs.
     value: Mapped[float | None] = mapped_column(Double)
 
-    __table_args__ = (_known("kind", AlertKind),)
+    __table_args__ = (_known("kind", SCHEDULE_KINDS),)
 
 
 class Alert(Base):
     """The last alert of one kind of a schedule: open, or recovered.
 
+    The schedule NO_SCHEDULE has the alerts about beats and workers. Its owner and name are empty.
     ``run_id`` and ``value`` are those of the last fact, ``fact_count`` the number of facts since
     ``opened_at``. ``unsent`` is what no message reports yet, since ``unsent_at``. The API deletes
     the alerts of a schedule with it, and beat deletes those that SQL by hand leaves.

@@ -11,18 +11,19 @@ psycopg and aiomysql have no read timeout for asyncio: the caller limits the tim
 """
 
 import asyncio
+import weakref
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.util import await_
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.util import await_, greenlet_spawn
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db import timeouts
+from celery_dynbeat.db import django_databases, timeouts
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.db.event_loops import LoopBoundPool
+from celery_dynbeat.db.event_loops import LoopPools, LoopThread
 
 #: SQLAlchemy's name of a database -> its asynchronous driver, and the extras with the driver.
 _ASYNC_DRIVERS = {
@@ -64,23 +65,23 @@ class AsyncDatabase(Database):
             records_facts=records_facts,
         )
 
-    @cached_property
-    def _pool(self) -> LoopBoundPool:
-        return LoopBoundPool(self.engine)
+    async def enter_loop(self) -> LoopThread | None:
+        """Return the thread that must make the calls of the running event loop, if any.
 
-    async def enter_loop(self) -> None:
-        """Use the pool in the running event loop, as ``db.event_loops`` describes.
-
-        An engine of the application stays unchanged. Raises ConfigurationError if another loop,
-        which is running, uses the pool.
+        ``db.event_loops`` describes it. An engine of the application has no such thread.
         """
-        if self._shared is None:
-            await self._pool.enter()
+        pools: object = self.engine.pool
+        if self._tested_alias is not None:
+            await django_databases.check_own_connection_of_loop(self._tested_alias)
+        return await pools.enter() if isinstance(pools, LoopPools) else None
 
     async def dispose_async(self) -> None:
-        """Close the idle connections, as ``dispose`` does."""
-        if self._shared is None:
-            await self._pool.dispose()
+        """Close the idle connections. The next call connects again, in any loop."""
+        pools: object = self.engine.pool
+        if isinstance(pools, LoopPools):
+            await pools.dispose_async()
+        else:
+            await greenlet_spawn(self.dispose)
 
     def sleep(self, seconds: float) -> None:
         """Wait before another attempt. Other tasks of the event loop continue."""
@@ -103,9 +104,17 @@ class AsyncDatabase(Database):
 
     def _make_engine(self, url: URL, options: Mapping[str, Any]) -> Engine:
         try:
-            return create_async_engine(url, **options).sync_engine
+            engine = create_async_engine(url, **options).sync_engine
         except ImportError as error:
             raise self._driver_missing(url, error.name) from error
+        # Others work in each loop: NullPool keeps no connection, and StaticPool has the one
+        # connection of a SQLite database in memory.
+        if isinstance(engine.pool, QueuePool):
+            shared: Any = engine
+            shared.pool = LoopPools(engine.pool, driver=engine.dialect.driver)
+            # A fork replaces the pool: the lambda stops the thread of the pool in use.
+            weakref.finalize(self, lambda: shared.pool.stop_thread())  # noqa: PLW0108
+        return engine
 
     def _check_driver(self, engine: Engine, url: URL) -> None:
         # _driver_url chose an asynchronous driver.

@@ -7,6 +7,7 @@ database would write to the real one. So it is refused, as Django refuses its ow
 Source of the keys: Django's "Databases" and "Settings: DATABASES".
 """
 
+import asyncio
 import re
 import sys
 from collections.abc import Mapping
@@ -98,12 +99,62 @@ def check_access(alias: str) -> None:
 
     connection = connections[alias]
     was_open = connection.connection is not None
-    # An event loop cannot open Django's connection. There Django's own refusal comes first.
+    # An event loop cannot use Django's connection. There Django's own refusal comes first.
     with suppress(SynchronousOnlyOperation):
-        with connection.cursor():
-            pass
-        if not was_open:
-            connection.close()
+        # pytest-django replaces this method.
+        connection.ensure_connection()
+    with suppress(SynchronousOnlyOperation), connection.cursor():
+        pass
+    if not was_open and connection.connection is not None:
+        connection.close()
+
+
+def check_own_connection(alias: str) -> None:
+    """Raise an error in a test that must not use another connection to ``alias`` than Django's.
+
+    It is that of ``check_access``, and ConfigurationError in a TestCase: another connection would
+    not see its rows, and would leave rows for later tests.
+    """
+    from django.db import connections  # noqa: PLC0415 - an extra
+
+    check_access(alias)
+    if is_in_testcase(connections[alias]):
+        raise ConfigurationError(
+            f"this TestCase rolls back its transaction on Django's connection of {alias!r}, which"
+            " AsyncDynbeat, ManualBeat and a Dynbeat without current_session do not join: use a"
+            " TransactionTestCase, or @pytest.mark.django_db(transaction=True), and at its end"
+            " celery_dynbeat.testing.delete_rows(dynbeat)"
+        )
+
+
+async def check_own_connection_of_loop(alias: str) -> None:
+    """Do the same in an event loop, whose thread may not be that of the test."""
+    from asgiref.sync import sync_to_async  # noqa: PLC0415 - of Django
+
+    # While a loop runs, Django has other connections than the thread without one.
+    loop = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)  # noqa: SLF001 - documented for event loops
+    try:
+        check_own_connection(alias)
+    finally:
+        asyncio._set_running_loop(loop)  # noqa: SLF001
+    # async_to_sync() runs the loop in another thread, and this function in the thread of the test.
+    await sync_to_async(check_own_connection)(alias)
+
+
+def is_in_testcase(connection: Any) -> bool:
+    """Return whether a TestCase of Django rolls back what ``connection`` changes."""
+    return any(each._from_testcase for each in connection.atomic_blocks)  # noqa: SLF001
+
+
+def is_in_transaction(alias: str) -> bool:
+    """Return whether Django has a transaction of ``alias`` in this thread."""
+    from django.db import connections  # noqa: PLC0415 - an extra
+
+    connection = connections[alias]
+    if connection.connection is None:
+        return not connection.settings_dict["AUTOCOMMIT"]
+    return connection.in_atomic_block or not connection.autocommit
 
 
 def mysql_scheme() -> str:

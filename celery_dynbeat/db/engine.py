@@ -20,7 +20,8 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -41,6 +42,7 @@ from celery_dynbeat.db.dialects import (
     is_embedded,
 )
 from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, RECORDS_FACTS
+from celery_dynbeat.db.models import Schedule
 
 T = TypeVar("T")
 
@@ -60,6 +62,8 @@ _OF_ENGINE = (
 _SCHEME = re.compile(r"[a-z0-9+]{1,40}://", re.IGNORECASE)
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+#: The session in which this thread, or this task of asyncio, works now.
+_in_use: ContextVar[Session | None] = ContextVar("dynbeat_session", default=None)
 
 
 def _forget_connections() -> None:
@@ -94,6 +98,36 @@ def check_synchronous(engine: object, *, given_as: str) -> None:
             " create_engine(); the rest of the application may stay asynchronous"
         )
     raise ConfigurationError(f"{given_as} {reason}")
+
+
+@contextmanager
+def in_use(session: Session | None) -> Iterator[Session | None]:
+    """Let the block read the clock on the connection of ``session``, if there is one.
+
+    A call that holds a connection must not wait for another one: its pool may have only one.
+    """
+    token = _in_use.set(session)
+    try:
+        yield session
+    finally:
+        _in_use.reset(token)
+
+
+@contextmanager
+def savepoint(session: Session) -> Iterator[None]:
+    """Give the statements of the block a savepoint, and raise the error of the block.
+
+    After a deadlock, MySQL and MariaDB have rolled back the whole transaction: the savepoint is
+    gone, and its rollback is another error, which says nothing.
+    """
+    nested = session.begin_nested()
+    try:
+        yield
+        nested.commit()
+    except BaseException:
+        with suppress(SQLAlchemyError):
+            nested.rollback()
+        raise
 
 
 class Database:
@@ -146,6 +180,22 @@ class Database:
             self.__dict__.pop(name, None)
         self._place = place
 
+    @property
+    def _tested_alias(self) -> str | None:
+        """The alias of Django while its tests run; else None."""
+        return self._django_alias if self._place is not None and self._place.is_tested else None
+
+    def refuse_transaction_of_django(self) -> None:
+        """Raise ConfigurationError if Django has a transaction of the alias in this thread."""
+        alias = self._django_alias
+        if alias is None or not django_databases.is_in_transaction(alias):
+            return
+        raise ConfigurationError(
+            f"a transaction of Django's database {alias!r} is open, and current_session does not"
+            f" join it: give current_session for {alias!r}, as functools.partial(current_session,"
+            f" {alias!r}) does, and use transaction.atomic() in place of set_autocommit(False)"
+        )
+
     @cached_property
     def capabilities(self) -> Capabilities:
         """The capabilities of the database. Raises ConfigurationError if it is not supported."""
@@ -191,19 +241,22 @@ class Database:
     def _place_args(self) -> Mapping[str, Any]:
         return {} if self._place is None else self._place.connect_args
 
-    def read_clock(self, connection: Connection | None = None) -> datetime:
+    def read_clock(self) -> datetime:
         """Return the current instant of the database, aware, in UTC.
 
-        It is read on ``connection``, else on another connection of the pool.
+        It is read on the connection of the session in use, else on a connection of the pool.
         """
         if self.capabilities.embedded:
             # SQLite has no server clock. A query would also block on a pool of one connection,
             # which tests in memory have, inside the caller's transaction.
             return datetime.now(UTC)
-        if connection is not None:
+        session = _in_use.get()
+        if session is not None:
+            # The caller's session may choose its database by the mapped class.
+            connection = session.connection(bind_arguments={"mapper": Schedule})
             return self.capabilities.read_clock(connection)
-        with self.engine.connect() as other:
-            return self.capabilities.read_clock(other)
+        with self.engine.connect() as connection:
+            return self.capabilities.read_clock(connection)
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, which only reads. Each query sees all committed rows."""
@@ -300,12 +353,18 @@ class Database:
             return self.engine
         return self.engine.execution_options(**capabilities.execution_options)
 
-    def _session(self, *, autocommit: bool = False) -> Session:
+    @contextmanager
+    def _session(self, *, autocommit: bool = False) -> Iterator[Session]:
         self._follow_django()
+        if self._tested_alias is not None:
+            django_databases.check_own_connection(self._tested_alias)
         if autocommit and self._uses_autocommit:
-            return Session(self._autocommit_engine, expire_on_commit=False, info={AUTOCOMMIT: True})
-        info = {OWN_TRANSACTION: True, RECORDS_FACTS: self._records_facts}
-        return Session(self._transaction_engine, expire_on_commit=False, info=info)
+            engine, info = self._autocommit_engine, {AUTOCOMMIT: True}
+        else:
+            engine = self._transaction_engine
+            info = {OWN_TRANSACTION: True, RECORDS_FACTS: self._records_facts}
+        with Session(engine, expire_on_commit=False, info=info) as session, in_use(session):
+            yield session
 
     def dispose(self) -> None:
         """Close the idle connections. The next use connects again."""
@@ -315,7 +374,11 @@ class Database:
     def _create(self) -> Engine:
         place = self._place
         try:
-            url = self._driver_url(make_url(self._url or "") if place is None else place.url)
+            url = make_url(self._url or "") if place is None else place.url
+            if url.drivername == "postgres":
+                # Hosting services still write the old name, which SQLAlchemy no longer knows.
+                url = url.set(drivername=_DRIVERS["postgresql"][0])
+            url = self._driver_url(url)
             check_supported(url.get_backend_name())
             engine = self._make_engine(url, self._options_for(url))
             capabilities = capabilities_of(engine.dialect)

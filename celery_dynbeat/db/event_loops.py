@@ -1,33 +1,39 @@
-"""Bind the pool of an asynchronous engine to one event loop at a time.
+"""The pools of an asynchronous engine: a connection belongs to the event loop that opened it.
 
-A connection of the pool belongs to the loop that opened it: aiomysql reads through a transport of
-that loop, and the queue of the pool waits in it. In another loop they fail with "attached to a
-different loop" or "Event loop is closed".
+aiomysql reads through a transport of that loop, and the queue of a pool waits in it. In another
+loop they fail with "attached to a different loop" or "Event loop is closed".
 Source: SQLAlchemy, "Using multiple asyncio event loops".
+
+At any time there are at most two pools. One belongs to a loop of the application, the other to a
+thread, which makes the calls of all further loops that run at the same time. So the number of
+connections does not grow with the number of loops, and a loop that ends after one call, as that of
+a request in a threaded WSGI server, does not open a connection.
 
     the loop shuts down             its connections are closed, in the loop
     another loop, the last closed   its connections are closed without it; a new pool
     another loop, the last stopped  its idle connections are closed without it; a new pool
-    another loop, the last runs     ConfigurationError
-    fork                            the child has a new pool, and leaves its parent's open
+    another loop, the last runs     a thread with a loop makes the call
+    fork                            the child has new pools, and leaves its parent's open
+    the process exits               the thread closes its connections
 
 asyncio.run() and asyncio.Runner end each loop with ``loop.shutdown_asyncgens()``, which closes the
 asynchronous generators of the loop. So a suspended generator closes the pool at that time.
 """
 
 import asyncio
+import atexit
 import threading
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Engine, event
-from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy import event
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
+from sqlalchemy.util import await_, greenlet_spawn
 
-from celery_dynbeat.common.errors import ConfigurationError
+T = TypeVar("T")
 
 #: Seconds that a call waits for the threads of aiosqlite. Idle ones end at once.
 _STOP_TIMEOUT = 1.0
@@ -38,90 +44,164 @@ class _Binding:
     """The pool of one loop, and its connections. ``closer`` closes it when the loop shuts down."""
 
     loop: asyncio.AbstractEventLoop
-    pool: Pool
+    pool: QueuePool
     closer: AsyncGenerator[None, None]
     entries: weakref.WeakSet[ConnectionPoolEntry] = field(default_factory=weakref.WeakSet)
 
 
-class LoopBoundPool:
-    """The pool of ``engine``, for one event loop at a time.
+class LoopThread:
+    """A thread with an event loop, which runs until ``stop`` or the exit of the process.
 
-    Pools without a queue are not bound: NullPool keeps no connection, and StaticPool has the one
-    connection of a SQLite database in memory, which works in each loop.
+    ``bindings`` contain the pool of its loop, which closes before it is garbage.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._binding: _Binding | None = None
-        self._lock = threading.Lock()
-        event.listen(engine, "connect", self._add_entry)
+    def __init__(self, bindings: object) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._bindings = bindings
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="dynbeat-async", daemon=True)
+        self._thread.start()
+        atexit.register(self._exit)
 
-    async def enter(self) -> None:
-        """Use the pool in the running loop.
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._stopped.wait())
+        atexit.unregister(self._exit)
 
-        Raises ConfigurationError if another loop, which is running, uses it.
+    def _exit(self) -> None:
+        self.stop()
+        self._thread.join()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``work`` in the loop of the thread, with the caller's context.
+
+        A cancellation of the caller cancels ``work``.
         """
-        loop, before = asyncio.get_running_loop(), self._binding
-        if before is not None and before.loop is loop and before.pool is self._engine.pool:
-            return
-        if not isinstance(self._engine.pool, QueuePool):
-            return
-        with self._lock:
-            left = self._leave(loop)
-            closer = self._close_at_shutdown()
-            self._binding = _Binding(loop, self._engine.pool, closer)
-        await anext(closer)
-        if left is not None:
-            # It disposes only the pool of its own binding: it ends here without a wait.
-            await left.closer.aclose()
-            await _close_without_loop(left, driver=self._engine.dialect.driver)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> _Binding | None:
-        """Return the binding that ends because ``loop`` uses the pool."""
-        left = self._binding
-        if left is None:
+    def stop(self) -> None:
+        """Cancel the calls in progress, and close the connections of the loop. Do not wait."""
+        # A forked child has the object without the thread.
+        if self._thread.is_alive():
+            # The loop may be closed now.
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._stopped.set)
+
+
+class LoopPools:
+    """The pool of an asynchronous engine: the pool of the running event loop.
+
+    ``template`` describes the pools of the loops, and opens no connection.
+    """
+
+    def __init__(self, template: QueuePool, *, driver: str) -> None:
+        self._template, self._driver = template, driver
+        self._bindings: dict[asyncio.AbstractEventLoop, _Binding] = {}
+        self._thread: LoopThread | None = None
+        self._lock = threading.Lock()
+        self._of_parent: LoopPools | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # SQLAlchemy also uses private attributes of a pool.
+        return getattr(self._here() or self._template, name)
+
+    @property
+    def dispatch(self) -> Any:
+        """The listeners of the engine. Each new pool has those of the template."""
+        return self._template.dispatch
+
+    def connect(self) -> PoolProxiedConnection:
+        """Return a connection of the running loop."""
+        pool = self._here()
+        if pool is None:
+            # dispose() during a call, or another loop during a pause of this one.
+            binding = self._add(asyncio.get_running_loop())
+            await_(anext(binding.closer))
+            pool = binding.pool
+        return pool.connect()
+
+    def recreate(self) -> "LoopPools":
+        """Return new pools. SQLAlchemy calls it after a fork, and then uses them."""
+        new = LoopPools(self._template.recreate(), driver=self._driver)
+        # Without a reference, Python closes the connections and generators of the parent.
+        new._of_parent = self
+        return new
+
+    async def enter(self) -> LoopThread | None:
+        """Return the thread that makes the calls of the running loop; None if the loop makes them.
+
+        Only the first of several running loops makes its calls.
+        """
+        loop = asyncio.get_running_loop()
+        if loop in self._bindings:
             return None
-        if left.pool is not self._engine.pool:
-            # After a fork, its connections belong to the parent.
-            left.entries.clear()
-            return left
-        if left.loop is not loop and left.loop.is_running():
-            raise ConfigurationError(
-                "AsyncDynbeat is in use in another event loop, which is running: create one"
-                " AsyncDynbeat per event loop"
-            )
-        self._engine.dispose(close=False)
+        with self._lock:
+            left = self._leave_stopped()
+            if self._bindings and self._thread is None:
+                self._thread = LoopThread(self._bindings)
+            thread = self._thread
+            binding = self._add(loop) if thread is None else None
+        if binding is not None:
+            await anext(binding.closer)
+        await self._close(left)
+        return thread
+
+    async def dispose_async(self) -> None:
+        """Close the idle connections, except those of another loop that is running."""
+        with self._lock:
+            left = self._leave_stopped()
+            binding = self._bindings.get(asyncio.get_running_loop())
+            thread = self._thread
+        if binding is not None:
+            await binding.closer.aclose()
+        await self._close(left)
+        if thread is not None and asyncio.get_running_loop() is not thread.loop:
+            await thread.run(self.dispose_async())
+
+    def stop_thread(self) -> None:
+        """Stop the thread, which has references to the engine, so that both become garbage."""
+        if self._thread is not None:
+            self._thread.stop()
+
+    def _here(self) -> QueuePool | None:
+        try:
+            binding = self._bindings.get(asyncio.get_running_loop())
+        except RuntimeError:
+            return None
+        return None if binding is None else binding.pool
+
+    def _add(self, loop: asyncio.AbstractEventLoop) -> _Binding:
+        """Give ``loop`` a pool. The caller must start its ``closer``."""
+        binding = _Binding(
+            loop, self._template.recreate(), _close_at_shutdown(self._bindings, loop)
+        )
+        event.listen(binding.pool, "connect", lambda _, entry: binding.entries.add(entry))
+        self._bindings[loop] = binding
+        return binding
+
+    def _leave_stopped(self) -> list[_Binding]:
+        """Take the pools from loops that do not run, and return them."""
+        left = [each for each in self._bindings.values() if not each.loop.is_running()]
+        for each in left:
+            del self._bindings[each.loop]
         return left
 
-    async def dispose(self) -> None:
-        """Close the idle connections. The next call connects again, in any loop.
+    async def _close(self, left: list[_Binding]) -> None:
+        for each in left:
+            # Its pool was taken from the loop: it ends here without a wait.
+            await each.closer.aclose()
+            await _close_without_loop(each, driver=self._driver)
 
-        Raises ConfigurationError if another loop, which is running, uses them.
-        """
-        await self.enter()
-        if self._binding is None:
-            await self._replace()
-        else:
-            await self._binding.closer.aclose()
 
-    async def _replace(self) -> None:
-        pool = self._engine.pool
-        # The next call uses another pool, also while the connections of this one close.
-        self._engine.dispose(close=False)
-        await greenlet_spawn(pool.dispose)
-
-    async def _close_at_shutdown(self) -> AsyncGenerator[None, None]:
-        binding = self._binding
-        try:
-            yield
-        finally:
-            if self._binding is binding:
-                self._binding = None
-                await self._replace()
-
-    def _add_entry(self, _connection: Any, entry: ConnectionPoolEntry) -> None:
-        if self._binding is not None:
-            self._binding.entries.add(entry)
+async def _close_at_shutdown(
+    bindings: dict[asyncio.AbstractEventLoop, _Binding], loop: asyncio.AbstractEventLoop
+) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        binding = bindings.pop(loop, None)
+        if binding is not None:
+            await greenlet_spawn(binding.pool.dispose)
 
 
 async def _close_without_loop(binding: _Binding, *, driver: str) -> None:

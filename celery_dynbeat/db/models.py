@@ -25,26 +25,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.limits import NAME_LENGTH
+from celery_dynbeat.common.run_states import REQUESTED_ORIGINS, Origin, Status
 from celery_dynbeat.db.functions import utc_now
 from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
 
-NAME_LENGTH = 255
 #: Of the version 00 of W3C Trace Context.
 TRACEPARENT_LENGTH = 55
-
-
-class Origin(StrEnum):
-    """Why a run exists."""
-
-    SCHEDULE = "schedule"
-    MANUAL = "manual"
-    BACKFILL = "backfill"
-    RERUN = "rerun"
-
-
-#: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
-REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
 
 
 class NodeKind(StrEnum):
@@ -220,7 +207,8 @@ class Run(Base):
     sent_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    # When Celery's retry is due, while the run is retrying.
+    # When Celery's retry is due, while the run is retrying. On an ended run: when maintenance
+    # corrects failing_since of its schedule (store.failing).
     retry_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When a newer run replaced this one (overlap). No worker starts this run again.
     cancelled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -416,7 +404,8 @@ class Node(Base):
     progress: a successful pass of beat, or an iteration of the worker's loop. ``error`` is what
     prevents progress. ``notifier`` is how a beat receives notifications; None for a worker.
     ``outages`` are the queues, exchanges and tasks that a beat cannot publish to, as
-    ``celery_dynbeat.broker.outages`` reports them.
+    ``celery_dynbeat.broker.outages`` reports them. ``clock_offset`` is the clock of the node's host
+    minus that of the database, in seconds.
     """
 
     __tablename__ = "dynbeat_node"
@@ -431,6 +420,7 @@ class Node(Base):
     notifier: Mapped[str | None] = mapped_column(ExactText(16))
     # A JSON array of at most ten entries. Not JSON: no query searches in it.
     outages: Mapped[str | None] = mapped_column(LongText)
+    clock_offset: Mapped[float | None] = mapped_column(Double)
     # JSON arrays: the queues that a worker consumes, and the names of its tasks. NULL: not known.
     # Only the health check reads them, and they are long.
     queues: Mapped[str | None] = mapped_column(LongText, deferred=True)

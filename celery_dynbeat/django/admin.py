@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Page, Paginator
 from django.db import router
@@ -66,6 +67,16 @@ class CappedPaginator(Paginator):
         return self._get_page([rows[key] for key in keys if key in rows], page, self)
 
 
+class UnsortedChangeList(ChangeList):
+    """A list that ignores ``?o=``: Django sorts by each column, whatever ``sortable_by`` says."""
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet) -> list[str]:
+        """Return the order of the model."""
+        self.params.pop(ORDER_VAR, None)
+        ordering: list[str] = super().get_ordering(request, queryset)
+        return ordering
+
+
 class ReadOnlyAdmin(admin.ModelAdmin):
     """Pages that show rows, and change nothing by a form."""
 
@@ -76,6 +87,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     sortable_by = ()
     # The button "Go" of actions is for the rows of the page.
     actions_selection_counter = True
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list without other orders."""
+        del request, kwargs
+        return UnsortedChangeList
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return False: the API creates."""

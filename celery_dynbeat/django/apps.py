@@ -1,20 +1,24 @@
 """The optional Django app: tables by ``migrate``, and schedules and runs in Django's admin."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from django.apps import AppConfig
+from celery.app.defaults import DEFAULTS
+from django.apps import AppConfig, apps
 from django.core import checks
-from django.db import NotSupportedError, connections, router
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connections, router
 from django.db.models.signals import post_migrate, pre_delete, pre_save
 
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.errors import DynbeatError
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db import django_databases, schema
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.django.application import project_dynbeat
+from celery_dynbeat.django.sessions import current_session
+from celery_dynbeat.runtime.context import Context
 
 
 class DynbeatConfig(AppConfig):
@@ -29,6 +33,7 @@ class DynbeatConfig(AppConfig):
         """Let ``migrate`` create the tables, and read them where the settings put them."""
         post_migrate.connect(upgrade_tables, sender=self, dispatch_uid="celery_dynbeat.upgrade")
         checks.register(check_application)
+        checks.register(check_relations, checks.Tags.models)
         for model in self.get_models():
             pre_save.connect(refuse, sender=model, dispatch_uid="celery_dynbeat.save")
             pre_delete.connect(refuse, sender=model, dispatch_uid="celery_dynbeat.delete")
@@ -81,7 +86,8 @@ def refuse(sender: Any, **_: Any) -> None:
 def check_application(**_: Any) -> list[checks.CheckMessage]:
     """Return the errors of the dynbeat_* settings and of their database URL.
 
-    Return a warning without a Dynbeat or its current_session. Nothing connects.
+    Return a warning without a Dynbeat or its current_session, for a current_session of another
+    alias, and for a beat that does not read the schedules. Nothing connects.
     """
     dynbeat = project_dynbeat()
     if dynbeat is None:
@@ -92,17 +98,93 @@ def check_application(**_: Any) -> list[checks.CheckMessage]:
         _check_url(dynbeat.context)
     except DynbeatError as error:
         return [checks.Error(str(error), id="dynbeat.E001")]
-    return _unjoined(dynbeat.context)
+    context = dynbeat.context
+    return [*_unjoined(context), *_left_over(context), *_unread(context)]
+
+
+def check_relations(**_: Any) -> list[checks.CheckMessage]:
+    """Return an error for each relation of a model of the project to a model of this app.
+
+    Its constraint would need tables that exist only after ``migrate``, and would refuse the delete
+    of a schedule or the prune of a run.
+    """
+    hint = "store the owner and the name of the schedule in two CharFields, and read it with"
+    hint += " dynbeat.schedules.for_owner(owner).get(name); store the id of a run in a CharField"
+    text = "a relation to {}, whose table Django does not manage: the database would refuse"
+    text += " `migrate`, or the delete of a schedule"
+    return [
+        checks.Error(text.format(target.__name__), hint=hint, obj=field, id="dynbeat.E002")
+        for field, target in _relations()
+    ]
+
+
+def _relations() -> Iterator[tuple[Any, Any]]:
+    """Yield the fields of other apps with a constraint on a table of this app, and its model."""
+    ours = {*apps.get_app_config(DynbeatConfig.label).get_models()}
+    for model in apps.get_models():
+        meta = model._meta  # noqa: SLF001 - documented as public
+        for field in (*meta.local_fields, *meta.local_many_to_many):
+            remote: Any = field.remote_field
+            # A name that no model has is text; Django reports it.
+            if remote is None or isinstance(remote.model, str):
+                continue
+            is_constraint = getattr(field, "db_constraint", getattr(remote, "db_constraint", True))
+            if is_constraint and remote.model._meta.concrete_model in ours:  # noqa: SLF001
+                yield field, remote.model
+
+
+def _left_over(context: Context) -> list[checks.CheckMessage]:
+    """Return a warning if django-celery-beat is installed and beat does not read its tables."""
+    scheduler = str(context.app.conf.beat_scheduler)
+    is_ours = scheduler == "dynbeat" or scheduler.startswith("celery_dynbeat.")
+    if not is_ours or not apps.is_installed("django_celery_beat"):
+        return []
+    text = "django_celery_beat is installed, and beat does not read its tables: its admin and code"
+    text += " that saves a PeriodicTask schedule nothing"
+    hint = "after the switch, remove it as docs/how-to/switch-from-django-celery-beat.md describes"
+    return [checks.Warning(text, hint=hint, id="dynbeat.W003")]
 
 
 def _unjoined(context: Context) -> list[checks.CheckMessage]:
     """Return a warning if calls do not join Django's transactions in the same database."""
-    is_of_django = django_databases.alias_of(context.settings.database_url) is not None
-    if not is_of_django or context.current_session is not None:
+    alias = django_databases.alias_of(context.settings.database_url)
+    if alias is None:
         return []
-    text = "calls of dynbeat do not join transaction.atomic(); on SQLite they wait for its lock"
     hint = "write Dynbeat(app, current_session=celery_dynbeat.django.current_session)"
-    return [checks.Warning(text, hint=hint, id="dynbeat.W002")]
+    if context.current_session is None:
+        text = "calls of dynbeat do not join transaction.atomic(); on SQLite they wait for its lock"
+        return [checks.Warning(text, hint=hint, id="dynbeat.W002")]
+    joined = _joined_alias(context.current_session)
+    if joined in {alias, None}:
+        return []
+    text = f"current_session joins transactions of {joined!r}, and the schedules are in {alias!r}:"
+    text += " calls in a transaction of the other alias are refused"
+    if alias != DEFAULT_DB_ALIAS:
+        hint = f"write current_session=functools.partial(current_session, {alias!r})"
+    return [checks.Warning(text, hint=hint, id="dynbeat.W004")]
+
+
+def _joined_alias(function: Any) -> str | None:
+    """Return the alias whose transactions ``function`` joins; None for a project's function."""
+    if function is current_session:
+        return str(DEFAULT_DB_ALIAS)
+    if not isinstance(function, partial) or function.func is not current_session:
+        return None
+    return str(next(iter((*function.args, *function.keywords.values())), DEFAULT_DB_ALIAS))
+
+
+def _unread(context: Context) -> list[checks.CheckMessage]:
+    """Return a warning if `celery beat` starts a scheduler that does not read the schedules."""
+    name = str(context.app.conf.beat_scheduler)
+    # "django" is the entry point of django-celery-beat.
+    if name == "django" or name.startswith("django_celery_beat"):
+        text = f"beat_scheduler = {name!r}: this beat sends the tasks of django-celery-beat only"
+    elif name == DEFAULTS["beat_scheduler"]:
+        text = "beat_scheduler is not set: `celery beat` does not read the schedules of dynbeat"
+    else:
+        return []
+    hint = 'set beat_scheduler = "dynbeat" (CELERY_BEAT_SCHEDULER with the namespace CELERY)'
+    return [checks.Warning(text, hint=hint, id="dynbeat.W005")]
 
 
 def _check_url(context: Context) -> None:

@@ -5,9 +5,9 @@
                          of a session on Django's connection         Session.commit(): its hooks
                                                                      notify beat and send signals
 
-SQLAlchemy's commit, rollback and close do not reach the connection. One session serves all calls of
-a transaction, and of each savepoint of Django: a rollback of Django drops the callback of the
-session, and so what its hooks would have sent.
+SQLAlchemy's commit, rollback and close do not reach the connection. One session serves all changes
+of a transaction, and of each savepoint of Django: a rollback of Django drops the callback of the
+session, and so what its hooks would have sent. A call that only reads needs no callback.
 """
 
 from collections.abc import Iterator
@@ -18,15 +18,17 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.pool import NullPool
 
 from celery_dynbeat.common.errors import ConfigurationError
-from celery_dynbeat.db.django_databases import place_in
+from celery_dynbeat.db.django_databases import is_in_testcase, place_in
 from celery_dynbeat.db.engine import json_from_database
 from celery_dynbeat.django.borrowed import BORROWED
 from celery_dynbeat.runtime.sessions import SAVEPOINTS
 
+#: The key of the alias in ``Session.info``, until the session has ended.
+ALIAS = "dynbeat_alias"
 #: Statements after whose failure a savepoint is no longer there.
 _OF_SAVEPOINTS = ("SAVEPOINT", "ROLLBACK TO", "RELEASE")
 
@@ -47,10 +49,7 @@ def current_session(using: str = DEFAULT_DB_ALIAS) -> Session | None:
     if not connection.in_atomic_block:
         return None
     connection.validate_no_broken_transaction()
-    end = _last_end(connection) or _End(_make(using))
-    # Once for each call: captureOnCommitCallbacks() of Django's tests sees only new callbacks.
-    transaction.on_commit(end, using=using)
-    return end.session
+    return _registered(connection) or _make(using)
 
 
 @contextmanager
@@ -70,35 +69,41 @@ def session(using: str = DEFAULT_DB_ALIAS) -> Iterator[Session]:
     current.flush()
 
 
-class _End:
-    """The callback that ends a session after Django's commit. Called again, it does nothing."""
+class _Session(Session):
+    """A session that ends after Django's commit, if a call has changed something."""
 
-    def __init__(self, session: Session) -> None:
-        self.session: Session | None = session
+    def begin_nested(self) -> SessionTransaction:
+        """Begin the savepoint of a call that writes, and await Django's commit."""
+        if not self.in_nested_transaction():
+            connection = connections[self.info[ALIAS]]
+            # captureOnCommitCallbacks() of Django's tests sees only new callbacks.
+            if _registered(connection) is not self or is_in_testcase(connection):
+                transaction.on_commit(self.end, using=connection.alias)
+        return super().begin_nested()
 
-    def __call__(self) -> None:
-        session, self.session = self.session, None
-        if session is None:
+    def end(self) -> None:
+        """Call the hooks of the commit. Called again, it does nothing."""
+        if self.info.pop(ALIAS, None) is None:
             return
         try:
-            session.commit()
+            self.commit()
         finally:
-            session.close()
+            self.close()
 
 
-def _last_end(connection: Any) -> _End | None:
-    """Return the end of the session of the call before, None if it is for another savepoint."""
-    if not connection.run_on_commit:
-        return None
-    # The savepoint of a callback is that of the calls before it.
-    savepoints, callback, *_ = connection.run_on_commit[-1]
-    is_last = isinstance(callback, _End) and savepoints == set(connection.savepoint_ids)
-    return callback if is_last and callback.session is not None else None
+def _registered(connection: Any) -> "_Session | None":
+    """Return the session that ends with the present savepoint of Django, None if there is none."""
+    savepoints = set(connection.savepoint_ids)
+    for at, callback, *_ in reversed(connection.run_on_commit):
+        session = getattr(callback, "__self__", None)
+        if isinstance(session, _Session) and at == savepoints and ALIAS in session.info:
+            return session
+    return None
 
 
 def _make(using: str) -> Session:
     engine = _engine(using, str(connections[using].settings_dict["NAME"]))
-    return Session(engine, expire_on_commit=False, info={SAVEPOINTS: True})
+    return _Session(engine, expire_on_commit=False, info={SAVEPOINTS: True, ALIAS: using})
 
 
 @lru_cache(maxsize=32)

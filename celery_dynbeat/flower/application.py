@@ -23,6 +23,9 @@ class DynbeatFlower(Flower):
     routes are added afterwards. Tornado inserts them before the route that answers 404.
     """
 
+    #: The value of ``-A`` on the command line.
+    application_name: str | None = None
+
     def __init__(self, *, options: Any, capp: Celery, settings: Mapping[str, Any]) -> None:
         loader = DynbeatLoader(settings["template_path"])
         super().__init__(options=options, capp=capp, **{**settings, "template_loader": loader})

@@ -18,6 +18,12 @@ define(
     help="allow the schedule pages to change schedules without auth or basic_auth",
 )
 define(
+    "dynbeat_allowed_hosts",
+    type=str,
+    multiple=True,
+    help="hosts of Flower in URLs, in addition to loopback names and addresses",
+)
+define(
     "dynbeat_hide_arguments",
     type=bool,
     default=False,

@@ -11,13 +11,14 @@ import click
 from flower import command
 
 from celery_dynbeat.flower.application import DynbeatFlower
+from celery_dynbeat.flower.base.access import why_wrong_hosts
 from celery_dynbeat.flower.options import unknown_option
 
 
 def run(context: click.Context, arguments: Sequence[str]) -> None:
     """Do what Flower's own command does, with the application of the schedule pages.
 
-    Raises UsageError for an unknown ``--dynbeat-*`` option.
+    Raises UsageError for an unknown ``--dynbeat-*`` option, and for a wrong host.
     """
     error = unknown_option(arguments)
     if error is not None:
@@ -25,12 +26,17 @@ def run(context: click.Context, arguments: Sequence[str]) -> None:
     command.warn_about_celery_args_used_in_flower_command(context.parent, arguments)
     command.apply_env_options()
     command.apply_options(sys.argv[0], arguments)
+    error = why_wrong_hosts(command.options.dynbeat_allowed_hosts)
+    if error is not None:
+        raise click.UsageError(error, context)
     command.extract_settings()
     command.setup_logging()
 
     application = DynbeatFlower(
         options=command.options, capp=context.obj.app, settings=command.settings
     )
+    given = context.find_root().params.get("app")
+    application.application_name = given if isinstance(given, str) else None
     atexit.register(application.stop)
     signal.signal(signal.SIGTERM, command.sigterm_handler)
     _start(context, application)

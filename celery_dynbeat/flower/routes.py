@@ -21,7 +21,7 @@ from celery_dynbeat.flower.actions.schedules import (
 )
 from celery_dynbeat.flower.base import static_files
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
-from celery_dynbeat.flower.pages.nodes import HealthFragment, NodesPage
+from celery_dynbeat.flower.pages.nodes import HealthFragment, NodesPage, ProblemsFragment
 from celery_dynbeat.flower.pages.overview import OverviewFragment
 from celery_dynbeat.flower.pages.run import RunLinkData, RunPage
 from celery_dynbeat.flower.pages.runs import RunsPage
@@ -47,6 +47,7 @@ def routes() -> Sequence[url]:
         _route("nodes", NodesPage),
         _route("overview", OverviewFragment),
         _route("health", HealthFragment),
+        _route("problems", ProblemsFragment),
         _route("hold", HoldAction),
         _route("schedule_counts", ScheduleCounts),
         _route("suggestions", Suggestions),
@@ -64,7 +65,8 @@ def routes() -> Sequence[url]:
         _route("save", SaveAction),
         _route("preview", PreviewAction),
         url(
-            r"/dynbeat/static/(.*)",
+            # Tornado's handler raises ValueError for a path with NUL.
+            r"/dynbeat/static/([a-z_.]+)",
             StaticFileHandler,
             {"path": str(static_files.FOLDER)},
             name="dynbeat_static",

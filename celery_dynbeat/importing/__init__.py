@@ -7,4 +7,5 @@ redbeat/          the store of RedBeat in Redis
 beat_schedule.py  entries of the configuration; crontab_file.py: lines of a crontab
 results.py        what happens with each found schedule
 writing.py        found schedules -> rows, one transaction for each batch
+write_back.py     the progress of the rows -> the other scheduler
 """

@@ -28,7 +28,9 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_ENVIRONMENT = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z_]\w*))\s*=\s*(.*?)\s*""")
+# Of a line without spaces at its ends. Two repetitions that compete for the same spaces would take
+# time with the square of their number.
+_ENVIRONMENT = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_]\w*))\s*=\s*(.*)""")
 _QUOTED = re.compile(r"""(["'])(.*)\1""")
 #: A percent sign that is not escaped begins the standard input of the command.
 _INPUT = re.compile(r"(?<!\\)%")

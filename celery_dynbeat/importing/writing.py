@@ -106,11 +106,12 @@ class Importer:
                 return
 
     def _batch(self, session: Session, batch: Sequence[Found]) -> Sequence[Result]:
-        now = self.context.clock.now()
         owned, invalid = _split_invalid([self._owned(found) for found in batch])
         zones = self._zones(session, {owner for owner, _ in owned})
         keys = {(owner, found.name) for owner, found in owned}
         rows = imports.named(session, keys, lock=not self.dry_run)
+        # After the locks, for which this transaction may have waited.
+        now = self.context.clock.now()
         results: dict[tuple[str, str], Result] = {}
         twice: list[Result] = []
         created: list[ScheduleColumns] = []
@@ -163,14 +164,14 @@ class Importer:
     ) -> tuple[Result, ScheduleColumns | None]:
         is_managed = self._is_managed(found, owner)
         if row is not None and not self._is_imported(row, is_managed=is_managed):
-            return Result(found, owner, Outcome.REFUSE, reason=_clash(row)), None
+            return Result(found, owner, Outcome.REFUSE, reason=clash(row)), None
         if found.converted is None:
             return self._not_imported(session, found, owner, row, now=now), None
         try:
             wanted = self._wanted(found, owner, found.converted, timezone, row, now=now)
         except (InvalidScheduleError, InvalidTriggerError) as error:
             return Result(found, owner, Outcome.REFUSE, reason=str(error)), None
-        words = _words(wanted.trigger)
+        found, words = wanted.found, _words(wanted.trigger)
         if row is None:
             reason = "" if wanted.row.enabled else f"paused: {wanted.row.paused_reason}"
             return Result(found, owner, Outcome.CREATE, words, reason), wanted.row
@@ -192,14 +193,18 @@ class Importer:
         *,
         now: datetime,
     ) -> _Wanted:
-        """Return the row that the schedule would become, checked like that of ``create()``."""
+        """Return the row that the schedule would become, checked like that of ``create()``.
+
+        A disabled one may exceed a limit, with a note: it does not run.
+        """
         _check_run_count(converted.carried.run_count)
         is_managed = self._is_managed(found, owner)
         given = dict(converted.fields) if is_managed else {**converted.fields, "tags": [self.tag]}
         if not converted.enabled:
             given |= {"enabled": False, "paused_reason": self._disabled}
         carried = converted.carried if row is None else _comparable(converted)
-        new = edits.new_row(
+        new_row = partial(
+            edits.new_row,
             self.context,
             owner=owner,
             name=found.name,
@@ -210,6 +215,13 @@ class Importer:
             now=now,
             carried=carried,
         )
+        try:
+            new = new_row()
+        except InvalidScheduleError as error:
+            if converted.enabled:
+                raise
+            new = new_row(is_limited=False)
+            found = replace(found, notes=(*found.notes, Note("limit", f"stays paused: {error}")))
         new.managed_by = schedules.MANAGED_BY_CONFIG if is_managed else ""
         trigger = parse_trigger(new.trigger_kind, new.trigger_spec, timezone=new.timezone)
         return _Wanted(found, owner, converted, new, trigger)
@@ -234,14 +246,18 @@ class Importer:
         with audit.recording(self.context, session, row, Action.PAUSE, now=now, reason=reason):
             pausing.pause(session, row, reason=reason, now=now)
 
-    def _change(
-        self, session: Session, row: Schedule, wanted: _Wanted, *, now: datetime
-    ) -> tuple[Outcome, str]:
-        changed = [
+    def _changed(self, row: Schedule, wanted: _Wanted) -> Sequence[str]:
+        """Return the columns of the definition that differ from the source."""
+        return [
             name
             for name in _DEFINITION
             if not is_same(getattr(row, name), getattr(wanted.row, name))
         ]
+
+    def _change(
+        self, session: Session, row: Schedule, wanted: _Wanted, *, now: datetime
+    ) -> tuple[Outcome, str]:
+        changed = self._changed(row, wanted)
         carried = wanted.converted.carried
         is_ahead = _is_ahead(carried, row)
         pauses = row.enabled and not wanted.converted.enabled
@@ -352,7 +368,8 @@ def _refuse_new(results: dict[tuple[str, str], Result], owner: str, reason: str)
             results[key] = replace(result, outcome=Outcome.REFUSE, reason=reason)
 
 
-def _clash(row: Schedule) -> str:
+def clash(row: Schedule) -> str:
+    """Return why a schedule of this name is not that of the import."""
     if row.managed_by:
         return "beat keeps this entry of beat_schedule as a schedule itself"
     return (

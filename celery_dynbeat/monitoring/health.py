@@ -12,6 +12,7 @@ Problems (unhealthy):
 
 Warnings (healthy):
 - one of several beats makes no progress
+- some beats or workers are missing, or the clock of one differs from that of the database
 - no worker is alive, and no run waits
 - schedules are quarantined, or have a trigger that only a newer version supports
 - entries of beat_schedule are rejected
@@ -23,20 +24,25 @@ Warnings (healthy):
 - the encoding of the database is not UTF-8
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from celery_dynbeat.broker import outages
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.monitoring.coverage import Coverage
 from celery_dynbeat.monitoring.problem import Problem
 from celery_dynbeat.monitoring.stopped_work import stopped_warnings, unserved_problems
-from celery_dynbeat.store.health import Tables
+from celery_dynbeat.store.health import MAX_NAMED, MAX_NODES, Tables
 
+#: A node that stopped counts for so many node timeouts: its successor starts meanwhile.
+RESTART_TIMEOUTS = 2
+#: A larger offset of a node's clock is a warning.
+MAX_CLOCK_OFFSET = timedelta(seconds=5)
 #: For how long a node is shown after its last heartbeat.
 SHOWN_FOR = timedelta(hours=1)
 
@@ -63,12 +69,14 @@ class Limits:
     """For how long a state may last before it is a problem.
 
     ``node_timeout``: a node without a heartbeat, or without progress. ``lag``: a due schedule, or
-    no worker. ``overdue``: an overdue run.
+    no worker. ``overdue``: an overdue run. ``expected`` is the number of nodes of each kind, None
+    without an expectation.
     """
 
     node_timeout: timedelta
     lag: timedelta
     overdue: timedelta
+    expected: Mapping[NodeKind, int | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings, *, max_lag: timedelta | None = None) -> "Limits":
@@ -82,6 +90,10 @@ class Limits:
             node_timeout=settings.node_timeout,
             lag=default if max_lag is None else max_lag,
             overdue=2 * settings.dispatch_timeout,
+            expected={
+                NodeKind.BEAT: settings.expected_beats,
+                NodeKind.WORKER: settings.expected_workers,
+            },
         )
 
 
@@ -154,6 +166,106 @@ def state_of(node: Node, *, now: datetime, timeout: timedelta) -> NodeState:
     return NodeState.STARTING if node.progressed_at is None else NodeState.WORKING
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingNodes:
+    """The nodes of a kind that are missing: ``number`` of them, and those that died."""
+
+    kind: NodeKind
+    alive: int
+    number: int
+    expected: int | None
+    died: Sequence[Node]
+
+    @property
+    def problem(self) -> Problem:
+        """Return the warning."""
+        kinds = f"{self.kind}s"
+        text = f"{kinds} alive: {self.alive}"
+        text += "" if self.expected is None else f", expected: {self.expected}"
+        if self.died:
+            text += f"; died without a replacement: {', '.join(map(_died, self.died[:MAX_NAMED]))}"
+        hint = f"start the missing {kinds}: the log or the host of each says why it ended"
+        if self.expected is not None:
+            hint += f"; or correct dynbeat_expected_{kinds}"
+        return Problem(_MISSING[self.kind], text, hint)
+
+
+_MISSING = {
+    NodeKind.BEAT: AlertKind.BEATS_MISSING.value,
+    NodeKind.WORKER: AlertKind.WORKERS_MISSING.value,
+}
+
+
+def _died(node: Node) -> str:
+    return f"{node.name} (last heartbeat at {node.seen_at:%Y-%m-%dT%H:%M:%SZ})"
+
+
+def missing_nodes(
+    nodes: Sequence[Node], kind: NodeKind, *, now: datetime, limits: Limits
+) -> MissingNodes | None:
+    """Return which nodes of a kind are missing; None if none is, or if it is not certain.
+
+    With an expected number, fewer nodes are alive. Otherwise a node died without a stop, and no
+    other node started since then. A stop counts only after the time that a restart takes. So does
+    each absence after the start of all nodes.
+    """
+    states = [(node, state_of(node, now=now, timeout=limits.node_timeout)) for node in nodes]
+    restarting_since = now - RESTART_TIMEOUTS * limits.node_timeout
+    if all(node.started_at > restarting_since for node, state in states if state in ALIVE):
+        return None
+    states = [(node, state) for node, state in states if node.kind == kind]
+    # Others may be cut off.
+    if len(states) >= MAX_NODES:
+        return None
+    alive = sum(state in ALIVE for _, state in states)
+    restarting = sum(
+        node.stopped_at is not None and node.stopped_at > restarting_since for node, _ in states
+    )
+    died = _unreplaced(states)
+    expected = limits.expected.get(kind)
+    number = len(died) if expected is None else expected - alive - restarting
+    if number <= 0:
+        return None
+    return MissingNodes(
+        kind=kind, alive=alive, number=number, expected=expected, died=died[:number]
+    )
+
+
+def _unreplaced(states: Sequence[tuple[Node, NodeState]]) -> Sequence[Node]:
+    """Return the nodes that died, the last first, without those that a later start replaced."""
+    died = [node for node, state in states if state is NodeState.GONE]
+    starts = sorted(node.started_at for node, state in states if state is not NodeState.GONE)
+    left = []
+    for node in sorted(died, key=lambda node: node.seen_at, reverse=True):
+        if starts and starts[-1] > node.seen_at:
+            starts.pop()
+        else:
+            left.append(node)
+    return left
+
+
+def clock_differs(node: Node) -> bool:
+    """Return whether the clock of the node's host differs much from that of the database."""
+    return abs(node.clock_offset or 0) > MAX_CLOCK_OFFSET.total_seconds()
+
+
+def clock_warning(nodes: Sequence[Node], *, now: datetime, limits: Limits) -> Problem | None:
+    """Return the warning about living nodes whose clock differs from that of the database."""
+    differing = [
+        f"{node.name} ({node.clock_offset:+.1f} s)"
+        for node in nodes
+        if clock_differs(node) and state_of(node, now=now, timeout=limits.node_timeout) in ALIVE
+    ]
+    if not differing:
+        return None
+    more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
+    return Problem(
+        AlertKind.CLOCKS_DIFFER.value,
+        f"clocks differ from the clock of the database: {', '.join(differing[:MAX_NAMED])}{more}",
+        "synchronise the clocks of these hosts: Celery's expiry of messages and logs use them",
+    )
+
+
 def evaluate(report: HealthReport) -> Evaluation:
     """Return the problems and warnings in ``report``."""
     problems = [*_service_problems(report)]
@@ -220,6 +332,7 @@ class _TableChecks:
         if any(state is NodeState.WORKING for _, state in self._beats):
             yield from map(_beat_failing, self._without_progress())
         yield from map(_notifier_fallback, self._on_fallback())
+        yield from self._node_warnings()
         if not self._a_worker_lives() and not (self._worker_is_missing() and self._runs_wait()):
             yield self._no_worker()
         if self._tables.quarantined.count:
@@ -230,6 +343,15 @@ class _TableChecks:
             text = "schedules wait: this version does not support their kind of trigger"
             hint = "upgrade all beats, or give the schedules another trigger"
             yield Problem("unsupported_triggers", text, hint)
+
+    def _node_warnings(self) -> Iterator[Problem]:
+        nodes, now, limits = self._tables.nodes, self._now, self._limits
+        found = [missing_nodes(nodes, kind, now=now, limits=limits) for kind in NodeKind]
+        # Without any, there is another problem.
+        yield from (each.problem for each in found if each is not None and each.alive)
+        clocks = clock_warning(nodes, now=now, limits=limits)
+        if clocks is not None:
+            yield clocks
 
     def _outages(self) -> Iterator[Problem]:
         """Yield one problem for each queue, exchange or task, even if several beats report it."""

@@ -19,7 +19,7 @@ from kombu.exceptions import KombuError
 from sqlalchemy import literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.client import Context, dynbeat_of
+from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.common.errors import DynbeatError, SchemaError
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database, embedded_file
@@ -32,6 +32,7 @@ from celery_dynbeat.monitoring.health import (
     HealthReport,
     Limits,
 )
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import health as tables
 
 T = TypeVar("T")

@@ -46,7 +46,8 @@ def stopped_warnings(tables: Tables) -> Iterator[Problem]:
         text = f"holds in force: {tables.holds}"
         text += "; no schedule runs" if everything else ""
         hint = (
-            "`celery -A your_app dynbeat release --all-owners` ends that of everything, --owner"
-            " NAME that of an owner"
+            "`celery -A your_app dynbeat release --all-owners --all-actors` ends that of"
+            " everything, --owner NAME that of an owner; without --all-actors it ends only your"
+            " own hold"
         )
         yield Problem("schedules_held", text, hint)

@@ -137,15 +137,24 @@ def _exceeds(value: float, limit: timedelta | None, least: timedelta) -> bool:
 
 
 def after_facts(
-    state: AlertState | None, facts: Sequence[Fact], *, now: datetime
+    state: AlertState | None,
+    facts: Sequence[Fact],
+    *,
+    now: datetime,
+    damping: timedelta = timedelta(0),
 ) -> AfterFacts | None:
-    """Return the alert after ``facts`` of its kind; None if none of them is new to it."""
+    """Return the alert after ``facts`` of its kind; None if none of them is new to it.
+
+    An alert that recovered less than ``damping`` ago continues: no message reports it again.
+    """
     ordered = sorted(facts, key=lambda fact: fact.at)
     # Behind the last fact, the clock was set back: instants then say nothing about the order.
     if state is not None and state.recovered_at is not None and now >= state.last_at:
         ordered = [fact for fact in ordered if fact.at > state.last_at]
     if not ordered:
         return None
+    if state is not None and _may_flap(state, ordered, now=now, damping=damping):
+        return AfterFacts(_continued(state, ordered), opened=True)
     if state is None or state.recovered_at is not None:
         return AfterFacts(_opened(state, ordered, now=now), opened=True)
     return AfterFacts(_counted(state, ordered), opened=False)
@@ -163,6 +172,29 @@ def _opened(state: AlertState | None, facts: Sequence[Fact], *, now: datetime) -
         unsent=Unsent.OPENED,
         # A schedule that recovers and fails again must not delay its message.
         unsent_at=state.unsent_at if state is not None and waits else now,
+    )
+
+
+#: A person ends these, so that they do not flap.
+_ENDED_BY_PEOPLE = (AlertKind.QUARANTINED, AlertKind.PAUSED)
+
+
+def _may_flap(
+    state: AlertState, facts: Sequence[Fact], *, now: datetime, damping: timedelta
+) -> bool:
+    if state.recovered_at is None or facts[0].kind in _ENDED_BY_PEOPLE:
+        return False
+    return timedelta(0) <= now - state.recovered_at < damping
+
+
+def _continued(state: AlertState, facts: Sequence[Fact]) -> AlertState:
+    """Return a recovered alert that is open again. Its recovery is no longer reported."""
+    is_reported = state.unsent != Unsent.OPENED
+    return replace(
+        _counted(state, facts),
+        recovered_at=None,
+        unsent=None if is_reported else state.unsent,
+        unsent_at=None if is_reported else state.unsent_at,
     )
 
 

@@ -17,6 +17,7 @@ from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.dialects.base import RECORDS_FACTS
+from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.reasons import reason_of
 from celery_dynbeat.signals.sending import send_after_commit
 
@@ -85,7 +86,7 @@ def add_of_run(
 
 def _store(session: Session, insert: Callable[[], None]) -> None:
     try:
-        with session.begin_nested():
+        with savepoint(session):
             insert()
     except DBAPIError as error:
         capabilities = capabilities_of(session.get_bind().dialect)

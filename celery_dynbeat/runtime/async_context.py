@@ -3,15 +3,14 @@
 ``db.async_engine`` describes the greenlets.
 
 A call holds at most one connection at a time. So any number of calls make progress on a pool of any
-size: none holds a connection while it waits for another. Each call first reads the database's clock
-if a reading is due: before its transaction, or on the connection of the caller's session.
+size: none holds a connection while it waits for another.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cached_property
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from celery import Celery
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session
@@ -32,6 +31,8 @@ T = TypeVar("T")
 AnyAsyncSession = AsyncSession | async_scoped_session[Any]
 
 _END: Final = object()
+#: Seconds between two tries of a first call, while another one prepares the tables.
+_PREPARING_PAUSE = 0.01
 
 
 class AsyncContext(Context):
@@ -45,8 +46,7 @@ class AsyncContext(Context):
         if engine is not None:
             check_asynchronous(engine)
         self._async_engine = engine
-        self._preparing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
-        self._preparing = WeakKeyDictionary()
+        self._preparing = threading.Lock()
 
     @cached_property
     def database(self) -> AsyncDatabase:
@@ -64,20 +64,25 @@ class AsyncContext(Context):
 
         ``work`` calls the synchronous API. Raises InvalidScheduleError for any other ``session``.
         """
-
-        def timed(session: Session | None) -> T:
-            self.refresh_clock(session)
-            return work(session)
-
         joined = _session_to_join(session)
         if joined is not None:
-            return await joined.run_sync(timed)
-        await self.database.enter_loop()
-        if not self._prepared:
-            # Alembic is not reentrant. Calls with a session only check the tables.
-            async with self._preparing.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            return await joined.run_sync(work)
+        thread = await self.database.enter_loop()
+        call = self._call(work)
+        return await (call if thread is None else thread.run(call))
+
+    async def _call(self, work: Callable[[Session | None], T]) -> T:
+        """Return ``work(None)`` on a connection of the running loop."""
+        if self._prepared is None:
+            # Alembic is not reentrant, and neither is the first connection of an engine. Another
+            # loop may hold the lock. Calls with a session only check the tables.
+            while not self._preparing.acquire(blocking=False):  # noqa: ASYNC110 - of all loops
+                await asyncio.sleep(_PREPARING_PAUSE)
+            try:
                 await greenlet_spawn(self.prepare)
-        return await greenlet_spawn(timed, None)
+            finally:
+                self._preparing.release()
+        return await greenlet_spawn(work, None)
 
     async def iterate(
         self, session: object, work: Callable[[Session | None], Iterator[T]]

@@ -15,16 +15,14 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import notify
 from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.errors import (
-    ConfigurationError,
     InvalidScheduleError,
     InvalidTriggerError,
+    TransactionRolledBackError,
 )
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db import renamed_tables, schema
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.engine import Database, check_synchronous
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.engine import Database, check_synchronous, in_use
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
 from celery_dynbeat.runtime import application
@@ -61,10 +59,6 @@ class Context:
     _prepared: Engine | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if not hasattr(self.app, "conf"):
-            raise ConfigurationError(
-                f"app = {shorten(self.app)}: must be the Celery application, such as Celery('proj')"
-            )
         check_current_session(self.current_session)
         if self.shared_engine is not None:
             check_synchronous(self.shared_engine, given_as="engine")
@@ -148,35 +142,30 @@ class Context:
         else:
             schema.check(self.database)
 
-    def refresh_clock(self, session: Session | None) -> None:
-        """Read the database's clock if a reading is due: on the connection of ``session``, if any.
-
-        A call that holds a connection must not wait for another one: its pool may have only one.
-        """
-
-        def read() -> datetime:
-            if session is None:
-                return self.database.read_clock()
-            # The session may choose its database by the mapped class.
-            connection = session.connection(bind_arguments={"mapper": Schedule})
-            return self.database.read_clock(connection)
-
-        if isinstance(self.clock, DatabaseClock):
-            self.clock.refresh(read)
+    def now(self, session: Session | None) -> datetime:
+        """Return the present instant, for a call that has no transaction except the caller's."""
+        with in_use(self._to_join(session)):
+            return self.clock.now()
 
     def write(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Return ``work(session)``, in the caller's transaction or in a new one that is committed.
 
-        Raises InvalidScheduleError for a text that the database cannot encode.
+        Raises InvalidScheduleError for a text that the database cannot encode, and
+        TransactionRolledBackError after a deadlock that ended the caller's transaction.
         """
         session = self._to_join(session)
         with self.rejecting_unstorable(), in_savepoint(session):
             self.prepare(session)
             if session is None:
                 return self.database.run(work)
-            capabilities_of(session.get_bind().dialect).begin_write(session)
-            self.refresh_clock(session)
-            return work(session)
+            capabilities = capabilities_of(session.get_bind().dialect)
+            capabilities.begin_write(session)
+            try:
+                return _joining(session, work)
+            except DBAPIError as error:
+                if capabilities.ends_transaction(error):
+                    raise TransactionRolledBackError from error
+                raise
 
     def _to_join(self, given: object) -> Session | None:
         """Return the caller's session, else the current one, else None."""
@@ -186,13 +175,13 @@ class Context:
         current = current_of(self.current_session)
         if current is not None:
             check_same_database(current, self.database.engine.url)
+        else:
+            self.database.refuse_transaction_of_django()
         return current
 
     def _prepared_to_join(self, given: object) -> Session | None:
         session = self._to_join(given)
         self.prepare(session)
-        if session is not None:
-            self.refresh_clock(session)
         return session
 
     @contextmanager
@@ -213,7 +202,7 @@ class Context:
         For reads by key. Use ``read_many`` for queries that return many rows.
         """
         session = self._prepared_to_join(session)
-        return self.database.read(work) if session is None else work(session)
+        return self.database.read(work) if session is None else _joining(session, work)
 
     def read_many(self, session: Session | None, work: Callable[[Session], T]) -> T:
         """Do the same for queries of many rows, in a transaction.
@@ -221,7 +210,9 @@ class Context:
         The settings that make such a query follow its index last for one transaction.
         """
         session = self._prepared_to_join(session)
-        return self.database.read_in_transaction(work) if session is None else work(session)
+        if session is None:
+            return self.database.read_in_transaction(work)
+        return _joining(session, work)
 
     def notify_beat(self, session: Session, *, next_run_at: datetime | None, now: datetime) -> None:
         """Wake beat after the commit if it may sleep until after ``next_run_at``."""
@@ -231,6 +222,11 @@ class Context:
     def spec(self, columns: SpecColumns) -> ScheduleSpec:
         """Return the spec of a row, completed by the settings."""
         return spec_from_row(columns, self.settings)
+
+
+def _joining(session: Session, work: Callable[[Session], T]) -> T:
+    with in_use(session):
+        return work(session)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ a second start: a redelivered message finds its run started or ended.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,16 +43,10 @@ MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempts:
-    """The ended attempts of one batch: their number, and how many of their runs are sent again.
-
-    ``pause_limits`` maps schedules that may have to be paused to the number of failures in a row
-    that their policy allows. ``failing_ids`` are the schedules of the lost runs.
-    """
+    """The ended attempts of one batch: their number, and how many of their runs are sent again."""
 
     count: int
     rerun_count: int
-    pause_limits: Mapping[int, int]
-    failing_ids: Sequence[int]
 
 
 def end_attempts(
@@ -74,9 +67,7 @@ def end_attempts(
     _report(session, lost, sent_again=False, reason=reason)
     _report(session, rerun, sent_again=True, reason=reason)
     _add_facts(session, lost, now=now)
-    count = len(locked.rows) + len(locked.unreadable)
-    failing_ids = sorted({row.schedule_id for row in lost if row.schedule_id is not None})
-    return EndedAttempts(count, len(rerun), _pause_limits(lost, settings), failing_ids)
+    return EndedAttempts(len(locked.rows) + len(locked.unreadable), len(rerun))
 
 
 def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
@@ -127,14 +118,6 @@ def _add_facts(session: Session, lost: list[Row[Any]], *, now: datetime) -> None
 
 def _ids(rows: list[Row[Any]]) -> list[str]:
     return [row.id for row in rows]
-
-
-def _pause_limits(lost: list[Row[Any]], settings: Settings) -> dict[int, int]:
-    # The schedule of a run may have been deleted.
-    own = {row.schedule_id: row.pause_after_failures for row in lost if row.schedule_id}
-    default = settings.pause_after_failures
-    limits = {key: default if limit is None else limit for key, limit in own.items()}
-    return {key: limit for key, limit in sorted(limits.items()) if limit}
 
 
 def _is_rerun(row: Row[Any], settings: Settings) -> bool:

@@ -1,17 +1,35 @@
-"""Keep ``failing_since`` of schedules up to date when their runs end."""
+"""Keep ``failing_since`` of schedules up to date when their runs end, and pause those that fail.
 
-from collections.abc import Iterable
+No process waits for a schedule that an application has locked. The work is then deferred to the
+maintenance of beat, as that for lost runs always is.
+"""
+
+import logging
+from collections import defaultdict
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from celery_dynbeat import signals
+from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.runtime.pausing import pause_if_failing
 from celery_dynbeat.signals.sending import send
-from celery_dynbeat.store import failing
+from celery_dynbeat.store import failing, stuck_runs
+from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
+
+logger = logging.getLogger(__name__)
+
+#: Ended runs whose schedules one maintenance corrects.
+MAX_DEFERRED = 500
 
 
-def note_end(database: Database, *, run_id: str, status: Status) -> None:
-    """Correct ``failing_since`` of the schedule whose run has ended with ``status``.
+def note_end(
+    database: Database, *, run_id: str, status: Status, at: datetime, settings: Settings
+) -> None:
+    """Correct ``failing_since`` of the schedule whose run has ended, and pause it if it must be.
 
     Call it after the commit of the end. Other statuses than succeeded, failed and lost do not
     matter. In the usual case this is one read.
@@ -22,19 +40,79 @@ def note_end(database: Database, *, run_id: str, status: Status) -> None:
     schedule_id = database.read(
         partial(failing.outdated_schedule, run_id=run_id, failed=failed),
     )
-    if schedule_id is not None:
-        refresh_all(database, [schedule_id])
+    try:
+        if schedule_id is not None:
+            _refresh(database, schedule_id)
+        if status == Status.FAILED:
+            policy = database.read(partial(stuck_runs.pause_policy, run_id=run_id))
+            _pause_if_failing(database, *policy, now=at, settings=settings)
+    except RowLockedError:
+        database.run_autocommit(partial(failing.defer, run_ids=[run_id], until=at))
 
 
-def refresh_all(database: Database, schedule_ids: Iterable[int]) -> None:
-    """Set ``failing_since`` of each schedule from its history, one by one."""
-    for schedule_id in schedule_ids:
-        recovered = database.run(partial(failing.refresh, schedule_id=schedule_id))
-        if recovered is not None and signals.schedule_recovered.receivers:
-            event = signals.ScheduleRecovered(
-                schedule_id=schedule_id,
-                owner=recovered.owner,
-                schedule=recovered.name,
-                failing_since=recovered.failing_since,
+def settle_deferred(
+    database: Database, *, now: datetime, settings: Settings, retry_after: timedelta
+) -> None:
+    """Do the work of ``note_end`` for the schedules of lost runs, and where it was deferred.
+
+    A schedule that is still locked is tried again after ``retry_after``. One whose history cannot
+    be read does not affect the others.
+    """
+    read = partial(failing.deferred, now=now, limit=MAX_DEFERRED)
+    deferred = database.read_in_transaction(read)
+    runs: defaultdict[tuple[int | None, int | None], list[Any]] = defaultdict(list)
+    for row in deferred.rows:
+        runs[row.schedule_id, row.pause_after_failures].append(row)
+    for (schedule_id, own_limit), ended in runs.items():
+        until = None
+        try:
+            if schedule_id is not None:
+                _refresh(database, schedule_id)
+            _pause_if_failing(database, schedule_id, own_limit, now=now, settings=settings)
+        except RowLockedError:
+            until = now + retry_after
+        # A value in the history of this schedule, which only SQL writes. The next end tries again.
+        except UNREADABLE as error:
+            logger.error(  # noqa: TRY400 - the traceback says nothing about the value
+                "whether schedule %r of owner %r fails cannot be read from its history: %s",
+                ended[0].name,
+                ended[0].owner,
+                format_error(error),
+                extra={
+                    "event": Event.HISTORY_UNREADABLE,
+                    "owner": ended[0].owner,
+                    "schedule": ended[0].name,
+                    "schedule_id": schedule_id,
+                },
             )
-            send(signals.schedule_recovered, event)
+        ids = [run.id for run in ended]
+        database.run_autocommit(partial(failing.defer, run_ids=ids, until=until))
+
+
+def _refresh(database: Database, schedule_id: int) -> None:
+    """Set ``failing_since`` of a schedule from its history."""
+    recovered = database.run(partial(failing.refresh, schedule_id=schedule_id))
+    if recovered is not None and signals.schedule_recovered.receivers:
+        event = signals.ScheduleRecovered(
+            schedule_id=schedule_id,
+            owner=recovered.owner,
+            schedule=recovered.name,
+            failing_since=recovered.failing_since,
+        )
+        send(signals.schedule_recovered, event)
+
+
+def _pause_if_failing(
+    database: Database,
+    schedule_id: int | None,
+    own_limit: int | None,
+    *,
+    now: datetime,
+    settings: Settings,
+) -> None:
+    limit = settings.pause_after_failures if own_limit is None else own_limit
+    # The schedule of a run may have been deleted.
+    if schedule_id is None or not limit:
+        return
+    pause = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, audit=settings.audit)
+    database.run(partial(pause, now=now))

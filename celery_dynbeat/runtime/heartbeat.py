@@ -6,7 +6,7 @@ import time
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.common.clock import Clock, DatabaseClock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import NodeKind
@@ -127,6 +127,7 @@ class HeartbeatWriter:
             error=self._error,
             notifier=self._notifier,
             outages=self._outages,
+            clock_offset=self._clock_offset(),
             queues=self._names[0],
             tasks=self._names[1],
         )
@@ -142,6 +143,10 @@ class HeartbeatWriter:
         )
         self._is_registered, self._written_names = True, self._names
         return False
+
+    def _clock_offset(self) -> float | None:
+        offset = self._clock.offset() if isinstance(self._clock, DatabaseClock) else None
+        return None if offset is None else offset.total_seconds()
 
     def _refresh(self, heartbeat: nodes.NodeHeartbeat) -> bool:
         changed = self._names != self._written_names

@@ -1,9 +1,7 @@
 """Pause a schedule: by a call of the API, or because its runs fail."""
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -13,11 +11,11 @@ from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.signals.sending import send_after_commit
-from celery_dynbeat.store import changes, runs, schedules, stuck_runs
+from celery_dynbeat.store import changes, overlaps, runs, schedules, stuck_runs
+from celery_dynbeat.store.rows import RowLockedError
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +51,12 @@ def pause_if_failing(
 
     Runs that ended before the last edit or resume do not count. With ``audit`` the pause is
     recorded as a change. Call it in its own transaction: it locks the schedule, and a schedule is
-    locked before its runs.
+    locked before its runs. Raises RowLockedError if another transaction has locked the schedule or
+    one of its unfinished runs.
     """
-    row = schedules.lock_id(session, schedule_id=schedule_id)
-    if row is None or not row.enabled:
+    row = schedules.lock_id(session, schedule_id=schedule_id, waits=False)
+    # A quarantine has stopped the schedule already.
+    if row is None or not row.enabled or row.error is not None:
         return False
     # Later than ``now`` if the clock was set back.
     until = now if row.last_run_at is None else max(now, row.last_run_at)
@@ -66,6 +66,8 @@ def pause_if_failing(
     ]
     if len(failures) < limit:
         return False
+    if overlaps.with_locked_runs(session, [schedule_id]):
+        raise RowLockedError
     rule = f"{limit} failures in a row"
     reason = f"{rule}; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
@@ -121,12 +123,3 @@ def _change(row: Schedule, *, now: datetime) -> dict[str, Any]:
             "version": row.version,
         },
     }
-
-
-def pause_all_failing(
-    database: Database, limits: Mapping[int, int], *, now: datetime, audit: bool
-) -> None:
-    """Pause each schedule whose last runs failed as often as its limit says, one by one."""
-    for schedule_id, limit in limits.items():
-        pause_one = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, audit=audit)
-        database.run(partial(pause_one, now=now))

@@ -6,14 +6,14 @@ leaves nothing, and the caller may continue after its error.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from sqlalchemy import URL
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session
 
 from celery_dynbeat.common.errors import ConfigurationError, InvalidScheduleError
 from celery_dynbeat.common.text import shorten
+from celery_dynbeat.db.engine import savepoint
 
 #: The key in ``Session.info``.
 SAVEPOINTS = "dynbeat_savepoints"
@@ -52,16 +52,10 @@ def in_savepoint(session: Session | None) -> Iterator[None]:
     if session is None or SAVEPOINTS not in session.info:
         yield
         return
-    savepoint = session.begin_nested()
     try:
-        yield
-        savepoint.commit()
-    except BaseException:
-        # The caller needs the error of the call, such as the end of a task's time, and not that of
-        # this rollback. After a failed rollback, the other code rolls its transaction back.
-        with suppress(SQLAlchemyError):
-            savepoint.rollback()
-        raise
+        # If its rollback fails, the other code rolls its transaction back.
+        with savepoint(session):
+            yield
     finally:
         # The other code can roll back to its own savepoint.
         session.expire_all()

@@ -205,6 +205,7 @@ class HistoryPruned:
 class AlertChanged:
     """An alert of a schedule was opened, or the schedule recovered from it.
 
+    An alert about beats or workers has the ``schedule_id`` 0, and empty names.
     ``kind`` is one of the kinds of docs/reference/alerts.md. ``run_id`` is the last run that it is
     about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error, if any.
     """

@@ -6,7 +6,9 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 
-_PENDING = "dynbeat_signals"
+from celery_dynbeat.db.engine import in_use
+
+_PENDING, _COMMITTED = "dynbeat_signals", "dynbeat_committed_signals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,14 @@ def send(signal: Any, payload: Any) -> None:
 def send_after_commit(session: Session, signal: Any, payload: Any) -> None:
     """Send ``payload`` after the commit of ``session``; never after a rollback.
 
+    The session has returned its connection to the pool, so a receiver may call the API.
+
     A caller builds ``payload`` only if ``signal.receivers`` is not empty.
     """
     if _PENDING not in session.info:
         session.info[_PENDING] = []
         event.listen(session, "after_commit", _after_commit)
+        event.listen(session, "after_transaction_end", _after_end)
         event.listen(session, "after_soft_rollback", _after_rollback)
     innermost = session.get_nested_transaction() or session.get_transaction()
     session.info[_PENDING].append(_Pending(innermost, signal, payload))
@@ -42,11 +47,20 @@ def _after_commit(session: Session) -> None:
         return
     committed = session.get_transaction()
     pending, session.info[_PENDING] = session.info[_PENDING], []
-    for each in pending:
-        # Session.close() ends a transaction without a commit and without a hook. A signal without a
-        # transaction was reported before the first statement of this one.
-        if committed is None or each.transaction is None or _is_within(each.transaction, committed):
-            send(each.signal, each.payload)
+    # Session.close() ends a transaction without a commit and without a hook. A signal without a
+    # transaction was reported before the first statement of this one.
+    session.info[_COMMITTED] = [
+        each
+        for each in pending
+        if committed is None or each.transaction is None or _is_within(each.transaction, committed)
+    ]
+
+
+def _after_end(session: Session, ended: SessionTransaction) -> None:
+    if ended.parent is None:
+        with in_use(None):
+            for each in session.info.pop(_COMMITTED, ()):
+                send(each.signal, each.payload)
 
 
 def _after_rollback(session: Session, ended: SessionTransaction) -> None:

@@ -1,15 +1,17 @@
 """Queries on unsent alerts and on the messages about them."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, delete, exists, or_, select, update
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.common.alert_kinds import SEVERITIES, Severity, Unsent
+from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert, AlertMessage
 from celery_dynbeat.db.index_order import in_index_order
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.models import Run, Schedule
 from celery_dynbeat.store.runs import execute_dml
 
 #: Alerts that one message counts.
@@ -21,10 +23,16 @@ _NEXT = 100
 
 
 class Waiting(NamedTuple):
-    """The unsent alerts of a target: since when the oldest waits."""
+    """The unsent alerts of a target: since when the oldest waits.
+
+    ``opened_since`` is of those that opened, ``urgent_since`` of those with the severity "error".
+    None: there are none.
+    """
 
     target: str
     since: datetime
+    opened_since: datetime | None
+    urgent_since: datetime | None
 
 
 class Newest(NamedTuple):
@@ -38,19 +46,41 @@ class Newest(NamedTuple):
 def waiting(session: Session) -> Sequence[Waiting]:
     """Return the targets with unsent alerts.
 
-    Reads two entries of an index for each target that any alert has. They are two statements:
-    MariaDB reads the whole index for a recursive one.
+    Reads two entries of an index for each target that any alert has, and the recoveries and
+    warnings that wait for longer than an error. They are two statements or more: MariaDB reads the
+    whole index for a recursive one.
     """
     found, target = [], _next_target(session, "")
     while target is not None:
-        oldest = select(Alert.unsent_at).where(Alert.target == target)
-        oldest = oldest.where(Alert.unsent_at.is_not(None))
-        # Not min(): MariaDB would read all unsent alerts of the target.
-        since = session.scalar(oldest.order_by(Alert.unsent_at, Alert.id).limit(1))
-        if since is not None:
-            found.append(Waiting(target, since))
+        oldest = _oldest(session, target)
+        if oldest is not None:
+            opened = oldest if oldest.unsent == Unsent.OPENED else _oldest(session, target, _OPENED)
+            urgent = opened
+            if opened is not None and opened.kind not in _ERRORS:
+                urgent = _oldest(session, target, _URGENT)
+            instants = [None if each is None else each.unsent_at for each in (opened, urgent)]
+            found.append(Waiting(target, oldest.unsent_at, *instants))
         target = _next_target(session, target)
     return found
+
+
+_ERRORS = [kind.value for kind, severity in SEVERITIES.items() if severity is Severity.ERROR]
+_OPENED = Alert.unsent == Unsent.OPENED.value
+_URGENT = and_(_OPENED, Alert.kind.in_(_ERRORS))
+
+
+def _oldest(
+    session: Session, target: str, condition: ColumnElement[bool] | None = None
+) -> Row[Any] | None:
+    oldest: Any = select(Alert.unsent_at, Alert.unsent, Alert.kind).where(Alert.target == target)
+    oldest = oldest.where(Alert.unsent_at.is_not(None))
+    if condition is not None:
+        oldest = oldest.where(condition)
+    # Not min(): MariaDB would read all unsent alerts of the target.
+    row: Row[Any] | None = session.execute(
+        oldest.order_by(Alert.unsent_at, Alert.id).limit(1)
+    ).one_or_none()
+    return row
 
 
 def _next_target(session: Session, after: str) -> str | None:
@@ -63,6 +93,12 @@ def _next_target(session: Session, after: str) -> str | None:
 def newest(session: Session, *, target: str) -> Newest | None:
     """Return the newest message of a target."""
     return _newest(session, _newest_of(target))
+
+
+@in_index_order
+def newest_error(session: Session, *, target: str) -> Newest | None:
+    """Return the newest message of a target with the severity "error"."""
+    return _newest(session, _newest_of(target).where(AlertMessage.severity == Severity.ERROR.value))
 
 
 @in_index_order
@@ -84,16 +120,22 @@ def _newest(session: Session, statement: Any) -> Newest | None:
 
 
 @in_index_order
-def lock_unsent(session: Session, *, target: str) -> Sequence[Row[Any]]:
+def lock_unsent(
+    session: Session, *, target: str, now: datetime, damping: timedelta, only_urgent: bool
+) -> Sequence[Row[Any]]:
     """Return up to MAX_TAKEN unsent alerts of a target, locked, the oldest first.
+
+    Recoveries that have not lasted for ``damping`` are left. ``only_urgent``: openings of errors.
 
     Alerts that another beat has locked are skipped. ``has_schedule`` is False if the schedule of an
     alert was deleted while a beat opened it.
     """
-    has_schedule = exists().where(Schedule.id == Alert.schedule_id).label("has_schedule")
+    exist = exists().where(Schedule.id == Alert.schedule_id)
+    has_schedule = or_(Alert.schedule_id == NO_SCHEDULE, exist).label("has_schedule")
     statement: Any = (
-        select(Alert.id, Alert.kind, Alert.unsent, has_schedule)
+        select(Alert.id, Alert.schedule_id, Alert.kind, Alert.unsent, has_schedule)
         .where(Alert.unsent_at.is_not(None), Alert.target == target)
+        .where(_URGENT if only_urgent else or_(_OPENED, _has_lasted(now, damping)))
         .order_by(Alert.unsent_at, Alert.id)
         .limit(MAX_TAKEN)
         .with_for_update(skip_locked=True)
@@ -101,15 +143,47 @@ def lock_unsent(session: Session, *, target: str) -> Sequence[Row[Any]]:
     return session.execute(statement).all()
 
 
-def examples(session: Session, alert_ids: Sequence[int]) -> Sequence[tuple[Alert, str | None]]:
-    """Return alerts with the tasks of their schedules, in the order of their ids."""
-    statement = (
-        select(Alert, Schedule.task)
+def _has_lasted(now: datetime, damping: timedelta) -> ColumnElement[bool]:
+    # After now: the clock was set back.
+    return or_(Alert.unsent_at <= now - damping, Alert.unsent_at > now)
+
+
+def causes(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any]]:
+    """Return the tasks of the schedules of alerts, and their errors, by the ids of the alerts."""
+    found: dict[int, Row[Any]] = {}
+    for start in range(0, len(alert_ids), _IDS):
+        statement: Any = select(Alert.id, Schedule.task, Alert.detail)
+        statement = statement.outerjoin(Schedule, Schedule.id == Alert.schedule_id)
+        statement = statement.where(Alert.id.in_(alert_ids[start : start + _IDS]))
+        found |= {row.id: row for row in session.execute(statement)}
+    return found
+
+
+def open_kinds(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Sequence[str]]:
+    """Return the kinds of the open alerts of schedules by their ids; none for the others."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for start in range(0, len(schedule_ids), _IDS):
+        ids = schedule_ids[start : start + _IDS]
+        statement: Any = select(Alert.schedule_id, Alert.kind)
+        statement = statement.where(Alert.schedule_id.in_(ids), Alert.checked_at.is_not(None))
+        for schedule_id, kind in session.execute(statement):
+            found[schedule_id].append(kind)
+    return found
+
+
+def examples(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any]]:
+    """Return alerts by their ids, with what their schedules and runs do now.
+
+    ``Alert``, the ``task`` and ``next_run_at`` of the schedule, and of the run of the alert
+    ``sent_at`` and ``started_at``.
+    """
+    statement: Any = (
+        select(Alert, Schedule.task, Schedule.next_run_at, Run.sent_at, Run.started_at)
         .outerjoin(Schedule, Schedule.id == Alert.schedule_id)
+        .outerjoin(Run, Run.id == Alert.run_id)
         .where(Alert.id.in_(alert_ids))
-        .order_by(Alert.id)
     )
-    return [(alert, task) for alert, task in session.execute(statement)]
+    return {row.Alert.id: row for row in session.execute(statement)}
 
 
 def mark_taken(session: Session, alert_ids: Sequence[int]) -> None:
@@ -148,7 +222,8 @@ def lease(
     Until ``until`` no other beat tries it. Messages of the targets ``without`` are left.
     """
     oldest = select(AlertMessage).where(_is_due(now, without))
-    oldest = oldest.order_by(AlertMessage.next_try_at).limit(1)
+    # Errors are written before warnings and recoveries.
+    oldest = oldest.order_by(AlertMessage.next_try_at, AlertMessage.id).limit(1)
     row = session.scalars(oldest.with_for_update(skip_locked=True)).one_or_none()
     if row is None:
         return None

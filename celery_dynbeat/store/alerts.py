@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, null, select
+from sqlalchemy import Select, and_, func, null, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
+from celery_dynbeat.db.alert_models import NO_SCHEDULE
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Schedule
@@ -22,6 +23,8 @@ _ALERT, _SCHEDULE = ALERTS.c, SCHEDULES.c
 CHECKED_INDEX = "ix_dynbeat_alert_checked_at"
 #: Characters of an error in an alert.
 MAX_DETAIL = 200
+#: Open, and about a schedule.
+_OPEN = and_(_ALERT.checked_at.is_not(None), _ALERT.schedule_id != NO_SCHEDULE)
 _STATE = (
     _ALERT.id,
     _ALERT.schedule_id,
@@ -84,30 +87,56 @@ def _by_ids(schedule_ids: Sequence[int], *columns: Any) -> Select[Any]:
 
 @in_index_order
 def lock_of(session: Session, schedule_ids: Sequence[int]) -> LockedRows:
-    """Return the alerts of these schedules, locked in the order of their key."""
+    """Return the alerts of these schedules, locked in the order of their key.
+
+    Alerts that another transaction has locked are left out.
+    """
     statement = select(*_STATE).where(_ALERT.schedule_id.in_(schedule_ids))
-    statement = statement.order_by(_ALERT.schedule_id, _ALERT.kind).with_for_update()
-    return read(session, statement, key=_ALERT.id)
+    statement = statement.order_by(_ALERT.schedule_id, _ALERT.kind)
+    return read(session, statement.with_for_update(skip_locked=True), key=_ALERT.id)
+
+
+@in_index_order
+def with_locked(session: Session, schedule_ids: Sequence[int]) -> set[int]:
+    """Return those of the schedules with an alert that another transaction has locked.
+
+    A call that deletes a schedule locks its alerts, for example. The others are locked for this
+    transaction.
+    """
+    found = select(_ALERT.id, _ALERT.schedule_id).where(_ALERT.schedule_id.in_(schedule_ids))
+    order = (_ALERT.schedule_id, _ALERT.kind)
+    free = set(session.scalars(found.order_by(*order).with_for_update(skip_locked=True)))
+    return {row.schedule_id for row in session.execute(found) if row.id not in free}
 
 
 @in_index_order
 def lock_open(session: Session, *, checked_before: datetime, limit: int) -> LockedRows:
-    """Return open alerts whose last check is the oldest, locked for this transaction.
+    """Return open alerts of schedules whose last check is the oldest, locked.
 
     Alerts that another beat checks are skipped.
     """
     order = (_ALERT.checked_at, _ALERT.id)
     statement = force_index(select(*_STATE), ALERTS, CHECKED_INDEX)
-    statement = statement.where(_ALERT.checked_at.is_not(None), order[0] <= checked_before)
+    statement = statement.where(_OPEN, order[0] <= checked_before)
     statement = statement.order_by(*order).limit(limit).with_for_update(skip_locked=True)
     return read(session, statement, key=_ALERT.id)
 
 
 @in_index_order
+def is_any_open_of(session: Session, schedule_id: int) -> bool:
+    """Return whether a schedule has an open alert."""
+    statement = select(_ALERT.id).where(_ALERT.schedule_id == schedule_id)
+    return session.scalar(statement.where(_ALERT.checked_at.is_not(None)).limit(1)) is not None
+
+
+@in_index_order
 def oldest_check(session: Session) -> datetime | None:
-    """Return the oldest check of the open alerts, None without an open alert. Reads one row."""
+    """Return the oldest check of the open alerts of schedules, None without one.
+
+    Reads one row, and those of the alerts about nodes.
+    """
     oldest = force_index(select(_ALERT.checked_at), ALERTS, CHECKED_INDEX)
-    oldest = oldest.where(_ALERT.checked_at.is_not(None)).order_by(_ALERT.checked_at, _ALERT.id)
+    oldest = oldest.where(_OPEN).order_by(_ALERT.checked_at, _ALERT.id)
     found: datetime | None = session.scalar(oldest.limit(1))
     return found
 

@@ -55,7 +55,8 @@ class AttemptStart:
     """The start of an attempt of a run by a worker process. ``retries`` is Celery's count.
 
     ``expected_attempt`` is the attempt that the message follows, 0 for the first. The number of
-    the started attempt is ``expected_attempt + 1``.
+    the started attempt is ``expected_attempt + 1``. ``replaces``: that attempt has ended, because
+    it sent the message in its place.
     """
 
     run_id: str
@@ -63,11 +64,13 @@ class AttemptStart:
     retries: int
     worker: str
     pid: int
+    replaces: bool = False
 
 
 def start(session: Session, attempt_start: AttemptStart, *, now: datetime) -> bool:
     """Move a run to running, unless another message has started this attempt."""
-    return _start(session, _START, attempt_start, now=now)
+    statement = _START_REPLACEMENT if attempt_start.replaces else _START
+    return _start(session, statement, attempt_start, now=now)
 
 
 def restart(session: Session, attempt_start: AttemptStart, *, now: datetime) -> bool:
@@ -144,6 +147,9 @@ def _start_statement(condition: ColumnElement[bool]) -> Update:
 # Constants: building such a statement takes longer than executing it.
 _retry = and_(_run.status.in_(START_RETRY.sources), _run.retries < bindparam("tries"))
 _START = _start_statement(or_(_run.status.in_(START.sources), _retry))
+_START_REPLACEMENT = _start_statement(
+    _run.status.in_({*START.sources, *START_RETRY.sources}),
+)
 _RESTART = _start_statement(
     and_(_run.status.in_(RESTART.sources), _run.retries == bindparam("tries")),
 )

@@ -16,6 +16,8 @@ from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store import holds
 from celery_dynbeat.store.own_rules import names_rule
 from celery_dynbeat.store.rows import LockedRows, UnreadableRow, read
+from celery_dynbeat.store.runs import execute_dml
+from celery_dynbeat.store.schedules import check_deleted
 from celery_dynbeat.triggers import KINDS
 
 _COLUMNS = SCHEDULES.c
@@ -246,14 +248,19 @@ def advance(session: Session, changes: Sequence[Mapping[str, Any]]) -> None:
 
 
 def quarantine(session: Session, *, schedule_id: int, version: int, error: str) -> bool:
-    """Quarantine a schedule with ``error``. Return False if it was edited since ``version``."""
-    statement = (
-        update(Schedule)
-        .where(Schedule.id == schedule_id, Schedule.version == version, Schedule.enabled)
-        .values(next_run_at=None, held_at=None, error=error)
-    )
-    result = session.execute(statement, execution_options={"synchronize_session": False})
-    return bool(result.rowcount == 1)  # type: ignore[attr-defined]
+    """Quarantine a schedule with ``error``. Return False if it was edited since ``version``.
+
+    Raises RowLockedError if another transaction has locked it.
+    """
+    lock = select(Schedule.version, Schedule.enabled).where(Schedule.id == schedule_id)
+    row = session.execute(lock.with_for_update(skip_locked=True)).one_or_none()
+    if row is None:
+        check_deleted(session, schedule_id=schedule_id)
+    if row is None or row.version != version or not row.enabled:
+        return False
+    quarantined = update(Schedule).where(Schedule.id == schedule_id)
+    execute_dml(session, quarantined.values(next_run_at=None, held_at=None, error=error))
+    return True
 
 
 def store_unreadable_errors(session: Session, unreadable: Iterable[UnreadableRow]) -> None:

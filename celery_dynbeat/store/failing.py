@@ -7,6 +7,10 @@ origin count. An edit does not change it.
 The column is written after the end of the run is committed, because a schedule is locked before its
 runs. If the process dies in between, the next end of a run corrects the column. A healthy schedule
 whose run succeeds is only read, without a lock: beat's claim would skip a locked row.
+
+No process waits for a schedule that an application has locked. Then the ended run gets a
+``retry_at``, and the maintenance of beat corrects its schedule (``deferred``). Runs that are lost
+or cannot be published always get one: neither rescue nor a heartbeat locks a schedule for them.
 """
 
 from collections.abc import Sequence
@@ -19,7 +23,9 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml
+from celery_dynbeat.store.rows import LockedRows, read
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml, update_free
+from celery_dynbeat.store.schedules import check_deleted
 
 #: The statuses that decide whether a schedule is failing.
 OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
@@ -50,11 +56,14 @@ class Recovered(NamedTuple):
 def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
     """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule.
 
-    Return the schedule if it is no longer failing because of this call.
+    Return the schedule if it is no longer failing because of this call. Raises RowLockedError if
+    another transaction has locked it.
     """
-    lock = select(Schedule.owner, Schedule.name, Schedule.failing_since).with_for_update()
-    row = session.execute(lock.where(Schedule.id == schedule_id)).one_or_none()
+    lock = select(Schedule.owner, Schedule.name, Schedule.failing_since)
+    lock = lock.where(Schedule.id == schedule_id).with_for_update(skip_locked=True)
+    row = session.execute(lock).one_or_none()
     if row is None:
+        check_deleted(session, schedule_id=schedule_id)
         return None
     since = _since(_newest(session, schedule_id), before=row.failing_since)
     if since == row.failing_since:
@@ -84,16 +93,24 @@ def _since(runs: Sequence[Any], *, before: datetime | None) -> datetime | None:
     return since if since is None or before is None else min(since, before)
 
 
-def mark(session: Session, *, run_id: str, now: datetime) -> None:
-    """Set ``failing_since`` of the schedule of a run that failed, unless it is set already.
+def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -> None:
+    """Let maintenance correct the schedules of ended runs from ``until`` on; None: no more.
 
-    For a transaction that has locked the run. A schedule that another transaction has locked does
-    not change: waiting for it could be a deadlock.
+    A run that another transaction has locked does not change.
     """
-    schedule_id = outdated_schedule(session, run_id=run_id, failed=True)
-    if schedule_id is None:
-        return
-    lock = select(Schedule.id).where(Schedule.id == schedule_id, Schedule.failing_since.is_(None))
-    if session.scalar(lock.with_for_update(skip_locked=True)) is not None:
-        changed = update(Schedule).where(Schedule.id == schedule_id)
-        execute_dml(session, changed.values(failing_since=now))
+    if run_ids:
+        ended = (Run.id.in_(run_ids), Run.status.in_(OUTCOMES))
+        update_free(session, *ended, values={"retry_at": until})
+
+
+@in_index_order
+def deferred(session: Session, *, now: datetime, limit: int) -> LockedRows:
+    """Return up to ``limit`` ended runs whose schedules must be corrected, without locks."""
+    statement: Any = (
+        select(Run.id, Run.schedule_id, Run.owner, Run.name, Schedule.pause_after_failures)
+        .outerjoin(Schedule, Schedule.id == Run.schedule_id)
+        .where(Run.retry_at.is_not(None), Run.retry_at <= now, Run.status.in_(OUTCOMES))
+        .order_by(Run.retry_at)
+        .limit(limit)
+    )
+    return read(session, statement, key=Run.id)

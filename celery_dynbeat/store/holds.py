@@ -248,17 +248,20 @@ def delete_expired(session: Session, *, now: datetime, limit: int) -> int:
 
 
 @in_index_order
-def move_parked(session: Session, *, owner: str, now: datetime, end: datetime | None) -> None:
+def move_parked(
+    session: Session, *, owner: str, now: datetime, end: datetime | None, waits: bool = True
+) -> None:
     """Make the parked schedules of an owner due at ``end``, the end of its holds.
 
     ``end`` None means that no hold is in force: they are due at ``now``. Schedules that are due
-    earlier do not change. The rows are read in the order of their names, in parts.
+    earlier do not change. The rows are read in the order of their names, in parts. Unless it
+    ``waits``, schedules that another transaction has locked are left out.
     """
     due_at = end or now
     after = ""
     while True:
         rows = session.execute(
-            _lock_parked_statement(), {"owner": owner, "after": after, "due_at": due_at}
+            _lock_parked_statement(waits), {"owner": owner, "after": after, "due_at": due_at}
         ).all()
         if not rows:
             return
@@ -267,7 +270,7 @@ def move_parked(session: Session, *, owner: str, now: datetime, end: datetime | 
 
 
 @cache
-def _lock_parked_statement() -> Select[Any]:
+def _lock_parked_statement(waits: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
     columns = SCHEDULES.c
     # A locking read: the caller's snapshot may be older than the claim that parked the rows.
     parked = (
@@ -280,7 +283,7 @@ def _lock_parked_statement() -> Select[Any]:
         )
         .order_by(columns.name)
         .limit(MAX_IN_LIST)
-        .with_for_update()
+        .with_for_update(skip_locked=not waits)
     )
     return force_index(parked, SCHEDULES, OWNER_NAME_INDEX)
 

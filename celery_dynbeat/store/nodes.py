@@ -1,15 +1,17 @@
 """Queries on nodes, one function each."""
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Run
+from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.store.runs import UNFINISHED_INDEX
 
 MICROSECOND = timedelta(microseconds=1)
@@ -24,8 +26,8 @@ class NodeHeartbeat:
     """One heartbeat of a node: its last progress, and the error that prevents progress.
 
     Instants are those of the database's clock. ``notifier`` is how a beat receives notifications.
-    ``outages`` is the report of what it cannot publish to. ``queues`` and ``tasks`` are those of a
-    worker, as JSON arrays.
+    ``outages`` is the report of what it cannot publish to. ``clock_offset`` is in seconds.
+    ``queues`` and ``tasks`` are those of a worker, as JSON arrays.
     """
 
     kind: NodeKind
@@ -36,6 +38,7 @@ class NodeHeartbeat:
     error: str | None = None
     notifier: str | None = None
     outages: str | None = None
+    clock_offset: float | None = None
     queues: str | None = None
     tasks: str | None = None
 
@@ -46,13 +49,41 @@ def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime
 
     Rows of nodes that have been silent for NODE_RETENTION are deleted.
     """
-    session.execute(delete(Node).where(Node.kind == heartbeat.kind, Node.name == heartbeat.name))
+    key = (heartbeat.kind, heartbeat.name)
+    if _lock_free(session, key) is not None:
+        session.execute(delete(Node).where(_is(key)))
     # The clock may have been set back. Then runs that the predecessor started must still count as
     # older than this node.
     latest_start = session.scalar(_started_after(heartbeat.seen_at, worker=heartbeat.name))
     started_at = started_at if latest_start is None else latest_start + MICROSECOND
-    session.execute(delete(Node).where(Node.seen_at < heartbeat.seen_at - NODE_RETENTION))
+    _delete_before(session, heartbeat.seen_at - NODE_RETENTION)
     session.execute(insert(Node).values(**asdict(heartbeat), started_at=started_at))
+
+
+def _is(key: tuple[str, str]) -> ColumnElement[bool]:
+    kind, name = key
+    return and_(Node.kind == kind, Node.name == name)
+
+
+def _lock_free(session: Session, key: tuple[str, str]) -> int | None:
+    """Return the pid of a node, locked; None without a row.
+
+    Raises RowLockedError if another transaction has locked it: no heartbeat waits.
+    """
+    found = select(Node.pid).where(_is(key))
+    pid = session.scalar(found.with_for_update(skip_locked=True))
+    if pid is None and session.scalar(found) is not None:
+        raise RowLockedError
+    return pid
+
+
+def _delete_before(session: Session, before: datetime) -> None:
+    """Delete the rows of nodes that have been silent since then, except locked ones."""
+    silent = select(Node.kind, Node.name).where(Node.seen_at < before)
+    for row in session.execute(silent).all():
+        with suppress(RowLockedError):
+            _lock_free(session, (row.kind, row.name))
+            session.execute(delete(Node).where(_is((row.kind, row.name))))
 
 
 def _started_after(now: datetime, *, worker: str) -> Any:
@@ -68,17 +99,22 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = Fa
     """Write a heartbeat. Return False if the row is missing or belongs to another process.
 
     The names of queues and tasks are long and rarely change: ``with_names`` writes them, too.
+    Raises RowLockedError if another transaction has locked the row.
     """
+    key = (heartbeat.kind, heartbeat.name)
+    if _lock_free(session, key) != heartbeat.pid:
+        return False
     names = {"queues": heartbeat.queues, "tasks": heartbeat.tasks} if with_names else {}
     statement = (
         update(Node)
-        .where(Node.kind == heartbeat.kind, Node.name == heartbeat.name, Node.pid == heartbeat.pid)
+        .where(_is(key))
         .values(
             seen_at=heartbeat.seen_at,
             progressed_at=heartbeat.progressed_at,
             error=heartbeat.error,
             notifier=heartbeat.notifier,
             outages=heartbeat.outages,
+            clock_offset=heartbeat.clock_offset,
             stopped_at=None,
             **names,
         )
@@ -87,12 +123,9 @@ def refresh(session: Session, *, heartbeat: NodeHeartbeat, with_names: bool = Fa
 
 
 def deregister(session: Session, *, kind: NodeKind, name: str, pid: int, now: datetime) -> None:
-    """Record that the node has shut down."""
-    session.execute(
-        update(Node)
-        .where(Node.kind == kind, Node.name == name, Node.pid == pid)
-        .values(stopped_at=now),
-    )
+    """Record that the node has shut down. Raises RowLockedError like ``refresh``."""
+    if _lock_free(session, (kind, name)) == pid:
+        session.execute(update(Node).where(_is((kind, name))).values(stopped_at=now))
 
 
 def get(session: Session, *, kind: NodeKind, name: str) -> Node | None:

@@ -19,8 +19,10 @@ from celery_dynbeat.store.runs import (
     UNFINISHED_ORDER,
     execute_dml,
     is_unfinished_of,
+    lock_free,
     newest_unfinished,
     revoke_unstarted,
+    update_free,
 )
 
 #: The error of a run that a newer run replaced.
@@ -79,6 +81,21 @@ def _unfinished(schedule_ids: Sequence[int], *, limit: int) -> Select[Any]:
 
 
 @in_index_order
+def with_locked_runs(session: Session, schedule_ids: Sequence[int]) -> set[int | None]:
+    """Return those of the schedules with an unfinished run that another transaction has locked.
+
+    The other unfinished runs of the schedules are locked for this transaction.
+    """
+    if not schedule_ids:
+        return set()
+    unfinished = force_index(select(Run.id, Run.schedule_id), Run, UNFINISHED_INDEX)
+    found = session.execute(unfinished.where(is_unfinished_of(session, schedule_ids)))
+    schedule_of = {row.id: row.schedule_id for row in found}
+    locked = schedule_of.keys() - set(lock_free(session, list(schedule_of)))
+    return {schedule_of[run_id] for run_id in locked}
+
+
+@in_index_order
 def cancel_replaced(
     session: Session, schedule_ids: Sequence[int], *, by: Sequence[str], now: datetime
 ) -> list[str]:
@@ -115,24 +132,24 @@ def cancelled_before(session: Session, *, before: datetime, limit: int) -> Seque
 
 @in_index_order
 def note_termination_failure(session: Session, *, run_ids: Sequence[str], reason: str) -> bool:
-    """Store why cancelled runs were not terminated; return whether a row was changed."""
-    statement = (
-        update(Run)
-        .where(
-            Run.id.in_(run_ids),
-            Run.status == Status.RUNNING,
-            Run.cancelled_at.is_not(None),
-            Run.error.is_(None),
-        )
-        .values(error=reason)
+    """Store why cancelled runs were not terminated; return whether a row was changed.
+
+    Runs that another transaction has locked do not change.
+    """
+    unnoted = (
+        Run.id.in_(run_ids),
+        Run.status == Status.RUNNING,
+        Run.cancelled_at.is_not(None),
+        Run.error.is_(None),
     )
-    return execute_dml(session, statement) > 0
+    return update_free(session, *unnoted, values={"error": reason}) > 0
 
 
 def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> int:
     """Make the run that is buffered behind ``run_id`` overdue, so that beat sends it at once.
 
-    Returns the number of changed runs.
+    Returns the number of changed runs. A run that another transaction has locked does not change:
+    the sweep sends it later.
     """
     schedule_id = select(Run.schedule_id).where(Run.id == run_id).scalar_subquery()
     unsent = (
@@ -151,7 +168,7 @@ def make_buffered_overdue(session: Session, *, run_id: str, now: datetime) -> in
     ids = session.scalars(buffered).all()
     if not ids:
         return 0
-    return execute_dml(session, update(Run).where(Run.id.in_(ids), *unsent).values(overdue_at=now))
+    return update_free(session, Run.id.in_(ids), *unsent, values={"overdue_at": now})
 
 
 @in_index_order

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session, aliased
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.run_states import REVOKE, Status
 from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.dialects.base import OWN_TRANSACTION
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Rerun, Run, Schedule
 from celery_dynbeat.db.tables import RERUNS
@@ -273,6 +274,9 @@ def rerun_of(session: Session, *, schedule_id: int, scheduled_for: datetime) -> 
     run = select(Run.rerun_of).where(
         Run.schedule_id == schedule_id, Run.scheduled_for == scheduled_for
     )
+    if session.info.get(OWN_TRANSACTION):
+        # It has no snapshot, and must not wait for a lock.
+        return session.scalar(run)
     latest = capabilities_of(session.get_bind(Run).dialect).reading_latest
     return session.scalar(latest(run))
 

@@ -52,6 +52,10 @@ class UnreadableRow:
         return format_error(self.error, prefix=f"column {self.column}: ")
 
 
+class RowLockedError(Exception):
+    """Another transaction has locked a row that this one needs. Nothing waits: try again later."""
+
+
 #: A named tuple of the selected columns. Its attribute access is ten times as fast as that of
 #: SQLAlchemy's rows, and beat reads each attribute several times.
 Row = Any

@@ -29,7 +29,7 @@ from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.rows import LockedRows, read
+from celery_dynbeat.store.rows import LockedRows, RowLockedError, read
 
 #: Values in one IN condition. Drivers allow tens of thousands.
 MAX_IN_LIST = 1_000
@@ -80,8 +80,8 @@ def mark_sent(
     """Move runs to sent, because the broker has confirmed their messages after ``attempt``.
 
     A worker may be faster. A run that has started keeps its status, also if it already waits for
-    another attempt. ``sent_at`` keeps the first time, so that the lag does not change. Returns the
-    number of rows.
+    another attempt. ``sent_at`` keeps the first time, so that the lag does not change. Runs that
+    another transaction has locked do not change. Returns the number of rows.
     """
     if not ids:
         return 0
@@ -89,36 +89,41 @@ def mark_sent(
     parameter = batches.among_parameter(capabilities, ids)
     values = {**parameter, "after": attempt, "now": now, "again_at": overdue_at}
     values |= {"first": min(ids), "last": max(ids)}
-    return execute_dml(session, _mark_sent(capabilities), values)
+    return _execute_free(session, *_mark_sent(capabilities), values)
+
+
+def unmarked(session: Session, ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the runs that have no ``sent_at``."""
+    return session.scalars(select(Run.id).where(Run.id.in_(ids), Run.sent_at.is_(None))).all()
 
 
 @cache
-def _mark_sent(capabilities: Capabilities) -> Update:
+def _mark_sent(capabilities: Capabilities) -> tuple[Select[Any] | None, Update]:
     run = RUNS.c
     unstarted = and_(run.status.in_(CONFIRM.sources), run.attempt == bindparam("after"))
     again_at = bindparam("again_at", type_=UtcDateTime)
     # The ids of a batch are adjacent in the index. PostgreSQL may keep a plan from the time when
     # the history was empty. Without these bounds that plan reads the whole history.
     bounds = run.id.between(bindparam("first"), bindparam("last"))
-    return (
-        update(RUNS)
-        .where(bounds, batches.is_among(capabilities, run.id))
-        .values(
-            overdue_at=case((unstarted, again_at), else_=run.overdue_at),
-            status=case((unstarted, Status.SENT), else_=run.status),
-            sent_at=func.coalesce(run.sent_at, bindparam("now", type_=UtcDateTime)),
-        )
-    )
+    values = {
+        "overdue_at": case((unstarted, again_at), else_=run.overdue_at),
+        "status": case((unstarted, Status.SENT), else_=run.status),
+        "sent_at": func.coalesce(run.sent_at, bindparam("now", type_=UtcDateTime)),
+    }
+    return _free_update(capabilities, (bounds, batches.is_among(capabilities, run.id)), values)
 
 
 def mark_unpublishable(session: Session, *, run_id: str, now: datetime, error: str) -> int:
-    """Move an unstarted run to failed, because no broker accepts it. Return the row count."""
-    statement = (
-        update(Run)
-        .where(Run.id == run_id, Run.status.in_(GIVE_UP.sources))
-        .values(status=Status.FAILED, finished_at=now, error=error, overdue_at=None)
-    )
-    return execute_dml(session, statement)
+    """Move an unstarted run to failed, because no broker accepts it. Return the row count.
+
+    A run that another transaction has locked does not change: the sweep sends it again. Maintenance
+    corrects the schedule of the run (``store.failing``).
+    """
+    unstarted = (Run.id == run_id, Run.status.in_(GIVE_UP.sources))
+    failed = {"status": Status.FAILED, "finished_at": now, "error": error, "overdue_at": None}
+    # In the same UPDATE: for a second one in this transaction, PostgreSQL checks the foreign key,
+    # and waits for a locked schedule.
+    return update_free(session, *unstarted, values={**failed, "retry_at": now})
 
 
 def earliest_overdue_at(*, since: Any = None, until: Any) -> Any:
@@ -196,12 +201,14 @@ def schedule_ids_of(session: Session, ids: Sequence[str]) -> Sequence[int]:
 
 
 def lease(session: Session, ids: Sequence[str], *, overdue_at: datetime) -> int:
-    """Set ``overdue_at``: no other beat publishes the runs earlier. Return the row count."""
+    """Set ``overdue_at``: no other beat publishes the runs earlier. Return the row count.
+
+    Runs that another transaction has locked do not change.
+    """
     if not ids:
         return 0
-    unstarted = Run.status.in_(CONFIRM.sources)
-    statement = update(Run).where(Run.id.in_(ids), unstarted).values(overdue_at=overdue_at)
-    return execute_dml(session, statement)
+    unstarted = (Run.id.in_(ids), Run.status.in_(CONFIRM.sources))
+    return update_free(session, *unstarted, values={"overdue_at": overdue_at})
 
 
 def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
@@ -219,6 +226,11 @@ def mark_expired(session: Session, ids: Sequence[str], *, now: datetime) -> int:
         )
     )
     return execute_dml(session, statement)
+
+
+def revoke_free(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
+    """Do the same as ``revoke``, except for runs that another transaction has locked."""
+    return revoke(session, lock_free(session, ids), now=now, reason=reason)
 
 
 def revoke(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
@@ -251,7 +263,7 @@ def revoke_orphans(
         overdue = overdue.where(Run.overdue_at >= since)
     rows = session.execute(overdue.order_by(Run.overdue_at).limit(limit))
     orphans = [run_id for run_id, schedule_id in rows if schedule_id is None]
-    return revoke(session, orphans, now=now, reason="the schedule was deleted")
+    return revoke_free(session, orphans, now=now, reason="the schedule was deleted")
 
 
 def is_unfinished_of(session: Session, schedule_ids: Sequence[int]) -> ColumnElement[bool]:
@@ -346,6 +358,56 @@ def detach_from_schedule(session: Session, condition: ColumnElement[bool]) -> No
     linked = select(Run.id).where(condition, Run.schedule_id.is_not(None)).limit(MAX_IN_LIST)
     while ids := session.scalars(linked).all():
         execute_dml(session, update(Run).where(Run.id.in_(ids)).values(schedule_id=None))
+
+
+def lock_free(session: Session, ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the ids whose run no other transaction has locked, locked."""
+    return session.scalars(_free(Run.id.in_(ids))).all() if ids else ()
+
+
+def check_free(session: Session, run_id: str) -> None:
+    """Lock a run. Raise RowLockedError if another transaction has locked it."""
+    is_locked = not lock_free(session, [run_id])
+    if is_locked and session.scalar(select(Run.id).where(Run.id == run_id)) is not None:
+        raise RowLockedError
+
+
+def _free(*conditions: ColumnElement[bool]) -> Select[Any]:
+    # InnoDB locks each row that it scans, and prefers to scan a small table.
+    free = force_index(select(RUNS.c.id), RUNS, "PRIMARY").where(*conditions)
+    return free.with_for_update(skip_locked=True)
+
+
+def update_free(
+    session: Session, *conditions: ColumnElement[bool], values: Mapping[str, Any]
+) -> int:
+    """Update the runs that match, except those that other transactions have locked.
+
+    The conditions include ids. Returns the number of rows.
+    """
+    capabilities = capabilities_of(session.get_bind(Run).dialect)
+    return _execute_free(session, *_free_update(capabilities, conditions, values), {})
+
+
+def _free_update(
+    capabilities: Capabilities, conditions: Sequence[ColumnElement[bool]], values: Mapping[str, Any]
+) -> tuple[Select[Any] | None, Update]:
+    """Return the statement that locks the free rows, if it is a separate one, and the UPDATE."""
+    changed, free = update(RUNS).values(**values), _free(*conditions)
+    if capabilities.has_lateral:
+        # One statement, so that it needs no transaction.
+        locked = free.cte("free")
+        return None, changed.where(RUNS.c.id == locked.c.id)
+    return free, changed.where(RUNS.c.id.in_(bindparam("free_ids", expanding=True)))
+
+
+def _execute_free(
+    session: Session, free: Select[Any] | None, changed: Update, values: Mapping[str, Any]
+) -> int:
+    if free is None:
+        return execute_dml(session, changed, values)
+    ids = session.scalars(free, values).all()
+    return execute_dml(session, changed, {**values, "free_ids": ids}) if ids else 0
 
 
 def execute_dml(session: Session, statement: Any, values: Mapping[str, Any] | None = None) -> int:

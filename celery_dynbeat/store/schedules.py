@@ -17,10 +17,12 @@ from celery_dynbeat.common.errors import ScheduleExistsError
 from celery_dynbeat.db import batches
 from celery_dynbeat.db.alert_models import Alert, AlertEvent, AlertWatch
 from celery_dynbeat.db.dialects import capabilities_of
+from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Backfill, Run, Schedule
 from celery_dynbeat.db.tables import SCHEDULES
-from celery_dynbeat.store.rows import load_or_null
+from celery_dynbeat.store import overlaps
+from celery_dynbeat.store.rows import RowLockedError, load_or_null
 from celery_dynbeat.store.runs import detach_from_schedule, execute_dml
 
 #: Ids in one statement.
@@ -43,7 +45,7 @@ _INSERT = insert(SCHEDULES)
 def add(session: Session, values: Mapping[str, Any]) -> int:
     """Insert one schedule and return its id. Raises ScheduleExistsError if the name exists."""
     try:
-        with session.begin_nested():
+        with savepoint(session):
             # The caller's session may choose its database by the mapped class.
             result = session.execute(_INSERT, values, bind_arguments={"mapper": Schedule})
     except IntegrityError as error:
@@ -63,7 +65,7 @@ def add_many(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     transaction: some rows may be inserted.
     """
     try:
-        with session.begin_nested():
+        with savepoint(session):
             batches.insert(session.connection(), SCHEDULES, _without_nulls(rows))
     except IntegrityError as error:
         taken = existing_keys(session, ((row["owner"], row["name"]) for row in rows))
@@ -112,10 +114,37 @@ def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
     return _only(session, statement, for_edit=True)
 
 
-def lock_id(session: Session, *, schedule_id: int) -> Schedule | None:
-    """Return the schedule with this id like ``lock``."""
-    statement = select(Schedule).where(Schedule.id == schedule_id).with_for_update()
-    return _only(session, statement.execution_options(populate_existing=True), for_edit=True)
+def lock_id(session: Session, *, schedule_id: int, waits: bool = True) -> Schedule | None:
+    """Return the schedule with this id like ``lock``.
+
+    Unless it ``waits``, raise RowLockedError for a schedule that another transaction has locked.
+    """
+    by_id = select(Schedule).where(Schedule.id == schedule_id)
+    statement = by_id.with_for_update(skip_locked=not waits)
+    row = _only(session, statement.execution_options(populate_existing=True), for_edit=True)
+    if row is None and not waits:
+        check_deleted(session, schedule_id=schedule_id)
+    return row
+
+
+@in_index_order
+def locked_names(session: Session, *, owner: str, names: Iterable[str]) -> set[str]:
+    """Return those of the names whose schedule, or a run of it, another transaction has locked.
+
+    The other schedules are locked for this transaction.
+    """
+    named = select(Schedule.id, Schedule.name).where(
+        Schedule.owner == owner, Schedule.name.in_(sorted(names))
+    )
+    free = {row.id for row in session.execute(named.with_for_update(skip_locked=True))}
+    free -= overlaps.with_locked_runs(session, sorted(free))
+    return {row.name for row in session.execute(named) if row.id not in free}
+
+
+def check_deleted(session: Session, *, schedule_id: int) -> None:
+    """Raise RowLockedError if a schedule that a lock has skipped exists."""
+    if session.scalar(select(Schedule.id).where(Schedule.id == schedule_id)) is not None:
+        raise RowLockedError
 
 
 def _only(

@@ -121,3 +121,17 @@ def remove(session: Session, *, schedule_id: int, instants: Collection[datetime]
         Run.schedule_id == schedule_id, Run.scheduled_for.in_(instants), is_by_call()
     )
     return execute_dml(session, statement)
+
+
+@in_index_order
+def remove_future(session: Session, *, schedule_id: int, now: datetime) -> None:
+    """Delete the rows of the skipped fire times after ``now`` of a schedule."""
+    of_schedule = delete(Run).where(Run.schedule_id == schedule_id)
+    execute_dml(session, of_schedule.where(Run.scheduled_for > now, is_by_call()))
+
+
+@in_index_order
+def remove_future_of_owner(session: Session, *, owner: str, now: datetime) -> None:
+    """Do the same for all schedules of ``owner``."""
+    of_owner = delete(Run).where(Run.owner == owner, Run.schedule_id.is_not(None))
+    execute_dml(session, of_owner.where(Run.scheduled_for > now, is_by_call()))

@@ -104,13 +104,21 @@ def _is_lost(silent_since: datetime) -> Any:
 def end_lost(
     session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str
 ) -> int:
-    """Move running runs to lost or revoked, because their worker is dead. Return their number."""
+    """Move running runs to lost or revoked, because their worker is dead. Return their number.
+
+    Maintenance corrects the schedules of lost runs (``store.failing``).
+    """
     if not ids:
         return 0
     statement = (
         update(Run)
         .where(Run.id.in_(ids), Run.status.in_(LOSE.sources))
-        .values(status=status, finished_at=now, error=error)
+        .values(
+            status=status,
+            finished_at=now,
+            error=error,
+            retry_at=now if status == Status.LOST else None,
+        )
     )
     return execute_dml(session, statement)
 
@@ -134,8 +142,15 @@ def resend_retries(session: Session, *, before: datetime, now: datetime, limit: 
     The broker has lost Celery's message of the retry. Beat sends a message with the same retry
     count in its place. Returns the number of runs.
     """
-    late = select(Run.id).where(Run.retry_at.is_not(None), Run.retry_at <= before)
-    ids = session.scalars(late.order_by(Run.retry_at).limit(limit)).all()
+    # An ended run with ``retry_at`` waits for ``store.failing.deferred``.
+    late = select(Run.id).where(
+        Run.retry_at.is_not(None),
+        Run.retry_at <= before,
+        Run.status.in_(RESEND_RETRY.sources),
+    )
+    # Locked within the limit: locked runs at the front must not hide the others.
+    free = late.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
+    ids = session.scalars(free).all()
     if not ids:
         return 0
     statement = (

@@ -27,7 +27,6 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.tracing.attributes import message_attributes, outcome_attributes, run_attributes
 from celery_dynbeat.tracing.span_contexts import (
-    TRACEPARENT,
     context_of,
     propagator,
     span_context_of,
@@ -127,12 +126,12 @@ class RunTracer:
             propagator.inject(headers)
 
     @contextmanager
-    def joined(self, headers: Mapping[str, Any]) -> Iterator[None]:
+    def joined(self, traceparent: str | None) -> Iterator[None]:
         """Make the trace of a message current, unless a span of an instrumentation is."""
         token = None
         with suppressed():
             if not _is_valid(otel_context.get_current()):
-                token = otel_context.attach(context_of(headers.get(TRACEPARENT)))
+                token = otel_context.attach(context_of(traceparent))
         try:
             yield
         finally:

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING
 
 from celery_dynbeat.common.lazy import lazy_exports
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.cron.trigger import Cron
-from celery_dynbeat.triggers.interval.every import Every
 from celery_dynbeat.triggers.kinds import KINDS, is_known
-from celery_dynbeat.triggers.once import Once
 from celery_dynbeat.triggers.parse import parse_trigger, trigger_from_json, trigger_from_text
 
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.composite.any_of import AnyOf
     from celery_dynbeat.triggers.composite.excluding import Excluding
+    from celery_dynbeat.triggers.cron.trigger import Cron
+    from celery_dynbeat.triggers.interval.every import Every
+    from celery_dynbeat.triggers.once import Once
     from celery_dynbeat.triggers.phrases.parse import trigger_from_words
     from celery_dynbeat.triggers.rrule.trigger import RRule
     from celery_dynbeat.triggers.solar import Solar
@@ -38,6 +38,9 @@ __all__ = [
 _LAZY_EXPORTS = {
     "composite.any_of": ("AnyOf",),
     "composite.excluding": ("Excluding",),
+    "cron.trigger": ("Cron",),
+    "interval.every": ("Every",),
+    "once": ("Once",),
     "phrases.parse": ("trigger_from_words",),
     "rrule.trigger": ("RRule",),
     "solar": ("Solar",),

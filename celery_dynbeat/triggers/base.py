@@ -118,12 +118,16 @@ class Trigger(ABC):
         return shortest
 
     @abstractmethod
-    def phrase(self) -> str:
-        """Describe the rule in words that fit into a sentence."""
+    def phrase(self, timezone: str | None = None) -> str:
+        """Describe the rule in words that fit into a sentence, as ``describe`` does."""
 
-    def describe(self) -> str:
-        """Describe the rule as a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``."""
-        phrase = self.phrase()
+    def describe(self, timezone: str | None = None) -> str:
+        """Describe the rule as a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``.
+
+        Instants, such as that of a ``Once``, are shown in ``timezone``, by default in UTC. A rule
+        that follows a wall clock is described in its own zone.
+        """
+        phrase = self.phrase(timezone)
         return phrase[:1].upper() + phrase[1:]
 
     def excluding(self, *what: "date | Trigger", timezone: str | None = None) -> "Trigger":

@@ -73,9 +73,9 @@ class BudgetedTrigger(Trigger):
         self._budget.spend(min(share.spent, int(share.limit)))
         return count
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:
         """Describe the trigger."""
-        return self._trigger.phrase()
+        return self._trigger.phrase(timezone)
 
 
 def too_many_steps(

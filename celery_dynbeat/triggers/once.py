@@ -16,6 +16,7 @@ from celery_dynbeat.triggers.iso8601 import (
 from celery_dynbeat.triggers.limits import MAX_INTERVAL
 from celery_dynbeat.triggers.validation import utc
 from celery_dynbeat.triggers.words import describe_duration
+from celery_dynbeat.triggers.zones import describe_instant
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -120,10 +121,10 @@ class Once(Trigger):
             raise InvalidTriggerError(message, field="at")
         return Once(at)
 
-    def phrase(self) -> str:
-        """Describe the instant, in UTC, or the delay."""
+    def phrase(self, timezone: str | None = None) -> str:
+        """Describe the instant, in ``timezone`` or UTC, or the delay."""
         if self.delay is None:
-            return f"once at {self.at.replace(tzinfo=None)} UTC"
+            return f"once at {describe_instant(self.at, timezone)}"
         if not self.delay:
             return "once, as soon as the schedule is stored"
         return f"once, {describe_duration(self.delay)} after the schedule is stored"

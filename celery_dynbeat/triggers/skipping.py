@@ -66,9 +66,9 @@ class SkippingTrigger(Trigger):
             return True
         return self.trigger.next_after(skipped - _MICROSECOND) == skipped
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:
         """Describe the trigger."""
-        return self.trigger.phrase()
+        return self.trigger.phrase(timezone)
 
 
 def nominal(trigger: Trigger) -> Trigger:

@@ -29,12 +29,14 @@ _DAY = timedelta(days=1)
 _MAX_DAYS = 400
 # One event takes half a millisecond to compute.
 _EVENT_STEPS, _DAY_STEPS = 8 * LOOKUP_STEPS, 2 * LOOKUP_STEPS
-# True noon is at most 15 minutes off mean noon. Each iteration divides the error by a thousand.
+# True noon is less than 29 minutes off mean noon. Each iteration divides the error by a thousand.
+_MAX_NOON_OFFSET = 0.02
 _NOON_ITERATIONS = 3
 # They narrow half a day down to about ten milliseconds.
 _HALVINGS = 22
 # In days. Within a degree of the poles, the events of two days can fall into one night.
 _MIN_INTERVAL = 20 / 24
+_NEAR_POLE = 88
 
 
 class _Event(NamedTuple):
@@ -130,8 +132,10 @@ class Solar(Trigger):
         instant = max(instant, _EARLIEST)
         if instant >= _LATEST:
             return None
-        today = math.floor((instant - _EPOCH) / _DAY + self.longitude / 360)
-        for day in range(today - 1, today + days):
+        # The first solar day that has not ended: a day lasts until half a day after its noon.
+        elapsed = (instant - _EPOCH) / _DAY + self.longitude / 360
+        first = math.floor(elapsed - 0.5 - _MAX_NOON_OFFSET) + 1
+        for day in range(first, first + days + 1):
             found = _fire_time(self, day)
             if found is not None and found > instant:
                 return found if found < _LATEST else None
@@ -154,7 +158,7 @@ class Solar(Trigger):
             fire_time = self._next(fire_time, days=(until - fire_time).days)
         return min((later - earlier for earlier, later in pairwise(fire_times)), default=None)
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:  # noqa: ARG002 - it has no instant
         """Describe the event and the place."""
         north = "N" if self.latitude >= 0 else "S"
         east = "E" if self.longitude >= 0 else "W"
@@ -174,9 +178,10 @@ def _fire_time(trigger: Solar, day: int) -> datetime | None:
     at = _event_on(trigger, day)
     if at is None:
         return None
-    before = _event_on(trigger, day - 1)
-    if before is not None and at - before < _MIN_INTERVAL:
-        return None
+    if abs(trigger.latitude) > _NEAR_POLE:
+        before = _event_on(trigger, day - 1)
+        if before is not None and at - before < _MIN_INTERVAL:
+            return None
     return (_EPOCH + at * _DAY).replace(microsecond=0)
 
 

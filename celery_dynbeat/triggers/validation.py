@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import as_text, shorten
 
 
 def utc(instant: object, *, field: str) -> datetime:
@@ -27,12 +27,13 @@ def utc(instant: object, *, field: str) -> datetime:
 
 
 def require_text(value: object, *, field: str | None, example: str, label: str = "trigger") -> str:
-    """Return ``value``, which must be a string.
+    """Return ``value``, which must be a string, a lazy string of Django or a ZoneInfo, as text.
 
     Raises ``InvalidTriggerError`` for ``field``. The message names the field, or ``label`` when
     ``field`` is None.
     """
-    if isinstance(value, str):
-        return value
+    text = as_text(value)
+    if isinstance(text, str):
+        return text
     message = f"{field or label} is {shorten(value)}; it must be text, such as {example!r}"
     raise InvalidTriggerError(message, field=field)

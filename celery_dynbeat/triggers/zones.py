@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.common.zone_names import nearest_zone, zone_names
+from celery_dynbeat.triggers.validation import require_text
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", re.ASCII)
 _SECOND = timedelta(seconds=1)
@@ -43,6 +44,29 @@ def load_zone(name: str) -> ZoneInfo:
     if not _NAME.fullmatch(name) or name not in zone_names():
         raise _unknown(name)
     return ZoneInfo(name)
+
+
+def zone_name(zone: str | ZoneInfo) -> str:
+    """Return the name of a zone that is given as its name or as a ZoneInfo.
+
+    Raises ``InvalidTriggerError``, also for a name that does not exist.
+    """
+    name = require_text(zone, field="timezone", example="Asia/Seoul")
+    load_zone(name)
+    return name
+
+
+def describe_instant(instant: datetime, timezone: str | None = None) -> str:
+    """Return ``2026-12-24 18:00 (Asia/Seoul)``, by default in UTC; seconds only if there are any.
+
+    An instant at the ends of the calendar that has no wall time in the zone is shown in UTC.
+    """
+    try:
+        wall = wall_at(load_zone(timezone or "UTC"), instant)
+    except OverflowError:
+        wall, timezone = instant.replace(tzinfo=None), None
+    shown = f"{wall:%Y-%m-%d %H:%M:%S}".removesuffix(":00")
+    return f"{shown} UTC" if timezone in {None, "UTC"} else f"{shown} ({timezone})"
 
 
 def fixed_offset(zone: tzinfo) -> timedelta | None:

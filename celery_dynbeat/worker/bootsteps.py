@@ -1,13 +1,16 @@
 """Celery worker's adapter: bootsteps that install the guard, the recorder and the heartbeat.
 
-``Dynbeat(app)`` adds them. Celery creates ``DynbeatStep`` before the pool forks, so each pool
-process has guarded tasks and reports how they end.
+``Dynbeat(app)`` adds them. Celery creates ``DynbeatStep`` before the pool starts, so each pool
+process has guarded tasks and reports how they end: a forked one by inheritance, a spawned one by
+``SpawnedProcess``.
 """
 
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from billiard import get_start_method
 from celery import bootsteps, signals
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,10 +20,14 @@ from celery_dynbeat.monitoring.metrics import switch
 from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.runtime.sentry import connect_monitors
+from celery_dynbeat.worker.outcome_recorder import Outcome
+from celery_dynbeat.worker.ping_requests import Ping
+from celery_dynbeat.worker.pool_channel import PoolChannel
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.pool_slots import PoolSlots
 from celery_dynbeat.worker.reported_names import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.spawned_process import SpawnedProcess, require_picklable
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ STOP_TIMEOUT = 5.0
 
 
 class DynbeatStep(bootsteps.StartStopStep):
-    """A step of the worker's blueprint: created before the pool forks, started after it."""
+    """A step of the worker's blueprint: created before the pool, started after it."""
 
     # Start after every step that forks: a child must not inherit the connections of this step.
     requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
@@ -42,12 +49,16 @@ class DynbeatStep(bootsteps.StartStopStep):
         # Celery's own steps do the same. ProgressStep finds this step there.
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
-        pool_forks = _pool_forks(parent)
-        pings = self._new_pings(pool_forks=pool_forks)
+        has_processes = _has_processes(parent)
+        spawns = has_processes and _spawns(parent)
+        if spawns:
+            require_picklable(parent.app, self._context)
+        channel = PoolChannel[Outcome]() if has_processes else None
+        slots = PoolSlots() if has_processes else None
+        ping_channel, pings = self._new_pings(has_processes=has_processes)
         self._outcomes = OutcomeSignals(
-            self._context, parent.hostname, pool_forks=pool_forks, pings=pings
+            self._context, parent.hostname, channel=channel, pings=pings
         )
-        slots = PoolSlots() if pool_forks else None
         self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -76,22 +87,40 @@ class DynbeatStep(bootsteps.StartStopStep):
         )
         ports = switch.ports_of(self._context.settings, Exporter.WORKER)
         # `worker -B`: beat runs in a child process, and this worker exports what it counts.
-        forks = pool_forks or bool(options.get("beat"))
+        forks = has_processes or bool(options.get("beat"))
         self._metrics = (
             switch.prepare_worker(self._context, ports=ports, forks=forks) if ports else None
         )
         self._sentry = connect_monitors(self._context)
+        self._spawned: SpawnedProcess | None = None
+        if channel is not None and slots is not None and spawns:
+            counts = None if self._metrics is None else self._metrics.counts
+            self._spawned = SpawnedProcess(
+                hostname=parent.hostname,
+                main_pid=os.getpid(),
+                engine=self._context.shared_engine,
+                clock=self._context.given_clock,
+                current_session=self._context.current_session,
+                outcomes=channel,
+                slots=slots,
+                pings=ping_channel,
+                counts=counts,
+            )
+            parent.app.fixups.add(self._spawned)
         self._outcomes.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
-    def _new_pings(self, *, pool_forks: bool) -> "RunPings | None":
+    def _new_pings(
+        self, *, has_processes: bool
+    ) -> "tuple[PoolChannel[Ping] | None, RunPings | None]":
         allowed = self._context.settings.ping_hosts
         if allowed is None:
-            return None
+            return None, None
         # A late import: few workers send pings.
         from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
 
-        return RunPings(self._context, allowed=allowed, pool_forks=pool_forks)
+        channel = PoolChannel[Ping](send_timeout=0) if has_processes else None
+        return channel, RunPings(self._context, allowed=allowed, channel=channel)
 
     def start(self, parent: Any) -> None:
         """Register the node, and start the thread that writes its heartbeats."""
@@ -125,6 +154,7 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._outcomes.disconnect()
         signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
+        self._worker.app.fixups.discard(self._spawned)
         if self._sentry is not None:
             self._sentry.close()
         if self._metrics is not None:
@@ -141,13 +171,17 @@ class DynbeatStep(bootsteps.StartStopStep):
         return self.heartbeat.beat(**reported_names(self._worker.app)._asdict())
 
 
-def _pool_forks(worker: Any) -> bool:
-    """Return whether the pool of a worker consists of forked processes."""
+def _has_processes(worker: Any) -> bool:
+    """Return whether the pool of a worker consists of processes."""
     # A late import: no other pool needs this module.
     from celery.concurrency.prefork import TaskPool  # noqa: PLC0415
 
-    is_prefork = isinstance(worker.pool_cls, type) and issubclass(worker.pool_cls, TaskPool)
-    return is_prefork and worker.pool_start_method == "fork"
+    return isinstance(worker.pool_cls, type) and issubclass(worker.pool_cls, TaskPool)
+
+
+def _spawns(worker: Any) -> bool:
+    """Return whether the pool spawns its processes, by the setting or by default on macOS."""
+    return "spawn" in {worker.pool_start_method, get_start_method()}
 
 
 class ProgressStep(bootsteps.StartStopStep):

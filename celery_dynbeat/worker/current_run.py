@@ -10,11 +10,11 @@ from celery.app.task import Task
 
 from celery_dynbeat.broker.executed_task import executed_task, present_attempt
 from celery_dynbeat.broker.headers import (
-    HEADER_ORIGIN,
-    HEADER_OWNER,
-    HEADER_SCHEDULE,
     HEADER_SCHEDULED_FOR,
     claimed_run_id,
+    instant_in,
+    origin_of,
+    schedule_of,
 )
 from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.store import last_success
@@ -63,18 +63,24 @@ def current_run() -> CurrentRun | None:
     return None if executed is None or run_id is None else _run_of(*executed, run_id)
 
 
-def _run_of(task: Task, request: Any, run_id: str) -> CurrentRun:
+def _run_of(task: Task, request: Any, run_id: str) -> CurrentRun | None:
     """Return the same object for each call in one attempt, so that it reads the database once."""
     attempt = present_attempt(request)
     known = getattr(request, "dynbeat_run", None)
     if not isinstance(known, CurrentRun) or known.attempt != attempt:
-        known = request.dynbeat_run = _new_run(task, request, run_id, attempt)
+        scheduled_for = instant_in(request, HEADER_SCHEDULED_FOR)
+        if scheduled_for is None:
+            # Beat sent no such message.
+            return None
+        known = _new_run(task, request, run_id, attempt, scheduled_for)
+        request.dynbeat_run = known
     return known
 
 
-def _new_run(task: Task, request: Any, run_id: str, attempt: int) -> CurrentRun:
-    headers = request.headers
-    scheduled_for = datetime.fromisoformat(headers[HEADER_SCHEDULED_FOR])
+def _new_run(
+    task: Task, request: Any, run_id: str, attempt: int, scheduled_for: datetime
+) -> CurrentRun:
+    owner, name = schedule_of(request)
 
     def read_last_success() -> datetime | None:
         read = partial(last_success.read, run_id=run_id, before=scheduled_for)
@@ -82,10 +88,10 @@ def _new_run(task: Task, request: Any, run_id: str, attempt: int) -> CurrentRun:
 
     return CurrentRun(
         run_id=run_id,
-        owner=headers[HEADER_OWNER],
-        schedule=headers[HEADER_SCHEDULE],
+        owner=owner,
+        schedule=name,
         scheduled_for=scheduled_for,
         attempt=attempt,
-        origin=headers.get(HEADER_ORIGIN, "schedule"),
+        origin=origin_of(request),
         _read_last_success=read_last_success,
     )

@@ -29,8 +29,8 @@ from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.failing import note_end
-from celery_dynbeat.runtime.pausing import pause_if_failing
-from celery_dynbeat.store import attempts, overlaps, stuck_runs
+from celery_dynbeat.store import attempts, overlaps, runs
+from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.worker import outcome_facts
 from celery_dynbeat.worker.reporting import UNKNOWN, Subject, report_end
 
@@ -59,7 +59,7 @@ class Outcome:
     attempt that the message follows.
     ``status`` sent: the broker was asked to redeliver the message; ``resend_at`` is required. With
     ``started`` False: process ``pid`` does not execute the run, even if its row is ``running``.
-    ``status`` retrying: ``retry_at`` is when Celery starts the next attempt.
+    ``status`` retrying: ``retry_at`` is when Celery starts the next attempt; None: any time.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
     ``pings``: the schedule may have a ping URL, which gets the end of the run.
@@ -155,14 +155,23 @@ class Recorder:
         return any(outcome.run_id == run_id for outcome in self._buffered.copy())
 
     def flush(self) -> bool:
-        """Write the buffered outcomes in order; False if the database is still unreachable."""
+        """Write the buffered outcomes in order; False if the database is still unreachable.
+
+        Outcomes whose runs other transactions have locked stay in the buffer.
+        """
+        locked = 0
         with self._flush_lock:
-            while self._buffered:
+            while len(self._buffered) > locked:
                 outcome = self._buffered[0]
                 try:
                     self._write(outcome)
+                except RowLockedError:
+                    locked += 1
+                    with self._buffer_lock:
+                        self._buffered.rotate(-1)
+                    continue
                 except Exception as error:  # noqa: BLE001
-                    if not _is_permanent(error):
+                    if not is_permanent(error):
                         return False
                     self._log_dropped([outcome], error)
                 with self._buffer_lock:
@@ -193,7 +202,8 @@ class Recorder:
     def close(self) -> None:
         """Write the buffered outcomes once more; log those that are lost."""
         self._closing.set()
-        if self._buffered and not self.flush():
+        self.flush()
+        if self._buffered:
             self._log_dropped(self._buffered.copy(), None)
 
     def _write(self, outcome: Outcome) -> None:
@@ -209,13 +219,18 @@ class Recorder:
     def _is_unstorable(self, error: Exception) -> bool:
         if isinstance(error, DBAPIError) and self._database.capabilities.is_unstorable(error):
             return True
-        return _is_permanent(error)
+        return is_permanent(error)
 
     def _write_unchanged(self, outcome: Outcome) -> None:
         # An awaited run ends and the waiting run is released in the same transaction.
         # The same for an end that is a fact for alerts.
-        needs_transaction = outcome.awaited or outcome_facts.may_be_stored(
-            self._settings, status=outcome.status, duration=outcome.subject.duration
+        is_of_other = outcome.attempt is None or not outcome.started
+        needs_transaction = (
+            outcome.awaited
+            or is_of_other
+            or outcome_facts.may_be_stored(
+                self._settings, status=outcome.status, duration=outcome.subject.duration
+            )
         )
         run = self._database.run if needs_transaction else self._database.run_autocommit
         written = run(lambda session: self._write_within(session, outcome))
@@ -232,11 +247,18 @@ class Recorder:
                 error=outcome.error,
             )
         # In own transactions: a schedule is locked before its runs.
-        note_end(self._database, run_id=outcome.run_id, status=outcome.status)
-        if outcome.status == Status.FAILED:
-            self._database.run(lambda session: self._pause_if_failing(session, outcome))
+        note_end(
+            self._database,
+            run_id=outcome.run_id,
+            status=outcome.status,
+            at=outcome.at,
+            settings=self._settings,
+        )
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
+        if outcome.attempt is None or not outcome.started:
+            # The main process of a worker reports it, and must not wait for the run.
+            runs.check_free(session, outcome.run_id)
         written = apply_outcome(session, outcome)
         ended = outcome.awaited and outcome.status not in UNFINISHED
         if (
@@ -256,15 +278,6 @@ class Recorder:
             )
         return written
 
-    def _pause_if_failing(self, session: Session, outcome: Outcome) -> None:
-        schedule_id, own_limit = stuck_runs.pause_policy(session, run_id=outcome.run_id)
-        limit = self._settings.pause_after_failures if own_limit is None else own_limit
-        if schedule_id is not None and limit:
-            audit = self._settings.audit
-            pause_if_failing(
-                session, schedule_id=schedule_id, limit=limit, now=outcome.at, audit=audit
-            )
-
     def _append(self, outcome: Outcome) -> None:
         buffered = _truncated(outcome, error_length=ERROR_LENGTH)
         if self._buffered_chars + _char_count(buffered) > MAX_BUFFERED_CHARS:
@@ -280,7 +293,9 @@ class Recorder:
     def _flush_until_empty(self) -> None:
         back_off = BackOff(first=FIRST_DELAY, maximum=MAX_DELAY)
         while not self._closing.wait(back_off.next_delay()):
-            self.flush()
+            if self.flush():
+                # The outcomes that are left must not delay new ones.
+                back_off.reset()
             with self._buffer_lock:
                 if not self._buffered:
                     self._thread = None
@@ -322,8 +337,8 @@ def _in_ascii(outcome: Outcome) -> Outcome:
     return replace(outcome, error=error, traceback=traceback)
 
 
-def _is_permanent(error: Exception) -> bool:
-    """Return whether no later attempt can write the outcome."""
+def is_permanent(error: Exception) -> bool:
+    """Return whether no later attempt can execute the statement: it is no error of a connection."""
     if isinstance(error, DBAPIError):
         return isinstance(error, (DataError, IntegrityError))
     return isinstance(error, (ArithmeticError, StatementError, TypeError, ValueError))

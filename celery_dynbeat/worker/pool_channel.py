@@ -1,4 +1,6 @@
-"""A one-way channel from the pool processes of a worker to its main process, inherited by fork.
+"""A one-way channel from the pool processes of a worker to its main process.
+
+A forked process inherits the channel. A spawned process receives the sender with its arguments.
 
 The socket preserves message boundaries. A process that is killed while it sends leaves only whole
 messages, so the messages of other processes stay readable.
@@ -28,8 +30,17 @@ class PoolChannel(Generic[T]):
     def __init__(self, *, send_timeout: float = SEND_TIMEOUT) -> None:
         self._receiver, self._sender = _socket_pair()
         self._receive_lock = threading.Lock()
-        # The sender stays open in the main process, for the processes that it forks later.
+        # The sender stays open in the main process, for the processes that it starts later.
         self._sender.settimeout(send_timeout)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the sender, for a process that billiard spawns."""
+        return {"_sender": self._sender, "timeout": self._sender.gettimeout()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Create the end of a pool process."""
+        self._sender = state["_sender"]
+        self._sender.settimeout(state["timeout"])
 
     def send(self, item: T) -> bool:
         """Send ``item`` from a pool process; return False if the main process does not read it."""
@@ -53,12 +64,13 @@ class PoolChannel(Generic[T]):
             data = self._receiver.recv(BUFFER_BYTES, socket.MSG_DONTWAIT)
         except OSError:
             return None
-        # Safe to unpickle: only processes that this one forked have the other end.
+        # Safe to unpickle: only processes that this one started have the other end.
         return pickle.loads(data) if data else None  # noqa: S301
 
     def close_receiver(self) -> None:
         """Close the main process's end, in a pool process that inherited it."""
-        self._receiver.close()
+        if hasattr(self, "_receiver"):
+            self._receiver.close()
 
     def stop_waiting(self) -> None:
         """Make ``wait`` return False. Items that were sent can still be received."""

@@ -45,12 +45,9 @@ from celery.worker import state as worker_state
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.runtime.dead_attempts import EndedAttempts
-from celery_dynbeat.runtime.failing import refresh_all
-from celery_dynbeat.runtime.pausing import pause_all_failing
-from celery_dynbeat.store import stuck_runs
+from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.store import runs, stuck_runs
 from celery_dynbeat.worker.dropped_attempts import end_dropped
 from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
 from celery_dynbeat.worker.pool_slots import PoolSlots
@@ -310,27 +307,23 @@ class PoolCheck:
         return self._results.succeeded(run_id) is not None or waited >= self._result_timeout
 
     def _end(self, run_ids: Sequence[str]) -> None:
-        attempts = {run_id: self._suspects.by_run_id[run_id].attempt for run_id in run_ids}
-        for run_id in run_ids:
+        if not run_ids:
+            return
+        # The next heartbeat tries again to end a run that another transaction has locked.
+        free = self._context.database.run(lambda session: runs.lock_free(session, run_ids))
+        attempts = {run_id: self._suspects.by_run_id[run_id].attempt for run_id in free}
+        for run_id in free:
             if self._results.succeeded(run_id):
                 self._outcomes.record_stored_result(run_id, attempt=attempts.pop(run_id))
         if not attempts:
             return
         now = self._context.clock.now()
-        ended = self._context.database.run(
-            lambda session: self._end_dropped(session, attempts, now)
-        )
-        audit = self._context.settings.audit
-        refresh_all(self._context.database, ended.failing_ids)
-        pause_all_failing(self._context.database, ended.pause_limits, now=now, audit=audit)
+        self._context.database.run(lambda session: self._end_dropped(session, attempts, now))
 
-    def _end_dropped(
-        self, session: Session, attempts: Mapping[str, int], now: datetime
-    ) -> EndedAttempts:
+    def _end_dropped(self, session: Session, attempts: Mapping[str, int], now: datetime) -> None:
         settings = self._context.settings
         ended = end_dropped(
             session, worker=self._worker, attempts=attempts, now=now, settings=settings
         )
         if ended.rerun_count:
             self._context.notifier.notify(session)
-        return ended

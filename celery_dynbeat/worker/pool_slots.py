@@ -5,12 +5,12 @@ requests that a pool process has received and not accepted yet, although the pro
 started them. So each process writes its run to its slot: 44 bytes of memory, no system call.
 """
 
-import mmap
 import os
 import struct
 from collections.abc import Collection
 
 from billiard.process import current_process
+from billiard.sharedctypes import RawArray
 
 #: A process id, and a run id in ASCII.
 _SLOT = struct.Struct("=q36s")
@@ -20,10 +20,11 @@ _EMPTY = bytes(_SLOT.size)
 
 
 class PoolSlots:
-    """One slot per pool process. The main process creates the slots before its pool forks."""
+    """One slot per pool process. The main process creates the slots before its pool starts."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _SLOT_COUNT * _SLOT.size)
+        # Forked processes inherit this memory, and billiard passes it to spawned processes.
+        self._memory = RawArray("c", _SLOT_COUNT * _SLOT.size)
 
     def begin(self, run_id: str) -> None:
         """Write to the slot of this process that it executes a run."""

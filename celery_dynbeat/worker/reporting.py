@@ -14,6 +14,7 @@ from celery_dynbeat.broker.headers import (
     HEADER_SENT_AT,
     instant_in,
     schedule_of,
+    traceparent_of,
 )
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.signals.sending import send
@@ -53,7 +54,7 @@ def subject_of(task: str, request: Any = None) -> Subject:
         owner=owner,
         schedule=schedule,
         duration=duration,
-        traceparent=(request.headers or {}).get("traceparent"),
+        traceparent=traceparent_of(request),
     )
 
 

@@ -20,8 +20,8 @@ from collections.abc import Collection
 from typing import Any
 
 from celery_dynbeat.broker.headers import schedule_of, wants_pings
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.worker.outcome_recorder import Outcome
 from celery_dynbeat.worker.ping_requests import Ping, PingState
 from celery_dynbeat.worker.ping_sender import PingSender, report_dropped
@@ -31,13 +31,20 @@ _STATES = {Status.SUCCEEDED: PingState.SUCCESS, Status.FAILED: PingState.FAIL}
 
 
 class RunPings:
-    """The pings of one worker node. Its pool processes inherit it when they are forked."""
+    """The pings of one worker node. Its pool processes inherit it when they are forked.
 
-    def __init__(self, context: Context, *, allowed: Collection[str], pool_forks: bool) -> None:
+    ``channel`` None: the node has no pool processes.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        allowed: Collection[str],
+        channel: PoolChannel[Ping] | None = None,
+    ) -> None:
         self._sender = PingSender(context.database, allowed=allowed)
-        self._channel: PoolChannel[Ping] | None = None
-        if pool_forks:
-            self._channel = PoolChannel(send_timeout=0)
+        self._channel = channel
         self._is_pool_process = False
         # A pool process logs the first ping of a series that the main process does not take.
         self._is_dropping = False

@@ -2,13 +2,14 @@
 
 import logging
 import os
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from celery import signals
 from celery.app.task import Task
-from celery.exceptions import TimeLimitExceeded
+from celery.exceptions import TimeLimitExceeded, WorkerShutdown, WorkerTerminate
 from celery.utils.time import maybe_make_aware
 
 from celery_dynbeat.broker.headers import (
@@ -21,12 +22,18 @@ from celery_dynbeat.broker.headers import (
     schedule_of,
     wants_pings,
 )
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
 from celery_dynbeat.worker.pool_channel import PoolChannel
+from celery_dynbeat.worker.replacement import (
+    AwaitingRun,
+    is_replaced,
+    is_replaced_by_task,
+    run_awaiting,
+)
 from celery_dynbeat.worker.reporting import subject_of
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ logger = logging.getLogger(__name__)
 class OutcomeSignals:
     """The signal receivers of one worker node. Its pool processes inherit it when they are forked.
 
-    ``pool_forks``: the node has such processes. ``pings`` None: no setting allows a ping URL.
+    ``channel`` None: the node has no such processes. ``pings`` None: no setting allows a ping URL.
     """
 
     def __init__(
@@ -46,14 +53,14 @@ class OutcomeSignals:
         context: Context,
         hostname: str,
         *,
-        pool_forks: bool = False,
+        channel: PoolChannel[Outcome] | None = None,
         pings: "RunPings | None" = None,
     ) -> None:
         self._context = context
         self._hostname = hostname
         self._pings = pings
         self._recorder = self._new_recorder()
-        self._channel: PoolChannel[Outcome] | None = PoolChannel() if pool_forks else None
+        self._channel = channel
         self._is_pool_process = False
         self._has_warned_of_pool = False
         self._thread: threading.Thread | None = None
@@ -195,12 +202,12 @@ class OutcomeSignals:
 
     def on_success(self, sender: Task, **_: Any) -> None:
         """Receive task_success, in the process that ran the body."""
-        run_id = run_id_of(sender.request)
+        run_id = _ended_run(sender.request)
         if run_id is not None:
             self._record(
                 run_id,
                 Status.SUCCEEDED,
-                attempt=admitted_attempt(sender.request),
+                attempt=_ended_attempt(sender.request),
                 awaited=is_awaited(sender.request),
                 pings=wants_pings(sender.request),
                 subject=subject_of(sender.name, sender.request),
@@ -208,13 +215,16 @@ class OutcomeSignals:
 
     def on_failure(self, sender: Task, task_id: str, exception: Any, einfo: Any, **_: Any) -> None:
         """Receive task_failure: in the process that ran the body, or for a process that died."""
+        awaiting = run_awaiting(sender.request)
+        if awaiting is not None:
+            self._record_replacement_failed(awaiting, exception)
         if not is_run_id(task_id) or _is_requeued(sender, exception):
             return
-        here = run_id_of(sender.request) == task_id
+        here = _ended_run(sender.request) == task_id
         self._record(
             task_id,
             Status.FAILED,
-            attempt=admitted_attempt(sender.request) if here else None,
+            attempt=_ended_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
             # The process has died and its message is not known here: the sender looks for a URL.
             pings=not here or wants_pings(sender.request),
@@ -222,6 +232,21 @@ class OutcomeSignals:
             error=f"{type(exception).__name__}: {_text_of(exception)}",
             traceback=None if einfo is None else _text_of(einfo),
         )
+
+    def _record_replacement_failed(self, awaiting: AwaitingRun, exception: Any) -> None:
+        """Record the failure of a task of a replacement, whose last task then never starts."""
+        # The end of the replaced attempt may not be recorded yet. One of the two outcomes finds
+        # a row to change.
+        for started in (True, False):
+            self._record(
+                awaiting.run_id,
+                Status.FAILED,
+                started=started,
+                attempt=awaiting.attempt,
+                awaited=True,
+                pings=True,
+                error=f"{type(exception).__name__}: {_text_of(exception)}",
+            )
 
     def on_retry(
         self, sender: Task, request: Any, reason: Any = None, einfo: Any = None, **_: Any
@@ -275,14 +300,28 @@ class OutcomeSignals:
             subject=subject_of(task, request),
         )
 
-    def on_postrun(self, sender: Task, state: str, retval: Any = None, **_: Any) -> None:
+    def on_postrun(self, sender: Task, state: str | None, retval: Any = None, **_: Any) -> None:
         """Receive task_postrun, for outcomes without another signal."""
         run_id = run_id_of(sender.request)
         # None: the guard refused the run, so this process did not start an attempt.
         attempt = admitted_attempt(sender.request)
         if run_id is None or attempt is None:
             return
-        if state == "IGNORED":
+        if state is None:
+            self._record_unusual_end(sender, run_id, attempt, sys.exc_info()[1])
+        elif is_replaced(sender.request):
+            self._record(
+                run_id,
+                Status.RETRYING,
+                attempt=attempt,
+                subject=subject_of(sender.name, sender.request),
+                # The last task of a canvas can start after any time, so beat sends no other one.
+                retry_at=self._context.now_or_host_time()
+                if is_replaced_by_task(sender.request)
+                else None,
+                error="the task was replaced",
+            )
+        elif state == "IGNORED":
             self._record(
                 run_id,
                 Status.SUCCEEDED,
@@ -301,6 +340,28 @@ class OutcomeSignals:
                 resend_at=resend_at,
                 subject=subject_of(sender.name, sender.request),
             )
+
+    def _record_unusual_end(
+        self, task: Task, run_id: str, attempt: int, error: BaseException | None
+    ) -> None:
+        """Record the end of a body that raised a BaseException, for which Celery has no signal.
+
+        In a pool process the main process reports it. A shutdown ends the whole worker.
+        """
+        if self._channel is not None or isinstance(error, (WorkerShutdown, WorkerTerminate)):
+            return
+        if error is None or isinstance(error, Exception) or _is_requeued(task, error):
+            return
+        is_killed = type(error).__name__ == "GreenletExit"
+        self._record(
+            run_id,
+            Status.REVOKED if is_killed else Status.FAILED,
+            attempt=attempt,
+            awaited=is_awaited(task.request),
+            pings=wants_pings(task.request),
+            subject=subject_of(task.name, task.request),
+            error=f"{type(error).__name__}: {_text_of(error)}",
+        )
 
     def _delay(self, reason: Any) -> timedelta:
         """Return how long Celery's retry waits; ``reason`` is its Retry exception."""
@@ -361,11 +422,24 @@ def _text_of(value: object) -> str:
         return f"<{type(value).__name__} without text: {type(error).__name__}>"
 
 
+def _ended_run(request: Any) -> str | None:
+    """Return the run id of an executed task; also of a retry that ``task_always_eager`` executes.
+
+    That retry is a part of its attempt. Celery then raises Retry in the attempt, which has ended.
+    """
+    return claimed_run_id(request) if request.is_eager else run_id_of(request)
+
+
+def _ended_attempt(request: Any) -> int | None:
+    return attempt_of(request) if request.is_eager else admitted_attempt(request)
+
+
 def _is_requeued(task: Task, exception: Any) -> bool:
     """Return whether Celery requeues the message of a failed attempt.
 
     Celery does so at a hard time limit, but sends task_failure. ``pool_check`` ends the attempt
     when its process is dead; the signal comes earlier.
     """
-    exceeded = isinstance(exception, TimeLimitExceeded)
+    # gevent's Timeout is how its pool raises the time limit in the body.
+    exceeded = isinstance(exception, TimeLimitExceeded) or type(exception).__name__ == "Timeout"
     return exceeded and bool(task.acks_late) and not task.acks_on_timeout

@@ -1,7 +1,7 @@
 """Decide whether a message may start its run: one UPDATE, and the row where the UPDATE refuses.
 
     it follows the last attempt, and no worker owns the run        -> start
-    it is Celery's retry of the last attempt                       -> start: that attempt has ended
+    it is Celery's retry of the last attempt, or replaces it       -> start: that attempt has ended
     any other message: duplicate, cancelled, expired               -> refuse
     except: the run is ``pending`` or ``sent``, and the message has the same count of retries:
     the task requeued it, or it is one of several copies           -> start
@@ -60,9 +60,10 @@ class Delivery:
 
     ``expected_attempt`` is the last attempt of the run when the message was sent; None: an old
     version sent it. ``deferred``: the message is a copy, published while the database was
-    unreachable. ``expires_at`` None: the run does not expire. ``worker`` is the name of this node,
-    ``main_pid`` its main process, ``pid`` the process that would execute the body.
-    ``executes_here`` returns whether ``pid`` executes the run.
+    unreachable. ``replaces``: the last attempt sent it by Task.replace(). ``expires_at`` None: the
+    run does not expire. ``worker`` is the name of this node, ``main_pid`` its main process, ``pid``
+    the process that would execute the body. ``executes_here`` returns whether ``pid`` executes the
+    run.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class Delivery:
     expected_attempt: int | None
     redelivered: bool
     deferred: bool
+    replaces: bool = False
     expires_at: datetime | None = None
     worker: str
     main_pid: int
@@ -134,6 +136,7 @@ def _beginning(delivery: Delivery, expected_attempt: int) -> attempts.AttemptSta
         retries=delivery.retries,
         worker=delivery.worker,
         pid=delivery.pid,
+        replaces=delivery.replaces,
     )
 
 

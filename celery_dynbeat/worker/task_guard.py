@@ -28,22 +28,30 @@ from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
 
 from celery_dynbeat.broker.headers import (
+    HEADER_DEFERRALS,
     HEADER_DEFERRED_AT,
     HEADER_EXPIRES_AT,
+    HEADER_REPLACES,
     admit,
     admitted_attempt,
     attempt_of,
     claimed_run_id,
+    deferrals_of,
+    headers_of,
     instant_in,
     next_attempt_of,
+    retries_of,
     run_id_of,
     schedule_of,
+    traceparent_of,
 )
-from celery_dynbeat.client import Context
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.runtime.node_timeout import effective_node_timeout
 from celery_dynbeat.store import attempts
+from celery_dynbeat.worker.outcome_recorder import is_permanent
 from celery_dynbeat.worker.pool_slots import PoolSlots
+from celery_dynbeat.worker.replacement import carry_run
 from celery_dynbeat.worker.reporting import report_deferred, report_refused, report_start
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.start_decision import (
@@ -70,7 +78,8 @@ _lock = threading.Lock()
 class TaskGuard:
     """The guard of one worker node. Its pool processes inherit it when they are forked.
 
-    Each pool process writes the run that it executes to ``slots``.
+    Each pool process writes the run that it executes to ``slots``. ``main_pid`` is the id of the
+    main process, None for this process.
     """
 
     def __init__(
@@ -81,6 +90,7 @@ class TaskGuard:
         *,
         slots: PoolSlots | None = None,
         pings: "RunPings | None" = None,
+        main_pid: int | None = None,
     ) -> None:
         self._context = context
         self._tracer = context.tracer
@@ -88,7 +98,7 @@ class TaskGuard:
         self._pings = pings
         self._hostname = hostname
         self._outcomes = outcomes
-        self._main_pid = os.getpid()
+        self._main_pid = main_pid or os.getpid()
         # For each run: the messages that this process decides about or executes.
         self._handled: Counter[str] = Counter()
 
@@ -111,7 +121,7 @@ class TaskGuard:
                 if self._tracer is None:
                     self._require_start(task, run_id)
                     return body(*args, **kwargs)
-                with self._tracer.joined(task.request.headers or {}):
+                with self._tracer.joined(traceparent_of(task.request)):
                     with self._tracer.deciding(task.name, run_id):
                         self._require_start(task, run_id)
                     return body(*args, **kwargs)
@@ -121,6 +131,7 @@ class TaskGuard:
         task.run = guarded
         task.Request = guarded_request(task.Request, self._outcomes.record_not_terminated)
         self._number_retries(task)
+        carry_run(task)
 
     def _number_retries(self, task: Task) -> None:
         """Make the retry that Celery sends for a dead pool process follow the dead attempt.
@@ -200,10 +211,15 @@ class TaskGuard:
             decision = self._decide(request, run_id, began_at)
         # The database is unreachable, or the guard failed: without a decision no run starts.
         except Exception as error:  # noqa: BLE001
+            reason = f"not decided: {type(error).__name__}"
+            if is_permanent(error):
+                # A later delivery raises it again. Beat resends the run after dynbeat_resend_after.
+                undecided = StartDecision(StartAction.REFUSE, unfinished=True, reason=reason)
+                self._refuse(task, run_id, undecided, level=logging.ERROR)
             if began_at is not None and self._handled[run_id] == 1:
                 # The start may be committed, and only the reply lost.
                 self._outcomes.undo_start(task, run_id, began_at=began_at)
-            self._defer(task, DEFER_SECONDS, f"not decided: {type(error).__name__}")
+            self._defer(task, run_id, DEFER_SECONDS, reason)
         if decision.action is StartAction.NOTE_REDELIVERY:
             self._drop_redelivered(task, run_id)
         if decision.action is StartAction.REFUSE:
@@ -214,13 +230,18 @@ class TaskGuard:
         report_start(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
-        info = request.delivery_info or {}
+        info, headers = request.delivery_info or {}, headers_of(request)
+        retries = retries_of(request)
+        if retries is None:
+            reason = "its count of retries is malformed"
+            return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason)
         delivery = Delivery(
             run_id=run_id,
-            retries=request.retries or 0,
+            retries=retries,
             expected_attempt=attempt_of(request),
             redelivered=bool(info.get("redelivered")),
-            deferred=HEADER_DEFERRED_AT in (request.headers or {}),
+            deferred=HEADER_DEFERRED_AT in headers,
+            replaces=HEADER_REPLACES in headers,
             expires_at=instant_in(request, HEADER_EXPIRES_AT),
             worker=self._hostname,
             main_pid=self._main_pid,
@@ -233,9 +254,12 @@ class TaskGuard:
             lambda session: decide_start(session, delivery, now=now, timeout=timeout),
         )
 
-    def _refuse(self, task: Task, run_id: str, decision: StartDecision) -> NoReturn:
+    def _refuse(
+        self, task: Task, run_id: str, decision: StartDecision, *, level: int = logging.INFO
+    ) -> NoReturn:
         owner, name = schedule_of(task.request)
-        logger.info(
+        logger.log(
+            level,
             "run %s refused: %s (schedule %r of owner %r)",
             run_id,
             decision.reason,
@@ -281,8 +305,14 @@ class TaskGuard:
         )
         raise Ignore(msg)
 
-    def _defer(self, task: Task, seconds: float, reason: str) -> NoReturn:
+    def _defer(self, task: Task, run_id: str, seconds: float, reason: str) -> NoReturn:
         request = task.request
+        if deferrals_of(request) * seconds >= self._context.settings.resend_after.total_seconds():
+            # Beat sends the run again as soon as the database is reachable.
+            too_long = StartDecision(
+                StartAction.REFUSE, unfinished=True, reason=f"deferred for too long, {reason}"
+            )
+            self._refuse(task, run_id, too_long, level=logging.ERROR)
         owner, name = schedule_of(request)
         logger.warning(
             "run %s deferred by %s s: %s",
@@ -299,8 +329,9 @@ class TaskGuard:
             },
         )
         headers = {
-            **(request.headers or {}),
+            **headers_of(request),
             HEADER_DEFERRED_AT: self._context.now_or_host_time().isoformat(),
+            HEADER_DEFERRALS: deferrals_of(request) + 1,
         }
         copy = task.signature_from_request(
             request,

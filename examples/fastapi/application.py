@@ -18,7 +18,15 @@ from fastapi import FastAPI, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.templating import Jinja2Templates
-from login import USERS, TooManyAttemptsError, User, check_origin, log_in, log_out
+from login import (
+    SESSION_AGE,
+    TooManyError,
+    User,
+    check_origin,
+    log_in,
+    log_out,
+    session_user,
+)
 from starlette.middleware.sessions import SessionMiddleware
 
 HERE = Path(__file__).parent
@@ -28,7 +36,7 @@ templates = Jinja2Templates(HERE / "templates")
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Create the table at the start, and close the connections at the end."""
+    """Create the tables at the start, and close the connections at the end."""
     await create_tables()
     yield
     await engine.dispose()
@@ -42,7 +50,9 @@ api.add_middleware(
     # Without the variable, a restart ends all sessions.
     secret_key=os.environ.get("SESSION_SECRET") or secrets.token_hex(32),
     same_site="lax",
-    https_only=os.environ.get("SESSION_HTTPS") == "1",
+    max_age=int(SESSION_AGE.total_seconds()),
+    # SESSION_HTTPS=0 is for plain HTTP on your own machine: other people read such a cookie.
+    https_only=os.environ.get("SESSION_HTTPS") != "0",
 )
 api.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
 
@@ -67,8 +77,8 @@ async def protect(request: Request, call_next: Any) -> Response:
 @api.get("/", response_class=HTMLResponse, include_in_schema=False)
 async def page(request: Request) -> Response:
     """Show the reminders of the user, or the login."""
-    user = request.session.get("user")
-    if user not in USERS:
+    user = await session_user(request)
+    if user is None:
         return templates.TemplateResponse(request, "login.html", {"error": ""})
     mine = dynbeat.schedules.for_owner(reminders.owner_of(user))
     shown = {
@@ -90,7 +100,7 @@ async def login(
     try:
         if await log_in(request, name[:80], password[:200]):
             return RedirectResponse("/", 303)
-    except TooManyAttemptsError:
+    except TooManyError:
         status, error = 429, "Too many wrong passwords. Wait a minute."
     return templates.TemplateResponse(request, "login.html", {"error": error}, status_code=status)
 
@@ -103,5 +113,5 @@ async def logout(request: Request, user: User) -> Response:
         check_origin(request)
     except HTTPException:
         return RedirectResponse("/", 303)
-    log_out(request)
+    await log_out(request)
     return RedirectResponse("/", 303)

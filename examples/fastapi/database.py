@@ -1,4 +1,4 @@
-"""The application's own table, on the database that also has the schedules."""
+"""The application's own tables, on the database that also has the schedules."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -45,8 +45,18 @@ class Reminder(Base):
     created_at: Mapped[datetime] = mapped_column(default=lambda: datetime.now(UTC))
 
 
+class LoginSession(Base):
+    """A session that has not ended. Its cookie has the id."""
+
+    __tablename__ = "login_session"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user: Mapped[str] = mapped_column(String(80))
+    created_at: Mapped[datetime] = mapped_column(default=lambda: datetime.now(UTC))
+
+
 async def create_tables() -> None:
-    """Create the example's own table."""
+    """Create the example's own tables."""
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
 

@@ -32,6 +32,7 @@ def start(stack: ExitStack, port: int) -> Sequence[Program]:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynbeat-fastapi-")))
     os.environ.setdefault("DYNBEAT_DEMO_DATABASE_URL", f"sqlite:///{folder}/app.sqlite3")
     os.environ.setdefault("DYNBEAT_DEMO_BROKER_URL", f"sqla+sqlite:///{folder}/broker.sqlite3")
+    os.environ.setdefault("SESSION_HTTPS", "0")
     Program("schema", "dynbeat", "schema", "upgrade", folder=HERE, logs=folder).wait()
 
     def started(name: str, *arguments: str, module: str = "celery") -> Program:

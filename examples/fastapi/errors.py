@@ -3,6 +3,7 @@
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from login import TooManyError
 from starlette.exceptions import HTTPException
 
 from celery_dynbeat import (
@@ -51,6 +52,11 @@ async def _invalid_schedule(_: Request, error: Exception) -> JSONResponse:
     return refusal(422, field if field in _FIELDS else FORM, error)
 
 
+async def _too_many(_: Request, error: Exception) -> JSONResponse:
+    del error
+    return refusal(429, FORM, "You did this too often. Wait a minute.")
+
+
 # The messages of these errors name owners and calls of the API: they are for programmers.
 async def _exists(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ScheduleExistsError)
@@ -71,6 +77,7 @@ def add_error_handlers(api: FastAPI) -> None:
     """Return each error of the package as JSON. The transaction of the request rolls back."""
     api.add_exception_handler(HTTPException, _http_error)
     api.add_exception_handler(RequestValidationError, _invalid_request)
+    api.add_exception_handler(TooManyError, _too_many)
     api.add_exception_handler(InvalidTriggerError, _invalid_trigger)
     api.add_exception_handler(InvalidScheduleError, _invalid_schedule)
     api.add_exception_handler(ScheduleExistsError, _exists)

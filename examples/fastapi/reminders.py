@@ -16,7 +16,7 @@ from bodies import (
 )
 from database import Reminder, Transaction, dynbeat
 from fastapi import APIRouter, Depends
-from login import User, check_token
+from login import User, check_token, manual_runs
 from sqlalchemy import delete, select, update
 
 from celery_dynbeat import Preview, RunInfo, ScheduleInfo
@@ -38,10 +38,10 @@ def owner_of(user: str) -> str:
     return f"user:{user}"
 
 
-def _shown(schedule: ScheduleInfo) -> dict[str, Any]:
+def _shown(schedule: ScheduleInfo, timezone: str) -> dict[str, Any]:
     return {
         "name": schedule.name,
-        "rule": schedule.trigger.describe() if schedule.trigger else "",
+        "rule": schedule.trigger.describe(timezone) if schedule.trigger else "",
         "state": schedule.state,
         "next": schedule.next_run_at,
     }
@@ -53,8 +53,9 @@ async def listed(user: User, session: Transaction) -> list[dict[str, Any]]:
     rows = await session.scalars(select(Reminder).where(Reminder.user == user))
     texts = {row.name: (row.kind, row.text) for row in rows}
     mine = dynbeat.schedules.for_owner(owner_of(user))
+    timezone = await mine.timezone(session=session)
     return [
-        {**_shown(schedule), "kind": kind, "text": text}
+        {**_shown(schedule, timezone), "kind": kind, "text": text}
         for schedule in await mine.list(session=session)
         for kind, text in [texts.get(schedule.name, ("", ""))]
     ]
@@ -89,7 +90,7 @@ async def create(user: User, body: NewReminder, session: Transaction) -> dict[st
     )
     # After the schedule: an owner has a name once, and the error of the API says so.
     session.add(Reminder(user=user, name=body.name, kind=body.kind, text=body.text))
-    return _shown(made)
+    return _shown(made, await mine.timezone(session=session))
 
 
 @router.put(
@@ -111,13 +112,13 @@ async def change(user: User, name: str, body: NewReminder, session: Transaction)
     )
     row = update(Reminder).where(Reminder.user == user, Reminder.name == name)
     await session.execute(row.values(kind=body.kind, text=body.text))
-    return _shown(changed)
+    return _shown(changed, await mine.timezone(session=session))
 
 
 @router.post(
     "/reminders/{name}/{action}",
     response_model=ShownSchedule,
-    responses=_refusals(403, 404, 422),
+    responses=_refusals(403, 404, 422, 429),
     **writes,
 )
 async def act(
@@ -134,11 +135,13 @@ async def act(
         elif action == "resume":
             await mine.resume(name, session=session)
         elif action == "run":
+            manual_runs.count(user)
             await mine.run_now(name, session=session)
         else:
             for fire_time in await mine.upcoming(name, count=1, session=session):
                 await mine.skip(name, fire_time, session=session)
-        return _shown(await mine.get(name, session=session))
+        schedule = await mine.get(name, session=session)
+        return _shown(schedule, await mine.timezone(session=session))
 
 
 @router.delete("/reminders/{name}", status_code=204, responses=_refusals(403, 404, 422), **writes)

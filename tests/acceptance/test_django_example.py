@@ -104,7 +104,7 @@ def test_a_rule_in_words_is_that_of_the_package(example, alice):
         in post(alice, title="words", rule="first of the month at 9:30 pm").text
     )
     assert (
-        "Once at 2099-01-01 09:00:00 UTC"
+        "Once at 2099-01-01 09:00 UTC"
         in post(alice, title="once", rule="on 2099-01-01 at 9 am").text
     )
     for (report,) in example.rows("SELECT id FROM reports_report"):

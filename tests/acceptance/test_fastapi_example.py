@@ -1,8 +1,11 @@
 """The FastAPI example over HTTP, with a real beat and a real worker."""
 
 import json
+import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.example_sites import running_example
+from tests.support.example_sites import EXAMPLES, running_example
 from tests.support.fastapi_example import user_of
 from tests.support.waiting import wait_until
 
@@ -64,12 +67,12 @@ def names(client):
         ({"kind": "daily", "at": "09:30"}, "At 09:30 every day, Asia/Seoul"),
         ({"kind": "weekdays", "at": "09:00"}, "At 09:00, Monday to Friday, Asia/Seoul"),
         ({"kind": "monthly", "at": "09:00", "day": 3}, "At 09:00, on day 3 of the month"),
-        ({"kind": "once", "at": "2099-01-01T09:00"}, "Once at 2099-01-01 00:00:00 UTC"),
+        ({"kind": "once", "at": "2099-01-01T09:00"}, "Once at 2099-01-01 09:00 (Asia/Seoul)"),
         ({"kind": "cron", "text": "0 9 * * mon"}, "At 09:00, on Monday, Asia/Seoul"),
         ({"kind": "words", "text": "every 2 hours"}, "Every 2 hours"),
         ({"kind": "words", "text": "Weekdays at 5 pm"}, "At 17:00, Monday to Friday"),
         ({"kind": "words", "text": "monday at 12 am"}, "At 00:00, on Monday"),
-        ({"kind": "words", "text": "on 2099-01-01 at 9"}, "Once at 2099-01-01 00:00:00 UTC"),
+        ({"kind": "words", "text": "on 2099-01-01 at 9"}, "Once at 2099-01-01 09:00 (Asia/Seoul)"),
     ],
     ids=(
         "every",
@@ -237,6 +240,58 @@ def test_scripts_cannot_read_the_session_and_browsers_keep_no_page(anonymous):
     assert "samesite=lax" in cookie
     for path in ("/", "/api/reminders"):
         assert anonymous.get(path).headers["cache-control"] == "no-store"
+
+
+def test_a_copy_of_a_cookie_ends_with_the_logout(example, anonymous):
+    with user_of(example, "bob") as bob, user_of(example, "bob") as elsewhere:
+        anonymous.cookies.set("session", bob.cookies["session"])
+        assert anonymous.get("/api/reminders").status_code == 200
+        headers = {"X-CSRF-Token": bob.headers["X-CSRF-Token"]}
+
+        bob.post("/logout")
+
+        assert anonymous.get("/api/reminders").status_code == 401
+        assert anonymous.put("/api/timezone", json={}, headers=headers).status_code == 401
+        assert "Log in" in anonymous.get("/").text
+        assert elsewhere.get("/api/reminders").status_code == 200
+
+
+def test_a_user_starts_ten_manual_runs_in_a_minute(alice, bob):
+    for client in (alice, bob):
+        create(client)
+    run = "/api/reminders/water/run"
+
+    # The first of the minute can have been in another test.
+    statuses = [alice.post(run).status_code for _ in range(11)]
+
+    assert statuses[-1] == 429
+    assert set(statuses) == {200, 429}
+    assert bob.post(run).status_code == 200
+    bob.delete("/api/reminders/water")
+
+
+def test_the_cookie_needs_https_by_default(tmp_path):
+    # The demo serves plain HTTP. This is the application with its defaults.
+    program = (
+        "from fastapi.testclient import TestClient; from application import api\n"
+        "with TestClient(api, base_url='https://example.test') as client:\n"
+        "    data = {'name': 'alice', 'password': 'wonderland'}\n"
+        "    made = client.post('/login', data=data, follow_redirects=False)\n"
+        "    print(made.status_code, made.headers['set-cookie'])"
+    )
+    environment = {key: os.environ[key] for key in os.environ if key != "SESSION_HTTPS"}
+    environment["DYNBEAT_DEMO_DATABASE_URL"] = f"sqlite:///{tmp_path}/app.sqlite3"
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=EXAMPLES / "fastapi",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert shown.stdout.startswith("303"), shown.stderr
+    assert "; secure" in shown.stdout.lower()
 
 
 def test_a_large_body_is_refused(alice):

@@ -23,6 +23,8 @@ HEALTHY = {
     "dynbeat_oldest_due_age_seconds": (0, 0),
     "dynbeat_oldest_pending_run_age_seconds": (3, 0),
     "dynbeat_quarantined_schedules": (0, 0),
+    'dynbeat_missing_nodes{kind="beat"}': (0, 0),
+    'dynbeat_missing_nodes{kind="worker"}': (0, 0),
     "dynbeat_database_scrape_success": (1, 0),
     'dynbeat_clock_offset_seconds{instance="b1"}': (0.1, 0),
     'dynbeat_runs_ended_total{task="t",status="succeeded"}': (0, 100),
@@ -52,6 +54,10 @@ INCIDENTS = {
             'dynbeat_last_successful_pass_age_seconds{instance="b2"}': (0, 15),
         },
         {"DynbeatNoProgress", "DynbeatBeatStuck"},
+    ),
+    "a worker's host is killed": (
+        {'dynbeat_missing_nodes{kind="worker"}': (1, 0)},
+        {"DynbeatNodeMissing"},
     ),
     "a schedule stays due": ({"dynbeat_oldest_due_age_seconds": (0, 15)}, {"DynbeatOverdue"}),
     "no worker": (

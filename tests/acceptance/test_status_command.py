@@ -70,7 +70,7 @@ def test_the_text_output_contains_no_passwords(site_folder, postgresql_url, redi
         for words in (
             "UNHEALTHY",
             "problem     no beat is alive: no schedule runs\n",
-            "hint: start one: `celery -A your_app beat`",
+            "hint: start one: `celery -A tests.support.proj beat`",
             "postgresql+psycopg://postgres:***@127.0.0.1",
             "redis://:**@127.0.0.1",
             "notifier    postgresql",
@@ -213,7 +213,8 @@ def test_status_does_not_create_a_missing_file(file_site):
 
     assert (exit_status, codes(report)) == (1, ["schema_outdated"])
     assert "does not exist" in report["problems"][0]["text"]
-    assert report["problems"][0]["hint"] == "run `celery -A your_app dynbeat schema upgrade`"
+    command = "celery -A tests.support.proj dynbeat schema upgrade"
+    assert report["problems"][0]["hint"] == f"run `{command}`"
     assert not list(file_site.folder.glob("**/*.sqlite3"))
     assert not list(file_site.folder.parent.glob("dynbeat.sqlite3*"))
 

@@ -1,13 +1,15 @@
-"""The switch from a real old beat to a real new one sends each fire time exactly once.
+"""The switch from a real old beat to a real new one sends each fire time exactly once, and back.
 
 The order is that of docs/how-to/switch-from-django-celery-beat.md: hold, import, stop the old beat,
-import again, release. A worker of the new installation logs each message of both beats.
+import again, release; on the way back hold, import --back, stop the new beat, start the old one. A
+worker of the new installation logs each message of both beats.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -130,10 +132,10 @@ def made(old, site_folder, postgresql_url, redis_url):
         yield made
 
 
-def import_all(made, old, url):
+def import_all(made, old, url, *options):
     file = ("--schedule-file", made.config["beat_schedule_filename"])
     store = file if old.package == "beat-schedule" else (url,)
-    process = made.run("dynbeat", "import", old.package, *store, "--apply")
+    process = made.run("dynbeat", "import", old.package, *store, "--apply", *options)
     assert process.wait(within=60) == 0, process.text
 
 
@@ -199,6 +201,67 @@ def test_each_fire_time_is_sent_once(made, old, store_url):
         assert fire_times == list(steps(first, fire_times[-1], step))
     # The minute that passed between the stop and the release.
     assert minute in {run.scheduled_for for run in mine.runs("minutely")}
+
+
+def rows_that_run_once(package, now):
+    """Return rows that run here once, and that the old beat must not run within an hour."""
+    clocked_at, last = (now + 5 * TICK).isoformat(), (now - 90 * MINUTE).isoformat()
+    if package == "redbeat":
+        # In the future at the import: a rule without a later fire time has ended.
+        rule = {"freq": "SECONDLY", "dtstart": (now + 20 * TICK).isoformat(), "count": 1}
+        hourly = ["interval", {"run_every": 3600}]
+        rows = [
+            {"name": "clocked", "schedule": ["rrule", rule]},
+            {"name": "hourly", "schedule": hourly, "last_run_at": last},
+        ]
+        return [row | {"options": marked(row["name"])} for row in rows]
+    rows = [
+        {"name": "clocked", "clocked": {"clocked_time": clocked_at}, "one_off": True},
+        {"name": "counted", "interval": {"every": 3, "period": "seconds"}, "one_off": True},
+        {"name": "hourly", "interval": {"every": 1, "period": "hours"}, "last_run_at": last},
+    ]
+    return [row | {"headers": f'{{"probe": "{row["name"]}"}}'} for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "old", [each for each in SCHEDULERS if each != "beat-schedule"], indirect=True
+)
+def test_the_way_back_sends_nothing_twice_and_loses_nothing(made, old, store_url):
+    # So that the rows run before the second in which the new beat is stopped.
+    wait_until(lambda: datetime.now(UTC).second < LAST_SECOND - 20, within=41)
+    once = rows_that_run_once(old.package, datetime.now(UTC))
+    names = [each["name"] for each in once]
+    write_store(
+        old.package, [*old.rows(), *({"task": "probe.record"} | row for row in once)], store_url
+    )
+    schedules, mine = made.dynbeat.schedules, made.dynbeat.schedules.for_owner("")
+    made.worker()
+    import_all(made, old, store_url)
+    new_beat = made.beat()
+    wait_until(lambda: all(starts(made, name)[1] for name in ("tick", *names)), within=90)
+    wait_until(lambda: datetime.now(UTC).second in STOPPED_IN, within=61)
+
+    schedules.hold(reason="switch back")
+    wait_until(lambda: not mine.runs(status=("pending", "sent", "running")), within=30)
+    import_all(made, old, store_url, "--back")
+    assert new_beat.terminate() == 0
+    minute = datetime.now(UTC).replace(second=0, microsecond=0) + MINUTE
+    # A fire time passes between the two beats.
+    wait_until(lambda: datetime.now(UTC) > minute + TICK, within=61)
+    environment = {**old.environment(store_url), BARE_VARIABLE: "1"}
+    old_beat = made.beat(scheduler=old.scheduler, **environment)
+    wait_until(lambda: len(starts(made, "tick")[0]) >= 6, within=60, message=old_beat.text)
+    assert old_beat.terminate() == 0
+
+    for name in names:
+        by_old, by_new = starts(made, name)
+        assert (name, len(by_old), len(by_new)) == (name, 0, 1)
+    # The minute that passed, once.
+    assert len(starts(made, "minutely")[0]) == 1
+    instants = [each["at"] for each in starts(made, "tick")[0]]
+    assert min(b - a for a, b in pairwise(instants)) > TICK.total_seconds() / 2
 
 
 def next_minute(instant):

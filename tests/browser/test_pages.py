@@ -7,6 +7,8 @@ from tests.support.flower_server import VERSIONS
 
 PAGES = ("schedules", "runs", "timeline", "nodes")
 ALICE = "alice:secret"
+#: By how many pixels the content of an element is wider than the element.
+CUT = "const e = document.querySelector(arguments[0]); return e.scrollWidth - e.clientWidth"
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +26,20 @@ def test_a_page_is_accessible_and_fits_each_width_and_theme(browser, flower, pag
         assert browser.accessibility_errors() == []
         browser.screenshot(f"{page}-{theme}")
     browser.resize(NARROW)
+    browser.find(".db-overview-items")
     browser.screenshot(f"{page}-narrow")
     assert browser.overflow() == 0
+    assert browser.driver.execute_script(CUT, ".db-overview") == 0
+
+
+def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(browser, flower):
+    credentials = flower.url.replace("://", f"://{ALICE}@")
+
+    browser.open(f"{credentials}/dynbeat/schedules")
+
+    browser.find(".db-overview-items")
+    # Numbers of the states, and suggestions.
+    browser.find("[data-count='']", text="0")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -96,7 +96,8 @@ class Receivers:
         groups = [
             group for mail in self.mail.mails for group in json.loads(mail.get_content())["groups"]
         ]
-        return [(g["kind"], each["name"]) for g in groups for each in g["examples"]]
+        causes = [(group["kind"], cause) for group in groups for cause in group["causes"]]
+        return [(kind, each["name"]) for kind, cause in causes for each in cause["examples"]]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ Writes what users of the admin saw, as JSON.
 import json
 import sys
 import types
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -121,7 +122,11 @@ def seen(dynbeat: Dynbeat) -> dict[str, Any]:
     ) as captured:
         pages = [root.get(f"{url}{query}") for query in ("", "?p=3", "?q=user:3", "?q=n0001")]
         pages += [root.get(f"{runs}{query}") for query in ("", "?q=user:3")]
-    found["rows read"] = _rows_read(lambda: root.get(f"{url}?p=20"))
+    # Order by the column of the task, which has no index, and by the trigger, which has no field.
+    sorted_by = [f"{url}?p=20&o={order}" for order in ("3", "-3.4", "x")]
+    found["rows read"] = max(
+        _rows_read(partial(root.get, each)) for each in (f"{url}?p=20", *sorted_by)
+    )
     found["statuses"] = [page.status_code for page in pages]
     found["queries"] = [query["sql"] for query in captured if "dynbeat_" in query["sql"]]
     found["found"] = [page.context["cl"].result_count for page in pages[2:4]]

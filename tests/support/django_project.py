@@ -18,7 +18,7 @@ from django.conf import settings
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
-from celery_dynbeat import ConfigurationError, Dynbeat, Every
+from celery_dynbeat import ConfigurationError, Dynbeat, DynbeatError, Every
 
 #: Django's own behaviour that a borrowed connection must not change.
 PROBES = {
@@ -252,7 +252,7 @@ def deadlocked(project: Project) -> dict[str, Any]:
             thread.start()
             try:
                 project.mine.update("b", description="y")
-            except DBAPIError as error:
+            except DynbeatError as error:
                 found["error"] = type(error).__name__
             found["needs rollback"] = connection.needs_rollback
             try:
@@ -265,8 +265,46 @@ def deadlocked(project: Project) -> dict[str, Any]:
     return found
 
 
+def registered(project: Project) -> dict[str, Any]:
+    """Return how many callbacks Django has after the calls of transactions."""
+    from django.db import connection, transaction
+
+    def callbacks() -> int:
+        return len(connection.run_on_commit)
+
+    found: dict[str, Any] = {}
+    with transaction.atomic(durable=True):
+        project.mine.list()
+        found["reads"] = callbacks()
+        for n in range(5):
+            project.create(f"n{n}")
+            project.mine.list()
+        transaction.on_commit(lambda: None, robust=True)
+        project.create("n5")
+        # And that of the project.
+        found["changes"] = callbacks() - 1
+        with transaction.atomic():
+            project.create("inner0")
+            project.create("inner1")
+        rolled_back(lambda: project.create("lost"))
+        project.create("n6")
+        found["savepoint"] = callbacks() - 1
+    found["notifications"] = len(project.notifications)
+    with transaction.atomic():
+        # Django drops the callback of the savepoint, and its session.
+        rolled_back(lambda: project.create("lost"))
+        found["rolled back"] = callbacks()
+        project.create("n7")
+    found["later notifications"] = len(project.notifications) - found["notifications"]
+    rolled_back(lambda: project.create("lost"))
+    with transaction.atomic():
+        project.create("n8")
+    found["names"] = project.names()[0]
+    return found
+
+
 def mismatched(project: Project) -> dict[str, Any]:
-    """Return the error of a call that would join a transaction of another database."""
+    """Return the errors of calls that do not join the transaction of Django."""
     from functools import partial
 
     from django.db import transaction
@@ -277,16 +315,27 @@ def mismatched(project: Project) -> dict[str, Any]:
     def joining(alias: str) -> Any:
         context, before = project.dynbeat.context, project.dynbeat.context.current_session
         context.current_session = partial(current_session, alias)
-        with transaction.atomic(using=alias):
-            yield
+        yield
         context.current_session = before
 
-    try:
-        with joining("other"):
+    def refused() -> str:
+        try:
             project.create("elsewhere")
-    except ConfigurationError as error:
-        return {"error": str(error)}
-    return {}
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    found: dict[str, Any] = {}
+    with joining("other"), transaction.atomic(using="other"):
+        found["error"] = refused()
+    with joining("other"), transaction.atomic():
+        found["alias"] = refused()
+    transaction.set_autocommit(False)
+    found["autocommit"] = refused()
+    transaction.rollback()
+    transaction.set_autocommit(True)
+    found["names"] = project.names()[0]
+    return found
 
 
 def main() -> None:
@@ -296,6 +345,8 @@ def main() -> None:
     found: dict[str, Any] = {"joined": joined(project, backend)}
     project.clear()
     found["refused"] = refused(project, backend)
+    project.clear()
+    found["registered"] = registered(project)
     project.clear()
     if backend == "mysql":
         found["deadlocked"] = deadlocked(project)

@@ -14,8 +14,9 @@ from typing import Any
 from celery import Celery, current_app
 from django.core.management import call_command
 
-from celery_dynbeat import AsyncDynbeat, Dynbeat, Every
+from celery_dynbeat import AsyncDynbeat, ConfigurationError, Dynbeat, Every
 from celery_dynbeat.django import current_session
+from celery_dynbeat.testing import ManualBeat, delete_rows
 from tests.support.django_project import configure, run_project
 
 
@@ -34,11 +35,73 @@ def names(dynbeat: Dynbeat) -> list[str]:
     return [each.name for each in dynbeat.schedules.list()]
 
 
-async def names_of_async() -> list[str]:
-    """Return the names of all schedules by AsyncDynbeat."""
+def asynchronous() -> AsyncDynbeat:
+    """Return the AsyncDynbeat of another application with the same database."""
     app = Celery("asynchronous", broker="memory://", set_as_current=False)
     app.conf.dynbeat_database_url = "django://default"
-    return [each.name for each in await AsyncDynbeat(app).schedules.list()]
+    return AsyncDynbeat(app)
+
+
+async def names_of_async() -> list[str]:
+    """Return the names of all schedules by AsyncDynbeat."""
+    return [each.name for each in await asynchronous().schedules.list()]
+
+
+async def error_of_async() -> str:
+    """Return the error of a call of AsyncDynbeat, "" if it succeeded."""
+    mine = asynchronous().schedules.for_owner("user:2")
+    try:
+        await mine.create("asynchronous", task="t", trigger=Every(60))
+    except Exception as error:  # noqa: BLE001 - of Django, too
+        return str(error)
+    return ""
+
+
+def errors_in_tests(dynbeat: Dynbeat, runner: Any) -> dict[str, str]:
+    """Return the errors of calls that would not be in the transaction of their test."""
+    from django.db import transaction
+    from django.test import SimpleTestCase, TestCase, TransactionTestCase
+
+    found: dict[str, str] = {}
+
+    class Tests(TestCase):
+        def test_runner(self) -> None:
+            found["asyncio.run"] = asyncio.run(error_of_async())
+
+        async def test_asynchronous(self) -> None:
+            found["asynchronous test"] = await error_of_async()
+
+        def test_beat(self) -> None:
+            create(dynbeat, "inside")
+            try:
+                ManualBeat(dynbeat, any_database=True).tick()
+            except ConfigurationError as error:
+                found["ManualBeat"] = str(error)
+
+    class Simple(SimpleTestCase):
+        def test(self) -> None:
+            found["unmarked asyncio.run"] = asyncio.run(error_of_async())
+            try:
+                create(dynbeat, "simple")
+            except Exception as error:  # noqa: BLE001 - of Django
+                found["unmarked"] = str(error)
+
+        async def test_asynchronous(self) -> None:
+            found["unmarked asynchronous test"] = await error_of_async()
+
+    class Committing(TransactionTestCase):
+        def test(self) -> None:
+            with transaction.atomic():
+                create(dynbeat, "committed")
+            ManualBeat(dynbeat, any_database=True).tick()
+            found["committed"] = ", ".join(names(dynbeat))
+            delete_rows(dynbeat)
+
+    for case in (Tests, Simple, Committing):
+        tests = runner.test_loader.loadTestsFromTestCase(case)
+        result = runner.run_suite(tests)
+        assert result.wasSuccessful(), result.errors
+    return found
 
 
 def without_test_database(dynbeat: Dynbeat, runner: Any) -> list[str]:
@@ -80,6 +143,9 @@ def within_tests(dynbeat: Dynbeat, found: dict[str, Any]) -> None:
 
     found["failures"] = runner.run_suite(runner.test_loader.loadTestsFromTestCase(Test)).failures
     found["after"] = names(dynbeat)
+    found["errors"] = errors_in_tests(dynbeat, runner)
+    found["leaked"] = names(dynbeat)
+    create(dynbeat, "outside")
     connection.close()
     found["async"] = asyncio.run(names_of_async())
     # A process of parallel tests uses a clone.
@@ -110,7 +176,11 @@ def checked() -> list[str]:
 def main() -> None:
     """Use the project before, in and after its tests."""
     app = Celery("project", broker="memory://")
-    app.conf.update(dynbeat_database_url="django://default", dynbeat_notifier="polling")
+    app.conf.update(
+        beat_scheduler="dynbeat",
+        dynbeat_database_url="django://default",
+        dynbeat_notifier="polling",
+    )
     dynbeat = Dynbeat(app, current_session=current_session)
     installed = ["django.contrib.contenttypes", "django.contrib.auth", "celery_dynbeat.django"]
     configure(sys.argv[1], use_tz=True, INSTALLED_APPS=installed, SECRET_KEY="of a test")

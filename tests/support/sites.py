@@ -28,6 +28,8 @@ from tests.support.waiting import wait_until
 OWNER = "user:1"
 RUNS_WITHIN = 20.0
 POOLS = {"prefork": 2, "threads": 4, "solo": 1, "gevent": 4}
+#: The pool of spawned processes; the others are in POOLS.
+SPAWN = "spawn"
 
 
 class Site:
@@ -109,7 +111,9 @@ class Site:
         pool: str = "prefork",
         **environment: str,
     ) -> CeleryProcess:
-        """Start a worker with a small pool."""
+        """Start a worker with a small pool. ``pool`` SPAWN is a prefork pool that spawns."""
+        if pool == SPAWN:
+            pool, arguments = "prefork", ("--pool-start-method=spawn", *arguments)
         size = str(POOLS[pool])
         # Without the search for other workers at the start, which takes a second.
         quick = ("--without-gossip", "--without-mingle")

@@ -92,18 +92,28 @@ def test_beat_does_not_import_triggers_that_no_schedule_uses(spec):
     assert f"celery_dynbeat.triggers.{spec}" not in imported("postgresql+psycopg://host/name")
 
 
-def test_rich_is_imported_only_to_print_on_a_terminal():
+def test_the_help_of_the_commands_imports_neither_rich_nor_sqlalchemy(tmp_path):
+    (tmp_path / "proj.py").write_text(PROJECT)
     code = (
-        "import sys; from celery_dynbeat.cli import dynbeat; import click;"
+        "import sys; import proj; from celery_dynbeat.cli import dynbeat; import click;"
         " context = click.Context(dynbeat);"
         " [dynbeat.get_command(context, name) for name in dynbeat.list_commands(context)];"
         " print(*sys.modules)"
     )
     command = [sys.executable, "-c", code]
-    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    process = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    modules = process.stdout.split()
 
     assert "celery_dynbeat.cli.prune" in modules
-    assert "rich" not in modules
+    assert not {"rich", "sqlalchemy", "celery_dynbeat.runtime.context"} & set(modules)
+
+
+PROJECT = """
+from celery import Celery
+from celery_dynbeat import Dynbeat
+app = Celery("proj", broker="memory://")
+dynbeat = Dynbeat(app)
+"""
 
 
 OFF = """

@@ -1,6 +1,7 @@
 """One pass of the evaluation of alerts. Any number of beats can make passes at the same time.
 
-    facts -> watches that are due -> what is late or slow now -> open alerts: recovered?
+    facts -> watches that are due -> what is late or slow now, missing nodes
+    -> open alerts: recovered?
 
 Each step is one or more short transactions, on connections of the calling thread. Each step first
 reads one row to learn whether there is work, so an idle pass writes nothing. A pass ends after
@@ -23,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.alerting.changes import apply_facts
 from celery_dynbeat.beat.alerting.evaluation import evaluate_facts
+from celery_dynbeat.beat.alerting.nodes import NodeCheck
 from celery_dynbeat.beat.alerting.recovery import RECHECK_AFTER, check_open
 from celery_dynbeat.beat.alerting.standing import StandingCheck
 from celery_dynbeat.beat.alerting.subjects import Subjects
@@ -31,6 +33,7 @@ from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.store import alert_events, alert_watch_checks, alerts
 
 logger = logging.getLogger(__name__)
@@ -41,7 +44,7 @@ TIME_BUDGET = 5.0
 RECOVERY_BUDGET = 1.0
 #: How long the thread rests after a transaction, in units of its duration.
 REST = 3
-#: How often overdue schedules and unfinished runs are read.
+#: How often overdue schedules, unfinished runs and nodes are read.
 STANDING_EVERY = timedelta(seconds=10)
 #: How often another beat can open an alert first, before the step gives up until the next pass.
 ATTEMPTS = 5
@@ -72,11 +75,12 @@ class AlertPass:
         failpoint: Callable[[str], None] = _no_failpoint,
     ) -> None:
         self._database = database
-        self._clock = clock
+        self._clock, self._settings = clock, settings
         self._failpoint = failpoint
         self._rest: Callable[[float], bool] = _no_rest
         self._subjects = Subjects(settings)
         self._standing = StandingCheck(self._subjects)
+        self._nodes = NodeCheck(settings, every=STANDING_EVERY)
         self._standing_at: datetime | None = None
         # Each beat searches once for schedules that are older than the setting. None: no more.
         self._unwatched_after = None if settings.alert_silent_after is None else 0
@@ -134,6 +138,7 @@ class AlertPass:
         # A ``now`` before the last time: the clock was set back.
         if last is not None and timedelta(0) <= now - last < STANDING_EVERY:
             return
+        self._check_nodes(now)
         standing = self._database.read_in_transaction(partial(self._standing.read, now=now))
         self._standing_at = now
         if standing.facts:
@@ -145,6 +150,20 @@ class AlertPass:
                 return len(standing.facts), opened
 
             self._repeat(step, None, _log_opened)
+
+    def _check_nodes(self, now: datetime) -> None:
+        # After a step of the clock all nodes seem to have been silent.
+        if effective_node_timeout(self._clock, self._settings) == NEVER:
+            return
+        try:
+            opened, ended = self._nodes.run(self._database, now=now)
+        except IntegrityError:
+            # Another beat has opened the same alert.
+            return
+        if opened:
+            _log_opened(opened)
+        if ended:
+            _log_recovered(ended)
 
 
 def _log_opened(count: int) -> None:

@@ -62,12 +62,19 @@ def apply_facts(
     subjects: Subjects,
     now: datetime,
 ) -> int:
-    """Open the alerts that ``facts`` open, and count the others; return the number of openings."""
-    stored = _stored(session, sorted({key for key, _ in facts}))
+    """Open the alerts that ``facts`` open, and count the others; return the number of openings.
+
+    The facts of a schedule whose alert another transaction has locked are dropped.
+    """
+    schedule_ids = sorted({key for key, _ in facts})
+    busy = alerts.with_locked(session, schedule_ids)
+    facts = {key: each for key, each in facts.items() if key[0] not in busy}
+    stored = _stored(session, [each for each in schedule_ids if each not in busy])
     after = {
         key: result
         for key, each in facts.items()
-        if (result := after_facts(stored.get(key), each, now=now)) is not None
+        if (result := after_facts(stored.get(key), each, now=now, damping=subjects.damping))
+        is not None
     }
     errors = alerts.errors_of(session, _run_ids(after))
     changed = {

@@ -17,7 +17,7 @@ from celery_dynbeat.beat.alerting.changes import Facts, apply_facts, grouped
 from celery_dynbeat.beat.alerting.subjects import Subject, Subjects, last_runs
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.planning.alerting import End, Fact, kinds_of
-from celery_dynbeat.store import alert_events, failing
+from celery_dynbeat.store import alert_events, alerts, failing
 from celery_dynbeat.store.rows import Row
 
 #: Facts that one transaction evaluates. Smaller ones cost more in total, and delay beat more.
@@ -34,6 +34,10 @@ def evaluate_facts(
 ) -> tuple[int, int]:
     """Evaluate a batch of facts; return their number and the number of alerts that opened."""
     locked = alert_events.lock(session, limit=BATCH)
+    # The facts of a schedule whose alert is locked wait for the next pass.
+    busy = alerts.with_locked(session, sorted({row.schedule_id for row in locked.rows}))
+    if busy:
+        locked = locked._replace(rows=[row for row in locked.rows if row.schedule_id not in busy])
     failpoint("locked")
     found = subjects.read(session, [row.schedule_id for row in locked.rows])
     rows = [

@@ -50,6 +50,8 @@ class Subjects:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._logged: dict[int, None] = {}
+        #: For how long a recovery must last before a message reports it.
+        self.damping = settings.alert_interval
 
     def read(self, session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Subject]:
         """Return the schedules that exist, by id. Their rows are not locked."""

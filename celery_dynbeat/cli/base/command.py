@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from celery_dynbeat.cli.base.columns import Column
-from celery_dynbeat.cli.base.errors import reporting_errors
+from celery_dynbeat.cli.base.errors import application_of, reporting_errors
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.output import Output
 
@@ -65,7 +65,7 @@ class DynbeatCommand(DocumentedCommand):
         """Call the callback with an Invocation, and report errors."""
         given = dict(ctx.params)
         as_json = given.pop("as_json")
-        output = Output(as_json=as_json, no_color=ctx.obj.no_color)
+        output = Output(as_json=as_json, no_color=ctx.obj.no_color, application=application_of(ctx))
         with reporting_errors(ctx, as_json=as_json):
             invocation = Invocation(ctx, output, **_common(ctx, given))
             assert self.callback is not None  # noqa: S101 - command() gives it

@@ -3,6 +3,7 @@
 An error that is none of these is a bug of this package; Python prints its traceback.
 """
 
+import difflib
 import json
 import os
 import sys
@@ -13,7 +14,6 @@ from typing import Any, NoReturn
 import click
 from celery.exceptions import ImproperlyConfigured
 from kombu.exceptions import OperationalError
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.common.errors import (
@@ -25,10 +25,10 @@ from celery_dynbeat.common.errors import (
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import with_application
 
-#: ImportError: the module of config_from_object(), or a driver.
-EXPECTED = (DynbeatError, SQLAlchemyError, OperationalError, ImproperlyConfigured, ImportError)
 FAILED = 1
 #: The statuses of a shell for a program that ended by SIGINT and by SIGPIPE.
 INTERRUPTED = 130
@@ -47,7 +47,7 @@ def reporting_errors(context: click.Context, *, as_json: bool) -> Iterator[None]
     except (KeyboardInterrupt, click.Abort):
         click.echo("\ninterrupted", err=True)
         context.exit(INTERRUPTED)
-    except EXPECTED as error:
+    except _expected() as error:
         fail(context, error_text(context, error), as_json=as_json)
     except OSError as error:
         # Such as a full disk: not even the error can be written to stdout.
@@ -56,8 +56,23 @@ def reporting_errors(context: click.Context, *, as_json: bool) -> Iterator[None]
         context.exit(FAILED)
 
 
+def application_of(context: click.Context) -> str | None:
+    """Return the value of ``-A`` on the command line, None without one."""
+    given = context.find_root().params.get("app")
+    return given if isinstance(given, str) else None
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    # A late import: a command that prints its help opens no database.
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    # ImportError: the module of config_from_object(), or a driver.
+    return (DynbeatError, SQLAlchemyError, OperationalError, ImproperlyConfigured, ImportError)
+
+
 def fail(context: click.Context, text: str, *, as_json: bool) -> NoReturn:
     """Print the error and exit with status 1. ``--json`` prints an object on stdout."""
+    text = with_application(text, application_of(context))
     if as_json:
         click.echo(json.dumps({"ok": False, "error": text}))
     else:
@@ -74,20 +89,32 @@ def _discard_output() -> None:
 
 def error_text(context: click.Context, error: Exception) -> str:
     """Return the error in one line, with the words of the command line."""
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - as above
+
     if isinstance(error, DBAPIError):
         return _database_error(context, error)
     if isinstance(error, ConfigurationError) and not hasattr(context.obj.app, "dynbeat"):
         return f"{error} (celery -A MODULE dynbeat ...)"
     if isinstance(error, ImportError):
         return f"the application cannot be loaded: {error}; check its imports and configuration"
+    if isinstance(error, ScheduleNotFoundError):
+        return _not_found(context, error)
     in_words = _WORDS.get(type(error))
     return " ".join(str(error).split()) if in_words is None else in_words(error)
 
 
-def _not_found(error: ScheduleNotFoundError) -> str:
+def _not_found(context: click.Context, error: ScheduleNotFoundError) -> str:
+    calls = dynbeat_of(context.obj.app).schedules.for_owner(error.owner)
+    # Of an owner with many schedules, those that begin alike.
+    names = [each.name for each in calls.list(limit=MAX_PAGE_SIZE)]
+    if len(names) == MAX_PAGE_SIZE:
+        alike = calls.list(name_prefix=error.name[:3], limit=MAX_PAGE_SIZE)
+        names = [each.name for each in alike]
+    near = difflib.get_close_matches(error.name, names, n=3)
+    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return (
-        f"{_owner(error.owner)} has no schedule named {error.name!r}; `dynbeat list` shows those"
-        " that exist, with --owner those of another owner"
+        f"{_owner(error.owner)} has no schedule named {error.name!r}; {meant}`dynbeat list` shows"
+        " those that exist, with --owner those of another owner"
     )
 
 
@@ -116,7 +143,6 @@ def _no_rerun(error: RerunNotFoundError) -> str:
 
 #: The texts of these errors name calls of the API.
 _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
-    ScheduleNotFoundError: _not_found,
     ScheduleExistsError: _exists,
     HeldByOthersError: _held_by_others,
     RunNotFoundError: _no_run,
@@ -128,7 +154,7 @@ def _owner(owner: str) -> str:
     return f"owner {owner!r}" if owner else "the application (owner '')"
 
 
-def _database_error(context: click.Context, error: DBAPIError) -> str:
+def _database_error(context: click.Context, error: Exception) -> str:
     # A driver's message names neither the database nor the setting.
     database = dynbeat_of(context.obj.app).context.database
     text = _without_password(str(error).partition("\n")[0], database.engine.url)

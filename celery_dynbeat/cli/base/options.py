@@ -1,14 +1,17 @@
 """Options that several commands share. Each is a decorator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
 
 from celery_dynbeat.cli.base.invocation import shell_user
 from celery_dynbeat.cli.base.parameter_types import Number
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
+from celery_dynbeat.client import Dynbeat, dynbeat_of
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 
+#: What a shell offers at most.
+MAX_COMPLETED = 100
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -23,9 +26,60 @@ def combined(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def complete_owners(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the owners that a shell offers for ``incomplete``."""
+    del parameter
+    # Late imports, here and below: a completion of option names opens no database.
+    from celery_dynbeat.monitoring.statistics import suggestions  # noqa: PLC0415
+
+    return list(
+        _completed(
+            context,
+            lambda found: suggestions.owners(found.context, prefix=incomplete, limit=MAX_COMPLETED),
+        )
+    )
+
+
+def complete_names(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the names of the owner's schedules that a shell offers for ``incomplete``."""
+    del parameter
+    owner = context.params.get("owner") or ""
+    return list(
+        _completed(
+            context,
+            lambda found: [
+                each.name
+                for each in found.schedules.for_owner(owner).list(
+                    name_prefix=incomplete or None, limit=MAX_COMPLETED
+                )
+            ],
+        )
+    )
+
+
+def _completed(
+    context: click.Context, search: Callable[["Dynbeat"], Iterable[str]]
+) -> Iterable[str]:
+    """Return what ``search`` finds. A shell shows no error: after one there is no completion."""
+    from celery.app.utils import find_app  # noqa: PLC0415
+
+    given = context.find_root().params.get("app")
+    try:
+        return search(dynbeat_of(find_app(given) if isinstance(given, str) else given))
+    # Loading the application runs any code.
+    except Exception:  # noqa: BLE001
+        return []
+
+
+name_argument = click.argument("name", shell_complete=complete_names)
 owner_option = click.option(
     "--owner",
     default="",
+    shell_complete=complete_owners,
     metavar="OWNER",
     help="The owner of the schedules, such as user:42. Default: the application itself.",
 )

@@ -21,6 +21,7 @@ from celery_dynbeat.cli.base.cells import both_times, plain, readable
 from celery_dynbeat.cli.base.columns import Column
 from celery_dynbeat.cli.base.encoding import encodable
 from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import with_application
 
 UTC = ZoneInfo("UTC")
 
@@ -31,6 +32,8 @@ class Output:
 
     as_json: bool = False
     no_color: bool = False
+    #: The value of ``-A``. None: another program calls the command.
+    application: str | None = None
 
     @property
     def on_terminal(self) -> bool:
@@ -41,13 +44,17 @@ class Output:
         """Print the result of an edit: a sentence, or the object with ``--json``."""
         self.line(json.dumps(result) if self.as_json else text)
 
+    def named(self, text: str) -> str:
+        """Return the text with this application in the commands that it names."""
+        return with_application(text, self.application)
+
     def line(self, text: str) -> None:
         """Print one line."""
-        click.echo(encodable(escape(text)))
+        click.echo(encodable(escape(self.named(text))))
 
     def note(self, text: str) -> None:
         """Print a hint for a person to stderr. stdout stays readable for programs."""
-        click.echo(encodable(escape(text)), err=True)
+        click.echo(encodable(escape(self.named(text))), err=True)
 
     def items(
         self,
@@ -104,7 +111,7 @@ class Output:
 
     def line_of(self, cells: Iterable[str]) -> None:
         """Print cells that are escaped already, separated by TAB."""
-        click.echo(encodable("\t".join(cells)))
+        click.echo(encodable(self.named("\t".join(cells))))
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -6,16 +6,13 @@ schedule that an operator paused stays paused if the file does not say ``enabled
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.declarations.document import Declaration
 from celery_dynbeat.cli.declarations.fields import arguments, declared
 from celery_dynbeat.cli.declarations.source import DeclarationError
-from celery_dynbeat.client import Dynbeat, OwnerSchedules, Page, ScheduleInfo
-from celery_dynbeat.client.queries import MAX_PAGE_SIZE
+from celery_dynbeat.client import Dynbeat, Page, ScheduleInfo
 from celery_dynbeat.common.errors import (
     DynbeatError,
     InvalidScheduleError,
@@ -23,7 +20,13 @@ from celery_dynbeat.common.errors import (
     OwnerLimitError,
     ScheduleNotFoundError,
 )
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.ping_urls import masked
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from celery_dynbeat.client import OwnerSchedules
 
 #: More errors than these help no reader.
 MAX_ERRORS = 20
@@ -97,7 +100,7 @@ def apply(
     schedule would be deleted that ``may_delete`` does not have. Then no schedule has changed.
     """
 
-    def work(session: Session) -> Sequence[Edit]:
+    def work(session: "Session") -> Sequence[Edit]:
         edits = _apply_all(dynbeat, session, found, tag=tag)
         names = {(each.owner, each.name) for each in found}
         for owner in prune_owners:
@@ -124,7 +127,7 @@ def _check_confirmed(edits: Sequence[Edit], may_delete: Collection[tuple[str, st
 
 
 def _apply_all(
-    dynbeat: Dynbeat, session: Session, found: Sequence[Declaration], *, tag: str | None
+    dynbeat: Dynbeat, session: "Session", found: Sequence[Declaration], *, tag: str | None
 ) -> list[Edit]:
     edits: list[Edit] = []
     errors: list[DeclarationError] = []
@@ -150,7 +153,9 @@ def _field_in_file(each: Declaration, field: str | None) -> str | None:
     return name if name in each.given else "trigger"
 
 
-def _apply_one(mine: OwnerSchedules, session: Session, each: Declaration, tag: str | None) -> Edit:
+def _apply_one(
+    mine: "OwnerSchedules", session: "Session", each: Declaration, tag: str | None
+) -> Edit:
     given = arguments(each.given)
     if tag is not None:
         given["tags"] = sorted({*given["tags"], tag})
@@ -173,7 +178,7 @@ def _new_pause(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_pause(
-    mine: OwnerSchedules, session: Session, info: ScheduleInfo, given: Mapping[str, Any]
+    mine: "OwnerSchedules", session: "Session", info: ScheduleInfo, given: Mapping[str, Any]
 ) -> ScheduleInfo:
     enabled = given.get("enabled", info.enabled)
     if not isinstance(enabled, bool):
@@ -188,7 +193,7 @@ def _set_pause(
 
 
 def _prune(
-    mine: OwnerSchedules, session: Session, *, keep: set[tuple[str, str]], tag: str | None
+    mine: "OwnerSchedules", session: "Session", *, keep: set[tuple[str, str]], tag: str | None
 ) -> list[Edit]:
     edits = []
     for info in _all_of(mine, session, tag=tag):
@@ -200,7 +205,9 @@ def _prune(
     return edits
 
 
-def _all_of(mine: OwnerSchedules, session: Session, *, tag: str | None) -> Sequence[ScheduleInfo]:
+def _all_of(
+    mine: "OwnerSchedules", session: "Session", *, tag: str | None
+) -> Sequence[ScheduleInfo]:
     def fetch(after: str | None) -> Page:
         return mine.list(tag=tag, limit=MAX_PAGE_SIZE, after=after, session=session)
 

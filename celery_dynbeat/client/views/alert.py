@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.client.views.base import Info
 from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind
-from celery_dynbeat.db.alert_models import Alert
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.alert_models import Alert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,8 @@ class AlertInfo(Info):
 
     - ``kind`` is a value of ``AlertKind``, ``severity`` is ``"error"`` or ``"warning"``.
     - ``fact_count``: how often the rule was broken since ``opened_at``, at last at ``last_at``.
-    - ``value``: the seconds by which the last run was late or slow, or a number of runs.
+    - ``value``: the seconds by which the last run was late or slow, or a number of runs or nodes.
+    - ``owner`` and ``schedule`` of an alert about beats or workers are empty.
     - ``target`` is the name of the target that gets the messages.
     - ``recovered_at`` None: the alert is open.
     """
@@ -35,7 +38,7 @@ class AlertInfo(Info):
     recovered_at: datetime | None
 
     @classmethod
-    def of(cls, row: Alert) -> "AlertInfo":
+    def of(cls, row: "Alert") -> "AlertInfo":
         """Return a snapshot of a row."""
         computed: dict[str, Any] = {
             "schedule": row.name,

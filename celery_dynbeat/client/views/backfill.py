@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery_dynbeat.client.views.base import Info
-from celery_dynbeat.db.models import Backfill, Schedule
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Backfill, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class BackfillInfo(Info):
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, row: Backfill, schedule: Schedule) -> "BackfillInfo":
+    def of(cls, row: "Backfill", schedule: "Schedule") -> "BackfillInfo":
         """Return a snapshot of a row; ``schedule`` is the row's schedule."""
         special: dict[str, Any] = {
             "owner": schedule.owner,
@@ -51,7 +53,7 @@ class BackfillInfo(Info):
         return min(1.0, (self.made + self.present) / self.total)
 
 
-def _status_of(row: Backfill) -> str:
+def _status_of(row: "Backfill") -> str:
     if row.cancelled:
         return "cancelled"
     return "running" if row.finished_at is None else "finished"

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery_dynbeat.client.views.base import Info
-from celery_dynbeat.db.models import Change
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class ChangeInfo(Info):
     after: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, row: Change) -> "ChangeInfo":
+    def of(cls, row: "Change") -> "ChangeInfo":
         """Return a snapshot of a row."""
         special: dict[str, Any] = {"before": row.old_values, "after": row.new_values}
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}

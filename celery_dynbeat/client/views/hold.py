@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from celery_dynbeat.client.views.base import Info
-from celery_dynbeat.db.models import Hold
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,11 @@ class HoldInfo(Info):
     created_at: datetime
     until_at: datetime | None
 
+    def covers(self, fire_time: datetime) -> bool:
+        """Return whether the hold stops a fire time to come, unless it is released before."""
+        return self.until_at is None or fire_time < self.until_at
+
     @classmethod
-    def of(cls, row: Hold) -> "HoldInfo":
+    def of(cls, row: "Hold") -> "HoldInfo":
         """Return a snapshot of a row."""
         return cls(**{name: getattr(row, name) for name in cls.__slots__})

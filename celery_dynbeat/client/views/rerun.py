@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery_dynbeat.client.views.base import Info
-from celery_dynbeat.db.models import Rerun
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Rerun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class RerunInfo(Info):
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, row: Rerun) -> "RerunInfo":
+    def of(cls, row: "Rerun") -> "RerunInfo":
         """Return a snapshot of a row."""
         special: dict[str, Any] = {"statuses": tuple(row.statuses), "status": _status_of(row)}
         plain = {name: getattr(row, name) for name in cls.__slots__ if name not in special}
@@ -54,7 +56,7 @@ class RerunInfo(Info):
         return min(1.0, (self.made + self.left_out) / self.total)
 
 
-def _status_of(row: Rerun) -> str:
+def _status_of(row: "Rerun") -> str:
     if row.cancelled:
         return "cancelled"
     return "running" if row.finished_at is None else "finished"

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from celery_dynbeat.client.views.base import Info
-from celery_dynbeat.db.models import Run
+from celery_dynbeat.common.run_states import Origin
+
+if TYPE_CHECKING:
+    from celery_dynbeat.db.models import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +44,21 @@ class RunInfo(Info):
     traceback: str | None
 
     @classmethod
-    def of(cls, row: Run) -> "RunInfo":
+    def of(cls, row: "Run") -> "RunInfo":
         """Return a snapshot of a row."""
         plain = {name: getattr(row, name) for name in cls.__slots__ if name != "scheduled_for"}
         return cls(**plain, scheduled_for=row.nominal_at or row.scheduled_for)
 
     @property
     def lag(self) -> timedelta | None:
-        """The time from the fire time to the send, None if the run was not sent."""
-        return None if self.sent_at is None else self.sent_at - self.scheduled_for
+        """The time from the fire time to the send, None if the run was not sent.
+
+        A rerun, a run of a backfill and a manual run count from ``created_at`` instead.
+        """
+        if self.sent_at is None:
+            return None
+        since = self.scheduled_for if self.origin == Origin.SCHEDULE else self.created_at
+        return self.sent_at - since
 
     @property
     def queue_time(self) -> timedelta | None:

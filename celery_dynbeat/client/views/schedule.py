@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from celery_dynbeat.client.columns import ScheduleRow
 from celery_dynbeat.client.views.base import Info
 from celery_dynbeat.common.alert_rules import AlertRules, stored_rules
 from celery_dynbeat.common.errors import InvalidTriggerError
@@ -13,6 +12,9 @@ from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.planning.schedule_spec import key_for
 from celery_dynbeat.triggers import Trigger, parse_trigger
+
+if TYPE_CHECKING:
+    from celery_dynbeat.client.columns import ScheduleRow
 
 _DURATIONS = ("catch_up_window", "expires_after", "jitter", "max_run_time")
 
@@ -84,7 +86,7 @@ class ScheduleInfo(Info):
     updated_at: datetime
 
     @classmethod
-    def of(cls, row: ScheduleRow) -> "ScheduleInfo":
+    def of(cls, row: "ScheduleRow") -> "ScheduleInfo":
         """Return a snapshot of a row."""
         trigger, trigger_error = _trigger(row)
         special: dict[str, Any] = {
@@ -123,7 +125,7 @@ class ScheduleInfo(Info):
         return str(next((state for state, applies in states.items() if applies), State.ACTIVE))
 
 
-def _trigger(row: ScheduleRow) -> tuple[Trigger | None, str | None]:
+def _trigger(row: "ScheduleRow") -> tuple[Trigger | None, str | None]:
     """Return the row's trigger, or None and the error if it cannot be read."""
     try:
         trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
@@ -132,7 +134,7 @@ def _trigger(row: ScheduleRow) -> tuple[Trigger | None, str | None]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _given_trigger(row: ScheduleRow, trigger: Trigger) -> Trigger:
+def _given_trigger(row: "ScheduleRow", trigger: Trigger) -> Trigger:
     """Return the row's trigger without the zone that it inherits."""
     try:
         zone = None if row.inherits_timezone else row.timezone
@@ -142,7 +144,7 @@ def _given_trigger(row: ScheduleRow, trigger: Trigger) -> Trigger:
         return trigger
 
 
-def _unreadable_duration(row: ScheduleRow) -> str | None:
+def _unreadable_duration(row: "ScheduleRow") -> str | None:
     """Return the error of a duration that only SQL can have written, None without one."""
     for name in _DURATIONS:
         seconds = getattr(row, name)

@@ -146,6 +146,11 @@ class Capabilities(ABC):
         """Return a text column in a form that compares code points."""
         return column
 
+    def ends_transaction(self, error: DBAPIError) -> bool:
+        """Return whether the database has rolled back the transaction, with all savepoints."""
+        del error
+        return False
+
     @abstractmethod
     def is_transient(self, error: DBAPIError) -> bool:
         """Return whether the same transaction can succeed when it is repeated."""

@@ -31,6 +31,8 @@ _DELETE = """
     FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id {type} PATH '$')) AS doomed
     STRAIGHT_JOIN {table} ON {table}.id = {id}
 """
+#: ER_LOCK_DEADLOCK
+_DEADLOCK = 1213
 _LOWER_CASE_NAMES = text("SELECT @@lower_case_table_names")
 #: The types of ids: a number, and the 36 characters of a run id.
 _NUMBER = {"type": "BIGINT", "id": "doomed.id"}
@@ -48,8 +50,8 @@ class MySql(Capabilities):
     configures_isolation = True
     orders_by_fixed_columns = False
     locks_gaps = True
-    # ER_LOCK_DEADLOCK, ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
-    _transient = frozenset({1213, 1205, 1020})
+    # ER_LOCK_WAIT_TIMEOUT, ER_CHECKREAD
+    _transient = frozenset({_DEADLOCK, 1205, 1020})
     # ER_CANT_AGGREGATE_2COLLATIONS, ER_INVALID_CHARACTER_STRING,
     # ER_TRUNCATED_WRONG_VALUE_FOR_FIELD, ER_CANNOT_CONVERT_STRING
     _unstorable = frozenset({1267, 1300, 1366, 3854})
@@ -119,6 +121,9 @@ class MySql(Capabilities):
     ) -> ColumnElement[bool]:
         (first, second), (first_key, second_key) = columns, key
         return or_(first < first_key, and_(first == first_key, second <= second_key))
+
+    def ends_transaction(self, error: DBAPIError) -> bool:
+        return _number(error) == _DEADLOCK
 
     def is_transient(self, error: DBAPIError) -> bool:
         return _number(error) in self._transient

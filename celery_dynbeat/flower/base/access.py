@@ -1,13 +1,32 @@
-"""Who may change schedules, and under which name. PURE: it decides from options and headers."""
+"""Who may see and change schedules, and under which name. PURE: it reads options and headers.
 
+Host of a request   A page of another site can resolve its own name to the address of this Flower
+                    (DNS rebinding). The browser then sees one site, but sends the name of the other
+                    one as Host. An address cannot be rebound, so each address is accepted. Names
+                    are loopback names, the name of the machine, and those of the options.
+                    With a login, the browser has no credentials for the other name: without the
+                    option, each name is accepted.
+"""
+
+import re
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
+from socket import gethostname
 from typing import Any
+from urllib.parse import urlsplit
+
+from celery_dynbeat.common.text import shorten
 
 #: The actor of a change without a login.
 UNAUTHENTICATED = "flower (not authenticated)"
 #: The longest actor that the audit stores.
 _MAX_ACTOR = 255
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+#: Accepts each name.
+_ANY_HOST = "*"
+_PORTS = {"http": "80", "https": "443"}
 
 
 def has_login(options: Any) -> bool:
@@ -42,3 +61,57 @@ def basic_auth_name(authorization: str) -> str:
     except (Base64Error, UnicodeDecodeError):
         return ""
     return credentials.partition(":")[0]
+
+
+def why_wrong_hosts(entries: Iterable[str]) -> str | None:
+    """Return an error for the first entry of ``--dynbeat-allowed-hosts`` that is no host."""
+    for entry in entries:
+        if entry != _ANY_HOST and _parsed(entry) is None:
+            return (
+                f"--dynbeat-allowed-hosts: {shorten(entry)} is not a host. Write a name or an"
+                " address, such as monitor.example.com or monitor.example.com:8443, without https://"
+            )
+    return None
+
+
+def why_wrong_host(host: str, protocol: str, options: Any) -> str | None:
+    """Return why a request with this Host is refused, None for a Host of this Flower."""
+    entries = options.dynbeat_allowed_hosts
+    if _ANY_HOST in entries or (not entries and has_login(options)):
+        return None
+    given = _parsed(host)
+    if given is not None:
+        name, port = given
+        allowed = filter(None, map(_parsed, [*entries, *_own_names(options)]))
+        ports = (None, port or _PORTS.get(protocol))
+        if _is_local(name) or any(name == each and wanted in ports for each, wanted in allowed):
+            return None
+    return (
+        f"The Host {shorten(host)} is not one of this Flower. If it is, start Flower with"
+        " --dynbeat-allowed-hosts=HOST. Separate several hosts by commas."
+    )
+
+
+def _own_names(options: Any) -> Iterator[str]:
+    yield gethostname()
+    if options.address:
+        yield options.address
+    if options.oauth2_redirect_uri:
+        yield urlsplit(options.oauth2_redirect_uri).netloc
+
+
+def _is_local(name: str) -> bool:
+    """Return whether a name is that of this machine for each resolver, or an address."""
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def _parsed(host: str) -> tuple[str, str | None] | None:
+    """Return the name in lower case and the port, None for text that is no host."""
+    match = _HOST.fullmatch(host.strip().lower())
+    if match is None:
+        return None
+    name, port = match.groups()
+    return name.strip("[]").removesuffix("."), port

@@ -32,7 +32,7 @@ def exact_time(at: datetime | None, zone: ZoneInfo, *, fraction: bool = False) -
 
 
 def coming_time(at: datetime, zone: ZoneInfo) -> str:
-    """Return an instant of the next months, without the year, with the time in UTC on hover."""
+    """Return an instant of these months, without the year, with the time in UTC on hover."""
     year = f" {at.astimezone(zone):%Y} "
     return _time(
         at, text=local_time(at, zone).replace(year, " ", 1), title=local_time(at, ZoneInfo("UTC"))

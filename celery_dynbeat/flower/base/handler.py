@@ -2,21 +2,28 @@
 
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from flower.views import BaseHandler
 from sqlalchemy.exc import SQLAlchemyError
-from tornado.web import authenticated
+from tornado.web import HTTPError, authenticated
 
 from celery_dynbeat.client import Dynbeat, OwnerSchedules, Schedules
-from celery_dynbeat.flower.base.access import why_read_only
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.flower.base.access import why_read_only, why_wrong_host
 from celery_dynbeat.flower.base.database_calls import DatabaseCalls
 from celery_dynbeat.flower.base.errors import PageError, page_error
 from celery_dynbeat.flower.base.static_files import static_version
 
 T = TypeVar("T")
+
+#: Characters of the arguments of a URL. Tornado's loop parses them.
+MAX_QUERY = 16_000
+#: The same for a link on a page of another site, such as a chat.
+MAX_LINKED_QUERY = 2_000
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +41,8 @@ class PagesApplication(Protocol):
     #: What Flower received from the workers.
     events: Any
     database_calls: DatabaseCalls
+    #: The value of ``-A`` on the command line.
+    application_name: str | None
 
     @property
     def dynbeat(self) -> Dynbeat:
@@ -60,8 +69,34 @@ class DynbeatHandler(BaseHandler):
             self.set_header(name, value)
 
     def prepare(self) -> None:
-        """Redirect to the login of Flower, or answer 401 or 403, without a login."""
+        """Redirect to the login of Flower, or answer 401 or 403, without a login.
+
+        Answers 400 for a URL that no page of ours has, and 403 for one that another site loads.
+        Answers 403 for a Host that is not one of this Flower.
+        """
+        request = self.request
+        wrong_host = why_wrong_host(request.host, request.protocol, self.application.options)
+        if wrong_host is not None:
+            self.set_status(HTTPStatus.FORBIDDEN)
+            self.set_header("Content-Type", "text/plain; charset=UTF-8")
+            self.finish(wrong_host)
+            return
         _require_login(self)
+        if self._finished:
+            return
+        if len(self.request.query) > MAX_QUERY:
+            msg = f"The arguments of the URL have more than {MAX_QUERY:,} characters."
+            raise InvalidScheduleError(msg, field="url")
+        if self.request.method in {"GET", "HEAD"} and self._is_loaded_by_other_site():
+            raise HTTPError(HTTPStatus.FORBIDDEN, reason="Cross-site request")
+
+    def _is_loaded_by_other_site(self) -> bool:
+        """Return whether another site loads the URL, unless a person follows a short link."""
+        headers = self.request.headers
+        if headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}:
+            return False
+        is_link = headers.get("Sec-Fetch-Dest") == "document"
+        return not is_link or len(self.request.query) > MAX_LINKED_QUERY
 
     def options(self, *_: Any, **__: Any) -> None:
         """Answer 405: other sites have no use for these pages."""

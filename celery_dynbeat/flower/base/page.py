@@ -1,16 +1,36 @@
 """The base of the pages: what surrounds the content of each."""
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
+from inspect import getmembers, isfunction
 from typing import Any, ClassVar
 
+from flower.utils import template as flower_template
 from tornado.escape import xhtml_escape
 
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.text import with_application
 from celery_dynbeat.flower.base import fragments, messages
+from celery_dynbeat.flower.base.database_calls import MAX_PAGES
 from celery_dynbeat.flower.base.errors import PageError
 from celery_dynbeat.flower.base.handler import DynbeatHandler
+from celery_dynbeat.flower.base.search_text import MAX_LENGTH
 from celery_dynbeat.flower.base.zones import CHOICE_COOKIE, VIEWER_COOKIE, ViewZone, view_zone
-from celery_dynbeat.monitoring.statistics.banners import Banners, banners
+from celery_dynbeat.monitoring.statistics.banners import banners
+
+#: The arguments of each page.
+_OF_EACH_PAGE = frozenset({"zone"})
+#: Arguments with several values. Of others, the last value counts.
+_LISTS = frozenset({"back", "status"})
+#: The longest value of an argument, in characters. Each row of a list repeats ``zone`` and
+#: ``size``, also unknown ones. With another invalid argument, a list has no rows.
+MAX_VALUE = MAX_LENGTH
+_MAX_VALUES = {"zone": 64, "size": 8}
+#: Arguments with a rule of their own: a search, and cursors.
+_UNBOUNDED = frozenset({"q", "after", "back"})
+#: What Flower's ``render`` passes to its templates.
+_HELPERS = dict(getmembers(flower_template, isfunction))
 
 
 class PageHandler(DynbeatHandler):
@@ -23,6 +43,62 @@ class PageHandler(DynbeatHandler):
     tab: ClassVar[str] = ""
     #: The name of the route of this page, if it is not that of the item.
     route: ClassVar[str] = ""
+    #: The arguments that the page reads. Its links repeat them, and no others.
+    arguments: ClassVar[frozenset[str]] = frozenset()
+
+    #: Whether the page is one of MAX_PAGES.
+    is_counted: ClassVar[bool] = True
+    _is_in_progress = False
+
+    def prepare(self) -> None:
+        """Answer 400 for an argument that is too long, and 503 for one page too many."""
+        super().prepare()
+        if self._finished:
+            return
+        if self.is_counted:
+            self._begin()
+        if not self._finished:
+            self._check_arguments()
+
+    def _begin(self) -> None:
+        calls = self.application.database_calls
+        # A hold must be possible while everyone reloads the pages.
+        if self.request.method == "GET" and calls.pages_in_progress >= MAX_PAGES:
+            self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
+            self.set_header("Retry-After", "2")
+            self.set_header("Content-Type", "text/plain; charset=UTF-8")
+            self.finish("Too many pages are loading at this moment. Try again.")
+            return
+        calls.pages_in_progress += 1
+        self._is_in_progress = True
+
+    def on_finish(self) -> None:
+        """Let the next page load."""
+        if self._is_in_progress:
+            self.application.database_calls.pages_in_progress -= 1
+            self._is_in_progress = False
+        super().on_finish()
+
+    def _check_arguments(self) -> None:
+        for name, values in self._given_arguments.items():
+            longest = _MAX_VALUES.get(name, MAX_VALUE)
+            if name not in _UNBOUNDED and any(len(value) > longest for value in values):
+                msg = f"{name} has more than {longest:,} characters."
+                raise InvalidScheduleError(msg, field=name)
+
+    @cached_property
+    def _given_arguments(self) -> Mapping[str, Sequence[str]]:
+        """The arguments of the URL that the page knows."""
+        query = self.request.query_arguments
+        known = self.arguments | _OF_EACH_PAGE
+        return {
+            name: [
+                each.decode(errors="replace")
+                for each in (values if name in _LISTS else values[-1:])
+            ]
+            for name, values in query.items()
+            if name in known
+        }
 
     @cached_property
     def zone(self) -> ViewZone:
@@ -35,12 +111,12 @@ class PageHandler(DynbeatHandler):
 
     def here(self, **changes: object) -> str:
         """Return the URL of this page with other arguments. None removes an argument."""
-        query: dict[str, object] = {
-            name: [value.decode(errors="replace") for value in values]
-            for name, values in self.request.query_arguments.items()
-        }
-        kept = {name: value for name, value in {**query, **changes}.items() if value is not None}
+        kept = {**self._given_arguments, **changes}
         return self.link(self.route or f"dynbeat_{self.tab}", *self.path_args, **kept)
+
+    def named(self, text: str) -> str:
+        """Return a text with this application in the commands that it names."""
+        return with_application(text, self.application.application_name)
 
     @staticmethod
     def attribute(value: str) -> str:
@@ -50,25 +126,41 @@ class PageHandler(DynbeatHandler):
         """
         return xhtml_escape(value)
 
-    async def render_page(self, template: str, **values: Any) -> None:
-        """Render a template of ours with the banners of every page."""
-        shown = await self.call(lambda: banners(self.dynbeat.context))
-        self._render(template, banners=shown, **values)
+    def get_template_namespace(self) -> dict[str, Any]:
+        """Return the names of our templates and of those of Flower."""
+        names: dict[str, Any] = super().get_template_namespace()
+        return {**names, **_HELPERS, "url_prefix": self.application.options.url_prefix}
 
-    def _render(self, template: str, *, banners: Banners | None, **values: Any) -> None:
-        self.render(
-            template,
-            tab=self.tab,
-            page=self,
-            ui=fragments,
-            zone=self.zone,
-            banners=banners,
-            message=messages.take(self),
-            why_read_only=self.why_read_only,
-            **values,
-        )
+    async def render_fragment(self, template: str, **values: Any) -> None:
+        """Render a template of ours in a thread: one of many rows would delay other requests."""
+        self.finish(await self.call(lambda: self.render_string(template, page=self, **values)))
+
+    async def render_page(self, template: str, **values: Any) -> None:
+        """Render a page of ours, with the banners of every page, in a thread."""
+        surroundings = self._surroundings()
+
+        def rendered() -> bytes:
+            shown = banners(self.dynbeat.context)
+            html: bytes = self.render_string(template, banners=shown, **surroundings, **values)
+            return html
+
+        self.finish(await self.call(rendered))
+
+    def _surroundings(self) -> Mapping[str, Any]:
+        """Return what all pages show. It reads and sets cookies."""
+        # Scripts send the token back.
+        _ = self.xsrf_token
+        return {
+            "tab": self.tab,
+            "page": self,
+            "ui": fragments,
+            "zone": self.zone,
+            "message": messages.take(self),
+            "why_read_only": self.why_read_only,
+        }
 
     def write_page_error(self, error: PageError) -> None:
         """Render the error as a page. It has no banners: the database may be the problem."""
         is_down = error.status == HTTPStatus.SERVICE_UNAVAILABLE
-        self._render("error_page.html", banners=None, error=error, is_down=is_down)
+        shown = {"banners": None, "error": error, "is_down": is_down}
+        self.finish(self.render_string("error_page.html", **self._surroundings(), **shown))

@@ -73,7 +73,7 @@ def stored_preview(
         rows.append(PreviewRow(at=each.at, remark=remark))
         previous = each.at
     return PreviewView(
-        sentence=trigger.describe(),
+        sentence=trigger.describe(owner_zone),
         zone=zone,
         viewer_zone=_other(viewer, zone),
         rows=rows,

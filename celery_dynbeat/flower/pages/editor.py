@@ -9,6 +9,8 @@ from celery_dynbeat.flower.editor.parsing import Parsed
 
 
 class _FormPage(EditorHandler):
+    arguments = frozenset({"owner", "name"})
+
     async def get(self) -> None:
         """Render the form; answer 403 if nothing can be changed."""
         if self.why_read_only is not None:

@@ -1,15 +1,36 @@
 """The page "Beats and workers": nodes, holds, backfills and reruns in progress."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.sparkline import sparkline
-from celery_dynbeat.monitoring.health import evaluate
+from celery_dynbeat.monitoring.health import Evaluation, evaluate
 from celery_dynbeat.monitoring.probes import collect_health
+from celery_dynbeat.monitoring.problem import Problem
 from celery_dynbeat.monitoring.statistics.installation import installation
 from celery_dynbeat.monitoring.statistics.overview import MinuteCount, MinuteLag, overview
+
+#: Seconds after which the open pages probe again.
+PROBED_EVERY = 10
+#: Code of a problem -> route and arguments of its rows.
+_UNSTARTED: Mapping[str, object] = {"status": [Status.PENDING, Status.SENT]}
+_ROWS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "schedules_late": ("schedules", {"state": State.OVERDUE}),
+    "schedules_quarantined": ("schedules", {"state": State.QUARANTINED}),
+    "unsupported_triggers": ("schedules", {"state": State.QUARANTINED}),
+    "schedules_failing": ("schedules", {"state": State.FAILING}),
+    "schedules_held": ("schedules", {"state": State.HELD}),
+    "runs_overdue": ("runs", _UNSTARTED),
+    "no_worker": ("runs", _UNSTARTED),
+    "queue_not_consumed": ("runs", _UNSTARTED),
+    "task_not_registered": ("runs", _UNSTARTED),
+    "queue_refused": ("runs", _UNSTARTED),
+    "publish_failed": ("runs", _UNSTARTED),
+}
 
 
 class NodesPage(PageHandler):
@@ -33,15 +54,39 @@ class NodesPage(PageHandler):
         )
 
 
-class HealthFragment(PageHandler):
-    """The problems of the installation, which the page loads later: a probe can take seconds."""
-
+class _HealthHandler(PageHandler):
     tab = "nodes"
+    # All requests share one probe, in a separate thread.
+    is_counted = False
+
+    async def evaluation(self, *, max_age: float = 0) -> Evaluation:
+        """Return the problems and warnings, at most ``max_age`` seconds old."""
+        calls, app = self.application.database_calls, self.dynbeat.app
+        return await calls.probe(lambda: evaluate(collect_health(app)), max_age=max_age)
+
+    def rows_url(self, problem: Problem) -> str | None:
+        """Return the URL of the rows that a problem or a warning is about; None without rows."""
+        route, query = _ROWS.get(problem.code, ("", {}))
+        return self.link(f"dynbeat_{route}", **query) if route else None
+
+
+class HealthFragment(_HealthHandler):
+    """The problems of the installation, which the page loads later: a probe can take seconds."""
 
     async def get(self) -> None:
         """Render the fragment."""
-        found = await self.call(lambda: evaluate(collect_health(self.dynbeat.app)))
-        self.render("health.html", page=self, found=found)
+        await self.render_fragment("health.html", found=await self.evaluation())
+
+
+class ProblemsFragment(_HealthHandler):
+    """A banner for each problem, which each page loads later and again."""
+
+    async def get(self) -> None:
+        """Render the fragment."""
+        found = await self.evaluation(max_age=PROBED_EVERY)
+        # The page itself has a banner without a beat.
+        problems = [each for each in found.problems if each.code != "no_beat"]
+        await self.render_fragment("problems.html", problems=problems)
 
 
 def _rate_line(minutes: Sequence[MinuteCount]) -> str:

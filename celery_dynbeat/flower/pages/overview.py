@@ -2,7 +2,11 @@
 
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.pages.overview_items import overview_items
+from celery_dynbeat.monitoring.health import Limits
 from celery_dynbeat.monitoring.statistics.overview import overview
+
+#: Seconds. The open pages probe more often.
+_PROBE_AGE = 60
 
 
 class OverviewFragment(PageHandler):
@@ -13,4 +17,11 @@ class OverviewFragment(PageHandler):
     async def get(self) -> None:
         """Render the fragment."""
         found = await self.call(lambda: overview(self.dynbeat.context))
-        self.render("overview.html", items=overview_items(found, link=self.link))
+        health = self.application.database_calls.last_probe(max_age=_PROBE_AGE)
+        items = overview_items(
+            found,
+            link=self.link,
+            late_after=Limits.of(self.dynbeat.context.settings).lag,
+            problems=[] if health is None else [each.code for each in health.problems],
+        )
+        await self.render_fragment("overview.html", items=items)

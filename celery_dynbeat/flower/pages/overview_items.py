@@ -1,6 +1,6 @@
 """The numbers of the strip above each page. PURE."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,15 +28,29 @@ class Item:
     chart: str = ""
 
 
-def overview_items(found: Overview, *, link: Callable[..., str]) -> Sequence[Item]:
-    """Return the items from left to right. ``link`` gives the URL of a route with arguments."""
+#: Problems of ``status`` that keep runs pending.
+_UNSERVED = frozenset({"no_worker", "queue_not_consumed", "task_not_registered", "runs_overdue"})
+
+
+def overview_items(
+    found: Overview,
+    *,
+    link: Callable[..., str],
+    late_after: timedelta,
+    problems: Collection[str] = (),
+) -> Sequence[Item]:
+    """Return the items from left to right. ``link`` gives the URL of a route with arguments.
+
+    ``late_after`` is when work that is overdue becomes a problem. ``problems`` has the codes of
+    those of the last health check.
+    """
     return [
         Item(
             label="due",
             value=str(found.due),
             href=link("dynbeat_schedules", order="next_run_at"),
         ),
-        _overdue(found, link),
+        _overdue(found, link, late_after),
         Item(
             label="running",
             value=str(found.running),
@@ -47,6 +61,7 @@ def overview_items(found: Overview, *, link: Callable[..., str]) -> Sequence[Ite
             value=str(found.pending),
             href=link("dynbeat_runs", status=[Status.PENDING, Status.SENT]),
             note=_oldest(found.oldest_pending_at, found.now) if found.pending.count else "",
+            alarm="check workers" if found.pending.count and _UNSERVED & set(problems) else "",
         ),
         Item(
             label="failed last hour",
@@ -69,8 +84,10 @@ def overview_items(found: Overview, *, link: Callable[..., str]) -> Sequence[Ite
     ]
 
 
-def _overdue(found: Overview, link: Callable[..., str]) -> Item:
+def _overdue(found: Overview, link: Callable[..., str], late_after: timedelta) -> Item:
     """Return the overdue schedules and runs. With overdue runs only, it leads to the runs."""
+    oldest = found.oldest_overdue_at
+    is_problem = oldest is not None and found.now - oldest > late_after
     href = link("dynbeat_schedules", state=State.OVERDUE)
     if found.overdue_runs.count and not found.overdue_schedules.count:
         href = link("dynbeat_runs", status=[Status.PENDING, Status.SENT])
@@ -79,7 +96,7 @@ def _overdue(found: Overview, link: Callable[..., str]) -> Item:
         value=str(found.overdue),
         href=href,
         note=_oldest(found.oldest_overdue_at, found.now) if found.overdue.count else "",
-        alarm="check beats" if found.overdue.count else "",
+        alarm="check beats" if found.overdue.count and is_problem else "",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.run_states import RERUNNABLE, Status
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.flower.base.instants import given_instant
 
@@ -19,8 +19,7 @@ from celery_dynbeat.flower.base.instants import given_instant
 SPANS = ("1h", "24h", "7d")
 #: Keys of the search box.
 KEYS = ("name", "owner", "task", "origin")
-#: Statuses that rerun_many() accepts, and those that cancel_runs() cancels.
-RERUNNABLE = frozenset({"failed", "lost", "revoked", "expired", "succeeded"})
+#: Statuses that cancel_runs() cancels.
 CANCELLABLE = frozenset({"pending", "sent", "retrying"})
 _UNSUCCESSFUL = ("failed", "lost")
 

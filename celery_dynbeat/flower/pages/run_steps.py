@@ -9,11 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from celery_dynbeat.client.views import RunInfo
-from celery_dynbeat.common.run_states import UNFINISHED, UNOWNED
-from celery_dynbeat.db.models import Origin
-
-#: Runs that rerun() accepts.
-_RERUNNABLE = frozenset({"succeeded", "failed", "lost", "revoked", "expired"})
+from celery_dynbeat.common.run_states import RERUNNABLE, UNFINISHED, UNOWNED, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,7 @@ def _reached(run: RunInfo) -> Iterator[tuple[str, datetime]]:
 
 def can_rerun(run: RunInfo) -> bool:
     """Return whether the run can run again. Its schedule can still refuse it."""
-    return run.status in _RERUNNABLE and run.schedule_id is not None
+    return run.status in RERUNNABLE and run.schedule_id is not None
 
 
 def can_cancel(run: RunInfo) -> bool:

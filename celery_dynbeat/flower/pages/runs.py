@@ -30,6 +30,7 @@ class RunsPage(PageHandler):
     """Runs, the newest first."""
 
     tab = "runs"
+    arguments = frozenset({"q", *KEYS, "status", "since", "until", "size", "after", "back"})
 
     async def get(self) -> None:
         """Render a page of the list. A text of the search box becomes arguments of the URL."""

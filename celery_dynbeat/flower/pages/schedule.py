@@ -6,6 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.client import HoldInfo, OwnerSchedules, ScheduleInfo
 from celery_dynbeat.common.errors import ScheduleNotFoundError
@@ -26,8 +27,8 @@ from celery_dynbeat.flower.pages.schedule_parts import (
 from celery_dynbeat.flower.pages.schedule_rows import Situation, state_of
 from celery_dynbeat.monitoring.explain.collect import explain
 from celery_dynbeat.monitoring.explain.runs import first_line
-from celery_dynbeat.monitoring.statistics.calendar import calendar
-from celery_dynbeat.monitoring.statistics.run_times import run_times
+from celery_dynbeat.monitoring.statistics.calendar import CalendarDay, calendar
+from celery_dynbeat.monitoring.statistics.run_times import RunTimes, run_times
 from celery_dynbeat.monitoring.statistics.upcoming import next_fire_times
 
 FIRE_TIMES = 10
@@ -40,6 +41,7 @@ class _OfSchedule(PageHandler):
     """A page of the schedule that ``?owner=&name=`` names."""
 
     tab = "schedules"
+    arguments = frozenset({"owner", "name", "calendar", "size", "after", "back"})
 
     @property
     def owner(self) -> str:
@@ -107,6 +109,7 @@ class SchedulePage(_OfSchedule):
             policies=policies(info, context.settings, zone),
             alert_rules=alert_rules(info, context.settings),
             alerts_enabled=context.settings.alerts_enabled,
+            holds=holds,
             own_holds=[hold for hold in holds if hold.owner is not None],
         )
 
@@ -154,6 +157,12 @@ class ScheduleCharts(_OfSchedule):
             self.call(lambda: run_times(context, **named)),
             self.call(context.clock.now),
         )
+        shown = await self.call(partial(self._charts, days, times, zone=zone, now=now))
+        await self.render_fragment("schedule_charts.html", **shown)
+
+    def _charts(
+        self, days: Sequence[CalendarDay], times: RunTimes, *, zone: ZoneInfo, now: datetime
+    ) -> dict[str, Any]:
         only_failed = self.argument("calendar") == "failed"
         cells = calendar_cells(days, only_failed=only_failed, runs_url=self.runs_url)
         start, end = times.start_at.astimezone(zone), times.end_at.astimezone(zone)
@@ -169,12 +178,9 @@ class ScheduleCharts(_OfSchedule):
             )
             for which in ("lag", "duration")
         }
-        self.render(
-            "schedule_charts.html",
-            page=self,
-            calendar=heat_map(
-                list(cells), today=now.astimezone(zone).date(), label="Runs of each day"
-            ),
-            only_failed=only_failed,
-            charts=charts,
-        )
+        today = now.astimezone(zone).date()
+        return {
+            "calendar": heat_map(list(cells), today=today, label="Runs of each day"),
+            "only_failed": only_failed,
+            "charts": charts,
+        }

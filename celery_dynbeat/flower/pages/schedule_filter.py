@@ -20,6 +20,7 @@ class ScheduleFilterHandler(PageHandler):
     """A handler whose URL has the filter of schedules."""
 
     tab = "schedules"
+    arguments = frozenset({"owner", "task", "tag", "name"})
 
     @property
     def search(self) -> ScheduleSearch:

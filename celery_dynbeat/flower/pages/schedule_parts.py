@@ -90,6 +90,8 @@ def _field(values: Mapping[str, Any], name: str, *, hides_arguments: bool) -> st
     if hides_arguments and name in _ARGUMENTS:
         return HIDDEN
     value = values[name]
+    if hides_arguments and name == "options" and isinstance(value, Mapping) and "headers" in value:
+        value = {**value, "headers": HIDDEN}
     if name == "trigger" and isinstance(value, Mapping):
         parts = (value.get("spec"), value.get("timezone"))
         return " ".join(str(part) for part in parts if part)

@@ -33,6 +33,8 @@ class LastRun:
     status: str
     #: The failed and lost runs since the last success, among those of the strip.
     failures: str
+    #: The first line of the error of the last ended run, None after a success.
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def schedule_row(
     label = f"Last {len(runs)} runs of {escape(info.name)}" if runs else "No runs"
     return ScheduleRow(
         info=info,
-        rule="Damaged rule" if info.trigger is None else info.trigger.describe(),
+        rule="Damaged rule" if info.trigger is None else info.trigger.describe(str(zone)),
         spec="" if info.given_trigger is None else info.given_trigger.spec,
         state=state,
         waits=state == State.HELD and is_due,
@@ -109,17 +111,18 @@ def last_run(runs: Sequence[RecentRun]) -> LastRun | None:
     newest = next((run for run in reversed(runs) if run.status != Status.SKIPPED), None)
     if newest is None:
         return None
-    return LastRun(at=created_at(newest.id), status=newest.status, failures=_failures(runs))
-
-
-def _failures(runs: Sequence[RecentRun]) -> str:
-    """Return ``x12`` after several failures in a row, ``x30+`` if there can be more."""
     ignored = {*_NEVER_EXECUTED, *UNFINISHED}
-    ended = [run.status for run in reversed(runs) if run.status not in ignored]
-    count = len(list(takewhile(_FAILURES.__contains__, ended)))
-    if count < 2:  # noqa: PLR2004 - one failure is in the status
-        return ""
-    return f"x{count}+" if count == len(ended) and len(runs) == RUNS else f"x{count}"
+    ended = [run for run in reversed(runs) if run.status not in ignored]
+    failed = list(takewhile(lambda run: run.status in _FAILURES, ended))
+    error = next((run.error.partition("\n")[0] for run in failed[:1] if run.error), None)
+    is_all = len(failed) == len(ended) and len(runs) == RUNS
+    return LastRun(
+        at=created_at(newest.id),
+        status=newest.status,
+        # One failure is in the status.
+        failures="" if len(failed) < 2 else f"x{len(failed)}{'+' if is_all else ''}",  # noqa: PLR2004
+        error=error,
+    )
 
 
 def _bar(run: RecentRun, zone: ZoneInfo, link: Callable[[str], str]) -> StripBar:

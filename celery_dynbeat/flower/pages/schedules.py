@@ -51,6 +51,10 @@ class Listing:
 class SchedulesPage(ScheduleFilterHandler):
     """The list of schedules."""
 
+    arguments = frozenset(
+        {"q", "owner", "task", "tag", "name", "state", "order", "size", "after", "back"}
+    )
+
     async def get(self) -> None:
         """Render a page of the list. A text of the search box becomes arguments of the URL."""
         text = self.argument("q")

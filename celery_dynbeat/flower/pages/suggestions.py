@@ -20,6 +20,7 @@ class Suggestions(PageHandler):
     """``?key=owner&prefix=user:`` answers with owners, as JSON."""
 
     tab = "schedules"
+    arguments = frozenset({"key", "prefix"})
 
     async def get(self) -> None:
         """Answer with the terms for the box, and with the texts to show."""

@@ -20,6 +20,7 @@ class TimelinePage(PageHandler):
     """Past runs and future fire times of the schedules that match, by owner, task or tag."""
 
     tab = "timeline"
+    arguments = frozenset({*GROUPS, "group", "window", "since", "until", "bin"})
 
     async def get(self) -> None:
         """Render the page."""

@@ -7,7 +7,7 @@
     if (!chips) {
         return;
     }
-    fetch(chips.dataset.counts, {credentials: "same-origin", headers: {"X-Requested-With": "fetch"}})
+    fetch(location.origin + chips.dataset.counts, {credentials: "same-origin", headers: {"X-Requested-With": "fetch"}})
         .then(function (response) {
             if (!response.ok || response.redirected) {
                 throw new Error(response.status);

@@ -53,7 +53,7 @@
         }
         running = request;
         preview.setAttribute("aria-busy", "true");
-        fetch(form.dataset.previewUrl, {
+        fetch(location.origin + form.dataset.previewUrl, {
             body: body(asked),
             credentials: "same-origin",
             method: "POST",

@@ -4,9 +4,12 @@
 
     var REFRESH = 10000;
 
+    // Each fetch has the origin of the page: a URL with a user name and a password is refused,
+    // and a page that was opened with them passes them to relative URLs.
+
     // The overview: loaded after the page, then refreshed while the page is visible.
     function loadOverview(section) {
-        fetch(section.dataset.url, {credentials: "same-origin", headers: {"X-Requested-With": "fetch"}})
+        fetch(location.origin + section.dataset.url, {credentials: "same-origin", headers: {"X-Requested-With": "fetch"}})
             .then(function (response) {
                 // A redirect leads to the login: the session has ended.
                 if (!response.ok || response.redirected) {
@@ -40,22 +43,31 @@
         }, REFRESH);
     }
 
-    // Parts of a page that take longer than the page itself.
-    function loadFragments() {
-        document.querySelectorAll("[data-fragment]").forEach(function (element) {
-            fetch(element.dataset.fragment, {credentials: "same-origin"})
-                .then(function (response) {
-                    return response.text().then(function (text) {
-                        if (!response.ok) {
-                            throw new Error(text);
-                        }
-                        element.innerHTML = text;
-                    });
-                })
-                .catch(function () {
-                    element.textContent = "This part of the page cannot be loaded. Reload the page to try again.";
+    // A part of a page that takes longer than the page itself.
+    function loadFragment(element) {
+        fetch(location.origin + element.dataset.fragment, {credentials: "same-origin"})
+            .then(function (response) {
+                return response.text().then(function (text) {
+                    if (!response.ok) {
+                        throw new Error(text);
+                    }
+                    element.innerHTML = text;
                 });
-        });
+            })
+            .catch(function () {
+                if (!element.hasAttribute("data-refresh")) {
+                    element.textContent = "This part of the page cannot be loaded. Reload the page to try again.";
+                }
+            });
+    }
+
+    function loadFragments() {
+        document.querySelectorAll("[data-fragment]").forEach(loadFragment);
+        setInterval(function () {
+            if (!document.hidden) {
+                document.querySelectorAll("[data-fragment][data-refresh]").forEach(loadFragment);
+            }
+        }, REFRESH);
     }
 
     // The same units as the server: common/durations.py.

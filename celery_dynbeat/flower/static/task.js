@@ -8,7 +8,7 @@
     if (!header) {
         return;
     }
-    fetch(url, {credentials: "same-origin"})
+    fetch(location.origin + url, {credentials: "same-origin"})
         .then(function (response) {
             return response.ok ? response.json() : {url: null};
         })

@@ -120,7 +120,7 @@
         }
 
         function load(key, prefix) {
-            var url = new URL(input.dataset.suggestions, location.href);
+            var url = new URL(input.dataset.suggestions, location.origin);
 
             url.searchParams.set("key", key);
             url.searchParams.set("prefix", prefix);

@@ -1,10 +1,12 @@
-"""Read the tables in pages by primary key.
+"""Read the tables in pages by primary key, and update the progress of their rows.
 
 Each page is one read-only transaction. So the old scheduler is never blocked, and a SQLite
 file that also has the tables of this package can be written between two pages.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -25,10 +27,12 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    insert,
     inspect,
     make_url,
     null,
     select,
+    update,
 )
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -112,10 +116,53 @@ class TableReader:
         """The URL without its password."""
         return self._url.set(query={}).render_as_string(hide_password=True)
 
+    def update(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        expected: Mapping[int, Mapping[str, Any]],
+        *,
+        now: datetime,
+    ) -> Collection[int]:
+        """Update the rows by ``id``, and note the change as the models of the package do.
+
+        Return the ids of rows that do not have the values that ``expected`` names for them.
+        """
+        tasks = self._tasks
+        names = sorted({name for values in expected.values() for name in values})
+        current = select(tasks.c.id, *(tasks.c[name] for name in names))
+        current = current.where(tasks.c.id.in_(expected)).with_for_update()
+
+        def work(connection: Connection) -> Collection[int]:
+            found = {row["id"]: dict(row) for row in connection.execute(current).mappings()}
+            changed = {key for key in expected if found.get(key) != {"id": key, **expected[key]}}
+            for row in rows:
+                if row["id"] not in changed:
+                    connection.execute(update(tasks).where(tasks.c.id == row["id"]).values(row))
+            self._note_change(connection, now)
+            return changed
+
+        return self._call(self._writing_engine.begin, work)
+
+    def _note_change(self, connection: Connection, now: datetime) -> None:
+        key = self._layout.changes_key
+        columns = Column(key, Integer), Column("last_update", _INSTANT)
+        table = Table(self._layout.changes, MetaData(), *columns, schema=self._schema)
+        noted = update(table).where(table.c[key] == 1).values(last_update=now)
+        if not connection.execute(noted).rowcount:
+            connection.execute(insert(table).values({key: 1, "last_update": now}))
+
     @cached_property
-    def _engine(self) -> Engine:
+    def is_aware(self) -> bool:
+        """Whether the database stores instants with their zone."""
+        return self._url.get_backend_name() == "postgresql"
+
+    @cached_property
+    def _writing_engine(self) -> Engine:
+        return self._new_engine()
+
+    def _new_engine(self) -> Engine:
         try:
-            engine = create_engine(
+            return create_engine(
                 self._url,
                 connect_args=dict(self._place.connect_args),
                 poolclass=NullPool,
@@ -126,6 +173,10 @@ class TableReader:
                 f"{self.shown_url}: the driver {error.name!r} is not installed; install"
                 " celery-dynbeat[postgres] or celery-dynbeat[mysql]"
             ) from error
+
+    @cached_property
+    def _engine(self) -> Engine:
+        engine = self._new_engine()
 
         @event.listens_for(engine, "connect")
         def read_only(connection: Any, _record: Any) -> None:
@@ -138,8 +189,15 @@ class TableReader:
         return engine
 
     def _read(self, work: Callable[[Connection], T]) -> T:
+        return self._call(self._engine.connect, work)
+
+    def _call(
+        self,
+        connect: Callable[[], AbstractContextManager[Connection]],
+        work: Callable[[Connection], T],
+    ) -> T:
         try:
-            with self._engine.connect() as connection:
+            with connect() as connection:
                 return work(connection)
         except SQLAlchemyError as error:
             first = str(error).partition("\n")[0]

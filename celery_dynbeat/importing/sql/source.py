@@ -1,14 +1,19 @@
 """The schedules in SQL tables as a source."""
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from celery_dynbeat.importing.found import Found
 from celery_dynbeat.importing.sql.layouts import Layout
 from celery_dynbeat.importing.sql.reading import TableReader
 from celery_dynbeat.importing.sql.rows import RowConverter
+from celery_dynbeat.importing.write_back import Progress
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.triggers.zones import load_zone
+
+#: The largest value of the column total_run_count.
+_MAX_COUNT = 2**31 - 1
 
 
 class TableSource:
@@ -33,6 +38,37 @@ class TableSource:
         for rows in self._reader.pages():
             now = self._now()
             yield [self._converter.found(row, now=now) for row in rows]
+
+    def write_back(
+        self, batch: Sequence[tuple[Found, Progress]], *, now: datetime
+    ) -> Collection[str]:
+        """Store the progress; see WritableSource."""
+        names = {int(found.row["id"]): found.name for found, _ in batch}
+        rows = [self._columns(found, progress) for found, progress in batch]
+        expected = {
+            int(found.row["id"]): {
+                "enabled": found.row["enabled"],
+                "last_run_at": self._stored(found.row["last_run_at"]),
+            }
+            for found, _ in batch
+        }
+        changed = self._reader.update(rows, expected, now=self._stored(now))
+        return {names[key] for key in changed}
+
+    def _columns(self, found: Found, progress: Progress) -> dict[str, Any]:
+        clears = self._converter.layout.clears_disabled and not progress.enabled
+        return {
+            "id": found.row["id"],
+            "enabled": progress.enabled,
+            "last_run_at": None if clears else self._stored(progress.last_run_at),
+            "total_run_count": min(progress.run_count, _MAX_COUNT),
+        }
+
+    def _stored(self, instant: Any) -> Any:
+        """Return an instant as the column has it: aware, or naive in the zone of the layout."""
+        if instant is None or self._reader.is_aware:
+            return None if instant is None else instant.astimezone(UTC)
+        return instant.astimezone(self._converter.zone).replace(tzinfo=None)
 
 
 def table_source(

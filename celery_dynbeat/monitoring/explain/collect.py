@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.broker.outages import parse_report
 from celery_dynbeat.broker.task_message import MessageSender
-from celery_dynbeat.client import Dynbeat, OwnerSchedules, RunInfo, ScheduleInfo
+from celery_dynbeat.client import Dynbeat, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
+from celery_dynbeat.client.options import refused_content_type
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.monitoring.explain.causes import find_cause
@@ -74,6 +75,7 @@ def _facts(
         runs=mine.runs(name, limit=run_count, session=session),
         unfinished=_unfinished(session, schedule),
         queue=_queue(dynbeat, schedule, now=now),
+        refused_content=_refused_content(dynbeat, schedule),
         beats=nodes[NodeKind.BEAT],
         workers=nodes[NodeKind.WORKER],
         default_overlap=context.settings.overlap,
@@ -100,6 +102,15 @@ def _queue(dynbeat: Dynbeat, schedule: ScheduleInfo, *, now: datetime) -> str | 
         options=options,
         now=now,
     )
+
+
+def _refused_content(dynbeat: Dynbeat, schedule: ScheduleInfo) -> str | None:
+    # SQL by hand can write any JSON. The serializer of a task may be in its definition.
+    given: object = schedule.options
+    app, named = dynbeat.app, given.get("serializer") if isinstance(given, Mapping) else None
+    task = app.tasks.get(schedule.task)
+    serializer = named or getattr(task, "serializer", None) or app.conf.task_serializer
+    return refused_content_type(app, serializer) if isinstance(serializer, str) else None
 
 
 def _nodes(
@@ -153,16 +164,22 @@ def _last_pause(
 
 
 def _next(
-    context: Context, schedule: ScheduleInfo, session: Session, *, count: int
+    context: Context,
+    schedule: ScheduleInfo,
+    session: Session,
+    *,
+    holds: Sequence[HoldInfo],
+    count: int,
 ) -> Sequence[NextFireTime]:
     found = next_fire_times(
         context, owner=schedule.owner, name=schedule.name, count=count, session=session
     )
-    return [_next_fire_time(each) for each in found]
+    return [_next_fire_time(each, holds) for each in found]
 
 
-def _next_fire_time(fire: NextFire) -> NextFireTime:
+def _next_fire_time(fire: NextFire, holds: Sequence[HoldInfo]) -> NextFireTime:
     notes = [note for note in (fire.skip_reason, fire.clock_note) if note]
+    notes += ["held"] if any(hold.covers(fire.at) for hold in holds) else []
     return NextFireTime(at=fire.at, local=fire.local.isoformat(), note="; ".join(notes) or None)
 
 
@@ -178,7 +195,7 @@ def _explanation(facts: Facts, context: Context, session: Session, *, count: int
             ExplainedRun(run=run, text=explain_run(run, now=facts.now, jitter=facts.jitter))
             for run in facts.runs
         ],
-        next=_next(context, facts.schedule, session, count=count),
+        next=_next(context, facts.schedule, session, holds=facts.holds, count=count),
         holds=facts.holds,
         queue=facts.queue,
         beats=[_node_info(beat) for beat in facts.beats],

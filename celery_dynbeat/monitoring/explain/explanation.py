@@ -29,7 +29,8 @@ class NodeInfo(Info):
 class NextFireTime(Info):
     """A fire time to come. ``local`` is ISO 8601 text in the zone of the schedule.
 
-    ``note`` says what a change of the clock does to it, or that it is skipped, and by whom.
+    ``note`` says what a change of the clock does to it, that it is skipped, and by whom, or that a
+    hold in force stops it.
     """
 
     at: datetime

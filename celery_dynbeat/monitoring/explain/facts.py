@@ -46,8 +46,9 @@ class Facts:
 
     ``runs`` are the newest, newest fire time first; a future one was skipped by a call.
     ``unfinished`` are the oldest runs that have not ended, oldest first. ``queue`` is the queue of
-    its messages, None if it is not known. ``default_overlap`` and ``default_jitter`` are those of
-    the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
+    its messages, None if it is not known. ``refused_content`` is their content type if
+    ``accept_content`` of the application refuses it. ``default_overlap`` and ``default_jitter`` are
+    those of the settings. ``paused_by`` is the actor of the last pause, "" if it is not known.
     """
 
     now: datetime
@@ -60,6 +61,7 @@ class Facts:
     runs: Sequence[RunInfo] = ()
     unfinished: Sequence[RunInfo] = ()
     queue: str | None = None
+    refused_content: str | None = None
     beats: Sequence[NodeFact] = ()
     workers: Sequence[NodeFact] = ()
     default_overlap: str = "allow"

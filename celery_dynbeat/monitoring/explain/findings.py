@@ -27,6 +27,7 @@ class Cause(StrEnum):
     NO_WORKER = "no_worker"
     NO_WORKER_FOR_QUEUE = "no_worker_for_queue"
     TASK_NOT_REGISTERED = "task_not_registered"
+    CONTENT_REFUSED = "content_refused"
     WAITS_IN_QUEUE = "waits_in_queue"
     RUNNING = "running"
     WORKER_SILENT = "worker_silent"

@@ -78,7 +78,8 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.HELD,
             f"It does not run: {_hold_text(facts, hold)}{more}.{_unfinished(facts)}",
-            f"End the hold: `celery -A your_app dynbeat release {_scope(hold)}`.",
+            f"End the hold: `celery -A your_app dynbeat release {_scope(hold)} --all-actors`."
+            " Without --all-actors the command ends only your own hold.",
         )
 
 

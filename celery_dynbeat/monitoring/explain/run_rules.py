@@ -118,6 +118,13 @@ def _sent(facts: Facts, run: RunInfo, subject: str) -> Finding:
             f"{waits}, and no worker of this queue has the task {facts.schedule.task!r}.",
             "Start a worker whose application has the task, or correct the task's name.",
         )
+    if facts.refused_content is not None:
+        return Finding(
+            Cause.CONTENT_REFUSED,
+            f"{waits}, or a worker has refused it: accept_content does not contain"
+            f" {facts.refused_content}.",
+            "Add it to accept_content of the workers, or change the serializer of the schedule.",
+        )
     certain = [each for each in facts.capable if each.queues is not None]
     if facts.queue is None or not certain:
         return Finding(

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.db.reasons import reason_of
-from celery_dynbeat.monitoring.health import SHOWN_FOR, NodeState, state_of
+from celery_dynbeat.monitoring.health import SHOWN_FOR, Limits, NodeState, missing_nodes, state_of
 from celery_dynbeat.monitoring.metrics import definitions as metrics
 from celery_dynbeat.monitoring.metrics.cached_call import CachedCall
 from celery_dynbeat.monitoring.metrics.definitions import Metric
@@ -103,6 +103,7 @@ class DatabaseGauges:
         yield gauge(metrics.RERUNS, tables.reruns.count)
         yield gauges(metrics.BEATS, self._nodes(reading, NodeKind.BEAT))
         yield gauges(metrics.WORKERS, self._nodes(reading, NodeKind.WORKER))
+        yield gauges(metrics.MISSING_NODES, self._missing(reading))
 
     def _nodes(self, reading: _Reading, kind: NodeKind) -> Mapping[str, float]:
         timeout = self._context.settings.node_timeout
@@ -112,6 +113,13 @@ class DatabaseGauges:
             if node.kind == kind
         )
         return {str(state): float(states[state]) for state in NodeState}
+
+    def _missing(self, reading: _Reading) -> Mapping[str, float]:
+        nodes, limits = reading.tables.nodes, Limits.of(self._context.settings)
+        found = {
+            kind: missing_nodes(nodes, kind, now=reading.now, limits=limits) for kind in NodeKind
+        }
+        return {str(kind): 0.0 if each is None else each.number for kind, each in found.items()}
 
 
 def _age(instant: datetime | None, now: datetime) -> float:

@@ -183,6 +183,9 @@ BACKFILLS = _gauge("dynbeat_backfills_in_progress", "Backfills in progress", DAT
 RERUNS = _gauge("dynbeat_reruns_in_progress", "Requests of rerun_many() in progress", DATABASE)
 BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
 WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABASE, "status")
+MISSING_NODES = _gauge(
+    "dynbeat_missing_nodes", "Beats and workers that are missing", DATABASE, "kind"
+)
 SCRAPE_SUCCESS = _gauge(
     "dynbeat_database_scrape_success", "1 if the metrics of the database could be read", DATABASE
 )

@@ -1,6 +1,7 @@
 """Export the metrics of a beat or a worker while it runs.
 
-worker: created before the pool forks -> the pool processes inherit receivers and counts
+worker: created before the pool forks -> the pool processes inherit receivers and counts.
+        A spawned process creates its receivers, and opens the counts by their folder
         started after it              -> the endpoint, in the main process only
 """
 
@@ -63,10 +64,8 @@ class WorkerMetrics:
     def __init__(self, context: Context, *, ports: Sequence[int], forks: bool) -> None:
         self._context, self._ports = context, ports
         self._folder: SharedFolder | None = None
-        self._counts: Counts = self._pool_counts() if forks else ProcessCounts()
-        app: Celery = context.app
-        self._receivers = Receivers(self._counts, knows_task=lambda name: name in app.tasks)
-        self._receivers.connect(context.database.engine)
+        self.counts: Counts = self._pool_counts() if forks else ProcessCounts()
+        self._receivers = count_in_worker(context, self.counts)
         self.endpoint: Endpoint | None = None
 
     def _pool_counts(self) -> PoolCounts:
@@ -84,8 +83,8 @@ class WorkerMetrics:
         """Open the endpoint, after the pool has forked."""
         # On a full disk the receivers log what cannot be counted.
         with suppress(OSError):
-            _add_zeros(self._counts, Exporter.WORKER)
-        collectors: list[Collector] = [self._counts, ClockGauge(self._context.clock)]
+            _add_zeros(self.counts, Exporter.WORKER)
+        collectors: list[Collector] = [self.counts, ClockGauge(self._context.clock)]
         address = self._context.settings.metrics_address
         self.endpoint = open_endpoint(collectors, address=address, ports=self._ports)
         if self.endpoint is not None:
@@ -102,9 +101,17 @@ class WorkerMetrics:
         signals.worker_process_init.disconnect(self._on_process_init)
         if self.endpoint is not None:
             self.endpoint.close()
-        self._counts.close()
+        self.counts.close()
         if self._folder is not None:
             self._folder.remove()
+
+
+def count_in_worker(context: Context, counts: Counts) -> Receivers:
+    """Add what happens in this process of a worker to ``counts`` from now on."""
+    app: Celery = context.app
+    receivers = Receivers(counts, knows_task=lambda name: name in app.tasks)
+    receivers.connect(context.database.engine)
+    return receivers
 
 
 def _add_zeros(counts: Counts, exporter: Exporter) -> None:

@@ -19,9 +19,9 @@ import os
 import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from io import FileIO
 from pathlib import Path
 
@@ -38,7 +38,7 @@ _FIRST_SIZE = 65_536
 
 
 class PoolCounts:
-    """The counts of all processes that were forked after it was created.
+    """The counts of all processes that were forked after it was created, or that unpickled it.
 
     ``folder`` exists. ``name`` is part of the names of the files.
     """
@@ -49,6 +49,10 @@ class PoolCounts:
         # A dropped file is closed, and a process of Celery's may have closed it: its number can
         # belong to another file. So a child keeps the files of its parent.
         self._inherited: list[_Files] = []
+
+    def __reduce__(self) -> tuple[Callable[..., "PoolCounts"], tuple[Path]]:
+        """Return the folder and the name. The new process opens its own files."""
+        return partial(PoolCounts, name=self._name.removeprefix(f"{PREFIX}-")), (self._folder,)
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:
         """Add ``amount`` to a counter."""

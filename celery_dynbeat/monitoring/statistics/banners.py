@@ -36,7 +36,7 @@ class Banners(Info):
 
 def banners(context: Context, *, session: Session | None = None) -> Banners:
     """Return what stops all schedules, from the rows of the holds and of the newest beats."""
-    now = context.clock.now()
+    now = context.now(session)
 
     def work(session: Session) -> Banners:
         nodes = health.nodes_statement(NodeKind.BEAT, since=now - NODE_RETENTION)

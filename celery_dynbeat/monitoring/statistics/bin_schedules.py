@@ -58,7 +58,7 @@ def schedules_of_bin(
     queries.check_limit("limit", limit)
     start, end = check_window("start_at", start_at, "end_at", end_at)
     matching = queries.filter_of(context, owner=owner, task=task, tag=tag)
-    at = context.clock.now() if now is None else now
+    at = context.now(session) if now is None else now
 
     def work(session: Session) -> BinSchedules:
         past, is_cut = _past(session, matching, start, end, now=at, limit=limit)

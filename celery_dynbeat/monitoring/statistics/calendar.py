@@ -72,7 +72,7 @@ def calendar(
     Raises ScheduleNotFoundError, and InvalidScheduleError for ``weeks`` beyond MAX_WEEKS.
     """
     checks.check_integer("weeks", weeks, minimum=1, maximum=MAX_WEEKS)
-    now = context.clock.now()
+    now = context.now(session)
     days = days_around(zone, now, before=7 * weeks, after=DAYS_AHEAD)
 
     def work(session: Session) -> Sequence[CalendarDay]:

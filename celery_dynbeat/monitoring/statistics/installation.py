@@ -62,7 +62,7 @@ def installation(context: Context, *, session: Session | None = None) -> Install
 
 
 def _installation(context: Context, session: Session) -> Installation:
-    now = context.clock.now()
+    now = context.now(session)
     return Installation(
         now=now,
         beats=_nodes(context, session, NodeKind.BEAT, now=now),

@@ -110,7 +110,7 @@ def overview(context: Context, *, session: Session | None = None) -> Overview:
 
 
 def _overview(context: Context, session: Session) -> Overview:
-    now = context.clock.now()
+    now = context.now(session)
     return Overview(
         now=now,
         **_late(context, session, now=now),

@@ -9,6 +9,8 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.queries import check_limit
 from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.common.run_ids import created_at
+from celery_dynbeat.common.run_states import Origin, Status
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import recent_runs as store
 
@@ -18,7 +20,8 @@ class RecentRun(Info):
     """What a bar of a strip of runs shows.
 
     - ``scheduled_for`` of a rerun is the fire time of the original run.
-    - ``lag`` is the time from the fire time to the send.
+    - ``lag`` is the time from the fire time to the send; of a run that its schedule did not make,
+      from its record.
     - ``queue_time`` is the time from the send to the start. None after a second attempt, whose
       start replaces the first one.
     - ``duration`` is that of the last attempt, None while it is unfinished.
@@ -50,7 +53,7 @@ def recent_runs(
     """
     check_limit("limit", limit)
     ids = sorted(set(schedule_ids))
-    now = context.clock.now()
+    now = context.now(session)
 
     def work(session: Session) -> Mapping[int, Sequence[RecentRun]]:
         found: dict[int, list[RecentRun]] = {each: [] for each in ids}
@@ -62,6 +65,23 @@ def recent_runs(
     return context.read_many(session, work)
 
 
+def last_errors(context: Context, *, schedule_ids: Collection[int]) -> Mapping[int, str]:
+    """Return the first line of the error of the last failed or lost run of each schedule.
+
+    A schedule without such a run among its last 30, or whose run has no error, is left out.
+    """
+    return {
+        key: error.partition("\n")[0]
+        for key, runs in recent_runs(context, schedule_ids=schedule_ids).items()
+        if (error := _last_error(runs)) is not None
+    }
+
+
+def _last_error(runs: Sequence[RecentRun]) -> str | None:
+    failed = (run for run in reversed(runs) if run.status in {Status.FAILED, Status.LOST})
+    return next((run.error for run in failed), None)
+
+
 def _recent_run(row: Any) -> RecentRun:
     fire_time = row.nominal_at or row.scheduled_for
     return RecentRun(
@@ -70,7 +90,9 @@ def _recent_run(row: Any) -> RecentRun:
         origin=row.origin,
         scheduled_for=fire_time,
         fire_count=row.fire_count,
-        lag=_between(fire_time, row.sent_at),
+        lag=_between(
+            fire_time if row.origin == Origin.SCHEDULE else created_at(row.id), row.sent_at
+        ),
         queue_time=_queue_time(row),
         duration=_between(row.started_at, row.finished_at),
         error=row.error,

@@ -92,7 +92,7 @@ def run_times(
     """
     checks.check_integer("days", days, minimum=1, maximum=MAX_DAYS)
     checks.check_integer("buckets", buckets, minimum=1, maximum=MAX_BUCKETS)
-    now = context.clock.now()
+    now = context.now(session)
     spans = _equal_spans(now - timedelta(days=days), now, buckets)
 
     def work(session: Session) -> RunTimes:

@@ -39,7 +39,7 @@ def tasks(
     Celery's own tasks.
     """
     _check(prefix, limit)
-    seen_since = context.clock.now() - context.settings.node_timeout
+    seen_since = context.now(session) - context.settings.node_timeout
     lists = context.read_many(
         session, lambda session: store.task_lists(session, seen_since=seen_since)
     )

@@ -10,6 +10,7 @@ belongs to the window of its fire time. This differs for late runs, reruns and b
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -27,6 +28,7 @@ from celery_dynbeat.monitoring.statistics.planned_ticks import PlannedTicks, pla
 from celery_dynbeat.monitoring.statistics.timeline_rows import GroupBy, TimelineRow, rows_of
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import planned_runs, window_runs
+from celery_dynbeat.store.planned_runs import PlannedCounts
 from celery_dynbeat.store.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.span_reads import Span
 from celery_dynbeat.store.window_runs import RunWindow
@@ -40,6 +42,9 @@ MAX_FOLLOWED = 500
 MAX_MARKS = 1_000
 #: Runs to come that are counted one by one.
 MAX_TICKS = 5_000
+#: Each of so many schedules is followed for an estimate, of at least _MIN_SAMPLE schedules.
+_STRIDES = (3, 9, 27)
+_MIN_SAMPLE = 10
 MAX_WINDOW = timedelta(days=366)
 
 
@@ -51,6 +56,8 @@ class Timeline(Info):
       if ``is_histogram``.
     - ``bins`` are those of a histogram, oldest first. The first begins at or before ``since``.
     - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
+    - ``planned_from``: the runs to come in the bins are estimated from so many schedules, spread
+      over all of the window. None: they are counted.
     - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
     """
 
@@ -62,6 +69,7 @@ class Timeline(Info):
     rows: Sequence[TimelineRow] = ()
     bins: Sequence[Bin] = ()
     is_cut: bool = False
+    planned_from: int | None = None
     planned_is_first_only: bool = False
 
 
@@ -94,8 +102,22 @@ def timeline(
     checks.check_one_of("group_by", group_by, "owner", "task", "tag")
     matching = queries.filter_of(context, owner=owner, task=task, tag=tag)
     since, until = check_window("since", since, "until", until)
-    window = _Window(matching, since, until, context.clock.now() if now is None else now)
+    window = _Window(matching, since, until, context.now(session) if now is None else now)
     return context.read_many(session, lambda session: _read(context, session, window, group_by))
+
+
+def planned_bins(
+    context: Context, *, until: datetime, owner: str | None, now: datetime
+) -> Timeline:
+    """Return the bins of a timeline from ``now``, also for a few schedules."""
+    window = _Window(queries.filter_of(context, owner=owner), now, until, now)
+    bins = bins_of(now, until)
+
+    def work(session: Session) -> Timeline:
+        ticks = future_runs(context, session, window.matching, bins[0].start, until, now=now)
+        return _histogram(context, session, window, group_by="owner", bins=bins, ticks=ticks)
+
+    return context.read_many(None, work)
 
 
 def check_window(
@@ -116,17 +138,17 @@ def _read(context: Context, session: Session, window: _Window, group_by: GroupBy
         context, session, window.matching, bins[0].start, bins[-1].end, now=window.now
     )
     if ticks is None:
-        return _histogram(session, window, group_by, bins, ticks)
+        return _histogram(context, session, window, group_by=group_by, bins=bins, ticks=ticks)
     inside = [each for each in ticks.ticks if window.since <= each[0] < window.until]
     names = {(row.owner, row.name) for _, row in inside}
     runs = past_window(session, window.matching, window.since, window.until, now=window.now)
     if runs is not None and len(names) <= MAX_SCHEDULES:
         names.update(window_runs.schedules_of(session, runs, limit=MAX_SCHEDULES + 1))
     if len(names) > MAX_SCHEDULES:
-        return _histogram(session, window, group_by, bins, ticks)
+        return _histogram(context, session, window, group_by=group_by, bins=bins, ticks=ticks)
     bars = [] if runs is None else window_runs.runs_of(session, runs, limit=MAX_MARKS + 1)
     if len(bars) + len(inside) > MAX_MARKS:
-        return _histogram(session, window, group_by, bins, ticks)
+        return _histogram(context, session, window, group_by=group_by, bins=bins, ticks=ticks)
     is_cut = ticks.is_cut or (runs is not None and runs.is_cut)
     return Timeline(
         since=window.since,
@@ -178,18 +200,26 @@ def future_runs(
 
 
 def _histogram(
+    context: Context,
     session: Session,
     window: _Window,
+    *,
     group_by: GroupBy,
     bins: Sequence[Span],
     ticks: PlannedTicks | None,
 ) -> Timeline:
     past = count_past(session, window.matching, bins, now=window.now)
-    is_first_only = ticks is None or ticks.is_cut
-    if ticks is None or ticks.is_cut:
-        planned = count_planned(session, window.matching, bins, now=window.now)
+    sample = None
+    if ticks is not None and not ticks.is_cut:
+        planned: Sequence[PlannedCounts] = count_instants([at for at, _ in ticks.ticks], bins)
     else:
-        planned = count_instants([at for at, _ in ticks.ticks], bins)
+        sample = None if ticks is None else _sample(context, session, window, bins)
+        planned = (
+            count_planned(session, window.matching, bins, now=window.now)
+            if sample is None
+            else sample.counts
+        )
+    is_first_only = sample is None and (ticks is None or ticks.is_cut)
     return Timeline(
         since=window.since,
         until=window.until,
@@ -197,5 +227,41 @@ def _histogram(
         group_by=group_by,
         is_histogram=True,
         bins=bins_from(bins, past, planned),
+        planned_from=None if sample is None else sample.schedules,
         planned_is_first_only=is_first_only,
     )
+
+
+class _Sample(NamedTuple):
+    """The runs to come in each bin, estimated from a number of schedules."""
+
+    counts: Sequence[PlannedCounts]
+    schedules: int
+
+
+def _sample(
+    context: Context, session: Session, window: _Window, bins: Sequence[Span]
+) -> _Sample | None:
+    """Return an estimate from as many schedules as MAX_TICKS and one search budget allow.
+
+    None: the fire times of a few schedules exceed them already.
+    """
+    start, end = bins[0].start, bins[-1].end
+    found = planned_runs.next_runs(
+        session, matching=window.matching, until=end, limit=MAX_FOLLOWED
+    ).rows
+    for stride in _STRIDES:
+        # In the order of their next runs, so each part of the window is in the sample.
+        rows = found[::stride]
+        if len(rows) < _MIN_SAMPLE:
+            return None
+        ticks = planned_ticks(
+            context, session, rows, now=window.now, since=start, until=end, limit=MAX_TICKS
+        )
+        if not ticks.is_cut:
+            counts = count_instants([at for at, _ in ticks.ticks], bins)
+            scale = len(found) / len(rows)
+            return _Sample(
+                [PlannedCounts(round(each.planned * scale)) for each in counts], len(rows)
+            )
+    return None

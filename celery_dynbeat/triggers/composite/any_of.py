@@ -109,9 +109,9 @@ class AnyOf(Composite):
         intervals = [*own, *(later - earlier for earlier, later in pairs)]
         return min((each for each in intervals if each is not None), default=None)
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:
         """Describe each trigger."""
-        return "; or ".join(map(phrase_of, self.triggers))
+        return "; or ".join(phrase_of(each, timezone) for each in self.triggers)
 
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger with the zone ``name`` for each part that needs one and has none."""

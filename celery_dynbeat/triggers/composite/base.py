@@ -166,9 +166,9 @@ def row_part_json(part: Trigger) -> dict[str, object]:
     return data
 
 
-def phrase_of(part: Trigger) -> str:
+def phrase_of(part: Trigger, timezone: str | None) -> str:
     """Return the phrase of a part, in parentheses if its end would be unclear."""
-    phrase = part.phrase()
+    phrase = part.phrase(timezone)
     return f"({phrase})" if isinstance(part, Composite) or "; " in phrase else phrase
 
 

@@ -16,7 +16,11 @@ from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cursors import MIN_INSTANT, SingleCursor
 from celery_dynbeat.triggers.limits import EARLIEST, LATEST
 from celery_dynbeat.triggers.local_days import day_around
-from celery_dynbeat.triggers.search_budget import SEARCH_STEPS, SearchBudget
+from celery_dynbeat.triggers.search_budget import (
+    SEARCH_STEPS,
+    BudgetExceededError,
+    SearchBudget,
+)
 from celery_dynbeat.triggers.zones import load_zone
 
 #: More than two years of a daily trigger.
@@ -84,7 +88,11 @@ class ExcludingCursor:
         if fire_time >= self._included_until:
             day = self._day_of(fire_time)
             if day.is_excluded:
-                found, steps = _first_included(self._exclusion, day.end)
+                try:
+                    found, steps = _first_included(self._exclusion, day.end)
+                except BudgetExceededError:
+                    self._budget.spend(SEARCH_STEPS)
+                    raise
                 self._budget.spend_once((self._exclusion, day.end), steps)
                 return found
             self._included_until = day.end

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
@@ -27,8 +28,7 @@ from celery_dynbeat.triggers.composite.parts import (
 )
 from celery_dynbeat.triggers.cursors import Cursor
 from celery_dynbeat.triggers.search_budget import SearchBudget
-from celery_dynbeat.triggers.validation import require_text
-from celery_dynbeat.triggers.zones import load_zone
+from celery_dynbeat.triggers.zones import zone_name
 
 _MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -65,15 +65,14 @@ class Excluding(Composite):
         self,
         trigger: Trigger,
         *what: date | Trigger,
-        timezone: str | None = None,
+        timezone: str | ZoneInfo | None = None,
         dates: Iterable[date] = (),
         triggers: Iterable[Trigger] = (),
     ) -> None:
         # The field names are arguments too, for dataclasses.replace.
         what = (*what, *dates, *triggers)
         _check_types(trigger, what)
-        if timezone is not None:
-            load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
+        timezone = None if timezone is None else zone_name(timezone)
         zone = timezone or trigger.timezone
         if isinstance(trigger, Excluding) and trigger.timezone == zone:
             what = (*trigger.dates, *trigger.triggers, *what)
@@ -146,15 +145,15 @@ class Excluding(Composite):
         """Return that of the trigger: excluding whole days cannot shorten an interval."""
         return self.trigger.shortest_interval(after=after, sample=sample)
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:
         """Describe the trigger and its exclusions. More than 5 dates are only counted."""
         exceptions = []
         if self.dates:
             exceptions.append(f"on {self._describe_dates()}")
         if self.triggers:
-            phrases = "; ".join(map(phrase_of, self.triggers))
+            phrases = "; ".join(phrase_of(each, timezone) for each in self.triggers)
             exceptions.append(f"on days of: {phrases}")
-        return f"{phrase_of(self.trigger)}, except {' and '.join(exceptions)}"
+        return f"{phrase_of(self.trigger, timezone)}, except {' and '.join(exceptions)}"
 
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger with the zone ``name`` for its days and for each part that needs it.

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.counting import count_fire_times
@@ -13,7 +14,7 @@ from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_ha
 from celery_dynbeat.triggers.cron.wall_times import wall_times
 from celery_dynbeat.triggers.limits import EARLIEST, LATEST
 from celery_dynbeat.triggers.validation import require_text, utc
-from celery_dynbeat.triggers.zones import load_zone
+from celery_dynbeat.triggers.zones import load_zone, zone_name
 
 _DAY_AND = "day_and"
 
@@ -51,16 +52,17 @@ class Cron(Trigger):
     _resolved: "Cron | None" = field(default=None, init=False, compare=False)
 
     def __init__(
-        self, expression: str, *, timezone: str | None = None, day_or: bool = True
+        self, expression: str, *, timezone: str | ZoneInfo | None = None, day_or: bool = True
     ) -> None:
-        require_text(expression, field=None, example="0 9 * * mon-fri", label="cron expression")
+        expression = require_text(
+            expression, field=None, example="0 9 * * mon-fri", label="cron expression"
+        )
         parsed = parse_expression(expression)
         # With a * in a day field both settings mean the same, so such triggers compare equal.
         day_or = bool(day_or) or parsed.day.starred or parsed.weekday.starred
         # Checks that there is a matching date.
         wall_times(parsed.text, day_or=day_or)
-        if timezone is not None:
-            load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
+        timezone = None if timezone is None else zone_name(timezone)
         object.__setattr__(self, "expression", parsed.text)
         object.__setattr__(self, "timezone", timezone)
         object.__setattr__(self, "day_or", day_or)
@@ -108,7 +110,7 @@ class Cron(Trigger):
         zone = load_zone(self.timezone or "UTC")
         return count_fire_times(times, zone, after=after, until=until, limit=limit)
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:  # noqa: ARG002 - it has no instant
         """Describe the expression and its zone."""
         words = describe_cron(parse_expression(self.expression), day_or=self.day_or)
         return f"{words}, {self.timezone or 'UTC'}"

@@ -6,7 +6,6 @@ from functools import lru_cache
 from math import prod
 
 from celery_dynbeat.triggers.cron.calendar_days import Month
-from celery_dynbeat.triggers.cron.croniter_search import croniter_search
 from celery_dynbeat.triggers.cron.dates import (
     MAX_YEARS_BETWEEN,
     DayFields,
@@ -21,19 +20,13 @@ from celery_dynbeat.triggers.cron.expression import (
 )
 
 _SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
-_MAX_MONTHS_BETWEEN = MAX_YEARS_BETWEEN * 12
 
 
 class WallTimes:
-    """The matching times of day on the matching days. Threads may share it.
-
-    croniter finds the next wall time where it can express the expression. The calendar of this
-    class finds the others, and counts.
-    """
+    """The matching times of day on the matching days. Threads may share it."""
 
     __slots__ = (
         "_clock",
-        "_croniter",
         "_day_fields",
         "_days",
         "_months",
@@ -47,16 +40,13 @@ class WallTimes:
         seconds = (0,) if expression.second is None else expression.second.values
         self._clock = (expression.hour.values, expression.minute.values, seconds)
         self._times_per_day = prod(map(len, self._clock))
-        self._months = frozenset(expression.month.values)
+        self._months = expression.month.values
         self._day_fields: tuple[DayFields, ...] = possible_days(expression, day_or=day_or)
-        self._croniter = croniter_search(expression, self._day_fields)
         # The days of each kind of month, of which there are 28, as bits: the 1st is bit 1.
         self._days: dict[Month, int] = {}
 
     def first_after(self, wall: datetime) -> datetime:
         """Return the first matching wall time strictly after ``wall``. There always is one."""
-        if self._croniter is not None:
-            return self._croniter.first_after(wall.replace(microsecond=0))
         start = wall.replace(microsecond=0) + _SECOND
         day = self._first_day(start.year, start.month, start.day)
         rank = self._times_before(start) if day == start.date() else 0
@@ -89,14 +79,17 @@ class WallTimes:
 
     def _first_day(self, year: int, month: int, day: int) -> date:
         """Return the first matching date from a day on, which may lie past the end of its month."""
-        first = year * 12 + month - 1
-        for number in range(first, first + _MAX_MONTHS_BETWEEN):
-            bits = self._days_of(number)
-            if number == first:
+        for number in (each for each in self._months if each >= month):
+            bits = self._days_of(year * 12 + number - 1)
+            if number == month:
                 bits = bits >> day << day
             if bits:
-                lowest = (bits & -bits).bit_length() - 1
-                return date(number // 12, number % 12 + 1, lowest)
+                return _lowest(year, number, bits)
+        # The months that match, and no other: 29 February can be 40 years away.
+        for later in range(year + 1, year + MAX_YEARS_BETWEEN):
+            for number in self._months:
+                if bits := self._days_of(later * 12 + number - 1):
+                    return _lowest(later, number, bits)
         raise AssertionError("possible_days finds expressions without dates")
 
     def _days_of(self, number: int) -> int:
@@ -126,6 +119,10 @@ class WallTimes:
         hour, minute = divmod(rank, len(minutes))
         clock = hours[hour], minutes[minute], seconds[second]
         return datetime(day.year, day.month, day.day, *clock)  # noqa: DTZ001 - a wall time
+
+
+def _lowest(year: int, month: int, bits: int) -> date:
+    return date(year, month, (bits & -bits).bit_length() - 1)
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
@@ -24,9 +25,9 @@ from celery_dynbeat.triggers.limits import (
     LATEST,
     MAX_INTERVAL,
 )
-from celery_dynbeat.triggers.validation import require_text, utc
+from celery_dynbeat.triggers.validation import utc
 from celery_dynbeat.triggers.words import describe_interval, describe_unit
-from celery_dynbeat.triggers.zones import load_zone, wall_at
+from celery_dynbeat.triggers.zones import describe_instant, load_zone, zone_name
 
 _REPEATING = re.compile(
     r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
@@ -73,7 +74,7 @@ class Every(Trigger):
         weeks: int | None = None,
         months: int | None = None,
         years: int | None = None,
-        timezone: str | None = None,
+        timezone: str | ZoneInfo | None = None,
         **unknown: object,
     ) -> None:
         if unknown:
@@ -82,7 +83,8 @@ class Every(Trigger):
         given = {unit: count for unit, count in units.items() if count is not None}
         anchor = None if anchor is None else utc(anchor, field="anchor")
         if given:
-            _check_calendar(given, interval=interval, anchor=anchor, timezone=timezone)
+            _check_calendar(given, interval=interval, anchor=anchor)
+            timezone = None if timezone is None else zone_name(timezone)
         else:
             interval = _valid_interval(interval)
             _refuse_zone(timezone)
@@ -162,17 +164,17 @@ class Every(Trigger):
         # Not super(): it does not work in a dataclass with slots, which is a copy of the class.
         return self.interval or Trigger.shortest_interval(self, after=after, sample=sample)
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:
         """Describe the interval, the anchor if there is one, and the zone of calendar time."""
         if self.interval is None:
             words, name = describe_unit(*self._calendar()), self.timezone or "UTC"
             if self.anchor is None:
                 return f"{words}, {name}"
-            return f"{words} from {wall_at(load_zone(name), self.anchor)}, {name}"
+            return f"{words} from {describe_instant(self.anchor, name)}"
         words = describe_interval(self.interval)
-        return (
-            words if self.anchor is None else f"{words} from {self.anchor.replace(tzinfo=None)} UTC"
-        )
+        if self.anchor is None:
+            return words
+        return f"{words} from {describe_instant(self.anchor, timezone)}"
 
     @property
     def needs_zone(self) -> bool:
@@ -220,7 +222,7 @@ def _calendar_steps(anchor: datetime, timezone: str, days: int, months: int) -> 
 
 
 def _check_calendar(
-    given: Mapping[str, object], *, interval: object, anchor: datetime | None, timezone: str | None
+    given: Mapping[str, object], *, interval: object, anchor: datetime | None
 ) -> None:
     unit, count = next(iter(given.items()))
     names = " and ".join([*(["an interval"] if interval is not None else []), *given])
@@ -232,8 +234,6 @@ def _check_calendar(
         raise InvalidTriggerError(f"{unit} is {shorten(count)}; {rule}", field="interval")
     if anchor is not None:
         _check_in_calendar(anchor)
-    if timezone is not None:
-        load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
 
 
 def _check_in_calendar(anchor: datetime) -> None:

@@ -1,5 +1,6 @@
 """The phrases: intervals, delays, and days with times of day."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
@@ -47,7 +48,7 @@ def _take_interval(reader: PhraseReader, zone: str | None) -> Trigger | None:
     return None
 
 
-def _take_interval_amounts(reader: PhraseReader) -> dict[str, int]:
+def _take_interval_amounts(reader: PhraseReader) -> Mapping[str, float]:
     if reader.take("hourly"):
         return {"hours": 1}
     if not reader.take("every", "each"):
@@ -60,10 +61,12 @@ def _take_interval_amounts(reader: PhraseReader) -> dict[str, int]:
     return {unit: 1}
 
 
-def _interval(amounts: dict[str, int], zone: str | None) -> Trigger:
+def _interval(amounts: Mapping[str, float], zone: str | None) -> Trigger:
     is_calendar = bool(amounts.keys() & _CALENDAR_UNITS)
     if is_calendar and len(amounts) > 1:
         raise PhraseError("days and longer units stand alone, as in 'every 2 days'")
+    if is_calendar and any(isinstance(amount, float) for amount in amounts.values()):
+        raise PhraseError("days and longer units take whole numbers; write 'every 36 hours'")
     try:
         # The units are arguments of both.
         return (
@@ -97,11 +100,11 @@ def _out_of_range(what: str) -> PhraseError:
     return PhraseError(f"{what} is longer than 0 and at most 100 years")
 
 
-def _take_amounts(reader: PhraseReader) -> dict[str, int]:
+def _take_amounts(reader: PhraseReader) -> dict[str, float]:
     """Consume ``1 hour and 30 minutes``, and return the number of each unit. Else return {}."""
-    amounts: dict[str, int] = {}
+    amounts: dict[str, float] = {}
     start = reader.position
-    while (number := reader.take_number()) is not None and (unit := UNITS.get(reader.next)):
+    while (number := reader.take_amount()) is not None and (unit := UNITS.get(reader.next)):
         if unit in amounts:
             raise PhraseError(f"it has two numbers of {unit}")
         reader.position += 1
@@ -117,7 +120,7 @@ def _take_calendar(reader: PhraseReader, zones: Zones) -> Trigger:
     """Return the trigger for days and times of day, in either order."""
     is_once = bool(reader.take("once"))
     if is_once:
-        # describe() writes "once at 2026-12-24 18:00:00 UTC".
+        # describe() writes "once at 2026-12-24 18:00 UTC".
         reader.take("at")
     days, times = _take_days_and_times(reader)
     reader.check_end()

@@ -87,9 +87,11 @@ def _from_words(text: str, zones: Zones) -> Trigger:
 def _split_zone(text: str) -> tuple[str, str | None]:
     """Return the words without the zone at their end, and the zone."""
     words = text.rsplit(maxsplit=1)
-    if not words[1:] or _ZONE.fullmatch(words[1]) is None:
+    # describe() writes "once at 2026-12-24 18:00 (Asia/Seoul)".
+    zone = words[1].removeprefix("(").removesuffix(")") if words[1:] else ""
+    if _ZONE.fullmatch(zone) is None:
         return text, None
-    zone = "UTC" if words[1].upper() == "UTC" else words[1]
+    zone = "UTC" if zone.upper() == "UTC" else zone
     return words[0].removesuffix(","), zone
 
 

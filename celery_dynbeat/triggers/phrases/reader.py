@@ -48,6 +48,7 @@ _OTHERS = (
 VOCABULARY = tuple(sorted({*UNITS, *DAYS, *ORDINALS, *NAMED_TIMES, *_OTHERS}))
 _HYPHEN = re.compile(r"(?<=[a-z])-(?=[a-z])", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,6}")
+_DECIMAL = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}")
 
 
 class PhraseError(Exception):
@@ -88,6 +89,14 @@ class PhraseReader:
         if _NUMBER.fullmatch(self.next) is None:
             return None
         number = int(self.next)
+        self.position += 1
+        return number
+
+    def take_amount(self) -> float | None:
+        """Consume a number, which may have decimals, and return it. Else return None."""
+        if _DECIMAL.fullmatch(self.next) is None:
+            return self.take_number()
+        number = float(self.next)
         self.position += 1
         return number
 

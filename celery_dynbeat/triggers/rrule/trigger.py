@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice, pairwise
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.base import SAMPLE, Trigger
 from celery_dynbeat.triggers.cursors import iter_fire_times
@@ -21,7 +22,7 @@ from celery_dynbeat.triggers.search_budget import (
     unlimited_budget,
 )
 from celery_dynbeat.triggers.validation import require_text, utc
-from celery_dynbeat.triggers.zones import load_zone
+from celery_dynbeat.triggers.zones import zone_name
 
 #: The number of rules that can be searched in the time of one lookup.
 _RULES_PER_LOOKUP = 3
@@ -58,10 +59,9 @@ class RRule(Trigger):
     text: str
     timezone: str | None = field(default=None)
 
-    def __init__(self, text: str, *, timezone: str | None = None) -> None:
-        require_text(text, field="rrule", example=_EXAMPLE)
-        if timezone is not None:
-            load_zone(require_text(timezone, field="timezone", example="Asia/Seoul"))
+    def __init__(self, text: str, *, timezone: str | ZoneInfo | None = None) -> None:
+        text = require_text(text, field="rrule", example=_EXAMPLE)
+        timezone = None if timezone is None else zone_name(timezone)
         normal, zone = normal_form(text, timezone)
         prepare(normal, zone).check()
         object.__setattr__(self, "text", normal)
@@ -117,7 +117,7 @@ class RRule(Trigger):
         """Return the steps to count its rules through and to prepare each of them."""
         return preparation_steps(self.text, self.timezone)
 
-    def phrase(self) -> str:
+    def phrase(self, timezone: str | None = None) -> str:  # noqa: ARG002 - it has no instant
         """Describe the rule in words, or as it is written if there are no words for it."""
         return describe_recurrence(prepare(self.text, self.timezone).recurrence)
 

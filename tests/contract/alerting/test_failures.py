@@ -74,12 +74,32 @@ def test_a_success_recovers_and_the_next_failure_is_a_new_opening(
     (row,) = made.stored()
     assert (row.recovered_at, row.unsent, row.checked_at) == (clock.now(), "recovered", None)
 
+    clock.advance(timedelta(minutes=5))
     end_run(made)
     made.alerts.run()
     (row,) = made.stored()
     assert (row.recovered_at, row.unsent, row.opened_at) == (None, "opened", clock.now())
     assert row.fact_count == 1
     assert [name for name, _ in reported] == ["alert_opened", "alert_recovered", "alert_opened"]
+
+
+def test_a_flapping_schedule_is_one_alert_that_counts(alerting, end_run, reported):
+    made = alerting()
+    made.mine.create("n", task="t", trigger=MINUTELY)
+    end_run(made)
+    made.alerts.run()
+    (opened,) = made.stored()
+    execute(made.dynbeat, "UPDATE dynbeat_alert SET unsent = NULL, unsent_at = NULL")
+    for _ in range(5):
+        for status in (Status.SUCCEEDED, Status.FAILED):
+            end_run(made, status)
+            made.alerts.run()
+
+    (row,) = made.stored()
+    # The messages know one opening, and no recovery.
+    assert (row.recovered_at, row.unsent, row.opened_at) == (None, None, opened.opened_at)
+    assert row.fact_count == 6
+    assert len(reported) == 11
 
 
 def test_an_opening_that_recovers_before_its_message_is_still_reported(alerting, end_run):

@@ -17,8 +17,8 @@ class Deliveries:
         self.errors = {}
         self.failure = None
 
-    def __call__(self, content, urls, *, application, templates, timeout):
-        del application, templates, timeout
+    def __call__(self, content, urls, *, application, flower_url, templates, timeout):
+        del application, flower_url, templates, timeout
         if self.failure is not None:
             raise DeliveryError(self.failure)
         self.made.append(SimpleNamespace(content=content, urls=list(urls)))

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dynbeat.alerts.content import Content, Example, Group
+from celery_dynbeat.alerts.content import Content, Example, only_example
 from celery_dynbeat.alerts.deliver import NICENESS, without_secrets
 from celery_dynbeat.alerts.delivery import DeliveryError, deliver
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
@@ -20,30 +20,34 @@ SECRETS = ("hunter2-secret", "token-4711-secret")
 ALERT = Content(
     severity=Severity.ERROR,
     groups=[
-        Group(
-            kind=AlertKind.FAILED,
-            change=Unsent.OPENED,
-            count=1,
-            examples=[
-                Example(
-                    owner="user:42",
-                    name="dígest",
-                    task="mail.send",
-                    since="2026-11-22T09:00:00Z",
-                    ended=None,
-                    run_id=None,
-                    value=None,
-                    facts=1,
-                    detail="KeyError: 'x'",
-                )
-            ],
+        only_example(
+            AlertKind.FAILED,
+            Unsent.OPENED,
+            Example(
+                owner="user:42",
+                name="dígest",
+                task="mail.send",
+                since="2026-11-22T09:00:00Z",
+                ended=None,
+                run_id=None,
+                value=None,
+                facts=1,
+                detail="KeyError: 'x'",
+            ),
         )
     ],
 )
 
 
 def send(*urls, templates=None):
-    return deliver(ALERT, urls, application="shop", templates=templates, timeout=TIMEOUT)
+    return deliver(
+        ALERT,
+        urls,
+        application="shop",
+        flower_url="https://flower.example.com",
+        templates=templates,
+        timeout=TIMEOUT,
+    )
 
 
 @pytest.fixture
@@ -68,6 +72,15 @@ def test_a_message_reaches_a_mail_server_and_a_webhook(http_sink, mail_sink):
     assert mail["To"] == "ops@example.com"
     assert "KeyError: 'x'" in body["message"]
     assert body["type"] == "failure"
+    (cause,) = body["alert"]["groups"][0]["causes"]
+    assert (cause["task"], cause["error"], cause["count"]) == ("mail.send", "KeyError: 'x'", 1)
+    (shown,) = cause["examples"]
+    assert (shown["owner"], shown["name"]) == ("user:42", "dígest")
+    assert shown["urls"] == {
+        "schedule": "https://flower.example.com/dynbeat/schedule?owner=user%3A42&name=d%C3%ADgest",
+        "run": None,
+        "explain": "celery -A shop dynbeat explain --owner=user:42 -- 'dígest'",
+    }
     text = mail.get_body(("plain", "html")).get_content()
     assert "dígest of user:42" in text
 
@@ -179,3 +192,57 @@ def test_parts_of_the_url_are_removed_from_an_error(text):
     url = "json://user:hunter2%2Dsecret@example.com/token-4711-secret"
 
     assert "secret" not in without_secrets(text, url).lower()
+
+
+STUB = """
+import time
+from types import SimpleNamespace
+
+NotifyFormat = SimpleNamespace(TEXT="text")
+
+
+class Apprise:
+    @staticmethod
+    def instantiate(url):
+        return SimpleNamespace(url=url)
+
+    def add(self, service):
+        self.url = service.url
+
+    def notify(self, **_):
+        if self.url == "hang://x":
+            time.sleep(600)
+        return SimpleNamespace(results=[True])
+"""
+
+
+@pytest.mark.slow
+def test_a_plug_in_that_ignores_the_time_limit_hides_no_other_result(monkeypatch, tmp_path):
+    (tmp_path / "apprise.py").write_text(STUB)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert list(send("hang://x", "ok://x").errors) == ["no answer in time", None]
+
+
+@pytest.mark.slow
+def test_a_delivery_that_is_killed_keeps_the_results_until_then(monkeypatch, tmp_path):
+    # The second result comes after the line of the first one, and ends the process.
+    ended = """
+import json, os, threading
+printed = threading.Event()
+dumps = json.dumps
+
+def spy(line):
+    if line.get("url") == 0:
+        printed.set()
+    elif line.get("url") == 1:
+        os.kill(os.getpid(), 9)
+    return dumps(line)
+
+json.dumps = spy
+"""
+    stub = STUB.replace("time.sleep(600)", "printed.wait()") + ended
+    (tmp_path / "apprise.py").write_text(stub)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert list(send("ok://x", "hang://x").errors) == [None, "exit status -9"]

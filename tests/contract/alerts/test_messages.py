@@ -401,3 +401,97 @@ def test_the_newest_message_is_kept_for_an_interval_that_is_longer_than_a_week(
     messages.run_once()
 
     assert len(deliveries.made) == 1
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_an_error_waits_for_no_message_about_a_warning(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    add_alerts(dynbeat, kind="late", prefix="late")
+    clock.advance(DELAY)
+    messages.run_once()
+    add_alerts(dynbeat, kind="slow", prefix="slow", at=clock.now())
+    add_alerts(dynbeat, kind="lost", prefix="lost", at=clock.now())
+    clock.advance(DELAY)
+    messages.run_once()
+    add_alerts(dynbeat, kind="lost", prefix="more", at=clock.now())
+    clock.advance(INTERVAL - MINUTE)
+    messages.run_once()
+
+    # The other lost run waits for the interval of errors.
+    kinds = [[group.kind for group in each.content.groups] for each in deliveries.made]
+    assert kinds == [[AlertKind.LATE], [AlertKind.LOST]]
+    clock.advance(MINUTE)
+    messages.run_once()
+
+    # The more severe message is first.
+    kinds = [[group.kind for group in each.content.groups] for each in deliveries.made]
+    assert kinds[2:] == [[AlertKind.LOST], [AlertKind.SLOW]]
+
+
+def test_a_recovery_is_sent_when_it_has_lasted(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    messages = messages_of(dynbeat)
+    ended = {"unsent": "'recovered'", "checked_at": "NULL"}
+    ended["recovered_at"] = ended["unsent_at"] = f"'{START:%Y-%m-%d %H:%M:%S}'"
+    add_alerts(dynbeat, kind="late", prefix="s", **ended)
+    # The schedule of the late run still fails.
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_alert (schedule_id, owner, name, kind, opened_at, last_at, target,"
+        " checked_at) SELECT schedule_id, owner, name, 'failed', opened_at, last_at, target,"
+        " opened_at FROM dynbeat_alert",
+    )
+
+    assert messages.run_once() == START + INTERVAL
+    # An opening does not take the recovery with it.
+    add_alerts(dynbeat, kind="lost", prefix="lost")
+    clock.advance(DELAY)
+    messages.run_once()
+    clock.advance(INTERVAL)
+    messages.run_once()
+
+    first, second = [each.content.groups for each in deliveries.made]
+    assert [group.kind for group in first] == [AlertKind.LOST]
+    assert [(group.kind, group.change) for group in second] == [(AlertKind.LATE, Unsent.RECOVERED)]
+    assert (second[0].still_open, second[0].examples[0].still) == (1, ["failed"])
+
+
+def test_alerts_are_grouped_by_task_and_error_with_the_first_cause_first(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    add_alerts(dynbeat, prefix="one", detail="'KeyError: 17'")
+    add_alerts(dynbeat, 30, prefix="many", detail="'OSError: no route'")
+    add_alerts(dynbeat, 2, prefix="two", detail="'KeyError: 42'")
+    clock.advance(DELAY)
+    messages_of(dynbeat).run_once()
+
+    (group,) = deliveries.made[0].content.groups
+    assert group.count == 33
+    assert [(cause.task, cause.error, cause.count) for cause in group.causes] == [
+        ("t", "KeyError: 17", 3),
+        ("t", "OSError: no route", 30),
+    ]
+    assert [len(cause.examples) for cause in group.causes] == [3, 7]
+
+
+def test_a_late_schedule_without_a_run_is_not_sent_yet(
+    alerting, messages_of, add_alerts, clock, deliveries
+):
+    dynbeat = alerting()
+    add_alerts(dynbeat, kind="late", prefix="waits")
+    clock.advance(10 * MINUTE)
+    add_alerts(dynbeat, kind="late", prefix="sent", at=clock.now())
+    clock.advance(DELAY)
+    messages_of(dynbeat).run_once()
+
+    (group,) = deliveries.made[0].content.groups
+    progress = {each.name: each.progress for each in group.examples}
+    assert progress == {"waits0": "not_sent", "sent0": "sent_late"}

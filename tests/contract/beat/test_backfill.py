@@ -17,13 +17,16 @@ from celery_dynbeat import (
     InvalidScheduleError,
     Once,
     ScheduleNotFoundError,
+    Solar,
 )
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import attempts, schedules
 from celery_dynbeat.testing import ManualBeat
+from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, PLAN_STEPS
 from tests.support.applications import MINUTELY, START, application, execute
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+DAY = 24 * HOUR
 #: Fires each hour, also before the schedule was created.
 HOURLY = Cron("0 * * * *", timezone="UTC")
 #: The same, of a kind whose fire times are counted one by one, up to 1,000.
@@ -785,3 +788,30 @@ def test_expires_after_of_a_backfill_run_counts_from_its_creation(mine, clock, b
     beat.run_until_idle()
 
     assert sent[0].expires_at == clock.now() + 10 * SECOND
+
+
+def test_a_batch_ends_when_its_search_has_taken_a_quarter_of_a_plan(sqlite_url, clock):
+    """The row is locked meanwhile. Each fire time takes one lookup, so 900 fit."""
+    with application(sqlite_url, clock=clock) as dynbeat:
+        mine, beat = dynbeat.schedules.for_owner("user:1"), ManualBeat(dynbeat)
+        mine.create("n", task="t", trigger=AnyOf(Cron("* * * * *"), Cron("* * * * * 30")))
+        mine.backfill("n", start=START - 9 * HOUR, end=START - MINUTE, batch_size=1000)
+
+        beat.tick()
+        first = mine.backfills("n")[0].made
+        mine.cancel_backfill("n")
+
+    limit = PLAN_STEPS // 4 // LOOKUP_STEPS
+    assert first == pytest.approx(limit, abs=2)
+
+
+def test_a_range_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlite_url, clock):
+    with application(sqlite_url, clock=clock) as dynbeat:
+        mine = dynbeat.schedules.for_owner("user:1")
+        mine.create("n", task="t", trigger=Solar("sunrise", latitude=37.5, longitude=127))
+
+        with pytest.raises(InvalidScheduleError, match="split the range, for example") as refusal:
+            mine.backfill("n", start=START - 3660 * DAY, end=START)
+
+        assert refusal.value.field == "start"
+        assert mine.backfill("n", start=START - 365 * DAY, end=START).total == 365

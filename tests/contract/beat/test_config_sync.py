@@ -3,11 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from celery_dynbeat import AlertRules, Cron, Every, Once
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.monitoring.health import evaluate
 from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store.health import MAX_NAMED
@@ -278,3 +281,21 @@ def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dy
     assert "restart beat" in warning["hint"]
     assert "beat_schedule['n0']: relative = True: " in text
     assert f"entries refused {len(names)}" in text
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_second_try_for_a_locked_schedule_changes_no_other(dynbeat, start, own):
+    start(locked=ENTRY)
+    dynbeat.app.conf.beat_schedule = {"locked": {**ENTRY, "task": "changed"}}
+    engine = dynbeat.context.database.engine
+    with Session(engine) as holder:
+        holder.execute(select(Schedule).where(Schedule.name == "locked").with_for_update())
+        left = config_sync.sync(dynbeat.context)
+    # Another beat with newer entries starts.
+    own.create("newer", task="t", trigger=MINUTELY)
+    execute(dynbeat, "UPDATE dynbeat_schedule SET managed_by = 'config' WHERE name = 'newer'")
+
+    assert left == {"locked"}
+    assert own.get("locked").task == "t"
+    assert config_sync.sync(dynbeat.context, only=left) == set()
+    assert [(row.name, row.task) for row in own.list()] == [("locked", "changed"), ("newer", "t")]

@@ -303,6 +303,9 @@ def test_the_query_of_skips_reads_no_other_history(request, kind):
     clock = FrozenClock(START)
     with application(request.getfixturevalue(f"{kind}_url"), clock=clock) as dynbeat:
         dynbeat.context.prepare()
+        if kind == "postgresql":
+            # Statistics of 302 rows would make a sequential scan the cheapest plan.
+            execute(dynbeat, "ALTER TABLE dynbeat_run SET (autovacuum_enabled = off)")
         mine, beat = dynbeat.schedules.for_owner("user:42"), ManualBeat(dynbeat)
         for name in ("a", "b"):
             mine.create(name, task="t", trigger=MINUTELY, catch_up="all")

@@ -1,5 +1,6 @@
 """rerun: one run, many runs, the list of requests, and --wait."""
 
+import json
 import threading
 from datetime import timedelta
 
@@ -157,7 +158,37 @@ def test_many_runs_can_be_waited_for(dynbeat, beat, command, failed):
 
     (result,) = results
     assert result.exit_code == 0
-    assert (
-        result.stdout
-        == f"rerun 1: finished, {len(failed)} of {len(failed)} runs made, 0 left out\n"
+    number = len(failed)
+    assert result.stdout == (
+        f"rerun 1: finished, {number} of {number} runs made, 0 left out;"
+        f" of the new runs: {number} succeeded\n"
     )
+
+
+def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
+    dynbeat, mine, beat, command, failed
+):
+    results = []
+    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait", "--json")
+    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
+    waiting.start()
+
+    def are_made():
+        beat.run_until_idle()
+        runs = mine.runs("n", origin="rerun")
+        return runs if len(runs) == len(failed) else []
+
+    first = wait_until(are_made, within=30).items[0].id
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at"
+        " WHERE id = :id",
+        id=first,
+    )
+    assert not results
+    end(dynbeat, status="succeeded", origin="rerun")
+    waiting.join(timeout=30)
+
+    (result,) = results
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}

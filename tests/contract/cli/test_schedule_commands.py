@@ -111,8 +111,10 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("update", "nope", "--jitter", "5"), 1, "has no schedule named 'nope'"),
         (("show", "nope"), 1, "`dynbeat list` shows those that exist"),
         (("show", "there", *OWNER), 1, "owner 'user:42' has no schedule named 'there'"),
-        (("delete",), 2, "either the NAME of a schedule or --all-of-owner"),
+        (("delete",), 2, "either the NAME of a schedule, --all-of-owner or --tag"),
         (("delete", "there", "--all-of-owner"), 2, "either the NAME of a schedule"),
+        (("delete", "there", "--tag", "x"), 2, "either the NAME of a schedule"),
+        (("delete", "there", "--all-owners"), 2, "--all-owners needs --tag"),
         (("delete", "there"), 2, "this needs --yes"),
         (("delete", "there", "--erase-history"), 2, "--erase-history needs --all-of-owner"),
         (("delete", "--all-of-owner", "--yes"), 2, "--all-of-owner needs --owner"),
@@ -281,6 +283,25 @@ def test_delete_all_of_owner_leaves_other_owners(shown, dynbeat, mine):
     assert [each.owner for each in dynbeat.schedules.list()] == ["user:7"]
 
 
+def test_delete_tag_counts_asks_and_deletes_the_tagged_schedules(
+    shown, refused, dynbeat, mine, monkeypatch
+):
+    for name in ("a", "b", "c"):
+        mine.create(name, task="t", trigger=Every(60), tags=["import:x"] if name != "c" else [])
+    other = dynbeat.schedules.for_owner("other")
+    other.create("d", task="t", trigger=Every(60), tags=["import:x"])
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+    everything = ("delete", "--tag", "import:x", "--all-owners")
+
+    status, output = refused(*everything, input="n\n")
+    assert (status, "Delete 3 schedules with the tag 'import:x' of all owners?" in output) == (1, 1)
+    assert shown("delete", "--tag", "import:x", *OWNER, "--yes") == [
+        "deleted 2 schedules with the tag 'import:x' of owner 'user:42'"
+    ]
+    assert shown(*everything, "--yes")[-1].startswith("deleted 1 schedule with the tag")
+    assert [each.name for each in dynbeat.schedules.list()] == ["c"]
+
+
 def test_erase_history_deletes_the_runs_of_the_owner(shown, refused, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     mine.run_now("n")
@@ -321,9 +342,24 @@ def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
 
     assert shown("next", "n", *OWNER, "--count", "2") == [
-        "2026-11-21T09:01:00Z\t2026-11-21 09:01:00+00:00 UTC\tin 60 s\t",
-        "2026-11-21T09:02:00Z\t2026-11-21 09:02:00+00:00 UTC\tin 2 min\t",
+        "2026-11-21T09:01:00Z\t2026-11-21 09:01:00+00:00 UTC\tin 60 s\t\t",
+        "2026-11-21T09:02:00Z\t2026-11-21 09:02:00+00:00 UTC\tin 2 min\t\t",
     ]
+
+
+def test_next_per_minute_counts_the_runs_of_the_next_hour(shown, as_json, refused, mine, dynbeat):
+    for number in range(3):
+        mine.create(f"n{number}", task="t", trigger=Cron("*/20 * * * *"))
+    dynbeat.schedules.for_owner("other").create("n", task="t", trigger=Cron("40 * * * *"))
+
+    assert shown("next", *OWNER, "--per-minute") == [
+        "2026-11-21T09:20:00Z\t3",
+        "2026-11-21T09:40:00Z\t3",
+    ]
+    found = as_json("next", "--all-owners", "--per-minute")
+    assert [each["planned"] for each in found] == [3, 4]
+    assert refused("next")[0] == refused("next", "n", "--all-owners")[0] == 2
+    assert refused("next", "n0", "--per-minute")[0] == 2
 
 
 def test_the_output_of_a_list_escapes_what_end_users_wrote(dynbeat, shown, mine):
@@ -348,7 +384,7 @@ def test_times_are_in_the_zone_of_the_owner(shown, mine):
     (text,) = shown("add", "n", *TASK, *OWNER, "--cron", "0 9 * * *")
     assert text.endswith("2026-11-22 09:00:00+09:00 (2026-11-22 00:00:00 UTC), in 15 h")
     assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t"
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
     ]
     shown("skip", "n", "2026-11-22T09:00", *OWNER)
     assert mine.upcoming("n", count=1)[0].isoformat() == "2026-11-23T00:00:00+00:00"
@@ -360,7 +396,7 @@ def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, mine):
 
     assert "Asia/Seoul" in shown("list", *OWNER)[0].split("\t")
     assert shown("next", "n", *OWNER, "--count", "1") == [
-        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t"
+        "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
     ]
 
 
@@ -400,8 +436,8 @@ def test_skip_and_unskip_a_fire_time(shown, as_json, refused, mine):
     assert text.startswith("schedule 'n' of owner 'user:42': skipped 2026-11-21 09:01:00 UTC, in")
     assert "; next run 2026-11-21 09:02:00 UTC" in text
     first, second = shown("next", "n", *OWNER, "--count", "2")
-    assert first.endswith("\tskipped by alice: holiday")
-    assert second.endswith("\t")
+    assert first.endswith("\tskipped by alice: holiday\t")
+    assert second.endswith("\t\t")
     assert as_json("next", "n", *OWNER, "--count", "1")[0]["is_skipped"]
     status, error = refused("skip", "n", "2026-11-21T09:01:30Z", *OWNER)
     assert (status, "the nearest are" in error) == (1, True)

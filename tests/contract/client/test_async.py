@@ -304,19 +304,3 @@ def test_500_concurrent_calls_share_a_pool_of_ten(database_url):
             assert dynbeat.context.database.engine.pool.size() == 10
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("joins", [True, False])
-def test_a_call_needs_one_connection_also_for_the_first_reading_of_the_clock(postgresql_url, joins):
-    async def main():
-        # A call that needs a second connection fails after pool_timeout.
-        options = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
-        async with async_application(postgresql_url, engine_options=options) as dynbeat:
-            dynbeat.context.given_clock = None
-            mine = dynbeat.schedules.for_owner("user:42")
-            async with AsyncSession(async_engine(dynbeat)) as session, session.begin():
-                joined = session if joins else None
-                await mine.create("n", task="t", trigger=MINUTELY, session=joined)
-            assert await mine.get("n")
-
-    asyncio.run(main())

@@ -1,13 +1,21 @@
 """Calls that span owners, and calls that join the transaction of the application."""
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidScheduleError, ScheduleExistsError, ScheduleNotFoundError
+from celery_dynbeat import (
+    InvalidScheduleError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+    TransactionRolledBackError,
+)
 from tests.support.applications import MINUTELY, application
+from tests.support.waiting import wait_until
 
 
 def new(number, **fields):
@@ -135,3 +143,64 @@ def test_a_query_sees_the_changes_of_its_own_transaction(dynbeat, mine):
 def test_a_value_that_is_not_a_schedule_is_rejected_with_its_index(dynbeat, many):
     with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many"):
         dynbeat.schedules.create_many(many)
+
+
+@contextlib.contextmanager
+def deadlock_of(engine):
+    """Let the next INSERT of the name "first" and then "last" be the victim of a deadlock."""
+    columns = "owner, name, task, trigger_kind, trigger_spec, timezone, created_at, updated_at"
+    select = f"SELECT owner, :name, {columns.partition('name, ')[2]} FROM dynbeat_schedule"
+    take = text(
+        f"INSERT INTO dynbeat_schedule ({columns}) {select} WHERE owner = 'u' AND name = 'x'"
+    )
+    with engine.connect() as other, ThreadPoolExecutor(1) as threads:
+        # The victim is the transaction with fewer changes.
+        other.execute(text("UPDATE dynbeat_schedule SET description = 'x' WHERE owner <> 'u'"))
+        other.execute(take, {"name": "last"})
+
+        def take_first():
+            # The server is shared: only a wait in this database is the one of this test.
+            waiting = text(
+                "SELECT count(*) FROM information_schema.innodb_trx"
+                " JOIN information_schema.processlist ON id = trx_mysql_thread_id"
+                " WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()"
+            )
+            with engine.connect() as watch:
+                # The server refreshes this table after 0.1 seconds without a reading.
+                wait_until(lambda: watch.execute(waiting).scalar_one(), within=30, every=0.2)
+            other.execute(take, {"name": "first"})
+            other.rollback()
+
+        taken = threads.submit(take_first)
+        yield
+        taken.result()
+
+
+@pytest.fixture
+def crowded(mariadb_url):
+    with application(mariadb_url) as dynbeat:
+        dynbeat.schedules.create_many([new(number) for number in range(100)])
+        dynbeat.schedules.for_owner("u").create("x", task="t", trigger=MINUTELY)
+        yield dynbeat
+
+
+PAIR = [{**new(0), "owner": "u", "name": name} for name in ("first", "last")]
+
+
+def test_a_deadlock_that_takes_the_savepoint_away_is_repeated(crowded):
+    with deadlock_of(crowded.context.database.engine):
+        assert crowded.schedules.create_many(PAIR) == 2
+
+    assert [each.name for each in crowded.schedules.list(owner="u")] == ["first", "last", "x"]
+
+
+def test_a_deadlock_in_the_callers_transaction_says_that_all_of_it_is_rolled_back(crowded):
+    engine = crowded.context.database.engine
+    with deadlock_of(engine), Session(engine) as session:
+        crowded.schedules.for_owner("u").pause("x", session=session)
+        with pytest.raises(TransactionRolledBackError, match="run the transaction again") as caught:
+            crowded.schedules.create_many(PAIR, session=session)
+        session.rollback()
+
+    assert "1213" in str(caught.value.__cause__)
+    assert [each.enabled for each in crowded.schedules.list(owner="u")] == [True]

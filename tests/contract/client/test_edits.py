@@ -1,8 +1,10 @@
 """The effect of an edit on the next fire time and on the runs that have not started."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
 from celery_dynbeat import (
     Every,
@@ -11,7 +13,8 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     StaleScheduleError,
 )
-from tests.support.applications import MINUTELY, START
+from tests.support.applications import MINUTELY, START, application
+from tests.support.waiting import wait_until
 
 
 def statuses(mine):
@@ -260,4 +263,53 @@ def test_a_time_that_has_passed_when_it_is_edited_is_rejected(mine, clock):
     with pytest.raises(InvalidScheduleError, match="never fire") as caught:
         mine.update("digest", trigger=Once(START + timedelta(minutes=1)))
 
-    assert f"it is {clock.now()} now" in str(caught.value)
+    assert f"it is {clock.now():%Y-%m-%d %H:%M} UTC now" in str(caught.value)
+
+
+EDITS = {
+    "update": lambda mine: mine.update("n", trigger=Every(30)),
+    "upsert": lambda mine: mine.upsert("n", task="u", trigger=Every(30)),
+    "pause": lambda mine: mine.pause("n"),
+    "resume": lambda mine: mine.resume("paused"),
+    "delete": lambda mine: mine.delete("n"),
+    "skip": lambda mine: mine.skip("n", START + timedelta(hours=3)),
+    "unskip": lambda mine: mine.unskip("skipped", START + timedelta(hours=3)),
+    "run_now": lambda mine: mine.run_now("n"),
+    "backfill": lambda mine: mine.backfill("n", start=START, end=START + timedelta(hours=1)),
+    "set_timezone": lambda mine: mine.set_timezone("Asia/Seoul"),
+    "hold": lambda mine: mine.hold(reason="r", until=START + timedelta(hours=9)),
+    "release": lambda mine: mine.release(),
+    "cancel_run": lambda mine: mine.cancel_run(mine.runs(origin="manual")[0].id),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_reads_the_clock_after_it_holds_the_lock(postgresql_url, clock, name):
+    # With an earlier instant, a fire time of the old trigger before the commit could be planned.
+    with application(postgresql_url, clock=clock) as dynbeat, ThreadPoolExecutor(1) as threads:
+        mine = dynbeat.schedules.for_owner("user:42")
+        for each in ("n", "paused", "skipped"):
+            mine.create(each, task="t", trigger=Every(60))
+        mine.create("zoned", task="t", trigger="0 9 * * *")
+        mine.pause("paused")
+        mine.skip("skipped", START + timedelta(hours=3))
+        if name == "cancel_run":
+            mine.run_now("n")
+        if name in {"hold", "release"}:
+            mine.hold(reason="before")
+        # pg_locks has the waits of every database of the server.
+        waiting = text(
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE NOT granted AND datname = current_database()"
+        )
+        with dynbeat.context.database.engine.connect() as other:
+            for table in ("schedule", "run", "hold"):
+                other.execute(text(f"SELECT * FROM dynbeat_{table} FOR UPDATE"))
+            edit = threads.submit(EDITS[name], mine)
+            wait_until(lambda: other.execute(waiting).scalar_one(), within=10)
+            clock.advance(timedelta(hours=2))
+            other.rollback()
+            edit.result(10)
+
+        latest = mine.changes(limit=1)[0]
+        assert latest.changed_at == clock.now()

@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.alerts.content import Content, Example, Group
+from celery_dynbeat.alerts.content import Cause, Content, Example, Group
 from celery_dynbeat.beat.pruner import LOWEST_ID
 from celery_dynbeat.client import erasure, export
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
@@ -243,7 +243,7 @@ def test_messages_about_alerts_forget_the_owner_and_keep_their_counts(dynbeat, m
         kind=AlertKind.FAILED,
         change=Unsent.OPENED,
         count=7,
-        examples=[example(owner) for owner in owners],
+        causes=[Cause(task="t", count=7, examples=[example(owner) for owner in owners])],
     )
     content = Content(severity=Severity.ERROR, groups=[group]).to_json()
     database = dynbeat.context.database

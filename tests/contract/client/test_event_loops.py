@@ -5,12 +5,13 @@ import contextlib
 import gc
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from celery_dynbeat import AsyncDynbeat, ConfigurationError
+from celery_dynbeat import AsyncDynbeat
 from celery_dynbeat.db.async_engine import AsyncDatabase
 from celery_dynbeat.testing import FrozenClock
 from tests.support.applications import MINUTELY, START, application
@@ -141,22 +142,60 @@ def loop_in_thread(main):
         thread.join()
 
 
-def test_two_running_loops_are_refused(database_url):
+@pytest.mark.slow
+def test_running_loops_of_many_threads_share_a_bounded_number_of_connections(server_url, observer):
+    """Each request of a threaded WSGI server runs an asynchronous view in a separate loop."""
+    failed, most = [], 0
+    with asynchronous(server_url, engine_options={"pool_size": 2, "max_overflow": 1}) as dynbeat:
+        # A loop that keeps its pool, as that of an application in the same process.
+        with loop_in_thread(create(dynbeat, "kept", calls=5)), ThreadPoolExecutor(20) as threads:
+
+            def request(n):
+                # With the actor of the request, whichever thread makes the call.
+                with dynbeat.acting(actor=f"request:{n}"):
+                    asyncio.run(create(dynbeat, f"n{n}", calls=3))
+
+            requests = [threads.submit(request, n) for n in range(40)]
+            while not all(each.done() for each in requests):
+                most = max(most, open_sessions(observer))
+            failed = [each.exception() for each in requests if each.exception()]
+
+        assert failed == []
+        # Two pools, and the connections that are closing.
+        assert 2 <= most <= 8
+        assert asyncio.run(count(dynbeat)) == 125
+        changes = asyncio.run(dynbeat.schedules.for_owner("user:0").changes("n7"))
+        assert [each.actor for each in changes] == ["request:7"]
+        asyncio.run(dynbeat.dispose())
+        wait_until(lambda: open_sessions(observer) == 0, within=5)
+    gc.collect()
+
+
+def test_a_second_running_loop_works_while_the_first_calls(database_url):
     with asynchronous(database_url) as dynbeat:
-        with loop_in_thread(count(dynbeat)):
-            with pytest.raises(ConfigurationError, match="create one AsyncDynbeat per event loop"):
-                asyncio.run(count(dynbeat))
-            with pytest.raises(ConfigurationError, match="create one AsyncDynbeat per event loop"):
-                asyncio.run(dynbeat.dispose())
+        with loop_in_thread(create(dynbeat, "n")):
+            assert asyncio.run(count(dynbeat)) == 20
+            # The thread keeps its pool for the next loop.
+            asyncio.run(create(dynbeat, "m"))
+            asyncio.run(dynbeat.dispose())
+            assert asyncio.run(count(dynbeat)) == 40
 
-        assert asyncio.run(count(dynbeat)) == 0
+        assert asyncio.run(count(dynbeat)) == 40
+        asyncio.run(dynbeat.dispose())
 
 
-def test_each_running_loop_has_its_own_asyncdynbeat(database_url):
-    with asynchronous(database_url) as first:
-        second = AsyncDynbeat(first.app, clock=FrozenClock(START))
-        with loop_in_thread(create(first, "n")):
-            assert asyncio.run(count(second)) == 20
+def test_a_cancelled_call_of_a_second_running_loop_ends_its_statement(postgresql_url):
+    async def main(dynbeat):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await dynbeat.schedules.for_owner("user:0").pause("n")
+
+    with asynchronous(postgresql_url) as dynbeat, loop_in_thread(create(dynbeat, "n")):
+        with dynbeat.sync.context.database.engine.connect() as blocker:
+            blocker.execute(text("UPDATE dynbeat_schedule SET description = 'x'"))
+            asyncio.run(main(dynbeat))
+        # The pause did not happen after the lock was released.
+        assert asyncio.run(dynbeat.schedules.for_owner("user:0").get("n")).enabled
 
 
 def test_two_running_loops_can_share_an_engine_without_a_pool(database_url):
@@ -185,6 +224,20 @@ def test_closed_loops_leave_no_sessions_on_the_server(server_url, observer):
 
         wait_until(lambda: open_sessions(observer) == 0, within=5)
     gc.collect()
+
+
+def test_a_dynbeat_that_is_garbage_leaves_no_thread(sqlite_url):
+    def threads():
+        return {each for each in threading.enumerate() if each.name == "dynbeat-async"}
+
+    before = threads()
+    with asynchronous(sqlite_url) as dynbeat, loop_in_thread(create(dynbeat, "a")):
+        asyncio.run(create(dynbeat, "b"))
+        assert threads() - before
+    del dynbeat
+    gc.collect()
+
+    wait_until(lambda: threads() <= before, within=10)
 
 
 def test_dispose_works_in_another_loop(database_url):

@@ -2,9 +2,12 @@
 
 import logging
 from datetime import timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
 
 import pytest
 from celery.schedules import crontab
+from django.utils.functional import lazystr
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import scoped_session, sessionmaker
@@ -108,6 +111,11 @@ def test_a_schedule_can_be_created_paused(dynbeat, mine, clock, beat, sent, call
         ("update", {"options": {"ques": "x"}}, "options['ques']", "did you mean queue"),
         ("update", {"eta": START}, "eta", "start_at="),
         ("update", {"countdown": 5}, "countdown", "Once.after"),
+        ("update", {"expires": START}, "expires", "end_at .*expires_after"),
+        ("create", {"crontab": "0 9 * * *"}, "crontab", "use trigger: a string"),
+        ("update", {"interval": 60}, "interval", "use trigger: a string"),
+        ("create", {"options": {"serializer": "pickle"}}, "options['serializer']", "accept_cont"),
+        ("update", {"options": {"serializer": "yaml"}}, "options['serializer']", "accept_content"),
         ("update", {"serializer": "json"}, "serializer", "options={'serializer': "),
         ("create", {"end_at": START - MINUTE}, "end_at", "lies in the past"),
     ],
@@ -123,6 +131,16 @@ def test_an_invalid_argument_is_named_with_the_fix(sqlite_url, clock, call, give
 
         assert refusal.value.field == field
         assert [(each.name, each.version) for each in mine.list()] == [("n", 1)]
+
+
+def test_a_serializer_that_only_workers_register_is_no_error(sqlite_url, clock):
+    with application(sqlite_url, clock=clock) as dynbeat:
+        dynbeat.app.conf.accept_content = ["json", "serializer-of-the-workers"]
+        mine = dynbeat.schedules.for_owner("user:42")
+
+        mine.create("n", task="t", trigger=MINUTELY, options={"serializer": "json"})
+        with pytest.raises(InvalidScheduleError, match="accept_content"):
+            mine.update("n", options={"serializer": "pickle"})
 
 
 def test_update_accepts_the_name_as_a_keyword(mine):
@@ -265,3 +283,24 @@ def test_a_quarantined_schedule_is_named_in_the_error_of_each_call(mine, quarant
     assert "schedule 'bad' of owner 'user:42' cannot be planned: interval 'odd'" in message
     assert "another trigger with update()" in message
     assert mine.get("bad") == quarantined
+
+
+@pytest.mark.parametrize("call", ["create", "upsert", "create_many"])
+def test_the_fields_of_another_library_are_named_when_the_trigger_is_missing(mine, dynbeat, call):
+    given = {"name": "n", "task": "t", "interval": 60}
+    many = partial(dynbeat.schedules.create_many, [given])
+    create = many if call == "create_many" else partial(getattr(mine, call), **given)
+
+    with pytest.raises(InvalidScheduleError, match="use trigger: a string") as refusal:
+        create()
+
+    assert refusal.value.field == "interval"
+
+
+def test_lazy_texts_and_zones_are_stored_as_text(mine):
+    lazy = lazystr("P1D")
+    made = mine.create("n", task="t", trigger=lazy, description=lazy, tags=[lazy])
+    mine.set_timezone(ZoneInfo("Asia/Seoul"))
+
+    assert (made.description, made.tags, mine.timezone()) == ("P1D", ["P1D"], "Asia/Seoul")
+    assert mine.get("n").trigger == Every(days=1, timezone="Asia/Seoul")

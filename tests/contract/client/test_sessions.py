@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import QueuePool, StaticPool, create_engine, text
+from sqlalchemy import StaticPool, create_engine, text
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import InvalidScheduleError, Once, ScheduleExistsError, SchemaError
@@ -65,24 +65,6 @@ def test_an_engine_with_a_single_connection_keeps_the_callers_transaction():
 
         session.commit()
         assert customers(session) == 1
-    engine.dispose()
-
-
-@pytest.mark.parametrize("first", ["create", "preview"])
-def test_a_call_needs_one_connection_also_for_the_first_reading_of_the_clock(database_url, first):
-    # A call that needs a second connection fails after pool_timeout.
-    engine = create_engine(
-        database_url, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.1
-    )
-    with application(database_url, engine=engine) as dynbeat:
-        dynbeat.context.given_clock = None
-        mine = dynbeat.schedules.for_owner("user:42")
-        with Session(engine) as session, session.begin():
-            if first == "preview":
-                mine.preview("n", MINUTELY, session=session)
-            mine.create("n", task="t", trigger=MINUTELY, session=session)
-
-        assert mine.get("n")
     engine.dispose()
 
 

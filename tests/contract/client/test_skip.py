@@ -209,17 +209,6 @@ def test_an_edit_of_the_trigger_removes_the_skips_that_it_does_not_yield(mine):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_deleted_schedule_leaves_the_skip_in_the_history(mine):
-    mine.skip("n", at(1)[0])
-
-    mine.delete("n")
-
-    assert skipped_runs(mine) == at(1)
-    mine.create("n", task="t", trigger=MINUTELY)
-    assert mine.upcoming("n", count=1) == at(1)
-
-
-@pytest.mark.usefixtures("made")
 def test_the_number_of_skips_in_the_future_is_bounded(mine, clock, monkeypatch):
     monkeypatch.setattr(skipping, "MAX_SKIPPED", 3)
     for minute in at(1, 2, 3):
@@ -274,3 +263,45 @@ def test_a_fire_time_that_has_a_run_is_refused(mine, clock):
     with pytest.raises(InvalidScheduleError, match="has a run for it already"):
         mine.skip("n", row.scheduled_for)
     assert mine.upcoming("n", count=1) == [row.scheduled_for]
+
+
+@pytest.mark.parametrize("how", ["delete", "delete_owner"])
+def test_a_deleted_schedule_leaves_no_skipped_row_for_the_future(dynbeat, mine, clock, how):
+    theirs = dynbeat.schedules.for_owner("user:7")
+    for each in (mine, theirs):
+        each.create("n", task="t", trigger=MINUTELY)
+        for instant in at(1, 2, 30):
+            each.skip("n", instant)
+    clock.advance(2 * MINUTE)
+
+    if how == "delete":
+        mine.delete("n")
+    else:
+        dynbeat.schedules.delete_owner("user:42")
+
+    assert skipped_runs(mine) == at(1, 2)
+    assert skipped_runs(theirs) == at(1, 2, 30)
+
+
+def test_a_moved_one_off_leaves_no_skipped_row(mine):
+    mine.create("n", task="t", trigger=Once(at(5)[0]))
+    mine.skip("n", at(5)[0])
+
+    mine.update("n", trigger=Once(at(7)[0]))
+
+    assert skipped_runs(mine) == []
+    assert mine.upcoming("n") == at(7)
+
+
+@pytest.mark.usefixtures("made")
+def test_a_skip_survives_a_pause_and_follows_a_new_trigger(mine):
+    for instant in at(1, 2, 4):
+        mine.skip("n", instant)
+
+    mine.pause("n")
+    mine.resume("n")
+    assert skipped_runs(mine) == at(1, 2, 4)
+    mine.update("n", trigger=Every(120, anchor=START))
+
+    assert skipped_runs(mine) == at(2, 4)
+    assert mine.upcoming("n", count=2) == at(6, 8)

@@ -18,6 +18,7 @@ from tests.support.applications import MINUTELY, application, async_application
     [
         ("postgresql://h/d", "postgresql+psycopg"),
         ("postgresql+psycopg://h/d", "postgresql+psycopg"),
+        ("postgres://h/d", "postgresql+psycopg"),
         ("postgresql+psycopg2://h/d", "postgresql+psycopg"),
         ("mysql+pymysql://h/d?read_timeout=5", "mysql+aiomysql"),
         ("mariadb+pymysql://h/d", "mariadb+aiomysql"),

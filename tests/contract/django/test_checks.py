@@ -1,6 +1,7 @@
 """``manage.py check`` and ``migrate`` report settings with which there are no schedules."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 PROJECT = """
 import json, sys
+from functools import partial
 from celery import Celery
 from django.core.checks import run_checks
 from celery_dynbeat import Dynbeat
@@ -16,15 +18,51 @@ from tests.support.django_project import configure
 
 app = Celery("project", broker="memory://")
 app.conf.dynbeat_database_url = sys.argv[1]
-dynbeat = Dynbeat(app, current_session=current_session if "join" in sys.argv else None)
-configure("sqlite:///never-created.sqlite3", use_tz=True, INSTALLED_APPS=["celery_dynbeat.django"])
-json.dump([each.msg for each in run_checks()], sys.stdout)
+schedulers = {"dynbeat": "dynbeat", "theirs": "django", "unset": "celery.beat:PersistentScheduler"}
+named = [each for name, each in schedulers.items() if name in sys.argv]
+app.conf.beat_scheduler = named[0] if named else "other:Scheduler"
+joins = {"join": current_session, "other": partial(current_session, using="other")}
+joined = [function for name, function in joins.items() if name in sys.argv]
+dynbeat = Dynbeat(app, current_session=joined[0] if joined else None)
+more = [each for each in sys.argv if each in {"django_celery_beat", "shop"}]
+configure(
+    "sqlite:///never-created.sqlite3",
+    use_tz=True,
+    INSTALLED_APPS=["celery_dynbeat" if "short" in sys.argv else "celery_dynbeat.django", *more],
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+)
+found = [each for each in run_checks() if each.id.startswith("dynbeat.")]
+json.dump([each.msg if each.obj is None else str(each.obj) for each in found], sys.stdout)
 """
 
 
-def errors_with(url, *arguments):
-    command = [sys.executable, "-c", PROJECT, url, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+MODELS = """
+from django.db import models
+from celery_dynbeat.django.models import Schedule
+
+class Report(models.Model):
+    owner = models.CharField(max_length=255)
+    key = models.ForeignKey("dynbeat.Schedule", models.CASCADE)
+    one = models.OneToOneField("dynbeat.Run", models.CASCADE)
+    many = models.ManyToManyField(Schedule, related_name="+")
+    free = models.ForeignKey(Schedule, models.DO_NOTHING, db_constraint=False, related_name="+")
+
+class Child(Schedule):
+    pass
+
+class Proxy(Schedule):
+    class Meta:
+        proxy = True
+"""
+
+
+def errors_with(url, *arguments, folder=None):
+    # Models of django-celery-beat emit deprecation warnings.
+    command = [sys.executable, "-W", "ignore", "-c", PROJECT, url, *arguments]
+    environment = {**os.environ, "PYTHONPATH": "" if folder is None else str(folder)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -48,7 +86,7 @@ NO_URL = (
     ],
 )
 def test_a_database_that_cannot_be_found_is_an_error(url, errors):
-    assert errors_with(url, "join") == errors
+    assert errors_with(url, "other") == errors
 
 
 @pytest.mark.parametrize(("url", "count"), [("django://default", 1), ("sqlite:///other.db", 0)])
@@ -56,3 +94,39 @@ def test_calls_that_do_not_join_transactions_of_their_database_are_a_warning(url
     warnings = errors_with(url)
 
     assert [each[:40] for each in warnings] == ["calls of dynbeat do not join transaction"] * count
+
+
+def test_a_constraint_on_a_table_of_dynbeat_is_an_error_of_its_field(tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "models.py").write_text(MODELS)
+
+    errors = errors_with("sqlite:///other.db", "shop", folder=tmp_path)
+
+    fields = ["Child.schedule_ptr", "Report.key", "Report.many", "Report.one"]
+    assert sorted(errors) == [f"shop.{each}" for each in fields]
+
+
+@pytest.mark.parametrize(("scheduler", "count"), [("dynbeat", 1), ("other", 0)])
+def test_django_celery_beat_without_effect_is_a_warning(scheduler, count):
+    warnings = errors_with("sqlite:///other.db", "django_celery_beat", scheduler)
+
+    assert [each[:31] for each in warnings] == ["django_celery_beat is installed"] * count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begin"),
+    [
+        (["django://default", "other"], "current_session joins transactions of 'other'"),
+        (["django://other", "join"], "current_session joins transactions of 'default'"),
+        (["django://other", "other"], None),
+        (["django://default", "join", "unset"], "beat_scheduler is not set"),
+        (["django://default", "join", "theirs"], "beat_scheduler = 'django'"),
+        # By the name of the package, it is the same app.
+        (["django://reports", "short"], "django://reports: DATABASES has no alias"),
+    ],
+)
+def test_each_setting_that_leaves_schedules_without_effect_is_reported(arguments, begin):
+    reported = errors_with(*arguments)
+
+    assert [each[: len(begin or "")] for each in reported][-1:] == ([begin] if begin else [])

@@ -55,10 +55,21 @@ def test_a_schedule_commits_and_rolls_back_with_the_rows_of_the_project(seen, ba
     assert found["error"].endswith("Error")
     assert found["names"] == [["after", "before"], ["after", "before", "refused"]]
 
+    # One callback for the changes of a transaction, and one for those of its savepoint.
+    found = seen["registered"]
+    assert (found["reads"], found["changes"], found["savepoint"]) == (0, 1, 2)
+    assert (found["rolled back"], found["later notifications"]) == (0, 1)
+    assert found["notifications"] == 2
+    assert found["names"] == ["inner0", "inner1", *(f"n{n}" for n in range(9))]
+
     if backend[0] == "mariadb":
         found = seen["deadlocked"]
-        assert found["error"] == "OperationalError"
+        assert found["error"] == "TransactionRolledBackError"
         assert (found["needs rollback"], found["next"]) == (True, "TransactionManagementError")
         assert found["names"] == [["a", "b"]] * 2
     if backend[0] == "sqlite":
-        assert "current_session joins a transaction of the database" in seen["mismatched"]["error"]
+        found = seen["mismatched"]
+        assert "current_session joins a transaction of the database" in found["error"]
+        for name in ("alias", "autocommit"):
+            assert found[name].startswith("a transaction of Django's database 'default' is open")
+        assert found["names"] == []

@@ -32,6 +32,13 @@ def test_tests_of_a_project_touch_only_its_test_databases(request, backend, driv
     assert seen["failures"] == []
     assert seen["inside"] == ["earlier", "inside", "outside"]
     assert seen["after"] == seen["async"] == ["outside"]
+    # Another connection would not see the rows of a TestCase, and leave its own.
+    errors = seen["errors"]
+    for name in ("asyncio.run", "asynchronous test", "ManualBeat"):
+        assert errors[name].startswith("this TestCase rolls back its transaction on Django's")
+    for name in ("unmarked", "unmarked asyncio.run", "unmarked asynchronous test"):
+        assert "to 'default' are not allowed in SimpleTestCase" in errors[name]
+    assert (errors["committed"], seen["leaked"]) == ("committed, outside", [])
     # Of the second call of the transaction.
     assert seen["callbacks"] == 1
     assert seen["real"] == ["real"]

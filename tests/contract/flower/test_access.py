@@ -61,6 +61,23 @@ def test_each_action_is_refused_without_a_token(dynbeat, pages, name):
     assert len(holds(dynbeat)) == 1
 
 
+def test_each_route_refuses_the_name_of_another_site(dynbeat, serve):
+    # A page of evil.example whose name resolves to this Flower can read its own cookies.
+    dynbeat.schedules.hold(reason="maintenance")
+    client = serve(dynbeat_unauthenticated_writes=True)
+    client.token()
+
+    body = f"_xsrf={client.token()}&confirmed=yes"
+
+    for path in map(path_of, [*PAGES, *ACTIONS]):
+        for host in ("evil.example:5555", "127.0.0.1.evil.example"):
+            read = client.get(path, Host=host)
+            written = client.post_raw(path, body, Host=host)
+            assert (read.status, written.status) == (403, 403)
+            assert "--dynbeat-allowed-hosts" in written.text
+    assert len(holds(dynbeat)) == 1
+
+
 @pytest.mark.parametrize("name", ACTIONS)
 @pytest.mark.parametrize(
     "options",

@@ -7,6 +7,7 @@ import pytest
 
 from celery_dynbeat.db.models import NodeKind
 from celery_dynbeat.flower.base.selection import encode
+from celery_dynbeat.flower.pages.schedules import SchedulesPage
 from celery_dynbeat.store import nodes
 from celery_dynbeat.triggers.zones import load_zone
 from tests.support.applications import START, execute
@@ -171,3 +172,74 @@ def test_a_page_finds_its_zone_once(dynbeat, pages):
 
     # An error is not cached: each failed search is a miss.
     assert load_zone.cache_info().misses == before + 1
+
+
+ATTACKS = (
+    "&".join(f"a{number}=" for number in range(980)),
+    f"a={'x' * 10_000}",
+    f"zone={'x' * 60_000}",
+    f"size=100&zone={'x' * 250}",
+    f"size={'x' * 250}",
+    "&".join(["owner=user:1"] * 500),
+    f"after={'x' * 14_000}",
+)
+
+
+@pytest.mark.parametrize("query", ATTACKS, ids=range(len(ATTACKS)))
+@pytest.mark.parametrize("path", [PAGE, "/dynbeat/timeline", "/dynbeat/runs"])
+def test_no_argument_of_a_url_makes_a_page_large(dynbeat, pages, path, query):
+    for number in range(30):
+        dynbeat.schedules.for_owner("user:1").create(
+            f"digest {number}", task="t", trigger="0 9 * * *", tags=["a", "b"]
+        )
+    usual = len(pages.get(f"{path}?owner=user:1").text)
+
+    answer = pages.get(f"{path}?{query}&owner=user:1")
+
+    assert answer.status in {200, 400}
+    assert len(answer.text) < 2 * usual + 250_000
+
+
+def test_links_repeat_only_the_arguments_that_the_page_knows(pages):
+    text = pages.get(f"{PAGE}?state=paused&mine=1&owner=user:2&owner=user:1&size=50").text
+
+    assert "state=paused&amp;owner=user%3A1&amp;size=50&amp;zone=UTC" in text
+    assert "mine=1" not in text
+    assert "user%3A2" not in text
+
+
+@pytest.mark.parametrize("name", ["page.js%00", "..%2fhandler.py", "no.js"])
+def test_an_unknown_static_file_is_not_found(pages, name):
+    assert pages.get(f"/dynbeat/static/{name}").status == 404
+    assert pages.get("/dynbeat/static/page.js").status == 200
+
+
+def test_a_page_renders_in_another_thread(pages, monkeypatch):
+    names = set()
+    rendered = SchedulesPage.render_string
+
+    def noted(handler, template, **values):
+        names.add(threading.current_thread().name)
+        return rendered(handler, template, **values)
+
+    monkeypatch.setattr(SchedulesPage, "render_string", noted)
+    pages.get(PAGE)
+
+    assert [name.rpartition("_")[0] for name in names] == ["dynbeat-flower"]
+
+
+@pytest.mark.parametrize(
+    ("fetch", "query", "status"),
+    [
+        ({"Site": "cross-site", "Dest": "image"}, "", 403),
+        ({"Site": "same-site", "Dest": "iframe"}, "", 403),
+        ({"Site": "cross-site", "Dest": "document"}, "owner=user:1", 200),
+        ({"Site": "cross-site", "Dest": "document"}, f"owner={'x' * 2_000}", 403),
+        ({"Site": "same-origin", "Dest": "empty"}, "owner=user:1", 200),
+        ({"Site": "none", "Dest": "document"}, "", 200),
+    ],
+)
+def test_another_site_can_only_link_to_a_page(pages, fetch, query, status):
+    headers = {f"Sec_Fetch_{name}": value for name, value in fetch.items()}
+
+    assert pages.get(f"{PAGE}?{query}", **headers).status == status

@@ -151,7 +151,7 @@ def test_changes_show_the_fields_before_and_after(dynbeat, mine, pages):
 
 def test_arguments_are_hidden_on_request(mine, serve):
     mine.create("n", task="t", trigger=DAILY, kwargs={"key": "hunter2"})
-    mine.update("n", kwargs={"key": "hunter3"})
+    mine.update("n", kwargs={"key": "hunter3"}, options={"headers": {"token": "hunter4"}})
 
     text = serve(dynbeat_hide_arguments=True).get(url()).text
 

@@ -1,13 +1,18 @@
 """Tornado's loop serves all requests: it never waits for the database."""
 
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 
 import pytest
 from sqlalchemy import event
 
+from celery_dynbeat.flower.base.database_calls import MAX_CALLS, MAX_PAGES
 from tests.contract.flower.test_access import PAGES, path_of
 from tests.support.applications import MINUTELY
 from tests.support.editor_form import open_form, preview
+from tests.support.waiting import wait_until
 
 CALLS = "dynbeat-flower"
 
@@ -59,3 +64,53 @@ def test_the_form_reads_the_database_in_other_threads(pages, threads):
 
     assert threads
     assert other_threads(threads) == set()
+
+
+@pytest.fixture
+def hang(dynbeat):
+    """Return a function that lets the statements of threads with a prefix wait for an event."""
+    release, waiting = threading.Event(), []
+
+    def hang(prefix):
+        def wait(*_):
+            if threading.current_thread().name.startswith(prefix):
+                waiting.append(prefix)
+                release.wait(30)
+
+        event.listen(dynbeat.context.database.engine, "before_cursor_execute", wait)
+        return release, waiting
+
+    yield hang
+    release.set()
+
+
+def test_a_page_too_many_is_refused_at_once_and_a_change_is_not(serve, hang):
+    client = serve(dynbeat_unauthenticated_writes=True)
+    client.token()
+    release, _ = hang(CALLS)
+
+    with ThreadPoolExecutor(MAX_PAGES + 7) as threads:
+        loading = [threads.submit(client.get, "/dynbeat/runs") for _ in range(MAX_PAGES + 6)]
+        refused = [each.result() for each in islice(as_completed(loading), 6)]
+        hold = threads.submit(client.post, "/dynbeat/hold", {"confirmed": "yes"})
+        release.set()
+
+        assert {(each.status, each.headers["Retry-After"]) for each in refused} == {(503, "2")}
+        assert Counter(each.result().status for each in loading) == {200: MAX_PAGES, 503: 6}
+        assert hold.result().status == 303
+    assert client.get("/dynbeat/runs").status == 200
+
+
+def test_probes_share_one_thread_and_delay_no_page(pages, hang):
+    release, waiting = hang("dynbeat-probe")
+
+    with ThreadPoolExecutor(MAX_CALLS + 1) as threads:
+        probes = [threads.submit(pages.get, "/dynbeat/health") for _ in range(MAX_CALLS + 1)]
+        assert wait_until(lambda: waiting, within=10)
+        assert pages.get("/dynbeat/runs").status == 200
+        assert not any(probe.done() for probe in probes)
+        # One health check has two probes of the database.
+        assert len(waiting) <= 2
+        release.set()
+
+        assert {probe.result().status for probe in probes} == {200}

@@ -135,6 +135,16 @@ def test_an_interval_below_the_limit_of_the_application_is_refused(store, import
     assert "dynbeat_min_interval = 1 s" in shown["a"]["reason"]
 
 
+def test_a_disabled_row_beyond_a_limit_becomes_a_paused_schedule_with_a_note(store, imported):
+    row = task("a", interval={"every": 7, "period": "microseconds"}, enabled=False)
+
+    (shown,) = imported(SOURCE, store(row), "--apply").values()
+
+    assert (shown["outcome"], shown["reason"]) == ("create", f"paused: disabled in {SOURCE}")
+    assert "dynbeat_min_interval = 1 s" in shown["notes"][-1]["text"]
+    assert imported(SOURCE, store(row), "--apply") == {}
+
+
 def test_a_crontab_requires_both_day_fields(after_import):
     made = after_import(task("a", crontab=crontab("0", "0", "13", "*", "5")))
 

@@ -1,14 +1,15 @@
 """failing_since: since when the ended runs of a schedule fail."""
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
-from sqlalchemy import event, select, update
+from sqlalchemy import event, update
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.store import failing, runs
-from tests.support.applications import MINUTELY
+from celery_dynbeat.store import runs
+from tests.support.applications import MINUTELY, execute
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -115,15 +116,13 @@ def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begi
     assert mine.get("n").failing_since is None
 
 
-def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock):
+def test_a_run_that_no_broker_accepts_fails_its_schedule(dynbeat, mine, clock, beat):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
-
-    def fail(session):
-        runs.mark_unpublishable(session, run_id=run.id, now=clock.now(), error="x")
-        failing.mark(session, run_id=run.id, now=clock.now())
+    fail = partial(runs.mark_unpublishable, run_id=run.id, now=clock.now(), error="x")
 
     dynbeat.context.database.run(fail)
+    beat.run_until_idle()
 
     assert mine.get("n").failing_since == clock.now()
 
@@ -159,21 +158,22 @@ def test_a_run_of_a_healthy_schedule_writes_and_locks_no_schedule(dynbeat, begin
     assert "FOR UPDATE" not in of_schedules[0]
 
 
-def test_a_mark_does_not_wait_for_a_locked_schedule(dynbeat, mine, clock):
-    if dynbeat.context.database.capabilities.embedded:
-        pytest.skip("SQLite has no row locks")
-    mine.create("n", task="t", trigger=MINUTELY)
-    run = mine.run_now("n")
-    database = dynbeat.context.database
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_history_that_cannot_be_read_affects_no_other_schedule(
+    mine, dynbeat, clock, beat, begin, sent, worker, caplog
+):
+    ended = begin()
+    worker.finish(ended, Status.FAILED)
+    mine.create("other", task="t", trigger=MINUTELY, max_runs=1)
+    assert begin()
+    assert worker.start(sent[-2])
+    execute(dynbeat, f"UPDATE dynbeat_run SET finished_at = 'infinity' WHERE id = '{ended.run_id}'")
 
-    def mark(session):
-        runs.mark_unpublishable(session, run_id=run.id, now=clock.now(), error="x")
-        failing.mark(session, run_id=run.id, now=clock.now())
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    clock.advance(MINUTE)
+    beat.run_until_idle()
 
-    def while_locked(session):
-        session.execute(select(Schedule.id).with_for_update()).all()
-        database.run(mark)
-
-    database.run(while_locked)
-
-    assert mine.get("n").failing_since is None
+    assert mine.get("other").failing_since is not None
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.event for record in errors] == ["history_unreadable"]

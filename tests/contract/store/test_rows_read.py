@@ -190,7 +190,7 @@ def kept_plans(session):
     """Return how many prepared UPDATEs of runs were executed with a generic plan."""
     kept = (
         "SELECT count(*) FROM pg_prepared_statements"
-        " WHERE statement LIKE 'UPDATE dynbeat_run%' AND generic_plans > 0"
+        " WHERE statement LIKE '%UPDATE dynbeat_run%' AND generic_plans > 0"
     )
     return session.scalar(text(kept))
 

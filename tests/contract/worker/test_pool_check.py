@@ -229,10 +229,13 @@ def test_an_attempt_that_started_between_two_checks_is_not_ended(dynbeat, mine, 
     assert status_of(mine, run) == "running"
 
 
-def test_lost_runs_in_a_row_pause_the_schedule(mine, check, begun):
+def test_lost_runs_in_a_row_pause_the_schedule(mine, clock, beat, worker, check, begun):
     begun(pause_after_failures=1)
 
     check()
+    clock.advance(MINUTE)
+    worker.heartbeat()
+    beat.run_until_idle()
 
     assert mine.get("n").enabled is False
 

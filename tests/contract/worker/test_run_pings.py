@@ -12,6 +12,7 @@ from celery_dynbeat.common.ping_urls import allowed_origin
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.worker import ping_sender
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.pool_channel import PoolChannel
 from celery_dynbeat.worker.run_pings import RunPings
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ping_sink import ping_sink
@@ -55,9 +56,9 @@ def new_pings(dynbeat):
     """Return a function that makes the pings of a worker whose pool does not fork."""
     made = []
 
-    def new(*allowed, pool_forks=False):
+    def new(*allowed, channel=None):
         origins = allowed or dynbeat.context.settings.ping_hosts
-        pings = RunPings(dynbeat.context, allowed=origins, pool_forks=pool_forks)
+        pings = RunPings(dynbeat.context, allowed=origins, channel=channel)
         made.append(pings)
         return pings
 
@@ -259,7 +260,7 @@ def test_pings_are_sent_at_the_end_of_the_worker(run, sink, new_pings):
 
 
 def test_a_pool_process_passes_its_pings_to_the_main_process(run, sink, new_pings):
-    pings = new_pings(pool_forks=True)
+    pings = new_pings(channel=PoolChannel(send_timeout=0))
     pings.start()
     pid = os.fork()
     if not pid:
@@ -278,7 +279,7 @@ def test_a_pool_process_passes_its_pings_to_the_main_process(run, sink, new_ping
 def test_a_pool_process_does_not_wait_for_a_main_process_that_does_not_read(
     run, new_pings, log, dropped
 ):
-    pings = new_pings(pool_forks=True)
+    pings = new_pings(channel=PoolChannel(send_timeout=0))
     # The receiving thread is not started. The socket buffer is full at some point.
     pings._is_pool_process = True
 

@@ -135,6 +135,24 @@ def test_a_retry_starts_before_the_outcome_of_the_previous_attempt_is_written(
     assert only(mine).status == "running"
 
 
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_replacement_starts_once_whether_or_not_the_end_before_it_is_recorded(
+    mine, message, deliver, finish, is_recorded
+):
+    deliver(message)
+    replacement = replace(message, expected_attempt=1, replaces=True, worker="w2")
+    if is_recorded:
+        finish(Status.RETRYING)
+    assert deliver(message) is StartAction.REFUSE
+
+    assert deliver(replacement) is StartAction.START
+    assert deliver(replacement) is StartAction.REFUSE
+    assert deliver(message) is StartAction.REFUSE
+    assert finish(Status.RETRYING) is False
+    assert finish(Status.FAILED, worker="w2", attempt=2) is True
+    assert (only(mine).status, only(mine).attempt) == ("failed", 2)
+
+
 def test_a_retry_whose_message_names_no_attempt_starts_once(mine, message, deliver):
     deliver(message)
     retry = replace(message, retries=1, expected_attempt=None)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from celery_dynbeat import AlertRules, InvalidScheduleError
-from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind
+from celery_dynbeat.common.alert_kinds import NODE_KINDS, SEVERITIES, AlertKind
 from celery_dynbeat.common.alert_rules import stored_rules
 from celery_dynbeat.common.settings import Settings
 
@@ -120,8 +120,8 @@ def test_stored_rules_that_cannot_be_read_do_not_apply(stored):
     assert stored_rules(stored) == AlertRules()
 
 
-def test_late_slow_and_frequent_are_milder_than_the_others():
+def test_late_slow_and_frequent_and_alerts_about_nodes_are_milder_than_the_others():
     mild = {kind for kind, severity in SEVERITIES.items() if severity == "warning"}
 
-    assert mild == {AlertKind.LATE, AlertKind.SLOW, AlertKind.FREQUENT}
+    assert mild == {AlertKind.LATE, AlertKind.SLOW, AlertKind.FREQUENT, *NODE_KINDS}
     assert set(SEVERITIES) == set(AlertKind)

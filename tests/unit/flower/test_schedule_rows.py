@@ -100,7 +100,9 @@ def test_a_due_schedule_that_is_held_waits():
 def test_the_last_run_is_the_newest_that_was_not_skipped():
     runs = [run("succeeded", minutes=9), run("failed", minutes=5), run("skipped")]
 
-    assert last_run(runs) == LastRun(at=NOW - timedelta(minutes=5), status="failed", failures="")
+    assert last_run(runs) == LastRun(
+        at=NOW - timedelta(minutes=5), status="failed", failures="", error=None
+    )
     assert last_run([run("skipped")]) is None
     assert last_run([]) is None
 

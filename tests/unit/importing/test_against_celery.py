@@ -1,13 +1,16 @@
 """The imported triggers fire when the schedule objects of the old schedulers are due."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
-from celery import Celery
+from celery import Celery, schedules
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from celery_dynbeat import Cron, Every, Once, Solar
+from celery_dynbeat.client.conversion import trigger_of
 from celery_dynbeat.importing import conversion
 from celery_dynbeat.importing.conversion import CrontabFields
 from celery_dynbeat.importing.found import Inexpressible
@@ -128,3 +131,29 @@ def test_an_interval_is_as_long_as_before(every, period):
     assert trigger.anchored_at(STARTS[0]).next_after(STARTS[0]) == STARTS[0] + timedelta(
         **{period: every}
     )
+
+
+def test_the_schedules_of_django_celery_beats_models_are_triggers(app):
+    require("django-celery-beat")
+    from django_celery_beat import clockedschedule, tzcrontab
+
+    def now():
+        return datetime.now(UTC)
+
+    # The clock of its models, which no test can import without a Django project.
+    now.__module__ = "django_celery_beat.models"
+    at = STARTS[0]
+    berlin = tzcrontab.TzAwareCrontab("30", "9", "1", tz=ZoneInfo("Europe/Berlin"), app=app)
+    place = {"latitude": 52.5, "longitude": 13.4}
+
+    for schedule, trigger in (
+        (berlin, Cron("30 9 * * 1", timezone="Europe/Berlin", day_or=False)),
+        (schedules.schedule(timedelta(minutes=5), nowfun=now), Every(300)),
+        (
+            schedules.solar("sunset", Decimal("52.5"), Decimal("13.4"), nowfun=now),
+            Solar("sunset", **place),
+        ),
+        (clockedschedule.clocked(at), Once(at)),
+    ):
+        # A crontab names its zone, also if it is that of the owner.
+        assert trigger_of(schedule, app=app, timezone="Europe/Berlin") == trigger

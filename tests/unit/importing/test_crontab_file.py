@@ -1,5 +1,7 @@
 """Lines of a crontab become schedules by the rules of crontab(5)."""
 
+import time
+
 import pytest
 
 from celery_dynbeat import Cron
@@ -84,3 +86,11 @@ def test_a_time_zone_is_that_of_the_option_or_of_the_owner():
     assert named.converted.trigger.timezone == "Asia/Seoul"
     assert owners.converted.trigger.timezone is None
     assert [note.topic for note in owners.notes] == ["time zone"]
+
+
+def test_a_long_line_takes_time_with_its_length():
+    started = time.thread_time()
+
+    assert found("A=" + 40_000 * " " + "x") == []
+
+    assert time.thread_time() - started < 0.5

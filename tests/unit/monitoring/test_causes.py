@@ -245,6 +245,14 @@ CASES = [
         ),
     ),
     (
+        {"runs": [run("sent")], "refused_content": "application/x-python-serialize"},
+        Cause.CONTENT_REFUSED,
+        (
+            "It has not run: its message has waited in queue 'celery' for 60 min, or a worker has"
+            " refused it: accept_content does not contain application/x-python-serialize."
+        ),
+    ),
+    (
         {"runs": [run("sent")], "workers": [replace(OTHER_QUEUE, queues=None, tasks=None)]},
         Cause.WAITS_IN_QUEUE,
         (
@@ -507,7 +515,9 @@ def test_a_refused_entry_is_corrected_in_beat_schedule():
 def test_the_fix_of_a_hold_is_a_command_that_ends_it(owner, option):
     found = find_cause(facts(holds=[replace(HOLD, owner=owner)]))
 
-    assert found.fix == f"End the hold: `celery -A your_app dynbeat release {option}`."
+    assert found.fix.startswith(
+        f"End the hold: `celery -A your_app dynbeat release {option} --all-actors`."
+    )
 
 
 def test_the_fix_of_an_unregistered_task_is_its_import():

@@ -48,4 +48,4 @@ def test_a_name_follows_the_rules_of_prometheus(metric):
     assert re.fullmatch(r"dynbeat_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert (metric.kind == "histogram") <= metric.name.endswith("_seconds")
-    assert set(metric.labels) <= {"task", "queue", "status", "reason"}
+    assert set(metric.labels) <= {"task", "queue", "status", "reason", "kind"}

@@ -234,7 +234,7 @@ def test_an_invalid_calendar_interval_is_rejected_with_the_reason(given, field, 
         (Every(days=1), "every day, UTC"),
         (
             Every(weeks=2, timezone="Asia/Seoul", anchor=NINE - timedelta(hours=9)),
-            "every 2 weeks from 2026-01-31 09:00:00, Asia/Seoul",
+            "every 2 weeks from 2026-01-31 09:00 (Asia/Seoul)",
         ),
     ],
 )

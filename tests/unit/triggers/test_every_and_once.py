@@ -1,14 +1,16 @@
 """The fire times of Every and Once, and the arguments that they reject."""
 
 import pickle
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_dynbeat import trigger_from_words
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import AnyOf, Every, Once
+from celery_dynbeat.triggers import AnyOf, Cron, Every, Once, RRule
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINUTE, MICROSECOND = timedelta(minutes=1), timedelta(microseconds=1)
@@ -198,8 +200,8 @@ def test_instants_are_in_utc_and_triggers_compare_by_content():
         (Every(0.5), "every 0.5 seconds"),
         (Every(timedelta(days=1)), "every 24 hours"),
         (Every(timedelta(hours=36, minutes=30)), "every 36 hours 30 minutes"),
-        (Every(60, anchor=NOON), "every minute from 2026-11-21 12:00:00 UTC"),
-        (Once(NOON), "once at 2026-11-21 12:00:00 UTC"),
+        (Every(60, anchor=NOON), "every minute from 2026-11-21 12:00 UTC"),
+        (Once(NOON), "once at 2026-11-21 12:00 UTC"),
         (Once.after(3600), "once, 1 hour after the schedule is stored"),
         (Once.after(5400), "once, 1 hour 30 minutes after the schedule is stored"),
         (Once.after(0), "once, as soon as the schedule is stored"),
@@ -208,6 +210,48 @@ def test_instants_are_in_utc_and_triggers_compare_by_content():
 def test_a_trigger_is_described_in_words(trigger, words):
     assert trigger.phrase() == words
     assert trigger.describe() == words[0].upper() + words[1:]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Seoul", None])
+def test_an_instant_is_described_in_the_zone_of_its_reader_and_read_back(zone):
+    at = datetime(2026, 12, 24, 9, 0, 30, 123456, tzinfo=UTC)
+    shown = {"Asia/Seoul": "2026-12-24 18:00:30 (Asia/Seoul)", None: "2026-12-24 09:00:30 UTC"}
+    once, every = Once(at), Every(60, anchor=at)
+
+    assert once.describe(zone) == f"Once at {shown[zone]}"
+    assert trigger_from_words(once.describe(zone)) == Once(at.replace(microsecond=0))
+    assert every.describe(zone) == f"Every minute from {shown[zone]}"
+    assert AnyOf(once, Cron("0 9 * * *")).describe(zone).endswith(f"; or once at {shown[zone]}")
+    assert once.excluding(date(2027, 1, 1)).describe(zone).startswith(f"Once at {shown[zone]}")
+
+
+@pytest.mark.parametrize(
+    ("words", "trigger"),
+    [
+        ("every 0.1 seconds", Every(0.1)),
+        ("every 1.5 hours", Every(5400)),
+        ("in 0.5 hours", Once.after(1800)),
+    ],
+)
+def test_an_amount_in_words_may_have_decimals(words, trigger):
+    assert trigger_from_words(words) == trigger
+
+
+def test_a_number_of_days_in_words_is_whole():
+    with pytest.raises(InvalidTriggerError, match="whole numbers; write 'every 36 hours'"):
+        trigger_from_words("every 1.5 days")
+
+
+def test_a_zone_may_be_a_zoneinfo():
+    seoul, start = ZoneInfo("Asia/Seoul"), datetime(2026, 1, 1, tzinfo=UTC)
+
+    for make in (
+        lambda zone: Cron("0 9 * * *", timezone=zone),
+        lambda zone: Every(days=1, timezone=zone, anchor=start),
+        lambda zone: RRule("FREQ=DAILY", timezone=zone),
+        lambda zone: Cron("0 9 * * *").excluding(date(2026, 1, 1), timezone=zone),
+    ):
+        assert make(seoul) == make("Asia/Seoul")
 
 
 @pytest.mark.parametrize(

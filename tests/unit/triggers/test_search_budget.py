@@ -1,16 +1,30 @@
 """The cost of a plan: one budget in steps, and a cache of counts."""
 
+import sys
 import time
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from random import Random
 
 import pytest
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.plan import plan
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
-from celery_dynbeat.triggers import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, parse_trigger
+from celery_dynbeat.triggers import (
+    AnyOf,
+    Cron,
+    Every,
+    Excluding,
+    Once,
+    RRule,
+    Solar,
+    Trigger,
+    parse_trigger,
+    solar,
+)
 from celery_dynbeat.triggers.budgeted import BudgetedTrigger
+from celery_dynbeat.triggers.cron.trigger import _first_after as first_cron
 from celery_dynbeat.triggers.rrule import prepared
 from celery_dynbeat.triggers.rrule.count_cache import COUNT_CACHE, CountCache, CountEnd
 from celery_dynbeat.triggers.rrule.rule import Freq, RecurrenceRule
@@ -23,6 +37,7 @@ from celery_dynbeat.triggers.search_budget import (
     BudgetExceededError,
     SearchBudget,
 )
+from celery_dynbeat.triggers.zones import first_instant
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -259,3 +274,62 @@ def test_many_rare_rules_are_measured_or_rejected_quickly():
         trigger.shortest_interval(after=NOW)
 
     assert time.thread_time() - started < 2 * SOON
+
+
+def costly_part(random: Random) -> Trigger:
+    """Return a rare trigger, or one whose search is long."""
+    zone = random.choice(["UTC", "Asia/Seoul", "America/Scoresbysund", "Australia/Lord_Howe"])
+    clock, weekday = f"{random.randrange(60)} {random.choice('23*')}", random.randrange(7)
+    rule = random.choice(["BYMONTHDAY=29;BYDAY=TU", "BYMONTHDAY=31", "BYDAY=FR"])
+    start = f"DTSTART;TZID={zone}:20280229T0230{random.randrange(10, 60)}"
+    event = random.choice(["sunrise", "dusk_astronomical", "solar_noon"])
+    latitude = random.choice([90, 89.9, 66.6, random.uniform(-70, 70)])
+    day = random.choice(["31 2,12", "L-3 2,4", "15W 2", "30,31 12"])
+    parts = [
+        Cron(f"{clock} 29 2 {weekday}", day_or=False, timezone=zone),
+        Cron(f"{clock} {day} {weekday}", day_or=False, timezone=zone),
+        RRule(f"{start}\nFREQ=DAILY;INTERVAL=97;{rule}"),
+        Solar(event, latitude=latitude, longitude=random.uniform(-180, 180)),
+    ]
+    return random.choice(parts)
+
+
+def costly_trigger(random: Random) -> Trigger:
+    """Return a combination. Raises InvalidTriggerError if it is refused."""
+    fires = [costly_part(random) for _ in range(random.randrange(2, 20))]
+    excluded = [costly_part(random) for _ in range(random.randrange(1, 5))]
+    shape = random.randrange(4)
+    if shape == 0:
+        return AnyOf(MINUTE, *(part for part in fires if isinstance(part, Cron)))
+    if shape == 1:
+        return Excluding(AnyOf(*fires), *excluded, timezone="Asia/Seoul")
+    if shape == 2:
+        return AnyOf(*(Excluding(part, *excluded) for part in fires[:5]), *fires[5:])
+    return AnyOf(*(Excluding(part, *YEARLY) for part in fires[:4]), MINUTE)
+
+
+@pytest.mark.no_cover
+def test_a_step_bounds_the_work_of_the_costliest_triggers():
+    """Work is the number of calls, which is the same on every machine."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    random, profile = Random(29), sys.getprofile()  # noqa: S311 - repeatable
+    for _ in range(40):
+        with suppress(InvalidTriggerError):
+            trigger = costly_trigger(random)
+            for cached in (first_cron, first_instant, solar._fire_time, solar._event_on):
+                cached.cache_clear()
+            budget, fire_time = SearchBudget(PLAN_STEPS), NOW + timedelta(random.randrange(800))
+            budgeted, calls = BudgetedTrigger(trigger, budget), 0
+            sys.setprofile(count)
+            try:
+                for _ in range(3):
+                    fire_time = budgeted.next_after(fire_time)
+            finally:
+                sys.setprofile(profile)
+                assert budget.spent <= PLAN_STEPS + SEARCH_STEPS
+                assert calls < 5 * budget.spent, trigger

@@ -8,6 +8,7 @@ from celery.exceptions import Ignore
 from celery_dynbeat import Dynbeat
 from celery_dynbeat.broker.headers import (
     HEADER_ATTEMPT,
+    HEADER_DEFERRALS,
     HEADER_OWNER,
     HEADER_RUN_ID,
     HEADER_SCHEDULE,
@@ -84,4 +85,32 @@ def test_the_log_names_the_deferred_run_and_its_schedule(app, caplog):
     for record in records:
         named = (record.owner, record.schedule, record.run_id, record.attempt)
         assert named == ("user:42", "digest", RUN_ID, 2)
+    context.database.dispose()
+
+
+def test_a_message_is_not_deferred_longer_than_beat_waits_to_resend_its_run(app, caplog):
+    context = Dynbeat(app).context
+    task = app.tasks["silent"]
+    TaskGuard(context, "w1@test", OutcomeSignals(context, "w1@test")).wrap(task)
+    # 360 times 10 seconds are dynbeat_resend_after.
+    for deferrals, reason in ((359, "deferred"), (360, "deferred for too long")):
+        task.push_request(
+            id=RUN_ID,
+            args=[],
+            kwargs={},
+            called_directly=False,
+            headers={HEADER_RUN_ID: RUN_ID, HEADER_ATTEMPT: 0, HEADER_DEFERRALS: deferrals},
+            delivery_info={"exchange": "", "routing_key": "celery", "priority": 0},
+        )
+
+        with pytest.raises(Ignore, match=reason):
+            task.run()
+        task.pop_request()
+
+    with app.connection_for_read() as connection:
+        copies = list(
+            iter(lambda: connection.default_channel.basic_get("celery", no_ack=True), None)
+        )
+    assert [copy.headers[HEADER_DEFERRALS] for copy in copies] == [360]
+    assert [record.levelname for record in caplog.records][-1] == "ERROR"
     context.database.dispose()

@@ -22,7 +22,7 @@ from celery_dynbeat.monitoring.statistics.timeline import timeline
 from celery_dynbeat.store import window_runs
 from celery_dynbeat.triggers.cursors import SingleCursor, iter_fire_times
 from celery_dynbeat.triggers.search_budget import unlimited_budget
-from tests.support.applications import START, execute
+from tests.support.applications import START, application, execute
 from tests.support.random_history import add_runs
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -380,3 +380,25 @@ def test_a_window_is_checked(dynbeat):
 def test_the_grouping_is_checked(dynbeat):
     with pytest.raises(InvalidScheduleError, match="group_by"):
         timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")
+
+
+def test_many_recurring_schedules_are_estimated_from_some_of_them(sqlite_url, clock):
+    rules = [every(1), every(2), Cron("*/5 * * * *"), Cron("30 12 * * *")]
+    with application(sqlite_url, clock=clock) as dynbeat:
+        new = [{"name": f"n{n}", "task": "t", "trigger": rules[n % 4]} for n in range(400)]
+        dynbeat.schedules.create_many(new)
+        start = clock.now() + HOUR
+        found = timeline(dynbeat.context, since=start, until=start + 4 * HOUR)
+        alone = timeline(dynbeat.context, since=start, until=start + 400 * MINUTE, tag="none")
+
+    assert (found.is_histogram, found.planned_is_first_only) == (True, False)
+    assert 10 <= found.planned_from < 400
+    for each in found.bins:
+        times = [
+            rule.count_until(
+                after=each.start_at - MILLISECOND, until=each.end_at - MILLISECOND, limit=999
+            )
+            for rule in rules
+        ]
+        assert each.planned == pytest.approx(100 * sum(times), rel=0.1, abs=20)
+    assert (alone.planned_from, alone.is_histogram) == (None, False)

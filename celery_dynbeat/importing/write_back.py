@@ -1,0 +1,198 @@
+"""Write the progress of imported schedules back to the scheduler that they came from.
+
+    it ran here, or its fire times were skipped  -> advance: the other scheduler counts from there
+    it was paused, finished or deleted here      -> pause: the other scheduler must not run it
+    all imported schedules are deleted here      -> skip: that is the last step of the way back
+    it was resumed here                          -> update: the other scheduler runs it again
+    the other scheduler has the same next run    -> keep
+    it was not imported, or ran there since      -> skip
+
+Definitions are not written: a schedule that was edited on one side is reported with its fields. A
+second call writes nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Protocol
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.client.columns import ScheduleColumns
+from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.importing.found import Found, Source
+from celery_dynbeat.importing.results import Outcome, Result
+from celery_dynbeat.importing.writing import Importer, clash
+from celery_dynbeat.store import changes
+from celery_dynbeat.triggers import Cron, Every, Once, RRule, parse_trigger
+
+#: The resolution of a crontab.
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the other scheduler stores of a schedule.
+
+    ``last_run_at`` is the instant from which it counts to ``next_fire_at``, which is None if the
+    schedule is disabled.
+    """
+
+    enabled: bool
+    last_run_at: datetime | None
+    run_count: int
+    next_fire_at: datetime | None = None
+
+
+class WritableSource(Source, Protocol):
+    """A source that takes the progress of its schedules back."""
+
+    def write_back(
+        self, batch: Sequence[tuple[Found, Progress]], *, now: datetime
+    ) -> Collection[str]:
+        """Store the progress in one transaction, and notify the other scheduler.
+
+        Return the names that were not written, because they have changed since they were read.
+        Raises SourceError.
+        """
+
+
+@dataclass(frozen=True)
+class WriteBack(Importer):
+    """Writes the progress back to ``target``. The schedules here are only read."""
+
+    target: WritableSource | None = None
+    _progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+
+    def write(self, batch: Sequence[Found]) -> Sequence[Result]:
+        """Return the result of each schedule. Without ``target`` nothing is written."""
+        # Read before the transaction: a call holds one connection.
+        _ = self._has_imported
+        results = super().write(batch)
+        keys = [(each.owner, each.found.name) for each in results]
+        given = [
+            (each.found, self._progress.pop(key))
+            for each, key in zip(results, keys, strict=True)
+            if key in self._progress
+        ]
+        if self.target is None or not given:
+            return results
+        changed = self.target.write_back(given, now=self.context.clock.now())
+        return [_conflict(each) if each.found.name in changed else each for each in results]
+
+    def _one(
+        self,
+        session: Session,
+        found: Found,
+        owner: str,
+        row: Schedule | None,
+        timezone: str,
+        *,
+        now: datetime,
+    ) -> tuple[Result, ScheduleColumns | None]:
+        found = replace(found, notes=())
+        if row is None:
+            return self._missing(session, found, owner), None
+        if not self._is_imported(row, is_managed=self._is_managed(found, owner)):
+            return Result(found, owner, Outcome.SKIP, reason=clash(row)), None
+        if row.enabled and row.finished_at is None:
+            return self._active(found, owner, row, timezone, now=now), None
+        why = "finished here" if row.finished_at else f"paused here: {row.paused_reason or ''}"
+        return self._stopped(found, owner, why, row), None
+
+    @cached_property
+    def _has_imported(self) -> bool:
+        return next(self.left_over(), None) is not None
+
+    def _missing(self, session: Session, found: Found, owner: str) -> Result:
+        matching = changes.ChangeFilter(owner=owner, name=found.name)
+        if changes.page(session, matching=matching, after=None, limit=1):
+            if not self._has_imported:
+                reason = f"all schedules with the tag {self.tag} are deleted here"
+                return Result(found, owner, Outcome.SKIP, reason=reason)
+            return self._stopped(found, owner, "deleted here", None)
+        reason = found.refused or found.ended or "it was not imported for this owner"
+        return Result(found, owner, Outcome.SKIP, reason=reason)
+
+    def _stopped(self, found: Found, owner: str, why: str, row: Schedule | None) -> Result:
+        if not _is_enabled(found):
+            return Result(found, owner, Outcome.KEEP)
+        self._progress[owner, found.name] = Progress(
+            enabled=False,
+            last_run_at=None if row is None else row.last_run_at,
+            run_count=_run_count(found, row),
+        )
+        return Result(found, owner, Outcome.PAUSE, "disabled", why)
+
+    def _active(
+        self, found: Found, owner: str, row: Schedule, timezone: str, *, now: datetime
+    ) -> Result:
+        if found.converted is None:
+            reason = found.refused or found.ended or ""
+            return Result(found, owner, Outcome.SKIP, reason=reason)
+        try:
+            wanted = self._wanted(found, owner, found.converted, timezone, row, now=now)
+            counted_from = _counted_from(row, now)
+        except (InvalidScheduleError, InvalidTriggerError) as error:
+            return Result(found, owner, Outcome.SKIP, reason=str(error))
+        differs = self._changed(row, wanted)
+        reason = f"differs in {', '.join(differs)}: not written" if differs else ""
+        unchanged = Result(found, owner, Outcome.SKIP if differs else Outcome.KEEP, reason=reason)
+        there, is_enabled = found.converted.carried.last_run_at, _is_enabled(found)
+        # Without a last run, a scheduler may count from its start: a fire time before is lost.
+        is_same = there is not None and (
+            there == counted_from or wanted.row.next_fire_at == row.next_fire_at
+        )
+        if is_enabled and (counted_from is None or is_same):
+            return unchanged
+        here = max((each for each in (counted_from, row.last_run_at) if each), default=None)
+        if there is not None and here is not None and there > here:
+            reason = f"{self.package} has run it at {there}, after its last run here"
+            return Result(found, owner, Outcome.SKIP, reason=reason)
+        self._progress[owner, found.name] = Progress(
+            enabled=True,
+            last_run_at=counted_from,
+            run_count=_run_count(found, row),
+            next_fire_at=row.next_fire_at,
+        )
+        outcome = Outcome.ADVANCE if is_enabled else Outcome.UPDATE
+        words = "enabled"
+        if counted_from is not None:
+            words += f", counts from {counted_from:%Y-%m-%d %H:%M:%S} UTC"
+        return Result(found, owner, outcome, words, reason)
+
+
+def _is_enabled(found: Found) -> bool:
+    return bool(found.row.get("enabled", True))
+
+
+def _run_count(found: Found, row: Schedule | None) -> int:
+    if found.row.get("one_off"):
+        # A one-off that has a run is finished there. The scheduler sets 0 when it disables one.
+        return 0
+    return max(found.row.get("total_run_count") or 0, 0 if row is None else row.run_count)
+
+
+def _counted_from(row: Schedule, now: datetime) -> datetime | None:
+    """Return the instant from which the other scheduler counts to the next fire time here.
+
+    It follows the last fire time that was sent or skipped here. Raises InvalidTriggerError.
+    """
+    trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
+    last, following = row.last_run_at, row.next_fire_at
+    if following is None or isinstance(trigger, Once):
+        return last
+    if isinstance(trigger, Every) and trigger.interval is not None:
+        return following - trigger.interval
+    # An event of the sun differs by seconds in each scheduler: count from well after the last one.
+    is_exact = isinstance(trigger, Cron | RRule)
+    if last is not None and is_exact and trigger.next_after(last) == following:
+        return last
+    return min(now, following - _MINUTE)
+
+
+def _conflict(result: Result) -> Result:
+    reason = "it has changed in the other scheduler meanwhile: repeat the command"
+    return replace(result, outcome=Outcome.SKIP, trigger="", reason=reason)

@@ -1,0 +1,446 @@
+"""Beat, alerts and the main process of a worker never wait for a row that an application holds.
+
+A transaction of another connection locks rows of one owner. Meanwhile all parts do their work for
+another owner. The work for the locked rows follows after the end of that transaction. A statement
+that waits for a lock fails after a short time, and the test fails with it.
+"""
+
+import inspect
+import pkgutil
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+
+import pytest
+from sqlalchemy import create_engine, event, select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Every, beat
+from celery_dynbeat.beat import config_sync
+from celery_dynbeat.beat.alerting.alert_pass import AlertPass
+from celery_dynbeat.beat.change_pruner import prune_changes
+from celery_dynbeat.beat.pruner import prune
+from celery_dynbeat.broker.publisher import PublishResult
+from celery_dynbeat.common.errors import DispatchError
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.alert_models import Alert
+from celery_dynbeat.db.models import Base, Change, Hold, NodeKind, Run, Schedule
+from celery_dynbeat.runtime import dead_attempts, failing, pausing
+from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
+from celery_dynbeat.testing import ManualBeat, RecordingPublisher
+from celery_dynbeat.worker import outcome_recorder
+from celery_dynbeat.worker.dropped_attempts import end_dropped
+from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from tests.support.applications import MINUTELY, START
+from tests.support.waiting import wait_until
+from tests.support.worker_stub import WorkerStub
+
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+SOON, LATER = Every(10 * SECOND), Every(30 * DAY)
+HELD, FREE = "held", "free"
+#: A statement that waits fails after this time.
+SHORT_WAIT = {
+    "postgresql": "SET lock_timeout = '100ms'",
+    "mysql": "SET innodb_lock_wait_timeout = 1",
+}
+#: Schedules whose first run has started, except the first ones.
+STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
+#: Functions of beat for rows that Python cannot read, and for skipped fire times in a backfill.
+NOT_CALLED = {
+    *("quarantine_unreadable", "_quarantine", "_handle_unreadable", "_fail_unreadable"),
+    *("_cancel", "_skipped_by_call", "_add_skipped"),
+}
+
+
+class RefusingPublisher(RecordingPublisher):
+    """Refuses the runs of the task "refused", once and for all."""
+
+    def publish(self, batch):
+        refused = {run.run_id: DispatchError("no") for run in batch if run.task == "refused"}
+        accepted = super().publish([run for run in batch if run.run_id not in refused])
+        return PublishResult(sent=accepted.sent, refused=refused)
+
+
+class Site:
+    """The schedules of two owners that have work of each kind, and the parts that do it."""
+
+    def __init__(self, dynbeat, clock):
+        self.dynbeat, self.clock, self.database = dynbeat, clock, dynbeat.context.database
+        self.beat = ManualBeat(dynbeat, RefusingPublisher())
+        self.worker, self.dead = WorkerStub(dynbeat), WorkerStub(dynbeat, "dead")
+        self.settings = dynbeat.context.settings
+        self.alerts = AlertPass(database=self.database, clock=clock, settings=self.settings)
+        notify = dynbeat.context.notifier.notify
+        self.recorder = Recorder(self.database, settings=self.settings, notify=notify)
+        self.node = HeartbeatWriter(
+            database=self.database, clock=clock, kind=NodeKind.BEAT, name="b", timeout=60 * SECOND
+        )
+        self.node.beat()
+        self.runs = {}
+
+    def prepare(self):
+        """Give both owners work of each kind, which is due within 20 seconds."""
+        for owner in (HELD, FREE):
+            mine = self.dynbeat.schedules.for_owner(owner)
+            for name in STARTED:
+                mine.create(name, task="t", trigger=MINUTELY)
+            mine.create("filled", task="t", trigger=MINUTELY)
+        self.clock.advance(60 * SECOND)
+        self.dead.heartbeat()
+        self.worker.heartbeat()
+        self.beat.run_until_idle()
+        for run in self.beat.publisher.sent:
+            self.runs[run.owner, run.name] = run
+            if run.name in STARTED[1:]:
+                assert (self.dead if run.name == "lost" else self.worker).start(run)
+        for owner in (HELD, FREE):
+            self._prepare(owner)
+        self.clock.advance(35 * SECOND)
+        self.worker.heartbeat()
+        for owner in (HELD, FREE):
+            self._make_due(owner)
+        self.database.run(self._damage)
+
+    def _prepare(self, owner):
+        mine, now = self.dynbeat.schedules.for_owner(owner), self.clock.now()
+        for name in (*STARTED, "filled"):
+            mine.update(name, trigger=LATER, pause_after_failures=1)
+        mine.update("recovers", pause_after_failures=9)
+        self.worker.finish(self.runs[owner, "recovers"], Status.FAILED)
+        self.worker.finish(self.runs[owner, "retries"], Status.RETRYING, retry_at=now)
+        mine.run_now("recovers")
+        self.beat.run_until_idle()
+        again = self.runs[owner, "again"] = self.beat.publisher.sent[-1]
+        assert self.worker.start(again)
+
+    def _make_due(self, owner):
+        mine = self.dynbeat.schedules.for_owner(owner)
+        mine.update("replaced", trigger=SOON, overlap="cancel_previous")
+        mine.create("due", task="t", trigger=SOON)
+        mine.create("refused", task="refused", trigger=SOON)
+        mine.create("unplanned", task="t", trigger=LATER)
+        mine.create("parked", task="t", trigger=LATER)
+        mine.update("filled", trigger=Every(20 * SECOND, anchor=START))
+        mine.backfill("filled", start=START + SECOND, end=START + 30 * SECOND)
+        mine.rerun_many(since=START)
+
+    def _damage(self, session):
+        """Write what only SQL or the passage of time writes."""
+        past = self.clock.now() - 9 * DAY
+        for owner in (HELD, FREE):
+            session.add(Hold(owner=owner, created_at=past, until_at=past))
+            session.add(Change(owner=owner, name="old", action="update", changed_at=past))
+            old = Run(id=new_run_id(past), owner=owner, name="old", task="t", status="succeeded")
+            old.scheduled_for = old.created_at = old.finished_at = past
+            session.add(old)
+        for schedule in session.scalars(select(Schedule)):
+            if schedule.name == "unplanned":
+                schedule.next_run_at = schedule.next_fire_at = None
+            elif schedule.name == "parked":
+                schedule.held_at = past
+            elif schedule.name == "broken":
+                schedule.task = "forbidden"
+        for run in session.scalars(select(Run)):
+            if run.name == "broken":
+                run.overdue_at = past
+            elif run.status == Status.RETRYING:
+                run.retry_at = past
+
+    def make_all_parts_work(self, *, finishing):
+        """Let each part do its work once, a minute at most after ``prepare``.
+
+        ``finishing`` are the owners whose runs the tasks of pool processes end: such a process
+        waits for its own run.
+        """
+        self.clock.advance(20 * SECOND)
+        now = self.clock.now()
+        self.beat.run_until_idle()
+        self.node.beat(error=str(now))
+        for owner in (HELD, FREE):
+            dropped = {self.runs[owner, "dropped"].run_id: 1}
+            end = partial(end_dropped, worker=self.worker.name, attempts=dropped)
+            self.database.run(partial(end, now=now, settings=self.settings))
+            # A hard time limit, reported by the main process.
+            self.recorder.record(
+                Outcome(
+                    run_id=self.runs[owner, "timed"].run_id,
+                    attempt=None,
+                    worker=self.worker.name,
+                    status=Status.FAILED,
+                    at=now,
+                )
+            )
+        for owner in finishing:
+            self.worker.finish(self.runs[owner, "failed"], Status.FAILED)
+            self.worker.finish(self.runs[owner, "again"])
+        self.database.run(partial(prune, now=now, older_than=DAY))
+        self.database.run(partial(prune_changes, now=now, older_than=DAY))
+        self.clock.advance(11 * SECOND)
+        self.beat.run_until_idle()
+        self.alerts.run()
+
+    def undone(self, owner):
+        """Return the kinds of work that were not done for the owner."""
+        with self.database._session() as session:
+            of = partial(_rows_of, session, owner=owner)
+            schedule = {row.name: row for row in of(Schedule)}
+            runs = of(Run)
+            old = (*runs, *of(Change))
+            status = {run.id: run.status for run in runs}
+            alerts = {(alert.name, alert.kind) for alert in of(Alert)}
+            holds = of(Hold)
+        first = {name: status[self.runs[owner, name].run_id] for name in STARTED}
+        origins = {run.origin for run in runs}
+        replaced = next(run for run in runs if run.id == self.runs[owner, "replaced"].run_id)
+        failing = {name for name, row in schedule.items() if row.failing_since is not None}
+        paused = {name for name, row in schedule.items() if not row.enabled}
+        done = {
+            "sent": any(run.name == "due" and run.sent_at is not None for run in runs),
+            "replaced": replaced.cancelled_at is not None,
+            "lost": first["lost"] == first["dropped"] == "lost",
+            "ended": first["timed"] == first["failed"] == "failed",
+            "failing": {"lost", "dropped", "timed", "failed"} <= failing,
+            "paused": {"lost", "dropped", "timed", "failed"} <= paused,
+            "recovered": "recovers" not in failing,
+            "resent": first["retries"] == "sent",
+            "swept": first["broken"] == "failed" and schedule["broken"].error is not None,
+            "refused": schedule["refused"].error is not None,
+            "planned": schedule["unplanned"].next_run_at is not None,
+            "unparked": schedule["parked"].held_at is None,
+            "requests": {"backfill", "rerun"} <= origins,
+            "pruned": not [row for row in old if row.name == "old"],
+            "holds": not holds,
+            "alerts": {("lost", "lost"), ("failed", "failed")} <= alerts,
+        }
+        return [kind for kind, is_done in done.items() if not is_done]
+
+
+def _rows_of(session, model, *, owner):
+    return session.scalars(select(model).where(model.owner == owner)).all()
+
+
+@pytest.fixture
+def database_url(request):
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def dynbeat(limited):
+    return limited(alerts=True, allowed_tasks=["t", "refused"], node_timeout=40)
+
+
+@pytest.fixture
+def site(dynbeat, clock):
+    made = Site(dynbeat, clock)
+    made.prepare()
+    return made
+
+
+@contextmanager
+def failing_waits(engine):
+    """Make each statement on new connections fail that waits for a lock; yield such statements."""
+    waits = []
+
+    def connected(connection, _record):
+        with connection.cursor() as cursor:
+            cursor.execute(SHORT_WAIT[engine.dialect.name])
+        connection.commit()
+
+    def failed(context):
+        waits.append(context.statement)
+
+    engine.dispose()
+    event.listen(engine, "connect", connected)
+    event.listen(engine, "handle_error", failed)
+    yield waits
+    event.remove(engine, "connect", connected)
+    event.remove(engine, "handle_error", failed)
+    engine.dispose()
+
+
+def lock_tables(session, tables):
+    """Lock the rows of the held owner, and those of tables without owners."""
+    ids = session.scalars(select(Schedule.id).where(Schedule.owner == HELD)).all()
+    for table in tables:
+        rows = select(table)
+        if "owner" in table.c:
+            rows = rows.where(table.c.owner == HELD)
+        elif "schedule_id" in table.c:
+            rows = rows.where(table.c.schedule_id.in_(ids))
+        session.execute(rows.with_for_update()).all()
+
+
+def call_api(session, dynbeat):
+    """Make changes of all kinds in the caller's transaction."""
+    mine = dynbeat.schedules.for_owner(HELD)
+    for name in ("due", "lost", "recovers", "parked"):
+        mine.pause(name, session=session)
+    for name in ("replaced", "failed", "dropped"):
+        mine.delete(name, session=session)
+    for name in ("timed", "unplanned", "filled"):
+        mine.update(name, kwargs={"a": 1}, session=session)
+        mine.run_now(name, session=session)
+    mine.hold(session=session, reason="r")
+
+
+TABLES = Base.metadata.tables
+RUNS, SCHEDULES = Run.__table__, Schedule.__table__
+LOCKS = {
+    "schedules": lambda session, _: lock_tables(session, [SCHEDULES]),
+    "runs": lambda session, _: lock_tables(session, [RUNS]),
+    "others": lambda session, _: lock_tables(
+        session, [table for table in TABLES.values() if table not in (RUNS, SCHEDULES)]
+    ),
+    "calls": call_api,
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_locked_rows_of_one_owner_delay_only_their_own_work(site, lock):
+    # Not REPEATABLE READ: there MariaDB locks the gaps between rows, too.
+    engine = create_engine(site.database.engine.url, isolation_level="READ COMMITTED")
+    finishing = {FREE} if lock in {"runs", "calls"} else {HELD, FREE}
+
+    with failing_waits(site.database.engine) as waits, Session(engine) as holder:
+        LOCKS[lock](holder, site.dynbeat)
+        site.make_all_parts_work(finishing=finishing)
+        # A thread writes an outcome behind that of a locked run.
+        wait_until(lambda: site.undone(FREE) == [], within=10)
+        assert site.undone(HELD)
+        holder.rollback()
+
+        site.worker.heartbeat()
+        site.make_all_parts_work(finishing={HELD, FREE} - finishing)
+        site.recorder.close()
+        site.clock.advance(30 * SECOND)
+        site.make_all_parts_work(finishing=())
+        assert waits == []
+    engine.dispose()
+
+    assert site.undone(HELD) == []
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_locked_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock):
+    dynbeat = limited(batch_size=2)
+    site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
+    sent = site_beat.publisher.sent
+    held, free = (dynbeat.schedules.for_owner(owner) for owner in (HELD, FREE))
+    for name in ("first", "second"):
+        held.create(name, task="t", trigger=MINUTELY, overlap="cancel_previous")
+    clock.advance(60 * SECOND)
+    site_beat.run_until_idle()
+    # A batch of another owner alone: no owner comes second in the next one.
+    free.create("n", task="t", trigger=Every(62 * SECOND))
+    free.create("early", task="t", trigger=Every(30 * SECOND), max_runs=1)
+    clock.advance(30 * SECOND)
+    site_beat.run_until_idle()
+    worker.heartbeat()
+    assert all(worker.start(run) for run in sent)
+    clock.advance(33 * SECOND)
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with Session(engine) as holder:
+        lock_tables(holder, [RUNS])
+        pauses = [site_beat.tick() for _ in range(4)]
+        assert [run.name for run in sent[3:]] == ["n"]
+        assert timedelta(0) < pauses[-1] <= SECOND
+    engine.dispose()
+
+    clock.advance(SECOND)
+    site_beat.run_until_idle()
+    assert sorted(run.name for run in sent[4:]) == ["first", "second"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock):
+    dynbeat = limited(batch_size=1)
+    site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
+    for owner in (HELD, FREE):
+        dynbeat.schedules.for_owner(owner).create("n", task="t", trigger=MINUTELY, max_runs=1)
+    clock.advance(60 * SECOND)
+    worker.heartbeat()
+    site_beat.run_until_idle()
+    sent = site_beat.publisher.sent
+    for run in list(sent):
+        assert worker.start(run)
+        delay = SECOND if run.owner == FREE else timedelta(0)
+        worker.finish(run, Status.RETRYING, retry_at=clock.now() + delay)
+    clock.advance(DAY)
+    worker.heartbeat()
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with Session(engine) as holder:
+        lock_tables(holder, [RUNS])
+        site_beat.run_until_idle()
+        assert [run.owner for run in sent[2:]] == [FREE]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_an_outcome_of_a_locked_run_delays_no_other_outcome(site, monkeypatch):
+    monkeypatch.setattr(outcome_recorder, "FIRST_DELAY", 0.01)
+    held, free = (site.runs[owner, "timed"].run_id for owner in (HELD, FREE))
+    ended = {"worker": site.worker.name, "status": Status.FAILED, "at": site.clock.now()}
+    engine = create_engine(site.database.engine.url)
+
+    tries = []
+    event.listen(site.database.engine, "before_cursor_execute", lambda *given: tries.append(given))
+
+    with Session(engine) as holder:
+        lock_tables(holder, [RUNS])
+        site.recorder.record(Outcome(run_id=held, attempt=None, **ended))
+        # With delays that double, this takes more than a minute.
+        wait_until(lambda: len(tries) > 2 * 14, within=10)
+        site.recorder.record(Outcome(run_id=free, attempt=1, **ended))
+        wait_until(lambda: status_of(site, free) == Status.FAILED, within=10)
+        assert status_of(site, held) == Status.RUNNING
+        holder.rollback()
+    engine.dispose()
+
+    site.recorder.close()
+    assert status_of(site, held) == Status.FAILED
+
+
+def status_of(site, run_id):
+    with site.database._session() as session:
+        return session.scalar(select(Run.status).where(Run.id == run_id))
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_the_parts_above_call_each_function_of_beat_that_uses_the_database(site):
+    """A new step of a pass or of maintenance needs work in ``Site``."""
+    called = set()
+
+    def note(frame, happening, _argument):
+        if happening == "call":
+            called.add(frame.f_code)
+
+    sys.setprofile(note)
+    site.make_all_parts_work(finishing=(HELD, FREE))
+    sys.setprofile(None)
+
+    assert site.undone(HELD) == site.undone(FREE) == []
+    uncalled = {each.__name__ for each in database_functions() if each.__code__ not in called}
+    assert uncalled <= NOT_CALLED
+
+
+def database_functions():
+    """Return the functions of beat with a session, and those that settle the end of runs."""
+    names = [each.name for each in pkgutil.iter_modules(beat.__path__)]
+    modules = [import_module(f"celery_dynbeat.beat.{name}") for name in names]
+    modules += [failing, pausing, dead_attempts]
+    found = [
+        inspect.unwrap(each)
+        for module in modules
+        if module is not config_sync
+        for each in vars(module).values()
+        if inspect.isfunction(each) and each.__module__ == module.__name__
+    ]
+    return [
+        each for each in found if {"session", "database"} & {*inspect.signature(each).parameters}
+    ]

@@ -1,0 +1,138 @@
+"""What commands ask, count, complete and suggest. The database changes none of it."""
+
+import pytest
+from celery.bin.celery import celery
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from tests.support.applications import MINUTELY, execute
+
+OWNER = ("--owner", "user:42")
+
+
+@pytest.fixture
+def database_url(sqlite_url):
+    return sqlite_url
+
+
+@pytest.fixture
+def on_terminal(monkeypatch):
+    monkeypatch.setattr("celery_dynbeat.cli.base.invocation._can_ask", lambda: True)
+
+
+@pytest.mark.usefixtures("on_terminal")
+def test_a_hold_of_everything_asks_on_a_terminal(command, dynbeat):
+    arguments = ("hold", "--all-owners", "--reason", "migration")
+
+    assert command(*arguments, input="n\n").exit_code == 1
+    assert not dynbeat.schedules.holds()
+    assert command(*arguments, input="y\n").exit_code == 0
+    assert command(*arguments, "--yes").exit_code == 0
+    assert len(dynbeat.schedules.holds()) == 1
+
+
+def test_a_hold_of_everything_by_a_program_does_not_ask(command, dynbeat):
+    assert command("hold", "--all-owners", "--reason", "migration").exit_code == 0
+    assert len(dynbeat.schedules.holds()) == 1
+
+
+def test_a_hold_says_that_its_owner_has_no_schedules(command, mine):
+    missing = command("hold", *OWNER, "--reason", "ticket")
+    mine.create("n", task="t", trigger=MINUTELY)
+    present = command("hold", *OWNER, "--reason", "ticket")
+
+    assert "owner 'user:42': there are no schedules yet" in missing.stderr
+    assert "no schedules" not in present.stderr
+
+
+@pytest.mark.usefixtures("on_terminal")
+def test_a_cancel_of_all_counts_before_it_asks(command, mine):
+    nothing = command("cancel", "--all", *OWNER)
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    asked = command("cancel", "--all", *OWNER, "--name", "n", input="n\n")
+    other = command("cancel", "--all", *OWNER, "--name", "other", input="n\n")
+
+    assert (nothing.exit_code, nothing.stdout.partition(":")[0]) == (0, "nothing to cancel")
+    assert "Cancel 1 pending, sent, retrying run of owner 'user:42' with name n?" in asked.stderr
+    assert other.stdout.startswith("nothing to cancel")
+    assert mine.count_runs(status="pending").count == 1
+
+
+def test_a_dry_run_of_add_checks_everything_and_writes_nothing(as_json, refused, dynbeat, mine):
+    given = ("add", "n", "--task", "t", *OWNER, "--every", "5m")
+
+    (shown,) = as_json(*given, "--dry-run")
+    assert (shown["name"], shown["id"], len(shown["next"])) == ("n", None, 5)
+    assert mine.list().items == ()
+    assert not dynbeat.schedules.changes().items
+
+    assert as_json(*given)[0]["next_run_at"] == shown["next"][0]
+    assert "already has a schedule named 'n'" in refused(*given, "--dry-run")[1]
+
+
+def test_an_unknown_name_gets_the_similar_ones(refused, mine):
+    mine.create("digest", task="t", trigger=MINUTELY)
+
+    assert "did you mean 'digest'?" in refused("show", "digst", *OWNER)[1]
+    assert "did you mean" not in refused("show", "zzz", *OWNER)[1]
+    # The names of another owner stay unknown.
+    assert "digest" not in refused("show", "digst", "--owner", "user:7")[1]
+
+
+def test_failing_schedules_are_listed_with_their_last_error(shown, as_json, mine, dynbeat):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.run_now("n")
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL, finished_at = created_at,"
+        " error = 'ValueError: no such user'",
+    )
+    execute(dynbeat, "UPDATE dynbeat_schedule SET failing_since = created_at")
+
+    (line,) = shown("list", *OWNER, "--state", "failing")
+    assert line.endswith("\tValueError: no such user")
+    (row,) = as_json("list", *OWNER, "--state", "failing")
+    assert (row["name"], row["last_error"]) == ("n", "ValueError: no such user")
+    assert "last_error" not in as_json("list", *OWNER)[0]
+
+
+def test_fire_times_inside_a_hold_are_marked(as_json, shown, mine):
+    mine.create("n", task="t", trigger=MINUTELY)
+    shown("hold", *OWNER, "--reason", "ticket", "--actor", "bob", "--until", "90s")
+
+    first, second = as_json("next", "n", *OWNER, "--count", "2")
+    assert "by bob: ticket" in first["held"]
+    assert second["held"] is None
+    notes = [each["note"] for each in as_json("explain", "n", *OWNER)[0]["next"]]
+    assert notes[:2] == ["held", None]
+
+
+def completions(*words):
+    """Return what a shell offers for the last word."""
+    complete = ShellComplete(celery, {}, "celery", "_CELERY_COMPLETE")
+    return [each.value for each in complete.get_completions([*words[:-1]], words[-1])]
+
+
+def test_a_shell_completes_owners_and_their_names(dynbeat, mine, monkeypatch):
+    mine.create("digest", task="t", trigger=MINUTELY)
+    mine.create("sync", task="t", trigger=MINUTELY)
+    monkeypatch.setattr("celery.app.utils.find_app", lambda name: {"proj": dynbeat.app}[name])
+
+    assert completions("-A", "proj", "dynbeat", "show", *OWNER, "di") == ["digest"]
+    assert completions("-A", "proj", "dynbeat", "show", *OWNER, "") == ["digest", "sync"]
+    assert completions("-A", "proj", "dynbeat", "show", "") == []
+    assert completions("-A", "proj", "dynbeat", "hold", "--owner", "us") == ["user:42"]
+    # An application that cannot be loaded completes nothing, and prints no error.
+    assert completions("-A", "nowhere", "dynbeat", "show", *OWNER, "di") == []
+
+
+def test_a_command_in_a_hint_names_the_application_of_the_command_line(dynbeat, mine, monkeypatch):
+    mine.create("n", task="t", trigger=MINUTELY)
+    mine.hold(reason="ticket")
+    monkeypatch.setattr("celery.bin.celery.find_app", lambda _: dynbeat.app)
+
+    arguments = ["-A", "shop.worker", "dynbeat", "explain", "n", *OWNER]
+    result = CliRunner().invoke(celery, arguments)
+
+    assert "celery -A shop.worker dynbeat release --owner user:42" in result.stdout

@@ -1,0 +1,400 @@
+"""Random edits from several threads, with two beats, a worker and kills: each fire time is there.
+
+The expected fire times come from arithmetic of this file, not from the triggers of the package. A
+fire time must have exactly one row: a run, or a skipped row with its reason. No body starts twice,
+nothing fires by an old trigger, and a deleted schedule gets no row.
+
+DYNBEAT_EDIT_SECONDS is the length in seconds (120; with FAULTS=essential 20), DYNBEAT_EDIT_SEED
+repeats the same choices. Beats and the worker have a pool of one connection.
+"""
+
+import itertools
+import os
+import random
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from celery_dynbeat import Cron, Every, InvalidScheduleError, Once, ScheduleExistsError
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Origin, Run, Schedule
+from tests.support.combinations import FAULTS_VARIABLE
+from tests.support.fault_summary import SUMMARY_PROPERTY
+from tests.support.waiting import wait_until
+
+IS_SHORT = os.environ.get(FAULTS_VARIABLE) == "essential"
+SECONDS = float(os.environ.get("DYNBEAT_EDIT_SECONDS") or (20 if IS_SHORT else 120))
+SEED = int(os.environ.get("DYNBEAT_EDIT_SEED") or (1 if IS_SHORT else random.randrange(10**6)))  # noqa: S311
+THREADS, SCHEDULES, KILLS = 4, 5, 3
+SETTLES_WITHIN = 120
+SECOND = timedelta(seconds=1)
+#: Two processes read the database's clock with an error of half a round trip each, which is long on
+#: a busy machine. So close to an edit, the fire times of one of both triggers are optional.
+TOLERANCE = 0.5 * SECOND
+POOL_OF_ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 20}
+NEVER_STARTED = {Status.SKIPPED, Status.REVOKED, Status.EXPIRED}
+POLICIES = {
+    "args": [[1], [2]],
+    "catch_up": ["all", "latest", "none"],
+    "overlap": ["allow", "allow", "skip", "buffer_one"],
+    "priority": [1, 5],
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Fires at ``anchor`` and each ``step`` after and before it; without a step only once."""
+
+    anchor: datetime
+    step: timedelta | None
+
+    def fires(self, after, until):
+        """Return the fire times in (after, until]."""
+        if self.step is None:
+            return {self.anchor} if after < self.anchor <= until else set()
+        first = (after - self.anchor) // self.step + 1
+        last = (until - self.anchor) // self.step
+        return {self.anchor + number * self.step for number in range(first, last + 1)}
+
+    @property
+    def trigger(self):
+        if self.step is None:
+            return Once(self.anchor)
+        minutely = self.step == 60 * SECOND
+        return Cron("* * * * *") if minutely else Every(self.step, anchor=self.anchor)
+
+
+@dataclass
+class Entry:
+    """One schedule: its rules since their instants, and what else must be in the history."""
+
+    owner: str
+    name: str
+    rules: list[tuple[datetime, Rule]]
+    is_paused: bool = False
+    deleted_at: datetime | None = None
+    skipped: set[datetime] = field(default_factory=set)
+    requested: Counter[str] = field(default_factory=Counter)
+    next_fire_at: datetime | None = None
+
+    @property
+    def rule(self):
+        return self.rules[-1][1]
+
+    def changed(self, since, rule):
+        self.rules.append((since, rule))
+        kept = rule.fires(since, max(self.skipped, default=since))
+        self.skipped = {at for at in self.skipped if at <= since or at in kept}
+
+    def expected(self, end):
+        """Return the required and the optional fire times before ``end``."""
+        required, optional = set(), set()
+        ends = [since for since, _ in self.rules[1:]] + [end]
+        for (since, rule), until in zip(self.rules, ends, strict=True):
+            required |= rule.fires(since, until)
+            optional |= rule.fires(since, until + TOLERANCE)
+            optional |= rule.fires(since - TOLERANCE, since)
+        near = {at for at in required for until in ends[:-1] if abs(at - until) <= TOLERANCE}
+        return required - near, optional | near
+
+
+class Fuzzer:
+    """The edits of one thread, on the schedules of an owner."""
+
+    def __init__(self, site, number):
+        self.site, self.owner = site, f"user:f{number}"
+        self.random = random.Random(f"{SEED}-{number}")  # noqa: S311 - not a secret
+        self.mine = site.dynbeat.schedules.for_owner(self.owner)
+        self.entries, self.names = [], (f"{number}-{n}" for n in itertools.count())
+        self.counts, self.now = Counter(), site.dynbeat.context.clock.now
+        self.edits = {
+            self.create: 3,
+            self.create_many: 1,
+            self.retime: 6,
+            self.change_policy: 4,
+            self.pause_or_resume: 5,
+            self.skip_or_unskip: 6,
+            self.delete: 2,
+            self.run_now: 2,
+            self.backfill: 1,
+            self.rerun: 2,
+            self.hold_or_release: 2,
+            self.set_timezone: 2,
+            self.roll_back: 4,
+        }
+
+    def work(self, stop):
+        for _ in range(SCHEDULES):
+            self.create()
+        edits, weights = zip(*self.edits.items(), strict=True)
+        # Not faster: two cores serve the beats and the worker, too.
+        while not stop.wait(0.15):
+            edit = self.random.choices(edits, weights)[0]
+            try:
+                edit()
+            except InvalidScheduleError:
+                # The instant has passed, or the schedule is in no state for this edit.
+                self.counts["refused"] += 1
+            self.counts[edit.__name__] += 1
+
+    def existing(self):
+        return [entry for entry in self.entries if entry.deleted_at is None]
+
+    def choose(self):
+        return self.random.choice(self.existing())
+
+    def new_rule(self):
+        second = self.now().replace(microsecond=0)
+        kind = self.random.choice(["every", "every", "cron", "once"])
+        if kind == "once":
+            return Rule(second + self.random.randint(2, 6) * SECOND, None)
+        if kind == "cron":
+            return Rule(datetime(2026, 1, 1, tzinfo=UTC), 60 * SECOND)
+        step = self.random.randint(1, 4)
+        return Rule(second - self.random.randint(0, step) * SECOND, step * SECOND)
+
+    def given(self, rule):
+        task = self.random.choice(["probe.record", "probe.record", "probe.fail"])
+        return {"task": task, "trigger": rule.trigger, "catch_up": "all"}
+
+    def created(self, made, rule):
+        self.entries.append(Entry(self.owner, made.name, [(made.created_at, rule)]))
+
+    def create(self):
+        rule = self.new_rule()
+        call = self.random.choice([self.mine.create, self.mine.upsert])
+        self.created(call(next(self.names), **self.given(rule)), rule)
+
+    def create_many(self):
+        rules = {next(self.names): self.new_rule() for _ in range(2)}
+        taken = {self.choose().name: self.new_rule()} if self.random.random() < 0.5 else {}
+        many = [
+            {"owner": self.owner, "name": name, **self.given(rule)}
+            for name, rule in {**rules, **taken}.items()
+        ]
+        try:
+            self.site.dynbeat.schedules.create_many(many)
+        except ScheduleExistsError:
+            assert taken
+            return
+        for name, rule in rules.items():
+            self.created(self.mine.get(name), rule)
+
+    def retime(self):
+        entry, rule = self.choose(), self.new_rule()
+        made = self.mine.update(entry.name, trigger=rule.trigger)
+        entry.changed(made.updated_at, rule)
+
+    def change_policy(self):
+        name = self.random.choice(sorted(POLICIES))
+        self.mine.update(self.choose().name, **{name: self.random.choice(POLICIES[name])})
+
+    def pause_or_resume(self):
+        entry = self.choose()
+        (self.mine.resume if entry.is_paused else self.mine.pause)(entry.name)
+        entry.is_paused = not entry.is_paused
+
+    def skip_or_unskip(self):
+        entry, now = self.choose(), self.now()
+        skipped = [at for at in entry.skipped if at > now]
+        if skipped and self.random.random() < 0.4:
+            at = self.random.choice(sorted(skipped))
+            self.mine.unskip(entry.name, at)
+            entry.skipped.remove(at)
+        elif ahead := sorted(entry.rule.fires(now, now + 8 * SECOND)):
+            at = self.random.choice(ahead)
+            self.mine.skip(entry.name, at)
+            entry.skipped.add(at)
+
+    def delete(self):
+        entry = self.choose()
+        self.mine.delete(entry.name)
+        entry.deleted_at = self.now()
+        if len(self.existing()) < SCHEDULES:
+            self.create()
+
+    def run_now(self):
+        entry = self.choose()
+        self.mine.run_now(entry.name)
+        entry.requested[Origin.MANUAL] += 1
+
+    def backfill(self):
+        entry, now = self.choose(), self.now()
+        self.mine.backfill(entry.name, start=now - 5 * SECOND, end=now - 2 * SECOND)
+        entry.requested[Origin.BACKFILL] += 1
+
+    def rerun(self):
+        entry = self.choose()
+        failed = self.mine.runs(entry.name, status="failed", limit=5)
+        of_entry = [run for run in failed if run.schedule_id is not None]
+        if of_entry:
+            self.mine.rerun(self.random.choice(of_entry).id)
+            entry.requested[Origin.RERUN] += 1
+
+    def hold_or_release(self):
+        if not self.mine.release():
+            self.mine.hold(reason="fuzzer", until=self.now() + 3 * SECOND)
+
+    def set_timezone(self):
+        self.mine.set_timezone(self.random.choice(["Asia/Seoul", "Asia/Kolkata", None]))
+
+    def roll_back(self):
+        entry, rule = self.choose(), self.new_rule()
+        with Session(self.site.dynbeat.context.database.engine) as session:
+            at = {"session": session}
+            self.random.choice(
+                [
+                    lambda: self.mine.delete(entry.name, **at),
+                    lambda: self.mine.update(entry.name, trigger=rule.trigger, **at),
+                    lambda: self.mine.pause(entry.name, **at),
+                    lambda: self.mine.run_now(entry.name, **at),
+                    lambda: self.mine.create("rolled back", **self.given(rule), **at),
+                ]
+            )()
+            session.rollback()
+
+
+@pytest.fixture
+def fuzzed(fault_site):
+    # A run that waits in the queue of a busy machine must not be sent again meanwhile.
+    fault_site.config.update(
+        dynbeat_engine_options=POOL_OF_ONE, dynbeat_resend_after=60, dynbeat_min_interval=0
+    )
+    fault_site.app.conf.dynbeat_min_interval = 0
+    return fault_site
+
+
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.combination(broker="redis")
+def test_random_edits_of_several_threads_leave_each_fire_time_in_one_row(fuzzed, record_property):
+    beats = [fuzzed.beat() for _ in range(2)]
+    worker = fuzzed.worker(pool="threads")
+    for process in [*beats, worker]:
+        process.wait_for_log("ready." if process is worker else "beat started")
+    fuzzers = [Fuzzer(fuzzed, number) for number in range(THREADS)]
+    stop = threading.Event()
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        working = [threads.submit(each.work, stop) for each in fuzzers]
+        for number in range(KILLS):
+            stop.wait(SECONDS / (KILLS + 1))
+            beats[number % 2].kill()
+            beats[number % 2] = fuzzed.beat()
+        stop.wait(SECONDS / (KILLS + 1))
+        stop.set()
+        for each in working:
+            each.result()
+
+    entries = [entry for fuzzer in fuzzers for entry in fuzzer.entries]
+    try:
+        settle(fuzzed, fuzzers)
+        fires = verify(entries, fuzzed.all_runs(), fuzzed.event_log.starts())
+    except AssertionError as error:
+        error.add_note(f"DYNBEAT_EDIT_SEED={SEED} DYNBEAT_EDIT_SECONDS={SECONDS:g}")
+        error.add_note(fuzzed.report())
+        raise
+    counts = sum((fuzzer.counts for fuzzer in fuzzers), Counter())
+    record_property(
+        SUMMARY_PROPERTY,
+        f"edit fuzzer of {SECONDS:g} s (seed {SEED}): {fires} fire times of {len(entries)}"
+        f" schedules, all accounted for; {dict(sorted(counts.items()))}",
+    )
+
+
+def settle(site, fuzzers):
+    """End the edits: wait until beats have caught up, stop all schedules, and let runs end."""
+    database, now = site.dynbeat.context.database, site.dynbeat.context.clock.now
+    for fuzzer in fuzzers:
+        fuzzer.mine.release()
+        for entry in fuzzer.existing():
+            if entry.is_paused:
+                fuzzer.mine.resume(entry.name)
+
+    def caught_up():
+        late = select(Schedule.id).where(Schedule.next_run_at < now() - SECOND)
+        return not database.read(lambda session: session.execute(late).all())
+
+    wait_until(caught_up, within=SETTLES_WITHIN, message="beat does not catch up")
+    for fuzzer in fuzzers:
+        for entry in fuzzer.existing():
+            fuzzer.mine.pause(entry.name)
+            # A backfill of a paused schedule waits.
+            if entry.requested[Origin.BACKFILL]:
+                fuzzer.mine.cancel_backfill(entry.name)
+    wait_until(
+        lambda: not site.count_runs(Run.finished_at.is_(None)),
+        within=SETTLES_WITHIN,
+        message="runs are unfinished",
+    )
+    columns = select(Schedule.owner, Schedule.name, Schedule.next_fire_at)
+    rows = database.read(lambda session: session.execute(columns).all())
+    found = {(row.owner, row.name): row.next_fire_at for row in rows}
+    existing = [entry for fuzzer in fuzzers for entry in fuzzer.existing()]
+    assert found.keys() == {(entry.owner, entry.name) for entry in existing}
+    for entry in existing:
+        entry.next_fire_at = found[entry.owner, entry.name]
+
+
+def verify(entries, runs, starts):
+    """Assert that the history has the expected rows only; return the number of fire times."""
+    by_key = {(entry.owner, entry.name): [] for entry in entries}
+    for run in runs:
+        by_key[run.owner, run.name].append(run)
+    started = Counter(start["run_id"] for start in starts)
+    assert not {run_id for run_id, number in started.items() if number > 1}, "started twice"
+    succeeded = {run.id for run in runs if run.status == Status.SUCCEEDED}
+    assert succeeded <= started.keys(), "succeeded without a start"
+    never = [run.id for run in runs if run.status in NEVER_STARTED and run.id in started]
+    assert not never, f"started although they have ended: {never[:3]}"
+    return sum(verify_entry(entry, by_key[entry.owner, entry.name]) for entry in entries)
+
+
+def is_skipped_by_call(run):
+    return run.status == Status.SKIPPED and run.created_at < run.finished_at
+
+
+def verify_entry(entry, runs):
+    own = [run for run in runs if run.origin == Origin.SCHEDULE]
+    recorded = {run.scheduled_for: run for run in own}
+    assert len(recorded) == len(own), f"{entry}: a fire time has two rows"
+    now = datetime.now(UTC)
+    if entry.deleted_at is not None:
+        # A deletion does not record the fire times that it cut off. Other rows have no gaps.
+        of_beat = [run.scheduled_for for run in own if not is_skipped_by_call(run)]
+        end = min(entry.deleted_at, max(of_beat, default=entry.rules[0][0])) + timedelta.resolution
+        last = entry.deleted_at
+        late = [run.id for run in runs if run.created_at > last + TOLERANCE]
+        assert not late, f"{entry}: rows after the deletion: {late}"
+    else:
+        last = end = entry.next_fire_at or now
+    required, optional = entry.expected(end - timedelta.resolution)
+    possible = required | optional | entry.expected(last)[1]
+    ahead = {at for at, run in recorded.items() if at >= end and is_skipped_by_call(run)}
+    if entry.deleted_at is not None:
+        assert not {at for at in ahead if at > last + TOLERANCE}, f"{entry}: skips of the future"
+    else:
+        assert ahead <= entry.skipped, f"{entry}: unexpected skips {sorted(ahead)}"
+    # A backfill may make the run of a fire time that beat has not processed yet.
+    required -= {run.scheduled_for for run in runs if run.origin == Origin.BACKFILL}
+    past = recorded.keys() - ahead
+    unexpected = sorted(past - possible)
+    assert not unexpected, f"{entry}: not expected: {unexpected[:5]}"
+    count = sum(recorded[at].fire_count for at in past)
+    assert len(required) <= count <= len(possible), (
+        f"{entry}: {len(required)} to {len(possible)} fire times before {end}, {count} in rows;"
+        f" without a row: {sorted(required - past)[:10]}"
+    )
+    for at in entry.skipped:
+        is_kept = entry.deleted_at is None or at < entry.deleted_at - TOLERANCE
+        assert not is_kept or recorded[at].status == Status.SKIPPED, f"{entry}: {at} was skipped"
+    requested = Counter(run.origin for run in runs)
+    for origin in (Origin.MANUAL, Origin.RERUN):
+        assert requested[origin] == entry.requested[origin], f"{entry}: {origin} {requested}"
+    assert requested[Origin.BACKFILL] == 0 or entry.requested[Origin.BACKFILL], entry
+    return count
