@@ -1,6 +1,7 @@
 """The base of the pages: what surrounds the content of each."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from http import HTTPStatus
 from inspect import getmembers, isfunction
@@ -12,6 +13,7 @@ from tornado.escape import xhtml_escape
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import with_application
 from celery_dynbeat.flower.base import fragments, messages
+from celery_dynbeat.flower.base.chips import Chips, Filter, active_filters
 from celery_dynbeat.flower.base.database_calls import MAX_PAGES
 from celery_dynbeat.flower.base.errors import PageError
 from celery_dynbeat.flower.base.handler import DynbeatHandler
@@ -45,6 +47,8 @@ class PageHandler(DynbeatHandler):
     route: ClassVar[str] = ""
     #: The arguments that the page reads. Its links repeat them, and no others.
     arguments: ClassVar[frozenset[str]] = frozenset()
+    #: Those of the arguments that filter the list, in the order of their chips.
+    chip_filters: ClassVar[Sequence[Filter]] = ()
 
     #: Whether the page is one of MAX_PAGES.
     is_counted: ClassVar[bool] = True
@@ -113,6 +117,22 @@ class PageHandler(DynbeatHandler):
         """Return the URL of this page with other arguments. None removes an argument."""
         kept = {**self._given_arguments, **changes}
         return self.link(self.route or f"dynbeat_{self.tab}", *self.path_args, **kept)
+
+    @property
+    def active_filters(self) -> Chips:
+        """The filters of this URL, for ``chips.html``."""
+        return active_filters(
+            self._given_arguments, self.chip_filters, here=self.here, time_text=self._time_text
+        )
+
+    def _time_text(self, given: str) -> str:
+        """Return an instant of the URL in the zone of the page, other text as it is."""
+        zone = self.zone.common
+        try:
+            at = datetime.fromisoformat(given.replace(" ", "+"))
+            return fragments.local_time(at if at.tzinfo else at.replace(tzinfo=zone), zone)
+        except (ValueError, OverflowError):
+            return given
 
     def named(self, text: str) -> str:
         """Return a text with this application in the commands that it names."""

@@ -8,6 +8,7 @@ from celery_dynbeat.client.views import BoundedCount, RunPage
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin
+from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import Place, paging
 from celery_dynbeat.flower.base.search_text import SearchError, parse_terms, search_text
@@ -31,6 +32,12 @@ class RunsPage(PageHandler):
 
     tab = "runs"
     arguments = frozenset({"q", *KEYS, "status", "since", "until", "size", "after", "back"})
+
+    chip_filters = (
+        *(Filter(name="status"), Filter(name="owner", dependent="name", can_be_empty=True)),
+        *(Filter(name="name"), Filter(name="task"), Filter(name="origin")),
+        *(Filter(name="since", is_time=True), Filter(name="until", is_time=True)),
+    )
 
     async def get(self) -> None:
         """Render a page of the list. A text of the search box becomes arguments of the URL."""

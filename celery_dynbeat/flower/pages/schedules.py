@@ -8,6 +8,7 @@ from datetime import datetime
 from celery_dynbeat.client import BoundedCount, Page, ScheduleInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.schedule_states import TIMED, State
+from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.paging import Place, paging
 from celery_dynbeat.flower.base.search_text import SearchError
 from celery_dynbeat.flower.pages.schedule_filter import ScheduleFilterHandler
@@ -53,6 +54,11 @@ class SchedulesPage(ScheduleFilterHandler):
 
     arguments = frozenset(
         {"q", "owner", "task", "tag", "name", "state", "order", "size", "after", "back"}
+    )
+
+    chip_filters = (
+        *(Filter(name="state"), Filter(name="owner", can_be_empty=True), Filter(name="task")),
+        *(Filter(name="tag"), Filter(name="name")),
     )
 
     async def get(self) -> None:

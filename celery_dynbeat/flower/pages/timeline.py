@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.histogram import histogram
 from celery_dynbeat.flower.charts.legend import timeline_legend
@@ -21,6 +22,12 @@ class TimelinePage(PageHandler):
 
     tab = "timeline"
     arguments = frozenset({*GROUPS, "group", "window", "since", "until", "bin"})
+
+    chip_filters = (
+        *(Filter(name=name) for name in GROUPS),
+        Filter(name="since", label="window", end="until", is_time=True),
+        Filter(name="bin", label="open bar", is_time=True),
+    )
 
     async def get(self) -> None:
         """Render the page."""
