@@ -159,11 +159,12 @@ def deadlock_of(engine):
         other.execute(take, {"name": "last"})
 
         def take_first():
-            # The server is shared: only a wait in this database is the one of this test.
+            # Only the INSERT of the call, not another statement or a session of an earlier test.
             waiting = text(
                 "SELECT count(*) FROM information_schema.innodb_trx"
                 " JOIN information_schema.processlist ON id = trx_mysql_thread_id"
                 " WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()"
+                " AND trx_query LIKE 'INSERT INTO dynbeat_schedule%'"
             )
             with engine.connect() as watch:
                 # The server refreshes this table after 0.1 seconds without a reading.
