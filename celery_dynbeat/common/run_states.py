@@ -93,8 +93,9 @@ FINISH = _transition(
 )
 #: The same for a run that is to be sent again and whose next attempt has not started.
 FINISH_BEFORE_RERUN = _transition(UNSTARTED, *FINISH.targets)
-#: The worker is dead. The run is revoked if a newer run replaces it.
-LOSE = _transition((Status.RUNNING,), Status.LOST, Status.REVOKED)
+#: The worker is dead, or the broker lost a message of the canvas that replaced the task. The run is
+#: revoked if a newer run replaces it.
+LOSE = _transition((Status.RUNNING, Status.RETRYING), Status.LOST, Status.REVOKED)
 #: The worker is dead, and the schedule asks for another attempt.
 RERUN = _transition((Status.RUNNING,), Status.PENDING)
 #: The broker lost the message of Celery's retry.

@@ -1,4 +1,4 @@
-"""Record the end of attempts whose worker is dead, or executes them no longer.
+"""Record the end of attempts whose worker is dead or executes them no longer, and of lost canvases.
 
 A worker is dead when it was replaced, or has been stopped or silent for dynbeat_node_timeout.
 
@@ -7,6 +7,7 @@ A worker is dead when it was replaced, or has been stopped or silent for dynbeat
     running, the broker redelivered the message                 -> pending, sent again
     the last two, at the MAX_ATTEMPTS-th attempt                -> lost: it may kill its workers
     running, a newer run was to replace it                      -> revoked
+    retrying: replaced by a canvas that has not ended           -> lost: tasks of it may still run
 
 Beat calls this for the runs of dead nodes (``beat.rescue``). A living worker calls it for runs that
 it does not execute (``worker.pool_check``).
@@ -125,4 +126,5 @@ def _is_rerun(row: Row[Any], settings: Settings) -> bool:
     is_active = bool(row.enabled) or row.origin in REQUESTED_ORIGINS
     allowed = row.attempt < MAX_ATTEMPTS and is_active
     redelivered = row.redelivered_attempt == row.attempt
-    return allowed and (redelivered or (row.on_lost or settings.on_lost) == "rerun")
+    may_run_again = redelivered or (row.on_lost or settings.on_lost) == "rerun"
+    return allowed and may_run_again and row.status == Status.RUNNING

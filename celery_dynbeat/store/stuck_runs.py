@@ -1,16 +1,18 @@
 """Queries on stuck runs (dead workers, lost retries) and on consecutive failures."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, and_, or_, select, update
+from sqlalchemy import Row, and_, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm import join as orm_join
 
 from celery_dynbeat.common.run_states import LOSE, RERUN, RESEND_RETRY, Status
+from celery_dynbeat.db.functions import seconds_between
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Node, NodeKind, Origin, Run, Schedule
+from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.rows import LockedRows, read
 from celery_dynbeat.store.runs import UNFINISHED_ORDER, execute_dml
 
@@ -19,19 +21,31 @@ UNTRIED_MARGIN = 500
 
 
 @in_index_order
-def lock_lost(session: Session, *, silent_since: datetime, limit: int) -> LockedRows:
-    """Return up to ``limit`` running runs whose worker is dead, locked for this transaction.
+def lock_lost(
+    session: Session, *, now: datetime, silent_since: datetime, max_run_time: timedelta, limit: int
+) -> LockedRows:
+    """Return up to ``limit`` lost runs, locked for this transaction.
 
-    A worker is dead if another process has registered under its name since, or if its last
-    heartbeat is not after ``silent_since``. Rows that another beat has locked are skipped.
+    - Running runs whose worker is dead: another process has registered under its name since, or its
+      last heartbeat is not after ``silent_since``.
+    - Retrying runs of which a canvas executes the rest (``Task.replace()``), and that began more
+      than the ``max_run_time`` of their schedule ago, or the given one.
+
+    Rows that another beat has locked are skipped.
     """
+    lost = and_(
+        Run.finished_at.is_(None),
+        # Before the joins: a backlog of other unfinished runs is not joined.
+        Run.status.in_(LOSE.sources),
+        or_(_is_orphaned(silent_since), _is_unheard_of(now, max_run_time)),
+    )
     # Three steps, because MariaDB also locks the joined tables. It would skip a node whose row a
     # heartbeat has locked, and the node would count as missing.
-    candidates = select(Run.id).select_from(_lost_runs()).where(_is_lost(silent_since))
+    candidates = select(Run.id).select_from(_with_schedule(_with_node())).where(lost)
     ids = session.scalars(candidates.order_by(*UNFINISHED_ORDER).limit(limit)).all()
     if not ids:
         return LockedRows([], [])
-    return _lock(session, ids, _lost_runs(), _is_lost(silent_since))
+    return _lock(session, ids, _with_node(), lost)
 
 
 def running_on_worker(
@@ -73,6 +87,7 @@ def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> 
             Run.task,
             Run.worker,
             Run.origin,
+            Run.status,
             Run.attempt,
             Run.redelivered_attempt,
             Run.cancelled_at,
@@ -80,31 +95,45 @@ def _lock(session: Session, ids: Sequence[str], source: Any, condition: Any) -> 
             Schedule.enabled,
             Schedule.pause_after_failures,
         )
-        .select_from(orm_join(source, Schedule, Schedule.id == Run.schedule_id, isouter=True))
+        .select_from(_with_schedule(source))
         .where(Run.id.in_(locked), condition)
     )
     return read(session, statement, key=Run.id)
 
 
-def _lost_runs() -> Any:
+def _with_node() -> Any:
     return orm_join(
         Run, Node, and_(Node.kind == NodeKind.WORKER, Node.name == Run.worker), isouter=True
     )
 
 
-def _is_lost(silent_since: datetime) -> Any:
+def _with_schedule(source: Any) -> Any:
+    return orm_join(source, Schedule, Schedule.id == Run.schedule_id, isouter=True)
+
+
+def _is_orphaned(silent_since: datetime) -> Any:
     replaced = Node.started_at > Run.started_at
     silent = and_(
         Run.started_at <= silent_since,
         or_(Node.name.is_(None), Node.seen_at <= silent_since, Node.stopped_at <= silent_since),
     )
-    return and_(Run.finished_at.is_(None), Run.status == Status.RUNNING, or_(replaced, silent))
+    return and_(Run.status == Status.RUNNING, or_(replaced, silent))
+
+
+def _is_unheard_of(now: datetime, max_run_time: timedelta) -> Any:
+    longest = func.coalesce(Schedule.max_run_time, max_run_time.total_seconds())
+    return and_(
+        Run.status == Status.RETRYING,
+        # A retry, and the replacement by one task, have an instant: beat sends them again.
+        Run.retry_at.is_(None),
+        seconds_between(Run.started_at, literal(now, UtcDateTime())) > longest,
+    )
 
 
 def end_lost(
     session: Session, ids: Sequence[str], *, status: Status, now: datetime, error: str
 ) -> int:
-    """Move running runs to lost or revoked, because their worker is dead. Return their number.
+    """Move running and retrying runs to lost or revoked. Return their number.
 
     Maintenance corrects the schedules of lost runs (``store.failing``).
     """

@@ -42,7 +42,7 @@ class WorkerStub:
         if not nodes.refresh(session, heartbeat=heartbeat):
             nodes.register(session, heartbeat=heartbeat, started_at=now)
 
-    def start(self, run: OutgoingRun, *, redelivered: bool = False) -> bool:
+    def start(self, run: OutgoingRun, *, redelivered: bool = False, replaces: bool = False) -> bool:
         """Pass the run's message to the guard; return whether the guard starts it."""
         message = Delivery(
             run_id=run.run_id,
@@ -54,6 +54,7 @@ class WorkerStub:
             main_pid=os.getpid(),
             pid=os.getpid(),
             executes_here=lambda: True,
+            replaces=replaces,
         )
         now, timeout = self._context.clock.now(), self._context.settings.node_timeout
         decision = self._context.database.run(

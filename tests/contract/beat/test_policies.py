@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import AnyOf, Every, Once
+from celery_dynbeat.beat.rescue import CANVAS_LOST
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.runtime.dead_attempts import MAX_ATTEMPTS
@@ -84,6 +85,80 @@ def test_a_run_whose_worker_is_silent_is_lost(mine, clock, beat):
     [lost] = mine.runs()
     assert (lost.status, lost.error) == ("lost", "its worker is gone")
     assert lost.finished_at == clock.now()
+
+
+@pytest.fixture
+def of_a_canvas(mine, worker, run):
+    """Give a run whose task was replaced by a canvas, with a ``max_run_time`` of 20 minutes."""
+    mine.update("n", max_run_time=20 * 60, on_lost="rerun")
+    worker.finish(run, Status.RETRYING)
+    return run
+
+
+@pytest.mark.usefixtures("of_a_canvas")
+def test_a_run_whose_canvas_does_not_end_within_max_run_time_is_lost_and_not_sent_again(
+    mine, clock, beat, sent
+):
+    clock.advance(19 * MINUTE)
+    beat.run_until_idle()
+    assert [found.status for found in mine.runs()] == ["retrying"]
+
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+
+    [lost] = mine.runs()
+    assert (lost.status, lost.error) == ("lost", CANVAS_LOST)
+    assert lost.finished_at == clock.now()
+    assert len(sent) == 1
+    clock.advance(MINUTE)
+    beat.run_until_idle()
+    assert mine.get("n").failing_since == lost.finished_at
+
+
+def test_max_run_time_of_a_canvas_is_by_default_that_of_the_settings(
+    mine, clock, beat, of_a_canvas, dynbeat
+):
+    mine.update("n", trigger=Every(days=30), max_run_time=None)
+    clock.advance(dynbeat.context.settings.max_run_time - MINUTE)
+    beat.run_until_idle()
+    assert mine.run(of_a_canvas.run_id).status == "retrying"
+
+    clock.advance(2 * MINUTE)
+    beat.run_until_idle()
+
+    assert mine.run(of_a_canvas.run_id).status == "lost"
+
+
+@pytest.mark.usefixtures("run")
+def test_a_retry_and_a_replacement_by_one_task_are_sent_again_and_not_lost(
+    mine, clock, beat, sent, worker, run
+):
+    mine.update("n", trigger=Every(days=30), max_run_time=60)
+    worker.finish(run, Status.RETRYING, retry_at=clock.now())
+    clock.advance(30 * MINUTE)
+    beat.run_until_idle()
+    assert [found.status for found in mine.runs()] == ["retrying"]
+
+    clock.advance(31 * MINUTE)
+    beat.run_until_idle()
+
+    assert sent[-1].run_id == run.run_id
+    assert len([each for each in sent if each.run_id == run.run_id]) == 2
+
+
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
+def test_a_late_end_of_a_lost_canvas_replaces_lost(mine, clock, beat, worker, of_a_canvas, status):
+    clock.advance(21 * MINUTE)
+    beat.run_until_idle()
+    assert [found.status for found in mine.runs()] == ["lost"]
+
+    # Its last task starts and ends; or another task of it fails.
+    if status == Status.SUCCEEDED:
+        assert worker.start(of_a_canvas._replace(attempt=1), replaces=True)
+        assert [found.status for found in mine.runs()] == ["running"]
+    worker.finish(of_a_canvas, status)
+
+    assert [found.status for found in mine.runs()] == [status]
 
 
 @pytest.mark.usefixtures("run")
