@@ -76,6 +76,15 @@ def _sample(number: Any, start: Any, end: Any) -> Select[Any]:
     return _newest(start, end, number.label("number"), *columns, Run.finished_at)
 
 
+@in_index_order
+def newest_of_schedule(
+    session: Session, *, schedule_id: int, since: datetime, until: datetime, limit: int
+) -> Sequence[Row[Any]]:
+    """Return fire time and status of the newest ``limit`` runs with since <= fire time < until."""
+    statement = _newest(since, until, Run.scheduled_for, Run.status)
+    return session.execute(statement, {"schedule_id": schedule_id, "row_limit": limit}).all()
+
+
 class FailedRuns(NamedTuple):
     """Failed and lost runs, newest first, and the fire time from which on they were searched."""
 

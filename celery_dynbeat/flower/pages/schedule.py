@@ -28,9 +28,12 @@ from celery_dynbeat.flower.pages.schedule_rows import Situation, state_of
 from celery_dynbeat.monitoring.explain.collect import explain
 from celery_dynbeat.monitoring.explain.runs import first_line
 from celery_dynbeat.monitoring.statistics.calendar import CalendarDay, calendar
-from celery_dynbeat.monitoring.statistics.run_times import RunTimes, run_times
+from celery_dynbeat.monitoring.statistics.run_times import SPANS, RunTimes, run_times
 from celery_dynbeat.monitoring.statistics.upcoming import next_fire_times
 
+#: What the charts of lag and duration show: the value of ?range= and its label.
+RANGES = dict(zip(("1h", "24h", "7d", "30d"), SPANS, strict=True))
+RANGE_LABELS = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 FIRE_TIMES = 10
 CHANGES = 10
 #: Names of the owner that are compared with a wrong one.
@@ -41,7 +44,7 @@ class _OfSchedule(PageHandler):
     """A page of the schedule that ``?owner=&name=`` names."""
 
     tab = "schedules"
-    arguments = frozenset({"owner", "name", "calendar", "size", "after", "back"})
+    arguments = frozenset({"owner", "name", "calendar", "range", "size", "after", "back"})
 
     @property
     def owner(self) -> str:
@@ -57,6 +60,18 @@ class _OfSchedule(PageHandler):
     def mine(self) -> OwnerSchedules:
         """The calls of the owner."""
         return self.for_owner(self.owner)
+
+    @property
+    def range(self) -> str:
+        """The time that the charts show, "" if the URL names none."""
+        given = self.argument("range")
+        return given if given in RANGES else ""
+
+    def with_charts(self, route: str, **changes: str | None) -> str:
+        """Return a URL of the schedule that keeps what the charts show, with changes."""
+        kept = {name: self.argument(name) or None for name in ("calendar", "zone")}
+        chosen = {**kept, "range": self.range or None, **changes}
+        return self.link(route, owner=self.owner, name=self.name, **chosen)
 
     def runs_url(self, **query: object) -> str:
         """Return the URL of the runs of the schedule."""
@@ -154,7 +169,7 @@ class ScheduleCharts(_OfSchedule):
         named: dict[str, Any] = {"owner": self.owner, "name": self.name}
         days, times, now = await asyncio.gather(
             self.call(lambda: calendar(context, zone=zone, **named)),
-            self.call(lambda: run_times(context, **named)),
+            self.call(partial(run_times, context, span=RANGES.get(self.range), **named)),
             self.call(context.clock.now),
         )
         shown = await self.call(partial(self._charts, days, times, zone=zone, now=now))
@@ -166,6 +181,8 @@ class ScheduleCharts(_OfSchedule):
         only_failed = self.argument("calendar") == "failed"
         cells = calendar_cells(days, only_failed=only_failed, runs_url=self.runs_url)
         start, end = times.start_at.astimezone(zone), times.end_at.astimezone(zone)
+        length = times.end_at - times.start_at
+        shown_range = next(name for name, each in RANGES.items() if each == length)
         charts = {
             which: line_chart(
                 list(line_points(times.buckets, which=which, zone=zone)),
@@ -174,7 +191,7 @@ class ScheduleCharts(_OfSchedule):
                 else (),
                 start_at=start,
                 end_at=end,
-                label=f"{which.capitalize()} of the last 30 days",
+                label=f"{which.capitalize()}, {RANGE_LABELS[shown_range]}",
             )
             for which in ("lag", "duration")
         }
@@ -183,4 +200,6 @@ class ScheduleCharts(_OfSchedule):
             "calendar": heat_map(list(cells), today=today, label="Runs of each day"),
             "only_failed": only_failed,
             "charts": charts,
+            "ranges": RANGE_LABELS,
+            "shown_range": shown_range,
         }

@@ -16,10 +16,22 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.monitoring.statistics.subject import schedule_row
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store.run_spans import FailedRuns, failed_of_schedule, sample_of_schedule
+from celery_dynbeat.store.run_spans import (
+    FailedRuns,
+    failed_of_schedule,
+    newest_of_schedule,
+    sample_of_schedule,
+)
 from celery_dynbeat.store.span_reads import Span
 
-MAX_DAYS = 366
+MAX_SPAN = timedelta(days=366)
+#: The spans to choose from, the shortest first.
+SPANS = (timedelta(hours=1), timedelta(hours=24), timedelta(days=7), timedelta(days=30))
+#: The span of a schedule that has no runs.
+_EMPTY_SPAN = timedelta(hours=24)
+#: The runs that make a chart, and the rows of the newest runs in which they are searched.
+ENOUGH_RUNS = 10
+_MAX_SEARCHED = 100
 MAX_BUCKETS = 120
 #: Runs of one bucket that are read.
 MAX_SAMPLE = 30
@@ -81,34 +93,48 @@ def run_times(
     *,
     owner: str,
     name: str,
-    days: int = 30,
+    span: timedelta | None = None,
     buckets: int = 60,
     session: Session | None = None,
 ) -> RunTimes:
-    """Return the times of the last ``days`` days in ``buckets`` equal buckets.
+    """Return the times of the last ``span`` in ``buckets`` equal buckets.
 
-    Raises ScheduleNotFoundError, and InvalidScheduleError for numbers beyond MAX_DAYS and
-    MAX_BUCKETS.
+    Without ``span``, it is the shortest one of SPANS with ENOUGH_RUNS runs. With fewer runs, it is
+    the shortest one that has all runs of the longest. Raises ScheduleNotFoundError, and
+    InvalidScheduleError for values beyond MAX_SPAN and MAX_BUCKETS.
     """
-    checks.check_integer("days", days, minimum=1, maximum=MAX_DAYS)
+    if span is not None and not timedelta(0) < span <= MAX_SPAN:
+        raise checks.invalid("span", span, f"must be above zero and at most {MAX_SPAN.days} days")
     checks.check_integer("buckets", buckets, minimum=1, maximum=MAX_BUCKETS)
     now = context.now(session)
-    spans = _equal_spans(now - timedelta(days=days), now, buckets)
 
     def work(session: Session) -> RunTimes:
         schedule_id = schedule_row(session, owner=owner, name=name).id
+        length = span or _shortest_span(session, schedule_id=schedule_id, now=now)
+        spans = _equal_spans(now - length, now, buckets)
         rows = sample_of_schedule(session, schedule_id=schedule_id, spans=spans, limit=MAX_SAMPLE)
         of_span: defaultdict[int, list[Any]] = defaultdict(list)
         for row in rows:
             of_span[row.number].append(row)
-        span = Span(spans[0].start, spans[-1].end)
+        whole = Span(spans[0].start, spans[-1].end)
         failed = failed_of_schedule(
-            session, schedule_id=schedule_id, since=span.start, until=span.end, limit=MAX_FAILURES
+            session, schedule_id=schedule_id, since=whole.start, until=whole.end, limit=MAX_FAILURES
         )
         shown = [_bucket(each, of_span[number]) for number, each in enumerate(spans)]
-        return _run_times(span, shown, failed)
+        return _run_times(whole, shown, failed)
 
     return context.read_many(session, work)
+
+
+def _shortest_span(session: Session, *, schedule_id: int, now: datetime) -> timedelta:
+    rows = newest_of_schedule(
+        session, schedule_id=schedule_id, since=now - SPANS[-1], until=now, limit=_MAX_SEARCHED
+    )
+    executed = [row.scheduled_for for row in rows if row.status != Status.SKIPPED]
+    if not executed:
+        return _EMPTY_SPAN
+    oldest = executed[:ENOUGH_RUNS][-1]
+    return next(each for each in SPANS if oldest >= now - each)
 
 
 def _equal_spans(start: datetime, end: datetime, count: int) -> Sequence[Span]:

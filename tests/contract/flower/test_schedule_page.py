@@ -3,7 +3,7 @@
 import re
 from datetime import timedelta
 from html import unescape
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
@@ -211,7 +211,25 @@ def test_the_charts_count_days_and_lead_to_their_runs(dynbeat, mine, clock, page
     since, until = START.replace(hour=0), START.replace(hour=0) + timedelta(days=1)
     day = urlencode({"since": since.isoformat(), "until": until.isoformat()})
     assert f"/dynbeat/runs?owner=user%3A42&name=n&{day}" in text
-    assert "Lag of the last 30 days" in text
+    assert "Lag, 1 hour" in text
+
+
+def test_the_time_of_the_charts_is_chosen_in_the_url(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY)
+    chosen = {"calendar": "failed", "range": "7d", "zone": "UTC"}
+
+    page = unescape(pages.get(url(**chosen)).text)
+    charts = unescape(pages.get(url(page="schedule_charts", **chosen)).text)
+
+    fragment = re.search('data-fragment="([^"]*schedule_charts[^"]*)"', page)[1]
+    assert dict(parse_qsl(urlsplit(fragment).query)).items() >= chosen.items()
+    assert "Duration, 7 days" in charts
+    [*links] = re.findall('href="([^"]*)#db-charts"', charts)
+    queries = [dict(parse_qsl(urlsplit(each).query)) for each in links]
+    assert [each["range"] for each in queries] == ["7d", *["1h", "24h", "30d"] * 2]
+    assert [each.get("calendar") for each in queries] == [None, *["failed"] * 6]
+    unknown = pages.get(url(page="schedule_charts", range="1y")).text
+    assert "Lag, 24 hours" in unknown
 
 
 def test_nothing_can_be_changed_in_read_only_mode(mine, serve):

@@ -14,6 +14,7 @@ from tests.support.applications import START
 from tests.support.random_history import add_runs
 
 ZERO = timedelta(0)
+MONTH = timedelta(days=30)
 
 
 def times_of(dynbeat, **given):
@@ -54,7 +55,7 @@ def found(bucket):
 
 
 def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
-    times = times_of(dynbeat, days=10, buckets=17)
+    times = times_of(dynbeat, span=timedelta(days=10), buckets=17)
 
     assert len(times.buckets) == 17
     for bucket in times.buckets:
@@ -69,7 +70,7 @@ def test_each_bucket_has_the_times_of_its_runs(dynbeat, history):
 
 @pytest.mark.usefixtures("schedule")
 def test_the_buckets_are_equal_and_cover_the_days(dynbeat):
-    times = times_of(dynbeat, days=3, buckets=7)
+    times = times_of(dynbeat, span=timedelta(days=3), buckets=7)
 
     bounds = [times.start_at, *(bucket.end_at for bucket in times.buckets)]
     assert (times.start_at, bounds[-1]) == (START - timedelta(days=3), times.end_at)
@@ -86,7 +87,7 @@ def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
         if run.status in {"failed", "lost"} and run.scheduled_for >= START - timedelta(days=10)
     ]
 
-    times = times_of(dynbeat, days=10)
+    times = times_of(dynbeat, span=timedelta(days=10))
 
     dots = [(dot.at, dot.run_id, dot.status, dot.duration) for dot in times.failures]
     assert dots == sorted(failed, reverse=True)
@@ -95,21 +96,21 @@ def test_failures_are_the_newest_failed_and_lost_runs(dynbeat, history):
 
 @pytest.mark.usefixtures("history")
 def test_failures_have_a_limit_and_say_since_when_they_are_complete(dynbeat, monkeypatch):
-    every = times_of(dynbeat).failures
+    every = times_of(dynbeat, span=MONTH).failures
     monkeypatch.setattr(run_times_module, "MAX_FAILURES", 7)
 
-    times = times_of(dynbeat)
+    times = times_of(dynbeat, span=MONTH)
 
     assert times.failures == every[:7]
     assert times.failures_since == every[6].at
 
 
 def test_failures_are_searched_in_the_newest_runs(dynbeat, history, monkeypatch):
-    every = times_of(dynbeat).failures
+    every = times_of(dynbeat, span=MONTH).failures
     monkeypatch.setattr(run_spans, "MAX_SCANNED", 50)
     newest = sorted((run.scheduled_for for run in history), reverse=True)[:50]
 
-    times = times_of(dynbeat)
+    times = times_of(dynbeat, span=MONTH)
 
     assert times.failures_since == newest[-1]
     assert times.failures == [dot for dot in every if dot.at >= newest[-1]]
@@ -119,7 +120,7 @@ def test_a_bucket_with_many_runs_samples_the_newest(dynbeat, history, monkeypatc
     monkeypatch.setattr(run_times_module, "MAX_SAMPLE", 10)
     newest = sorted(history, key=lambda run: run.scheduled_for)[-10:]
 
-    (bucket,) = times_of(dynbeat, buckets=1).buckets
+    (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
 
     assert bucket.is_sample
     assert bucket.count == expected(newest)[0]
@@ -131,16 +132,55 @@ def test_a_run_that_ended_before_it_started_took_no_time(dynbeat):
     with dynbeat.context.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE dynbeat_run SET finished_at = scheduled_for")
 
-    (bucket,) = times_of(dynbeat, buckets=1).buckets
+    (bucket,) = times_of(dynbeat, span=MONTH, buckets=1).buckets
 
     assert (bucket.duration_p50, bucket.duration_max) == (ZERO, ZERO)
+
+
+@pytest.mark.parametrize(
+    ("ages_in_hours", "span"),
+    [
+        ([], timedelta(hours=24)),
+        ([0.01, 0.02], timedelta(hours=1)),
+        ([0.01, 30], timedelta(days=7)),
+        # The tenth run decides.
+        ([n / 20 for n in range(1, 30)], timedelta(hours=1)),
+        ([n * 2 for n in range(1, 30)], timedelta(hours=24)),
+        ([n * 24 for n in range(1, 30)], MONTH),
+        ([n * 24 for n in range(31, 40)], timedelta(hours=24)),
+    ],
+)
+def test_the_default_is_the_shortest_span_with_enough_runs(dynbeat, schedule, ages_in_hours, span):
+    times = [START - timedelta(hours=each) for each in ages_in_hours]
+    add_runs(dynbeat, schedule, times)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'succeeded'")
+
+    found = times_of(dynbeat)
+
+    assert found.end_at - found.start_at == span
+
+
+def test_skipped_runs_do_not_choose_the_default_span(dynbeat, schedule):
+    minutes = [START - timedelta(minutes=each) for each in range(1, 50)]
+    add_runs(dynbeat, schedule, minutes)
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE dynbeat_run SET status = 'skipped'")
+    [run] = add_runs(dynbeat, schedule, [START - timedelta(hours=30)])
+    with dynbeat.context.database.engine.begin() as connection:
+        statement = f"UPDATE dynbeat_run SET status = 'succeeded' WHERE id = '{run.id}'"
+        connection.exec_driver_sql(statement)
+
+    found = times_of(dynbeat)
+
+    assert found.end_at - found.start_at == timedelta(days=7)
 
 
 @pytest.mark.usefixtures("schedule")
 def test_values_are_checked(dynbeat):
     with pytest.raises(ScheduleNotFoundError):
         run_times(dynbeat.context, owner="user:42", name="unknown")
-    with pytest.raises(InvalidScheduleError, match="days"):
-        times_of(dynbeat, days=367)
+    with pytest.raises(InvalidScheduleError, match="span"):
+        times_of(dynbeat, span=timedelta(days=367))
     with pytest.raises(InvalidScheduleError, match="buckets"):
         times_of(dynbeat, buckets=0)
