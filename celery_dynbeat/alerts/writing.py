@@ -6,7 +6,6 @@ message has the id of the previous one of its target, and an index makes the pai
 beats that have read the same newest message, one fails, and reads again.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +31,12 @@ from celery_dynbeat.alerts.content import (
 from celery_dynbeat.common.alert_kinds import URGENCY, AlertKind, Severity, Unsent
 from celery_dynbeat.common.alert_settings import urls_of
 from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.common.text import error_cause
 from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import alert_messages
 from celery_dynbeat.store.alert_messages import Newest, Waiting
 
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 #: How often another beat can write a message first, before the write raises IntegrityError.
 ATTEMPTS = 5
 
@@ -214,8 +213,7 @@ def _by_cause(
     by_cause: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
     for each in ids:
         row = rows[each]
-        error = (row.detail or "").partition("\n")[0]
-        by_cause[row.task, _NUMBERS.sub("#", error)].append(each)
+        by_cause[row.task, error_cause(row.detail)].append(each)
     return by_cause
 
 

@@ -51,6 +51,10 @@ class LazyGroup(DYMGroup):
             "Take over the schedules of another scheduler.",
         ),
         "explain": ("explain:explain_schedule", "Say why a schedule ran, or did not run."),
+        "errors": (
+            "errors_by_task:errors",
+            "Count the failed and lost runs by task and error.",
+        ),
         "alerts": ("alerts:alerts", "List the open alerts, the oldest first."),
         "alert-targets": (
             "alert_targets:alert_targets",

@@ -1,5 +1,6 @@
 """Quote values and count things in messages."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ from celery_dynbeat.common.durations import format_seconds
 
 #: The number of characters that an error message shows of a value: one line of a terminal.
 _SHOWN = 80
+_NUMBERS = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|0x[0-9a-f]+|\d+",
+    re.IGNORECASE,
+)
 
 
 def shorten(value: object) -> str:
@@ -41,6 +46,11 @@ def as_text(value: object) -> object:
 def counted(number: int, noun: str) -> str:
     """Return the number with its noun: ``1 run``, ``2,000 runs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def error_cause(error: str | None) -> str:
+    """Return the first line of an error with ``#`` in place of each number and UUID."""
+    return _NUMBERS.sub("#", (error or "").strip().partition("\n")[0])
 
 
 def with_application(text: str, application: str | None) -> str:

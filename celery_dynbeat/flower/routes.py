@@ -21,8 +21,10 @@ from celery_dynbeat.flower.actions.schedules import (
 )
 from celery_dynbeat.flower.base import static_files
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
+from celery_dynbeat.flower.pages.errors import ErrorsPage
 from celery_dynbeat.flower.pages.nodes import HealthFragment, NodesPage, ProblemsFragment
 from celery_dynbeat.flower.pages.overview import OverviewFragment
+from celery_dynbeat.flower.pages.owner import OwnerPage
 from celery_dynbeat.flower.pages.run import RunLinkData, RunPage
 from celery_dynbeat.flower.pages.runs import RunsPage
 from celery_dynbeat.flower.pages.schedule import ScheduleCharts, SchedulePage
@@ -38,7 +40,9 @@ def routes() -> Sequence[url]:
         _route("schedules", SchedulesPage),
         _route("schedule", SchedulePage),
         _route("schedule_charts", ScheduleCharts),
+        _route("owner", OwnerPage),
         _route("runs", RunsPage),
+        _route("errors", ErrorsPage),
         _route("run", RunPage, path="/(.+)"),
         _route("run_link", RunLinkData, path="/(.+)"),
         _route("rerun_runs", RerunAction),

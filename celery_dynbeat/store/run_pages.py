@@ -70,6 +70,28 @@ def page(session: Session, *, matching: RunFilter, after: Position | None, limit
     return RunRows(_load(session, [row.id for row in found.rows]), found.last)
 
 
+#: Characters of an error that ``newest`` reads.
+MAX_ERROR = 200
+
+
+@in_index_order
+def newest(session: Session, *, matching: RunFilter) -> RunRows:
+    """Return what statistics need of the matching runs, the newest first.
+
+    At most MAX_SCANNED runs are read. Each row has ``id``, ``schedule_id``, ``owner``, ``name``,
+    ``task``, ``status``, ``origin``, ``scheduled_for``, ``sent_at`` and the start of ``error``.
+    """
+    error = func.substr(Run.error, 1, MAX_ERROR, type_=Run.error.type).label("error")
+    columns = (Run.owner, Run.name, Run.task, Run.status, Run.origin, Run.sent_at, error)
+    return _scanned_page(
+        session,
+        history_scan(session, matching),
+        after=None,
+        limit=MAX_SCANNED,
+        columns=(*_KEY_COLUMNS, *columns),
+    )
+
+
 @in_index_order
 def unfinished_keys(
     session: Session, *, matching: RunFilter, after: Position | None, limit: int

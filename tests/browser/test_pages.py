@@ -5,7 +5,14 @@ import pytest
 from tests.support.browsers import NARROW
 from tests.support.flower_server import VERSIONS
 
-PAGES = ("schedules", "runs", "timeline", "nodes")
+#: The pages, and the items of the navigation bar that they belong to.
+TABS = {
+    **{each: each.capitalize() for each in ("schedules", "runs", "timeline")},
+    "nodes": "Beats",
+    "errors": "Runs",
+    "owner": "Schedules",
+}
+PAGES = tuple(TABS)
 ALICE = "alice:secret"
 #: By how many pixels the content of an element is wider than the element.
 CUT = "const e = document.querySelector(arguments[0]); return e.scrollWidth - e.clientWidth"
@@ -20,7 +27,7 @@ def flower(flower_with):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_accessible_and_fits_each_width_and_theme(browser, flower, page):
     browser.log_in(f"{flower.url}/dynbeat/{page}", ALICE)
-    browser.find("nav a.active", text="Beats" if page == "nodes" else page.capitalize())
+    browser.find("nav a.active", text=TABS[page])
     for theme in ("light", "dark"):
         browser.prefer(theme)
         assert browser.accessibility_errors() == []

@@ -19,6 +19,7 @@ from celery_dynbeat.flower.base.errors import PageError
 from celery_dynbeat.flower.base.handler import DynbeatHandler
 from celery_dynbeat.flower.base.search_text import MAX_LENGTH
 from celery_dynbeat.flower.base.zones import CHOICE_COOKIE, VIEWER_COOKIE, ViewZone, view_zone
+from celery_dynbeat.flower.templates import show
 from celery_dynbeat.monitoring.statistics.banners import banners
 
 #: The arguments of each page.
@@ -133,6 +134,11 @@ class PageHandler(DynbeatHandler):
             return fragments.local_time(at if at.tzinfo else at.replace(tzinfo=zone), zone)
         except (ValueError, OverflowError):
             return given
+
+    def owner_link(self, owner: str) -> str:
+        """Return HTML: the owner, with a link to the page of the owner."""
+        url = xhtml_escape(self.link("dynbeat_owner", owner=owner))
+        return f'<a class="db-quiet" href="{url}">{show(owner or "(application)")}</a>'
 
     def named(self, text: str) -> str:
         """Return a text with this application in the commands that it names."""

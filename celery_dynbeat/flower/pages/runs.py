@@ -61,6 +61,12 @@ class RunsPage(PageHandler):
         """The search box of the arguments as they are, valid or not."""
         return search_text({key: self._argument(key) or None for key in KEYS})
 
+    @property
+    def errors_url(self) -> str:
+        """Return the URL of the failed runs by error, with the filter of the list."""
+        known = ("owner", "task", "since", "until")
+        return self.link("dynbeat_errors", **{key: self._argument(key) for key in known})
+
     def with_statuses(self, *statuses: str) -> str:
         """Return the URL of the list with other statuses."""
         return self.here(status=list(statuses) or None, after=None, back=None)

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from celery_dynbeat.client import BoundedCount, Page, ScheduleInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.schedule_states import TIMED, State
 from celery_dynbeat.flower.base.chips import Filter
+from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.base.paging import Place, paging
 from celery_dynbeat.flower.base.search_text import SearchError
 from celery_dynbeat.flower.pages.schedule_filter import ScheduleFilterHandler
@@ -37,6 +39,27 @@ ACTIONS = (("pause", "Pause"), ("resume", "Resume"), ("run_now", "Run now"), ("d
 _MAX_HOLDS = 1_000
 #: The arguments of a list whose errors the search box shows.
 _SEARCHED = frozenset({"owner", "task", "tag", "name_prefix"})
+
+
+def schedule_rows(page: PageHandler, found: Page, *, now: datetime) -> Sequence[ScheduleRow]:
+    """Return the rows that ``page`` shows of the schedules. Reads their runs and the holds."""
+    context = page.dynbeat.context
+    runs = recent_runs(context, schedule_ids=[info.id for info in found], limit=RUNS)
+    situation = Situation(
+        now=now,
+        overdue_before=now - context.settings.dispatch_timeout,
+        held_owners={hold.owner for hold in page.schedules.holds(limit=_MAX_HOLDS)},
+    )
+    return [
+        schedule_row(
+            info,
+            runs[info.id],
+            situation=situation,
+            zone=page.zone.of(info.timezone),
+            link=partial(page.link, "dynbeat_run"),
+        )
+        for info in found
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +142,6 @@ class SchedulesPage(ScheduleFilterHandler):
         """Where the script gets the numbers of the chips."""
         return self.link("dynbeat_schedule_counts", **self.search.arguments())
 
-    def _run_url(self, run_id: str) -> str:
-        return self.link("dynbeat_run", run_id)
-
     async def _listing(self) -> Listing:
         total, (page, now, rows) = await asyncio.gather(
             self.call(self._total), self.call(self._page)
@@ -142,23 +162,8 @@ class SchedulesPage(ScheduleFilterHandler):
             after=place.after,
             **self.filters,
         )
-        runs = recent_runs(context, schedule_ids=[info.id for info in page], limit=RUNS)
         now = context.clock.now()
-        situation = Situation(
-            now=now,
-            overdue_before=now - context.settings.dispatch_timeout,
-            held_owners={hold.owner for hold in self.schedules.holds(limit=_MAX_HOLDS)},
-        )
-        rows = [
-            schedule_row(
-                info,
-                runs[info.id],
-                situation=situation,
-                zone=self.zone.of(info.timezone),
-                link=self._run_url,
-            )
-            for info in page
-        ]
+        rows = schedule_rows(self, page, now=now)
         return page, now, rows
 
     async def _render_list(self, listing: Listing | None, *, text: str, error: str = "") -> None:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from celery_dynbeat.store import run_pages
+from celery_dynbeat.store.run_filters import RunFilter
 from celery_dynbeat.testing import FrozenClock
 from tests.contract.store.test_rerun_rows_read import HEX, ID, SECONDS, SEQUENCES
 from tests.support.applications import MINUTELY, START, application, execute
@@ -138,3 +139,19 @@ def test_a_cancel_reads_no_finished_runs(dynbeat):
         assert mine.cancel_runs() == number
 
     assert 0 < sum(each.rows for each in statements) <= 12 * NUMBER
+
+
+@pytest.mark.parametrize("owner", [None, "user:42"])
+@pytest.mark.parametrize("statuses", [("failed", "lost"), ()])
+def test_the_runs_of_a_statistic_are_a_bounded_number_of_rows(
+    dynbeat, monkeypatch, owner, statuses
+):
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", SCANNED)
+    matching = RunFilter(owner=owner, statuses=statuses, since=START)
+    read = dynbeat.context.database.read
+    with record_statements(dynbeat.context.database.engine) as statements:
+        found = read(lambda session: run_pages.newest(session, matching=matching))
+
+    assert len(found.rows) <= SCANNED
+    # The end of the search, and the rows.
+    assert 0 < sum(each.rows for each in statements) <= 3 * SCANNED

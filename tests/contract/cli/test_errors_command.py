@@ -1,0 +1,52 @@
+"""errors."""
+
+import pytest
+from sqlalchemy import insert
+
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.store import run_pages
+
+
+@pytest.fixture
+def fail(dynbeat):
+    """Return a function that inserts a run of now that failed."""
+
+    def add(error, *, owner="user:42", task="t"):
+        at = dynbeat.context.clock.now()
+        row = {
+            "id": new_run_id(at),
+            "owner": owner,
+            "name": "n",
+            "task": task,
+            "status": "failed",
+            "origin": "schedule",
+            "scheduled_for": at,
+            "created_at": at,
+            "finished_at": at,
+            "error": error,
+        }
+        with dynbeat.context.database.engine.begin() as connection:
+            connection.execute(insert(Run), row)
+
+    return add
+
+
+def test_failed_runs_are_counted_by_task_and_error(shown, as_json, fail, clock):
+    fail("KeyError: 1\n...")
+    fail("KeyError: 1\n...", owner="user:7")
+    fail("no", task="u")
+
+    at = f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
+    assert shown("errors")[0] == f"2\tt\tKeyError: 1\t2\t2\t{at}\t{at}"
+    assert [each["count"] for each in as_json("errors")] == [2, 1]
+    assert len(shown("errors", "--owner", "user:7")) == 1
+    assert shown("errors", "--task", "u", "--since", "1h")[0].startswith("1\tu\tno")
+
+
+def test_a_search_that_ends_early_is_said(command, fail, monkeypatch):
+    fail("a")
+    fail("b")
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 1)
+
+    assert "there can be more" in command("errors").stderr

@@ -1,0 +1,127 @@
+"""The page of failed runs by task and error."""
+
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from sqlalchemy import insert
+
+from celery_dynbeat.common.run_ids import new_run_id
+from celery_dynbeat.db.models import Run
+from celery_dynbeat.store import run_pages
+
+PAGE = "/dynbeat/errors"
+HOSTILE = '"><script>alert(1)</script>\u202e'
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def fail(dynbeat, clock):
+    """Return a function that inserts failed runs, an hour before now or at ``at``."""
+
+    def add(*errors, at=None, owner="user:42", name="n", task="t"):
+        at = at or clock.now() - HOUR
+        rows = [
+            {
+                "id": new_run_id(at),
+                "owner": owner,
+                "name": name,
+                "task": task,
+                "status": "failed",
+                "origin": "schedule",
+                "scheduled_for": at,
+                "created_at": at,
+                "finished_at": at,
+                "error": error,
+            }
+            for error in errors
+        ]
+        with dynbeat.context.database.engine.begin() as connection:
+            connection.execute(insert(Run), rows)
+        return [row["id"] for row in rows]
+
+    return add
+
+
+def links(text, start):
+    """Return the URLs of the links that begin with ``start``."""
+    return [unescape(each.partition('"')[0]) for each in text.split('href="') if start in each[:80]]
+
+
+def test_without_failures_the_page_says_so(pages):
+    assert "No run failed in this time." in pages.get(PAGE).text
+
+
+def test_an_error_is_one_row_that_leads_to_its_runs(fail, pages):
+    ids = fail("KeyError: 1\nmore", "KeyError: 2") + fail("KeyError: 3", owner="user:7", name="m")
+    fail("other", task="u")
+
+    text = pages.get(PAGE).text
+    assert text.count("KeyError") == 1
+    assert ">3</td>" in text.partition("KeyError")[2].partition("</tr>")[0]
+    # The largest group comes first.
+    shown = pages.get(links(text, "group=")[0]).text
+
+    assert {each.rpartition("/")[2] for each in links(shown, "/dynbeat/run/")} == set(ids)
+    assert links(shown, "/dynbeat/owner?owner=user%3A7")
+    (runs,) = links(shown, "/dynbeat/runs?")
+    assert runs == "/dynbeat/runs?task=t&status=failed&status=lost&since=24h"
+    assert all(run in pages.get(runs).text for run in ids)
+
+
+def test_only_failures_of_the_chosen_time_are_counted(fail, pages, clock):
+    fail("FirstError")
+    fail("SecondError", at=clock.now() - 30 * HOUR)
+
+    assert "SecondError" not in pages.get(PAGE).text
+    assert "SecondError" in pages.get(f"{PAGE}?since=7d").text
+    assert "FirstError" not in pages.get(f"{PAGE}?since=7d&until=24h").text
+
+
+def test_a_search_becomes_arguments(fail, pages):
+    fail("mine")
+    fail("other", owner="user:7")
+
+    answer = pages.get(f"{PAGE}?q=owner:user:7&since=7d")
+
+    assert answer.location == f"{PAGE}?since=7d&owner=user%3A7"
+    text = pages.get(answer.location).text
+    assert "other" in text
+    assert "mine" not in text
+
+
+@pytest.mark.parametrize("query", ["q=tag:x", "since=nonsense", "q=task:"])
+def test_a_wrong_argument_is_explained(pages, query):
+    answer = pages.get(f"{PAGE}?{query}")
+
+    assert answer.status == 400
+    assert "db-search-error" in answer.text
+
+
+def test_a_search_that_ends_early_is_said(fail, pages, monkeypatch):
+    fail("a", "b", "c")
+    monkeypatch.setattr(run_pages, "MAX_SCANNED", 2)
+
+    assert "there can be older failures" in pages.get(PAGE).text
+
+
+def test_names_and_errors_are_escaped(fail, pages):
+    fail(HOSTILE, owner=HOSTILE, name=HOSTILE, task=HOSTILE)
+    text = pages.get(PAGE).text
+    group = links(text, "group=")[0]
+
+    for shown in (text, pages.get(group).text):
+        assert "<script>alert" not in shown
+        assert "\u202e" not in shown
+
+
+def test_an_unknown_group_leads_back_to_all(fail, pages):
+    fail("x")
+
+    assert "No run of this error in this time." in pages.get(f"{PAGE}?group=abc").text
+
+
+def test_the_runs_page_leads_to_the_errors_of_its_filter(pages):
+    text = pages.get("/dynbeat/runs?owner=&task=t&since=7d&status=failed").text
+
+    assert f"{PAGE}?owner=&task=t&since=7d" in unescape(text)
