@@ -1,7 +1,7 @@
 """``dynbeat next``: the next fire times of a schedule, or the runs of many in each minute."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option
 from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
-from celery_dynbeat.client import FireTime
+from celery_dynbeat.client import FireTime, Info
 from celery_dynbeat.common.durations import format_distance
 
 
@@ -41,6 +41,26 @@ class _Row:
     def to_dict(self) -> dict[str, Any]:
         """Return the row for ``--json``."""
         return {**self.fire_time.to_dict(), "local": self.local, "held": self.held}
+
+
+@dataclass(frozen=True, slots=True)
+class _Minute:
+    """The runs to come in a minute, and how they were counted: see ``Timeline``."""
+
+    start_at: datetime
+    planned: int
+    planned_estimate: Info | None
+    planned_is_first_only: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row for ``--json``."""
+        estimate = self.planned_estimate
+        return {
+            "start_at": self.start_at.isoformat(),
+            "planned": self.planned,
+            "planned_estimate": None if estimate is None else estimate.to_dict(),
+            "planned_is_first_only": self.planned_is_first_only,
+        }
 
 
 COLUMNS = (
@@ -122,9 +142,15 @@ def _show_per_minute(invocation: Invocation) -> None:
     found = planned_bins(
         invocation.dynbeat.context, until=now + _HOUR, owner=invocation.owner, now=now
     )
-    invocation.show(_PER_MINUTE, [each for each in found.bins if each.planned])
-    if found.planned_from is not None:
-        invocation.output.note(f"estimated from {found.planned_from} schedules")
+    estimate = found.planned_estimate
+    rows = [
+        _Minute(each.start_at, each.planned, estimate, found.planned_is_first_only)
+        for each in found.bins
+        if each.planned
+    ]
+    invocation.show(_PER_MINUTE, rows)
+    if estimate is not None:
+        invocation.output.note(str(estimate))
     if found.planned_is_first_only:
         invocation.output.note("at least: only the next run of each schedule is counted")
 

@@ -10,7 +10,6 @@ belongs to the window of its fire time. This differs for late runs, reruns and b
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -24,11 +23,15 @@ from celery_dynbeat.monitoring.statistics.histogram import (
     count_past,
     count_planned,
 )
+from celery_dynbeat.monitoring.statistics.planned_estimate import (
+    PlannedEstimate,
+    estimate_planned,
+)
 from celery_dynbeat.monitoring.statistics.planned_ticks import PlannedTicks, planned_ticks
 from celery_dynbeat.monitoring.statistics.timeline_rows import GroupBy, TimelineRow, rows_of
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import planned_runs, window_runs
-from celery_dynbeat.store.planned_runs import PlannedCounts
+from celery_dynbeat.store.planned_runs import PlannedCounts  # noqa: TC001 - as its neighbours
 from celery_dynbeat.store.schedule_filters import ScheduleFilter
 from celery_dynbeat.store.span_reads import Span
 from celery_dynbeat.store.window_runs import RunWindow
@@ -42,9 +45,6 @@ MAX_FOLLOWED = 500
 MAX_MARKS = 1_000
 #: Runs to come that are counted one by one.
 MAX_TICKS = 5_000
-#: Each of so many schedules is followed for an estimate, of at least _MIN_SAMPLE schedules.
-_STRIDES = (3, 9, 27)
-_MIN_SAMPLE = 10
 MAX_WINDOW = timedelta(days=366)
 
 
@@ -56,8 +56,7 @@ class Timeline(Info):
       if ``is_histogram``.
     - ``bins`` are those of a histogram, oldest first. The first begins at or before ``since``.
     - ``is_cut``: the oldest past runs or the last future runs are left out of the rows.
-    - ``planned_from``: the runs to come in the bins are estimated from so many schedules, spread
-      over all of the window. None: they are counted.
+    - ``planned_estimate``: the runs to come in the bins are estimated. None: they are counted.
     - ``planned_is_first_only``: of each schedule only the next run is counted in the bins.
     """
 
@@ -69,7 +68,7 @@ class Timeline(Info):
     rows: Sequence[TimelineRow] = ()
     bins: Sequence[Bin] = ()
     is_cut: bool = False
-    planned_from: int | None = None
+    planned_estimate: PlannedEstimate | None = None
     planned_is_first_only: bool = False
 
 
@@ -209,17 +208,15 @@ def _histogram(
     ticks: PlannedTicks | None,
 ) -> Timeline:
     past = count_past(session, window.matching, bins, now=window.now)
-    sample = None
-    if ticks is not None and not ticks.is_cut:
-        planned: Sequence[PlannedCounts] = count_instants([at for at, _ in ticks.ticks], bins)
+    counted = None if ticks is None or ticks.is_cut else ticks.ticks
+    estimated = None
+    planned: Sequence[PlannedCounts]
+    if counted is not None:
+        planned = count_instants([at for at, _ in counted], bins)
+    elif estimated := estimate_planned(context, session, window.matching, bins, now=window.now):
+        planned = estimated.counts
     else:
-        sample = None if ticks is None else _sample(context, session, window, bins)
-        planned = (
-            count_planned(session, window.matching, bins, now=window.now)
-            if sample is None
-            else sample.counts
-        )
-    is_first_only = sample is None and (ticks is None or ticks.is_cut)
+        planned = count_planned(session, window.matching, bins, now=window.now)
     return Timeline(
         since=window.since,
         until=window.until,
@@ -227,41 +224,6 @@ def _histogram(
         group_by=group_by,
         is_histogram=True,
         bins=bins_from(bins, past, planned),
-        planned_from=None if sample is None else sample.schedules,
-        planned_is_first_only=is_first_only,
+        planned_estimate=None if estimated is None else estimated.estimate,
+        planned_is_first_only=counted is None and estimated is None,
     )
-
-
-class _Sample(NamedTuple):
-    """The runs to come in each bin, estimated from a number of schedules."""
-
-    counts: Sequence[PlannedCounts]
-    schedules: int
-
-
-def _sample(
-    context: Context, session: Session, window: _Window, bins: Sequence[Span]
-) -> _Sample | None:
-    """Return an estimate from as many schedules as MAX_TICKS and one search budget allow.
-
-    None: the fire times of a few schedules exceed them already.
-    """
-    start, end = bins[0].start, bins[-1].end
-    found = planned_runs.next_runs(
-        session, matching=window.matching, until=end, limit=MAX_FOLLOWED
-    ).rows
-    for stride in _STRIDES:
-        # In the order of their next runs, so each part of the window is in the sample.
-        rows = found[::stride]
-        if len(rows) < _MIN_SAMPLE:
-            return None
-        ticks = planned_ticks(
-            context, session, rows, now=window.now, since=start, until=end, limit=MAX_TICKS
-        )
-        if not ticks.is_cut:
-            counts = count_instants([at for at, _ in ticks.ticks], bins)
-            scale = len(found) / len(rows)
-            return _Sample(
-                [PlannedCounts(round(each.planned * scale)) for each in counts], len(rows)
-            )
-    return None

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from celery_dynbeat import AlertRules, Cron, Every, Once, RRule, ScheduleNotFoundError
 from celery_dynbeat.cli import dynbeat as group
+from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
 from tests.support.applications import MINUTELY, START, execute
 
 OWNER = ("--owner", "user:42")
@@ -360,6 +361,26 @@ def test_next_per_minute_counts_the_runs_of_the_next_hour(shown, as_json, refuse
     assert [each["planned"] for each in found] == [3, 4]
     assert refused("next")[0] == refused("next", "n", "--all-owners")[0] == 2
     assert refused("next", "n0", "--per-minute")[0] == 2
+    assert {each["planned_estimate"] for each in found} == {None}
+    assert {each["planned_is_first_only"] for each in found} == {False}
+
+
+def test_next_per_minute_says_that_it_estimates_and_how_exactly(
+    command, as_json, dynbeat, monkeypatch
+):
+    fields = {"owner": "user:42", "task": "t", "trigger": Cron("*/20 * * * *")}
+    dynbeat.schedules.create_many([{"name": f"n{n}", **fields} for n in range(90)])
+    monkeypatch.setattr(timeline, "MAX_FOLLOWED", 20)
+    monkeypatch.setattr(planned_estimate, "SAMPLE_SIZE", 30)
+
+    shown = command("next", *OWNER, "--per-minute")
+
+    note = "about 180 runs (plus or minus 0), estimated from a sample of 30 of 90 schedules"
+    assert note in shown.stderr
+    estimate = {"runs": 180, "error": 0, "sampled": 30, "schedules": 90}
+    found = as_json("next", *OWNER, "--per-minute")
+    assert [each["planned_estimate"] for each in found] == [estimate] * 2
+    assert [each["planned"] for each in found] == [90] * 2
 
 
 def test_the_output_of_a_list_escapes_what_end_users_wrote(dynbeat, shown, mine):

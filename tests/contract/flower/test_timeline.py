@@ -1,5 +1,6 @@
 """The page "Timeline"."""
 
+import re
 from datetime import timedelta
 from html import unescape
 from xml.etree import ElementTree as ET
@@ -7,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from celery_dynbeat import Every
+from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START
 
@@ -90,6 +92,23 @@ def test_many_schedules_are_a_histogram_that_shows_a_herd(dynbeat, pages):
     opened = pages.get(mark.get("href").partition("#")[0])
     assert opened.text.count("data-row-link") == 50
     assert "There are more." in opened.text
+
+
+def test_an_estimate_says_from_how_many_schedules_it_is_and_how_exact(dynbeat, pages, monkeypatch):
+    monkeypatch.setattr(timeline, "MAX_FOLLOWED", 50)
+    monkeypatch.setattr(planned_estimate, "SAMPLE_SIZE", 60)
+    new = {"task": "t", "trigger": Every(timedelta(hours=2), anchor=START)}
+    dynbeat.schedules.create_many(
+        {"owner": f"user:{number}", "name": "n", **new} for number in range(300)
+    )
+
+    text = pages.get(f"{PAGE}?since=2026-11-21T10:30:00Z&until=2026-11-21T13:30:00Z").text
+
+    assert re.search(
+        r"Future runs: about 600 runs \(plus or minus 0\), estimated from a sample of"
+        r" \d+ of 300 schedules\.",
+        text,
+    )
 
 
 def test_names_of_users_are_text(dynbeat, pages):

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError
 from celery_dynbeat.db.models import Run
-from celery_dynbeat.monitoring.statistics import histogram
+from celery_dynbeat.monitoring.statistics import histogram, planned_estimate
 from celery_dynbeat.monitoring.statistics import timeline as timeline_module
 from celery_dynbeat.monitoring.statistics.bin_schedules import schedules_of_bin
 from celery_dynbeat.monitoring.statistics.histogram import Reads
@@ -382,7 +382,8 @@ def test_the_grouping_is_checked(dynbeat):
         timeline(dynbeat.context, since=START, until=START + HOUR, group_by="name")
 
 
-def test_many_recurring_schedules_are_estimated_from_some_of_them(sqlite_url, clock):
+def test_many_recurring_schedules_are_estimated_from_some_of_them(sqlite_url, clock, monkeypatch):
+    monkeypatch.setattr(planned_estimate, "MAX_SAMPLED_TICKS", 20_000)
     rules = [every(1), every(2), Cron("*/5 * * * *"), Cron("30 12 * * *")]
     with application(sqlite_url, clock=clock) as dynbeat:
         new = [{"name": f"n{n}", "task": "t", "trigger": rules[n % 4]} for n in range(400)]
@@ -392,7 +393,8 @@ def test_many_recurring_schedules_are_estimated_from_some_of_them(sqlite_url, cl
         alone = timeline(dynbeat.context, since=start, until=start + 400 * MINUTE, tag="none")
 
     assert (found.is_histogram, found.planned_is_first_only) == (True, False)
-    assert 10 <= found.planned_from < 400
+    estimate, truth = found.planned_estimate, 0
+    assert (estimate.sampled, estimate.schedules) == (134, 400)
     for each in found.bins:
         times = [
             rule.count_until(
@@ -400,5 +402,7 @@ def test_many_recurring_schedules_are_estimated_from_some_of_them(sqlite_url, cl
             )
             for rule in rules
         ]
-        assert each.planned == pytest.approx(100 * sum(times), rel=0.1, abs=20)
-    assert (alone.planned_from, alone.is_histogram) == (None, False)
+        assert each.planned == pytest.approx(100 * sum(times), rel=0.4, abs=20)
+        truth += 100 * sum(times)
+    assert abs(estimate.runs - truth) < 1.5 * estimate.error < truth / 3
+    assert (alone.planned_estimate, alone.is_histogram) == (None, False)
