@@ -10,7 +10,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.client import RunPage
+from celery_dynbeat.client import RunInfo, RunPage
 from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.run_states import Origin, Status
 
@@ -29,7 +29,7 @@ STATUSES = [each.value for each in Status]
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
-@click.option("--id", "run_id", type=RunId(), help="Show one run, with its traceback.")
+@click.option("--id", "run_id", type=RunId(), help="Show one run, with its arguments.")
 @click.option(
     "--status", type=click.Choice(STATUSES), multiple=True, help="This status. Repeatable."
 )
@@ -44,7 +44,8 @@ def runs(invocation: Invocation, *, name: str | None, run_id: str | None, **give
     """List runs, the newest fire time first.
 
     With NAME, those of one schedule are listed. With --all-owners, the run that was created last
-    comes first.
+    comes first. --id shows the arguments that the run was sent with, as far as the audit has the
+    edits since then, and the traceback.
     """
     if run_id is not None:
         _show_one(invocation, run_id)
@@ -82,9 +83,28 @@ def _list(
 def _show_one(invocation: Invocation, run_id: str) -> None:
     as_dict = (run := invocation.run_calls.run(run_id)).to_dict()
     values = {key: getattr(run, key) for key in as_dict if key != "traceback"}
+    arguments = _arguments(invocation, run)
+    values, as_dict = {**values, **arguments}, {**as_dict, **arguments}
     shown = {key: value for key, value in values.items() if value is not None}
     output = invocation.output
     output.record(shown, zone=invocation.zone, now=invocation.now, as_dict=as_dict)
     if run.traceback and not output.as_json:
         for line in run.traceback.splitlines():
             output.line(line)
+
+
+def _arguments(invocation: Invocation, run: RunInfo) -> dict[str, Any]:
+    """Return what is known of the arguments that the run was sent with."""
+    from celery_dynbeat.monitoring.explain.run_arguments import (  # noqa: PLC0415
+        UnknownArguments,
+        run_arguments,
+        schedule_of,
+    )
+
+    if run.status == "skipped":
+        return {}
+    mine = invocation.schedules.for_owner(run.owner)
+    found = run_arguments(mine, run, schedule=schedule_of(mine, run), now=invocation.now)
+    if isinstance(found, UnknownArguments):
+        return {"args": None, "kwargs": None, "arguments": found.reason}
+    return {"args": found.args, "kwargs": found.kwargs}

@@ -4,10 +4,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from celery_dynbeat.client.views import RunInfo, ScheduleInfo
-from celery_dynbeat.common.errors import RunNotFoundError, ScheduleNotFoundError
+from celery_dynbeat.common.errors import RunNotFoundError
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.share import share
 from celery_dynbeat.flower.pages import run_steps
+from celery_dynbeat.monitoring.explain.run_arguments import (
+    SentArguments,
+    UnknownArguments,
+    run_arguments,
+    schedule_of,
+)
 from celery_dynbeat.monitoring.explain.runs import explain_run
 
 #: Reruns of a run have its fire time, each a microsecond later.
@@ -22,6 +29,8 @@ class _Found:
     run: RunInfo
     schedule: ScheduleInfo | None
     reruns: list[RunInfo]
+    #: None if the pages hide arguments, and for a run that no worker gets.
+    arguments: SentArguments | UnknownArguments | None
     now: datetime
 
 
@@ -42,6 +51,7 @@ class RunPage(PageHandler):
             run=run,
             schedule=schedule,
             reruns=found.reruns,
+            arguments=found.arguments,
             now=found.now,
             local=self.zone.of("UTC" if schedule is None else schedule.timezone),
             sentence=sentence[:1].upper() + sentence[1:],
@@ -55,22 +65,19 @@ class RunPage(PageHandler):
     def _read(self, run_id: str) -> _Found:
         run = self.schedules.run(run_id)
         mine = self.for_owner(run.owner)
-        try:
-            schedule = mine.get(run.name)
-        except ScheduleNotFoundError:
-            schedule = None
-        if schedule is not None and schedule.id != run.schedule_id:
-            # A new schedule has the name of the deleted one.
-            schedule = None
+        schedule = schedule_of(mine, run)
         until = run.scheduled_for + _RERUN_SPAN
         later = mine.runs(
             run.name, origin="rerun", since=run.scheduled_for, until=until, limit=_MAX_RERUNS
         )
+        now = self.dynbeat.context.clock.now()
+        is_shown = run.status != Status.SKIPPED and not self.hides_arguments
         return _Found(
             run=run,
             schedule=schedule,
             reruns=[each for each in later if each.rerun_of == run.id],
-            now=self.dynbeat.context.clock.now(),
+            arguments=run_arguments(mine, run, schedule=schedule, now=now) if is_shown else None,
+            now=now,
         )
 
     def _task_url(self, run_id: str) -> str | None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from celery_dynbeat import AlertRules, Cron, Every, Once, RRule, ScheduleNotFoundError
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
+from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
 
 OWNER = ("--owner", "user:42")
@@ -337,6 +338,20 @@ def test_runs_filters_the_history(shown, as_json, mine):
     assert shown("runs", *OWNER, "--origin", "schedule") == []
     assert as_json("runs", "--all-owners") == [run.to_dict()]
     assert dict(line.split("\t", 1) for line in shown("runs", *OWNER, "--id", run.id))["id"]
+
+
+def test_one_run_has_the_arguments_that_it_was_sent_with(dynbeat, shown, as_json, mine, clock):
+    mine.create("n", task="t", trigger=MINUTELY, kwargs={"a": 1})
+    clock.advance(timedelta(minutes=1))
+    ManualBeat(dynbeat).run_until_idle()
+    [run] = mine.runs("n")
+    assert 'kwargs\t{"a": 1}' in shown("runs", "--id", run.id)
+
+    mine.update("n", kwargs={"a": 2})
+
+    [unknown] = as_json("runs", "--id", run.id)
+    assert (unknown["args"], unknown["kwargs"]) == (None, None)
+    assert "They are not known: they were changed at" in unknown["arguments"]
 
 
 def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):

@@ -12,6 +12,7 @@ from tests.support.applications import MINUTELY, START, execute
 PAGE = "/dynbeat/runs"
 HOSTILE = '"><script>alert(1)</script>\u202e'
 MINUTE = timedelta(minutes=1)
+STARTED = "UPDATE dynbeat_run SET started_at = sent_at, status = 'running', overdue_at = NULL"
 
 
 @pytest.fixture
@@ -218,12 +219,28 @@ def test_the_run_of_a_deleted_schedule_stays_readable(made, mine, pages):
     assert "Run again" not in text
 
 
-def test_arguments_are_hidden_on_request(made, mine, serve):
-    [run_id] = made(1, "succeeded")
-    mine.update("n", kwargs={"password": "hunter2"})
+def test_a_run_shows_the_arguments_of_its_time_unless_they_are_hidden(dynbeat, mine, clock, serve):
+    mine.create("n", task="t", trigger=MINUTELY, kwargs={"password": "hunter2"})
+    clock.advance(MINUTE)
+    ManualBeat(dynbeat).run_until_idle()
+    [run] = mine.runs("n")
+    execute(dynbeat, STARTED)
+    clock.advance(MINUTE)
+    path, shown, hiding = f"/dynbeat/run/{run.id}", serve(), serve(dynbeat_hide_arguments=True)
+    assert "has other arguments now" not in shown.get(path).text
 
-    assert "hunter2" in serve().get(f"/dynbeat/run/{run_id}").text
-    assert "hunter2" not in serve(dynbeat_hide_arguments=True).get(f"/dynbeat/run/{run_id}").text
+    mine.update("n", kwargs={"password": "swordfish"})
+    clock.advance(MINUTE)
+
+    text = shown.get(path).text
+    assert ("hunter2" in text, "swordfish" in text) == (True, False)
+    assert "has other arguments now" in text
+    assert "hunter2" not in hiding.get(path).text
+    assert "Arguments of the run" not in hiding.get(path).text
+    execute(dynbeat, "DELETE FROM dynbeat_change")
+    text = shown.get(path).text
+    assert "They are not known: the audit does not have all edits since the run." in text
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize("run_id", ["0" * 36, "01a204c2-885a-7ad9-b8aa-ecf40842f378"])
