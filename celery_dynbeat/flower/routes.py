@@ -22,6 +22,7 @@ from celery_dynbeat.flower.actions.schedules import (
 from celery_dynbeat.flower.base import static_files
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
 from celery_dynbeat.flower.pages.errors import ErrorsPage
+from celery_dynbeat.flower.pages.home import HomePage
 from celery_dynbeat.flower.pages.nodes import HealthFragment, NodesPage, ProblemsFragment
 from celery_dynbeat.flower.pages.overview import OverviewFragment
 from celery_dynbeat.flower.pages.owner import OwnerPage
@@ -37,6 +38,7 @@ from celery_dynbeat.flower.pages.timeline import TimelinePage
 def routes() -> Sequence[url]:
     """Return all routes."""
     return [
+        url(r"/dynbeat/?", HomePage, name="dynbeat_home"),
         _route("schedules", SchedulesPage),
         _route("schedule", SchedulePage),
         _route("schedule_charts", ScheduleCharts),

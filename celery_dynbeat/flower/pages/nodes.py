@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.base.page import PageHandler
@@ -16,7 +17,7 @@ from celery_dynbeat.monitoring.statistics.overview import MinuteCount, MinuteLag
 
 #: Seconds after which the open pages probe again.
 PROBED_EVERY = 10
-#: Code of a problem -> route and arguments of its rows.
+#: Code of a problem -> route and arguments of its rows, or their part of this page.
 _UNSTARTED: Mapping[str, object] = {"status": [Status.PENDING, Status.SENT]}
 _ROWS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "schedules_late": ("schedules", {"state": State.OVERDUE}),
@@ -31,6 +32,14 @@ _ROWS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "queue_refused": ("runs", _UNSTARTED),
     "publish_failed": ("runs", _UNSTARTED),
 }
+_PARTS: Mapping[str, str] = {
+    "no_beat": "db-beats",
+    "beat_failing": "db-beats",
+    "notifier_fallback": "db-beats",
+    AlertKind.BEATS_MISSING: "db-beats",
+    AlertKind.WORKERS_MISSING: "db-workers",
+    AlertKind.CLOCKS_DIFFER: "db-clock",
+}
 
 
 class NodesPage(PageHandler):
@@ -44,9 +53,11 @@ class NodesPage(PageHandler):
         found, last_hour = await asyncio.gather(
             self.call(lambda: installation(context)), self.call(lambda: overview(context))
         )
+        nodes = [*found.beats, *found.workers]
         await self.render_page(
             "nodes.html",
             found=found,
+            first_wrong_clock=next((each for each in nodes if each.clock_differs), None),
             now=found.now,
             holds=[*found.holds_of_everything, *found.holds_of_owners],
             rate_line=_rate_line(last_hour.dispatched_by_minute),
@@ -66,6 +77,9 @@ class _HealthHandler(PageHandler):
 
     def rows_url(self, problem: Problem) -> str | None:
         """Return the URL of the rows that a problem or a warning is about; None without rows."""
+        part = _PARTS.get(problem.code)
+        if part is not None:
+            return f"{self.link('dynbeat_nodes')}#{part}"
         route, query = _ROWS.get(problem.code, ("", {}))
         return self.link(f"dynbeat_{route}", **query) if route else None
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from celery_dynbeat.broker import outages
 from celery_dynbeat.client.views.base import Info
 from celery_dynbeat.db.models import Node
-from celery_dynbeat.monitoring.health import ALIVE, NodeState, state_of
+from celery_dynbeat.monitoring.health import ALIVE, NodeState, clock_differs, state_of
 from celery_dynbeat.runtime.context import Context
 
 
@@ -35,6 +35,8 @@ class NodeStatus(Info):
     - ``error`` is what prevents progress.
     - ``notifier`` and ``outages`` are those of a beat. ``notifier`` is None for a worker.
     - ``queues`` are those of a worker. None: not known.
+    - ``clock_offset`` is the clock of its host minus that of the database, in seconds, None if it
+      is not known. ``clock_differs`` says whether that is a warning: only of a living node.
     """
 
     kind: str
@@ -50,6 +52,8 @@ class NodeStatus(Info):
     error: str | None
     outages: Sequence[OutageInfo]
     queues: Sequence[str] | None
+    clock_offset: float | None
+    clock_differs: bool
 
     @classmethod
     def of(cls, context: Context, row: Node, *, now: datetime) -> "NodeStatus":
@@ -72,6 +76,8 @@ class NodeStatus(Info):
                 for each in outages.parse_report(row.outages)
             ),
             queues=_names(row.queues),
+            clock_offset=row.clock_offset,
+            clock_differs=state in ALIVE and clock_differs(row),
         )
 
 

@@ -155,3 +155,39 @@ def test_a_backfill_without_fire_times_does_not_hide_the_page(dynbeat, mine, pag
     execute(dynbeat, "UPDATE dynbeat_backfill SET total = 0")
 
     assert "Backfill of" in pages.get(PAGE).text
+
+
+@pytest.mark.parametrize("prefix", ["", "monitor"])
+@pytest.mark.parametrize("path", ["/dynbeat", "/dynbeat/"])
+def test_the_address_without_a_page_leads_to_the_schedules(serve, prefix, path):
+    pages = serve(url_prefix=prefix)
+    before = f"/{prefix}" if prefix else ""
+
+    answer = pages.get(f"{before}{path}")
+
+    assert (answer.status, answer.location) == (302, f"{before}/dynbeat/schedules")
+    assert pages.get(f"{before}/dynbeatx").status == 404
+
+
+def test_problems_of_nodes_lead_to_their_cards(dynbeat, clock, pages):
+    for kind, name in ((NodeKind.BEAT, "beat@a"), (NodeKind.WORKER, "w@a")):
+        register(dynbeat, kind, name)
+    clock.advance(HOUR / 2)
+    register(dynbeat, NodeKind.BEAT, "beat@b", **alive(clock))
+    register(dynbeat, NodeKind.WORKER, "w@b", **alive(clock), clock_offset=-120.04)
+    register(dynbeat, NodeKind.WORKER, "w@c", **alive(clock), clock_offset=2.0)
+    execute(dynbeat, f"UPDATE dynbeat_node SET started_at = '{START - HOUR:%Y-%m-%d %H:%M:%S}'")
+
+    health, page = pages.get("/dynbeat/health").text, pages.get(PAGE).text
+
+    for part in ("db-beats", "db-workers", "db-clock"):
+        assert health.count(f'href="/dynbeat/nodes#{part}"') == 1
+        assert page.count(f'id="{part}"') == 1
+    card = page.partition('id="db-clock"')[2].partition("</section>")[0]
+    assert "<h3>w@b</h3>" in card
+    assert "120.0 s behind the clock of the database" in card
+    assert page.count("the clock of the database") == 1
+
+
+def alive(clock):
+    return {"seen_at": clock.now(), "progressed_at": clock.now()}
