@@ -33,6 +33,7 @@ from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime import pausing
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import schedules
+from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.store.schedules import MANAGED_BY_CONFIG, REFUSED_PREFIX
 from celery_dynbeat.triggers import Trigger
 
@@ -48,7 +49,7 @@ def sync(context: Context, *, only: Collection[str] | None = None) -> Collection
     """Make the managed schedules match the application's ``beat_schedule``, in one transaction.
 
     Return the names that were left out, because other transactions have locked their schedules. A
-    later call has them as ``only``: by then, a beat with other entries may have started.
+    later call has them as ``only``, unless a beat has started since, which may have other entries.
     """
     entries = {name: entry for name, entry in entries_of(context.app).items() if entry is not None}
     converted = {name: convert(context, entry) for name, entry in entries.items()}
@@ -92,7 +93,12 @@ def _sync(
         if isinstance(fields, Exception):
             error: Exception | None = fields
         else:
-            error = _write(context, session, name, fields, timezone=timezone)
+            try:
+                error = _write(context, session, name, fields, timezone=timezone)
+            # The row was made through the API, or by a beat that has started at the same time.
+            except RowLockedError:
+                locked.add(name)
+                continue
         if error is None:
             written += 1
         else:
@@ -162,8 +168,11 @@ def _pause(context: Context, session: Session, row: Schedule, *, reason: str) ->
 def _managed_row(context: Context, session: Session, name: object) -> Schedule | None:
     try:
         with context.rejecting_unstorable(), savepoint(session):
-            row = schedules.lock(session, owner="", name=checks.check_name("name", name))
-    except InvalidScheduleError:
+            row = schedules.lock(
+                session, owner="", name=checks.check_name("name", name), waits=False
+            )
+    # A managed row is not locked.
+    except (InvalidScheduleError, RowLockedError):
         return None
     return row if row is not None and row.managed_by == MANAGED_BY_CONFIG else None
 
@@ -194,8 +203,7 @@ def _upsert(
     context: Context, session: Session, name: str, fields: Mapping[str, Any], *, timezone: str
 ) -> None:
     checks.check_name("name", name)
-    row = schedules.lock(session, owner="", name=name)
-    # After the lock, for which this transaction may have waited.
+    row = schedules.lock(session, owner="", name=name, waits=False)
     now = context.clock.now()
     if row is None:
         given = {key: value for key, value in fields.items() if key not in {"task", "trigger"}}

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,6 +24,7 @@ from celery_dynbeat.runtime import application
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.runtime.sentry import connect_monitors
+from celery_dynbeat.store import nodes
 
 if TYPE_CHECKING:
     from celery_dynbeat.beat.alerting.thread import AlertThread
@@ -67,20 +69,20 @@ class BeatRuntime:
             poll_interval=poll_interval,
             tracer=context.tracer,
         )
-        name = f"celerybeat@{socket.gethostname()}:{os.getpid()}"
-        set_node_name(name)
+        self._name = f"celerybeat@{socket.gethostname()}:{os.getpid()}"
+        set_node_name(self._name)
         self._heartbeat = HeartbeatWriter(
             database=context.database,
             clock=context.clock,
             kind=NodeKind.BEAT,
-            name=name,
+            name=self._name,
             timeout=context.settings.node_timeout,
         )
         self._listener: Listener = context.notifier.listener(wake)
         self._listener.start()
         self._sentry = connect_monitors(context)
         alerts_enabled = context.settings.alerts_enabled
-        self._alert_threads = _start_alerts(context, node=name) if alerts_enabled else ()
+        self._alert_threads = _start_alerts(context, node=self._name) if alerts_enabled else ()
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
@@ -97,10 +99,18 @@ class BeatRuntime:
         self._left_to_sync = config_sync.sync(self._context, only=only)
         self._sync_at = time.monotonic() + self._context.settings.poll_interval.total_seconds()
 
+    def _sync_again(self) -> None:
+        newer = partial(nodes.has_newer_beat, name=self._name)
+        if self._context.database.read(newer):
+            # That beat has tried, too. Its entries may be other ones.
+            self._left_to_sync = ()
+        else:
+            self._sync(only=self._left_to_sync)
+
     def run_pass(self) -> timedelta:
         """Make a pass and update the heartbeat; return how long beat may sleep."""
         if self._left_to_sync and time.monotonic() >= self._sync_at:
-            self._sync(only=self._left_to_sync)
+            self._sync_again()
         try:
             pause = self._dispatcher.run_pass()
         except SQLAlchemyError:

@@ -105,12 +105,20 @@ def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -
 
 @in_index_order
 def deferred(session: Session, *, now: datetime, limit: int) -> LockedRows:
-    """Return up to ``limit`` ended runs whose schedules must be corrected, without locks."""
+    """Return up to ``limit`` ended runs whose schedules must be corrected.
+
+    Runs that another transaction has locked are left out: ``defer`` could not change them, and they
+    would hide the others. The others are locked until the end of the transaction.
+    """
+    due = select(Run.id).where(
+        Run.retry_at.is_not(None), Run.retry_at <= now, Run.status.in_(OUTCOMES)
+    )
+    ids = session.scalars(
+        due.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
+    ).all()
     statement: Any = (
         select(Run.id, Run.schedule_id, Run.owner, Run.name, Schedule.pause_after_failures)
         .outerjoin(Schedule, Schedule.id == Run.schedule_id)
-        .where(Run.retry_at.is_not(None), Run.retry_at <= now, Run.status.in_(OUTCOMES))
-        .order_by(Run.retry_at)
-        .limit(limit)
+        .where(Run.id.in_(ids))
     )
     return read(session, statement, key=Run.id)

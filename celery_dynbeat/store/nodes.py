@@ -60,6 +60,13 @@ def register(session: Session, *, heartbeat: NodeHeartbeat, started_at: datetime
     session.execute(insert(Node).values(**asdict(heartbeat), started_at=started_at))
 
 
+def has_newer_beat(session: Session, *, name: str) -> bool:
+    """Return whether a beat, running or not, has started after the beat ``name``."""
+    own = select(Node.started_at).where(_is((NodeKind.BEAT, name))).scalar_subquery()
+    newer = select(Node.name).where(Node.kind == NodeKind.BEAT, Node.started_at > own)
+    return session.scalar(newer.limit(1)) is not None
+
+
 def _is(key: tuple[str, str]) -> ColumnElement[bool]:
     kind, name = key
     return and_(Node.kind == kind, Node.name == name)

@@ -105,13 +105,16 @@ def get(session: Session, *, owner: str, name: str) -> Schedule | None:
     return _only(session, _named(owner, name))
 
 
-def lock(session: Session, *, owner: str, name: str) -> Schedule | None:
-    """Return the schedule locked for this transaction, or None.
+def lock(session: Session, *, owner: str, name: str, waits: bool = True) -> Schedule | None:
+    """Return the schedule locked for this transaction, or None. Unreadable columns are None.
 
-    Waits for a beat that has locked it. Unreadable columns are None.
+    Waits for a beat that has locked it. Unless it ``waits``, raise RowLockedError then.
     """
-    statement = _named(owner, name).with_for_update().execution_options(populate_existing=True)
-    return _only(session, statement, for_edit=True)
+    statement = _named(owner, name).with_for_update(skip_locked=not waits)
+    row = _only(session, statement.execution_options(populate_existing=True), for_edit=True)
+    if row is None and not waits and _only(session, _named(owner, name)) is not None:
+        raise RowLockedError
+    return row
 
 
 def lock_id(session: Session, *, schedule_id: int, waits: bool = True) -> Schedule | None:

@@ -115,15 +115,16 @@ class Recorder:
         self._closing = threading.Event()
 
     def record(self, outcome: Outcome) -> None:
-        """Write ``outcome``, or buffer it until the database is reachable."""
+        """Write ``outcome``, or buffer it until the database is reachable and its row unlocked."""
         if not self._buffered:
             try:
                 self._write(outcome)
             # Also a soft time limit that is raised here: Celery would swallow it with the outcome.
             except Exception as error:  # noqa: BLE001
                 logger.warning(
-                    "outcome of run %s buffered until the database is reachable: %s",
+                    "outcome of run %s buffered until %s: %s",
                     outcome.run_id,
+                    "its row is unlocked" if self._is_lock(error) else "the database is reachable",
                     type(error).__name__,
                     extra={
                         "event": Event.OUTCOME_BUFFERED,
@@ -216,6 +217,12 @@ class Recorder:
             # The encoding of the database or of the connection may lack a character.
             self._write_unchanged(in_plain_ascii)
 
+    def _is_lock(self, error: Exception) -> bool:
+        is_transient = self._database.capabilities.is_transient
+        return isinstance(error, RowLockedError) or (
+            isinstance(error, DBAPIError) and is_transient(error)
+        )
+
     def _is_unstorable(self, error: Exception) -> bool:
         if isinstance(error, DBAPIError) and self._database.capabilities.is_unstorable(error):
             return True
@@ -306,7 +313,7 @@ class Recorder:
         logger.error(
             "%s outcomes of runs dropped: %s (%s%s)",
             len(ids),
-            "the database was unreachable for too long" if error is None else type(error).__name__,
+            "they could not be written in time" if error is None else type(error).__name__,
             ", ".join(ids[:MAX_LOGGED_IDS]),
             ", ..." if len(ids) > MAX_LOGGED_IDS else "",
             extra={

@@ -3,18 +3,20 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import AlertRules, Cron, Every, Once
 from celery_dynbeat.beat import config_sync
+from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.cli.status import _lines, as_dict
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.models import Node, Schedule
 from celery_dynbeat.monitoring.health import evaluate
 from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.lock_waits import failing_waits
 
 MINUTE = timedelta(minutes=1)
 ENTRY = {"task": "t", "schedule": 60}
@@ -299,3 +301,51 @@ def test_a_second_try_for_a_locked_schedule_changes_no_other(dynbeat, start, own
     assert own.get("locked").task == "t"
     assert config_sync.sync(dynbeat.context, only=left) == set()
     assert [(row.name, row.task) for row in own.list()] == [("locked", "changed"), ("newer", "t")]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_an_application_that_holds_a_schedule_with_the_name_of_an_entry_delays_no_other_entry(
+    dynbeat, own
+):
+    own.create("taken", task="t", trigger=MINUTELY)
+    dynbeat.app.conf.result_expires = None
+    dynbeat.app.conf.beat_schedule = {"taken": ENTRY, "free": ENTRY}
+    engine = dynbeat.context.database.engine
+    holding = create_engine(engine.url, isolation_level="READ COMMITTED")
+    with failing_waits(engine) as waits, Session(holding) as holder:
+        holder.execute(select(Schedule).where(Schedule.name == "taken").with_for_update())
+        left = config_sync.sync(dynbeat.context)
+        holder.rollback()
+    holding.dispose()
+
+    assert (left, waits) == ({"taken"}, [])
+    assert {row.name for row in own.list()} == {"taken", "free"}
+    assert config_sync.sync(dynbeat.context, only=left) == set()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("name", ["older", "newer"])
+def test_a_second_try_is_left_to_a_beat_that_started_later(dynbeat, start, own, name):
+    start(locked=ENTRY)
+    dynbeat.app.conf.beat_schedule = {"locked": {**ENTRY, "task": "changed"}}
+    engine = dynbeat.context.database.engine
+    with Session(engine) as holder:
+        holder.execute(select(Schedule).where(Schedule.name == "locked").with_for_update())
+        runtime = BeatRuntime(
+            dynbeat.context,
+            wake=lambda: None,
+            failpoint=lambda _: None,
+            poll_interval=timedelta(seconds=1),
+        )
+        runtime.run_pass()
+    delta = timedelta(hours=-1 if name == "older" else 1)
+    with Session(engine) as session:
+        started_at = session.scalar(select(Node.started_at)) + delta
+        session.add(Node(kind="beat", name=name, pid=1, started_at=started_at, seen_at=started_at))
+        session.commit()
+
+    runtime._sync_at = 0
+    runtime.run_pass()
+    runtime.close()
+
+    assert own.get("locked").task == ("changed" if name == "older" else "t")

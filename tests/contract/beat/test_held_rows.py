@@ -8,7 +8,6 @@ that waits for a lock fails after a short time, and the test fails with it.
 import inspect
 import pkgutil
 import sys
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
@@ -34,18 +33,14 @@ from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.dropped_attempts import end_dropped
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from tests.support.applications import MINUTELY, START
+from tests.support.applications import MINUTELY, START, execute
+from tests.support.lock_waits import failing_waits
 from tests.support.waiting import wait_until
 from tests.support.worker_stub import WorkerStub
 
 SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 SOON, LATER = Every(10 * SECOND), Every(30 * DAY)
 HELD, FREE = "held", "free"
-#: A statement that waits fails after this time.
-SHORT_WAIT = {
-    "postgresql": "SET lock_timeout = '100ms'",
-    "mysql": "SET innodb_lock_wait_timeout = 1",
-}
 #: Schedules whose first run has started, except the first ones.
 STARTED = ("broken", "lost", "dropped", "timed", "failed", "recovers", "retries", "replaced")
 #: Functions of beat for rows that Python cannot read, and for skipped fire times in a backfill.
@@ -239,28 +234,6 @@ def site(dynbeat, clock):
     return made
 
 
-@contextmanager
-def failing_waits(engine):
-    """Make each statement on new connections fail that waits for a lock; yield such statements."""
-    waits = []
-
-    def connected(connection, _record):
-        with connection.cursor() as cursor:
-            cursor.execute(SHORT_WAIT[engine.dialect.name])
-        connection.commit()
-
-    def failed(context):
-        waits.append(context.statement)
-
-    engine.dispose()
-    event.listen(engine, "connect", connected)
-    event.listen(engine, "handle_error", failed)
-    yield waits
-    event.remove(engine, "connect", connected)
-    event.remove(engine, "handle_error", failed)
-    engine.dispose()
-
-
 def lock_tables(session, tables):
     """Lock the rows of the held owner, and those of tables without owners."""
     ids = session.scalars(select(Schedule.id).where(Schedule.owner == HELD)).all()
@@ -379,6 +352,95 @@ def test_locked_retries_of_a_whole_batch_delay_no_other_retry(limited, clock):
         site_beat.run_until_idle()
         assert [run.owner for run in sent[2:]] == [FREE]
     engine.dispose()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clock, monkeypatch):
+    monkeypatch.setattr(failing, "MAX_DEFERRED", 2)
+    dynbeat = limited()
+    site_beat, dead = ManualBeat(dynbeat), WorkerStub(dynbeat, "dead")
+    for owner, name in [(HELD, "a"), (HELD, "b"), (FREE, "n")]:
+        dynbeat.schedules.for_owner(owner).create(name, task="t", trigger=MINUTELY, max_runs=1)
+    clock.advance(60 * SECOND)
+    dead.heartbeat()
+    site_beat.run_until_idle()
+    assert all(dead.start(run) for run in site_beat.publisher.sent)
+    with monkeypatch.context() as stopped:
+        stopped.setattr("celery_dynbeat.beat.maintenance.settle_deferred", lambda *_, **__: None)
+        clock.advance(120 * SECOND)
+        site_beat.run_until_idle()
+    execute(
+        dynbeat,
+        "UPDATE dynbeat_run SET retry_at = :first WHERE owner = :owner",
+        first=START.replace(tzinfo=None),
+        owner=HELD,
+    )
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with Session(engine) as holder:
+        lock_tables(holder, [RUNS])
+        # The two held runs stay at the front of the index.
+        for _ in range(2):
+            clock.advance(20 * SECOND)
+            site_beat.run_until_idle()
+        assert dynbeat.schedules.for_owner(FREE).get("n").failing_since is not None
+        holder.rollback()
+    engine.dispose()
+
+    clock.advance(20 * SECOND)
+    site_beat.run_until_idle()
+    held = dynbeat.schedules.for_owner(HELD)
+    assert None not in {held.get(name).failing_since for name in ("a", "b")}
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_a_buffered_run_that_is_locked_when_the_run_before_it_ends_is_sent_by_the_next_sweep(
+    limited, clock
+):
+    dynbeat = limited()
+    site_beat, worker = ManualBeat(dynbeat), WorkerStub(dynbeat)
+    mine = dynbeat.schedules.for_owner(HELD)
+    mine.create("n", task="t", trigger=MINUTELY, overlap="buffer_one", max_runs=2)
+    clock.advance(60 * SECOND)
+    site_beat.run_until_idle()
+    sent = site_beat.publisher.sent
+    assert worker.start(sent[0])
+    clock.advance(60 * SECOND)
+    worker.heartbeat()
+    site_beat.run_until_idle()
+    assert len(sent) == 1
+    engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(dynbeat.context.database.engine) as waits, Session(engine) as holder:
+        holder.execute(select(Run).where(Run.status == "pending").with_for_update()).all()
+        worker.finish(sent[0])
+        assert waits == []
+        holder.rollback()
+    engine.dispose()
+
+    assert {run.status for run in mine.runs()} == {"succeeded", "pending"}
+    clock.advance(dynbeat.context.settings.dispatch_timeout)
+    worker.heartbeat()
+    site_beat.run_until_idle()
+    assert len(sent) == 2
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_log_says_that_an_outcome_waits_for_a_lock_and_not_for_the_database(site, caplog):
+    run = site.runs[HELD, "failed"]
+    engine = create_engine(site.database.engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(site.database.engine), Session(engine) as holder:
+        lock_tables(holder, [RUNS])
+        site.worker.finish(run, Status.FAILED)
+        holder.rollback()
+    engine.dispose()
+
+    [record] = [each for each in caplog.records if getattr(each, "event", "") == "outcome_buffered"]
+    text = f"outcome of run {run.run_id} buffered until its row is unlocked: OperationalError"
+    assert record.getMessage() == text
+    site.worker._recorder.close()
+    assert status_of(site, run.run_id) == Status.FAILED
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
