@@ -23,7 +23,12 @@ from celery_dynbeat.flower.base import static_files
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
 from celery_dynbeat.flower.pages.errors import ErrorsPage
 from celery_dynbeat.flower.pages.home import HomePage
-from celery_dynbeat.flower.pages.nodes import HealthFragment, NodesPage, ProblemsFragment
+from celery_dynbeat.flower.pages.nodes import (
+    HealthFragment,
+    NodesPage,
+    ProblemsFragment,
+    QueuesFragment,
+)
 from celery_dynbeat.flower.pages.overview import OverviewFragment
 from celery_dynbeat.flower.pages.owner import OwnerPage
 from celery_dynbeat.flower.pages.run import RunLinkData, RunPage
@@ -54,6 +59,7 @@ def routes() -> Sequence[url]:
         _route("overview", OverviewFragment),
         _route("health", HealthFragment),
         _route("problems", ProblemsFragment),
+        _route("queues", QueuesFragment),
         _route("hold", HoldAction),
         _route("schedule_counts", ScheduleCounts),
         _route("suggestions", Suggestions),

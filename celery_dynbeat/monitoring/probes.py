@@ -32,6 +32,7 @@ from celery_dynbeat.monitoring.health import (
     HealthReport,
     Limits,
 )
+from celery_dynbeat.monitoring.queue_depths import QueueDepths, read_depths, unknown_depths
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import health as tables
 
@@ -73,6 +74,20 @@ def collect_health(app: Celery, *, max_lag: timedelta | None = None) -> HealthRe
         # The database probe reports what prevents this one.
         coverage=served.result(DATABASE_TIMEOUT, lambda _: Coverage()),
     )
+
+
+def collect_queue_depths(app: Celery) -> QueueDepths:
+    """Return how many messages wait in the queues of the due schedules, within five seconds.
+
+    Raises the errors of the database. An error of the broker is in the result.
+    """
+    context = dynbeat_of(app).context
+    now = context.clock.now()
+    names = context.database.read_in_transaction(
+        lambda session: coverage.queues_in_use(session, app, now=now)
+    )
+    probe = _start(lambda: read_depths(app, names, timeout=BROKER_TIMEOUT))
+    return probe.result(BROKER_TIMEOUT, lambda error: unknown_depths(names, error))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,51 @@ MAX_CALLS = 8
 MAX_PAGES = 24
 
 
+class SharedProbe:
+    """A slow call in a separate thread. Requests that wait share one result.
+
+    So the call is the same for all.
+    """
+
+    def __init__(self, name: str, *, timeout: float) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._probe: asyncio.Future[Any] | None = None
+        self._probed_at = 0.0
+        self._timeout = timeout
+
+    async def run(self, call: Callable[[], T], *, max_age: float = 0) -> T:
+        """Return ``call()``. A result of up to ``max_age`` seconds is returned again.
+
+        Raises TimeoutError after the time limit.
+        """
+        age = time.monotonic() - self._probed_at
+        if self._probe is None or (self._probe.done() and age >= max_age):
+            self._probed_at = time.monotonic()
+            loop = asyncio.get_running_loop()
+            self._probe = loop.run_in_executor(self._executor, call)
+        found: T = await asyncio.wait_for(asyncio.shield(self._probe), self._timeout)
+        return found
+
+    def last(self, *, max_age: float) -> Any:
+        """Return the result of the last ``max_age`` seconds; None without one."""
+        probe, age = self._probe, time.monotonic() - self._probed_at
+        if probe is None or not probe.done() or probe.exception() is not None or age > max_age:
+            return None
+        return probe.result()
+
+    def close(self) -> None:
+        """Drop a call that has not started."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
 class DatabaseCalls:
     """Threads for database calls. Flower's own executor allows five calls and serves its pages."""
 
     def __init__(self, *, timeout: float) -> None:
         self._executor = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="dynbeat-flower")
         # A probe of a server that hangs takes seconds.
-        self._probes = ThreadPoolExecutor(1, thread_name_prefix="dynbeat-flower-probe")
-        self._probe: asyncio.Future[Any] | None = None
-        self._probed_at = 0.0
+        self.health = SharedProbe("dynbeat-flower-probe", timeout=timeout)
+        self.queues = SharedProbe("dynbeat-flower-queues", timeout=timeout)
         self._timeout = timeout
         self.pages_in_progress = 0
 
@@ -38,28 +74,8 @@ class DatabaseCalls:
         future = loop.run_in_executor(self._executor, context.run, call)
         return await asyncio.wait_for(future, self._timeout)
 
-    async def probe(self, call: Callable[[], T], *, max_age: float = 0) -> T:
-        """Return ``call()`` from a separate thread. Requests that wait share one result.
-
-        So ``call`` is the same for all. A result of up to ``max_age`` seconds is returned again.
-        Raises TimeoutError after the time limit.
-        """
-        age = time.monotonic() - self._probed_at
-        if self._probe is None or (self._probe.done() and age >= max_age):
-            self._probed_at = time.monotonic()
-            loop = asyncio.get_running_loop()
-            self._probe = loop.run_in_executor(self._probes, call)
-        found: T = await asyncio.wait_for(asyncio.shield(self._probe), self._timeout)
-        return found
-
-    def last_probe(self, *, max_age: float) -> Any:
-        """Return the result of a probe of the last ``max_age`` seconds; None without one."""
-        probe, age = self._probe, time.monotonic() - self._probed_at
-        if probe is None or not probe.done() or probe.exception() is not None or age > max_age:
-            return None
-        return probe.result()
-
     def close(self) -> None:
         """Drop the calls that have not started."""
-        for executor in (self._executor, self._probes):
-            executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.health.close()
+        self.queues.close()

@@ -10,13 +10,14 @@ from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.flower.charts.sparkline import sparkline
 from celery_dynbeat.monitoring.health import Evaluation, evaluate
-from celery_dynbeat.monitoring.probes import collect_health
+from celery_dynbeat.monitoring.probes import collect_health, collect_queue_depths
 from celery_dynbeat.monitoring.problem import Problem
 from celery_dynbeat.monitoring.statistics.installation import installation
 from celery_dynbeat.monitoring.statistics.overview import MinuteCount, MinuteLag, overview
 
 #: Seconds after which the open pages probe again.
 PROBED_EVERY = 10
+QUEUES_EVERY = 5
 #: Code of a problem -> route and arguments of its rows, or their part of this page.
 _UNSTARTED: Mapping[str, object] = {"status": [Status.PENDING, Status.SENT]}
 _ROWS: Mapping[str, tuple[str, Mapping[str, object]]] = {
@@ -73,7 +74,7 @@ class _HealthHandler(PageHandler):
     async def evaluation(self, *, max_age: float = 0) -> Evaluation:
         """Return the problems and warnings, at most ``max_age`` seconds old."""
         calls, app = self.application.database_calls, self.dynbeat.app
-        return await calls.probe(lambda: evaluate(collect_health(app)), max_age=max_age)
+        return await calls.health.run(lambda: evaluate(collect_health(app)), max_age=max_age)
 
     def rows_url(self, problem: Problem) -> str | None:
         """Return the URL of the rows that a problem or a warning is about; None without rows."""
@@ -90,6 +91,20 @@ class HealthFragment(_HealthHandler):
     async def get(self) -> None:
         """Render the fragment."""
         await self.render_fragment("health.html", found=await self.evaluation())
+
+
+class QueuesFragment(PageHandler):
+    """The messages that wait in the queues, which the page loads later and again."""
+
+    tab = "nodes"
+    # All requests share one reading, in a separate thread.
+    is_counted = False
+
+    async def get(self) -> None:
+        """Render the fragment."""
+        calls, app = self.application.database_calls, self.dynbeat.app
+        found = await calls.queues.run(lambda: collect_queue_depths(app), max_age=QUEUES_EVERY)
+        await self.render_fragment("queues.html", found=found)
 
 
 class ProblemsFragment(_HealthHandler):

@@ -17,7 +17,7 @@ class OverviewFragment(PageHandler):
     async def get(self) -> None:
         """Render the fragment."""
         found = await self.call(lambda: overview(self.dynbeat.context))
-        health = self.application.database_calls.last_probe(max_age=_PROBE_AGE)
+        health = self.application.database_calls.health.last(max_age=_PROBE_AGE)
         items = overview_items(
             found,
             link=self.link,

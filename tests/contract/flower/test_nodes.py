@@ -1,5 +1,6 @@
 """The page "Beats and workers", and its actions."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -187,6 +188,30 @@ def test_problems_of_nodes_lead_to_their_cards(dynbeat, clock, pages):
     assert "<h3>w@b</h3>" in card
     assert "120.0 s behind the clock of the database" in card
     assert page.count("the clock of the database") == 1
+
+
+def test_the_queues_of_the_schedules_have_their_numbers_of_messages(mine, pages):
+    mine.create("n", task="t", trigger=MINUTELY, queue="mail")
+    mine.create("m", task="t", trigger=MINUTELY, queue="<b>\u202e")
+
+    text = pages.get("/dynbeat/queues").text
+
+    assert re.search(r'<dt class="db-name">mail</dt>\s*<dd><strong>0</strong> waiting</dd>', text)
+    assert "&lt;b&gt;\\u202e</dt>" in text
+    # A reading is shared for some seconds.
+    mine.create("later", task="t", trigger=MINUTELY, queue="reports")
+    assert pages.get("/dynbeat/queues").text == text
+    assert 'data-fragment="/dynbeat/queues"' in pages.get(PAGE).text
+
+
+def test_an_unreachable_broker_has_unknown_numbers_and_the_reason(dynbeat, mine, pages):
+    dynbeat.app.conf.broker_write_url = "redis://127.0.0.1:1/0"
+    mine.create("n", task="t", trigger=MINUTELY, queue="mail")
+
+    text = pages.get("/dynbeat/queues").text
+
+    assert "The number of waiting messages is unknown: OperationalError" in text
+    assert re.search(r'<dt class="db-name">mail</dt>\s*<dd>unknown</dd>', text)
 
 
 def alive(clock):
