@@ -54,6 +54,19 @@ def test_the_chips_of_long_filters_wrap_in_a_narrow_window(browser, flower):
     browser.wait(lambda _: browser.driver.current_url.endswith("/runs"), "no filter")
 
 
+def test_the_queues_of_the_schedules_fit_a_narrow_window(browser, flower, page_site):
+    page_site.mine.create("q", task="t", trigger="@yearly", queue="long-" * 30)
+    browser.log_in(f"{flower.url}/dynbeat/nodes", ALICE)
+    browser.resize(NARROW)
+
+    row = browser.find("#db-queues + section tr", text="long-")
+
+    assert row.text.endswith("0")
+    browser.screenshot("queues-narrow")
+    assert browser.overflow() == 0
+    page_site.mine.delete("q")
+
+
 def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(browser, flower):
     credentials = flower.url.replace("://", f"://{ALICE}@")
 

@@ -196,8 +196,8 @@ def test_the_queues_of_the_schedules_have_their_numbers_of_messages(mine, pages)
 
     text = pages.get("/dynbeat/queues").text
 
-    assert re.search(r'<dt class="db-name">mail</dt>\s*<dd><strong>0</strong> waiting</dd>', text)
-    assert "&lt;b&gt;\\u202e</dt>" in text
+    assert re.search(r'<td class="db-name">mail</td>\s*<td><strong>0</strong></td>', text)
+    assert "&lt;b&gt;\\u202e</td>" in text
     # A reading is shared for some seconds.
     mine.create("later", task="t", trigger=MINUTELY, queue="reports")
     assert pages.get("/dynbeat/queues").text == text
@@ -211,7 +211,7 @@ def test_an_unreachable_broker_has_unknown_numbers_and_the_reason(dynbeat, mine,
     text = pages.get("/dynbeat/queues").text
 
     assert "The number of waiting messages is unknown: OperationalError" in text
-    assert re.search(r'<dt class="db-name">mail</dt>\s*<dd>unknown</dd>', text)
+    assert re.search(r'<td class="db-name">mail</td>\s*<td>unknown</td>', text)
 
 
 def alive(clock):
