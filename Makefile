@@ -6,7 +6,7 @@ PYTHON ?= python3
 # More than the cores of the CI machine: tests of processes wait most of the time.
 WORKERS ?= 3
 ARGS ?=
-FAULTS ?= all
+FAULTS ?= essential
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,10 +16,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-ui test coverage faults check docs bench venv clean
+.PHONY: help demo demo-ui test test-rest test-all coverage faults check docs bench venv clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | awk -F: '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no server
 	@$(BIN)/python examples/quickstart/demo.py
@@ -27,23 +27,28 @@ demo: $(VENV)/.demo ## Run the quickstart example in this terminal; it needs no 
 demo-ui: $(VENV)/.ui ## Show the schedule pages of Flower with sample schedules; it needs no server
 	@$(BIN)/python examples/flower/demo.py
 
-test: $(VENV)/.dev ## Run all tests but the long ones; tests of a server that is not installed are skipped
-	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 3600 $(ARGS)
+test: $(VENV)/.dev ## Run the tests of a contributor: units, SQLite, PostgreSQL, one beat, worker and browser
+	@$(BIN)/pytest -m "not full and not long" $(XDIST) --session-timeout 1800 $(ARGS)
 
-coverage: $(VENV)/.dev ## Run the tests of `make test` and measure branch coverage; fails below fail_under
-	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 3600 \
+test-rest: $(VENV)/.dev ## Run what `make test` leaves out: each database and broker, one test of each fault
+	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest \
+	  -m "full or long" $(XDIST) --session-timeout 5000 $(ARGS)
+
+test-all: test test-rest ## Run all tests; FAULTS=all also repeats each fault on each database and broker
+
+coverage: $(VENV)/.dev ## Run all tests but the long ones and measure branch coverage; fails below fail_under
+	@$(BIN)/pytest -m "not long" $(XDIST) --session-timeout 5000 \
 	  --cov --cov-report=term:skip-covered $(ARGS)
 
-faults: $(VENV)/.dev ## Run the long tests (faults on every database and broker, the model, the soak test)
+faults: $(VENV)/.dev ## Run the long tests alone (faults, the larger models, the soak test)
 	@DYNBEAT_FAULTS=$(FAULTS) DYNBEAT_SOAK=$${DYNBEAT_SOAK:-120} $(BIN)/pytest -m long $(XDIST) $(ARGS)
 
-check: $(VENV)/.dev ## Check style, spelling, types and imports, and run the unit tests
+check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
-	@$(BIN)/pytest tests/unit -n $(WORKERS) $(ARGS)
 
 docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and client/async_calls.py from the code
 	@$(BIN)/python docs/generate_commands.py

@@ -12,6 +12,8 @@ import pytest
 from celery.contrib.pytest import celery_worker as in_process_worker  # noqa: F401 - a fixture
 from hypothesis import HealthCheck, settings
 
+from tests.support.suites import mark_full
+
 # PyMySQL loads the certificates of the machine for each connection, which takes 40 ms, and offers
 # TLS. No server of the tests accepts it.
 os.environ["SSL_CERT_FILE"] = os.devnull
@@ -48,11 +50,15 @@ def docker_is_missing() -> str | None:
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first: at the end no process of pytest-xdist waits for another's.
+    """Mark the tests that `make test` does not run, and let the longest tests run first.
 
-    A test with a time limit of its own is one of them.
+    A test with a time limit of its own is one of the longest. At the end no process of pytest-xdist
+    waits for another's.
     """
+    for item in items:
+        mark_full(item)
     items.sort(
         key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "timeout"))
     )

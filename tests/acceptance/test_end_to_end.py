@@ -10,6 +10,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.empty_database
 
 
+@pytest.mark.quick("sqlite-sqlalchemy", "postgresql-redis")
 def test_each_kind_of_trigger_runs_and_has_a_complete_history(any_site):
     triggers = {
         "cron": Cron("* * * * * *"),

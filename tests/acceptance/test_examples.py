@@ -34,6 +34,7 @@ def run(program, *options, within):
     )
 
 
+@pytest.mark.quick
 @pytest.mark.slow
 def test_the_demo_succeeds_and_prints_its_checks():
     ended = run("quickstart/demo.py", within=100)

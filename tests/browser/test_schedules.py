@@ -177,6 +177,7 @@ def test_selected_schedules_are_paused_and_resumed_after_one_question(page, sche
     assert states(schedules, "user:2") == {"active"}
 
 
+@pytest.mark.quick
 def test_run_now_reaches_the_worker(page, page_site, schedules):
     del schedules
     page_site.mine.create("manual", task="probe.record", trigger=Every(86_400))

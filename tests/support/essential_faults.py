@@ -1,6 +1,6 @@
 """The essential fault tests: one for each kind of fault.
 
-The whole suite takes an hour on two cores. ``make faults FAULTS=essential`` runs only these.
+The whole suite takes an hour on two cores. ``make test-rest`` runs only these.
 """
 
 import os

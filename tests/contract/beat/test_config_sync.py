@@ -17,6 +17,7 @@ from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store.health import MAX_NAMED
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits
+from tests.support.suites import each_database
 
 MINUTE = timedelta(minutes=1)
 ENTRY = {"task": "t", "schedule": 60}
@@ -24,15 +25,9 @@ ENTRY = {"task": "t", "schedule": 60}
 INVALID = {**ENTRY, "relative": True}
 
 
-#: Most tests do not depend on the database.
-every_database = pytest.mark.parametrize(
-    "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
-)
-
-
 @pytest.fixture
 def database_url(request):
-    """Give the URL of a new database: SQLite, unless the test is marked ``every_database``."""
+    """Give the URL of a new database: SQLite, unless the test is marked ``each_database``."""
     return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
@@ -61,7 +56,7 @@ def status(dynbeat):
     return as_dict(report, verdict), "\n".join(_lines(report, verdict))
 
 
-@every_database
+@each_database
 def test_an_entry_takes_the_policies_of_the_api(start, own):
     policies = {
         "overlap": "skip",
@@ -135,7 +130,7 @@ def test_triggers_of_this_package_work_in_an_entry(start, own, clock, beat, sent
     assert [run.name for run in sent] == ["n"]
 
 
-@every_database
+@each_database
 def test_an_entry_that_became_invalid_is_paused_with_the_reason(start, own, clock, beat, sent):
     start(n=ENTRY, other=ENTRY)
     clock.advance(MINUTE)
@@ -171,7 +166,7 @@ def test_an_invalid_entry_is_paused(start, own, invalid):
     assert not own.get("n").enabled
 
 
-@every_database
+@each_database
 def test_characters_of_the_reason_that_no_database_can_store_are_escaped(start, own):
     start(n=ENTRY)
     start(n={**ENTRY, "a\x00\udc80": 1})
@@ -266,7 +261,7 @@ def test_a_schedule_made_through_the_api_is_not_paused_by_an_entry_of_its_name(s
     assert own.get("n").enabled
 
 
-@every_database
+@each_database
 def test_status_shows_refused_entries_with_the_reason_and_the_fix(start, own, dynbeat):
     names = [f"n{number}" for number in range(MAX_NAMED + 1)]
     start(**dict.fromkeys(names, ENTRY), paused=ENTRY)

@@ -18,16 +18,14 @@ from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.store import nodes
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.suites import each_database
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-EACH = pytest.mark.parametrize("database_url", ["sqlite", "postgresql", "mariadb"], indirect=True)
-
-
 @pytest.fixture
 def database_url(request):
-    """Give the URL of a new database: SQLite, unless the test is marked ``EACH``."""
+    """Give the URL of a new database: SQLite, unless the test is marked ``each_database``."""
     return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
@@ -122,7 +120,7 @@ def test_a_router_that_raises_for_one_task_delays_no_other_task(mine, router, co
     assert len(mine.runs("bad", status="pending")) == count("pending")
 
 
-@EACH
+@each_database
 def test_runs_do_not_accumulate_during_an_outage(mine, router, count, after):
     for number in range(20):
         mine.create(f"n-{number}", task="t", trigger=Every(10))

@@ -1,4 +1,9 @@
-"""Commands that run in the process of the test, on each kind of database."""
+"""Commands that run in the process of the test, on SQLite.
+
+The calls behind them are tested on each database in ``contract/client`` and
+``contract/monitoring``, and here by the tests with
+``each_database``.
+"""
 
 import json
 
@@ -7,6 +12,11 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dynbeat.cli import dynbeat as group
+
+
+@pytest.fixture
+def database_url(request):
+    return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
 @pytest.fixture

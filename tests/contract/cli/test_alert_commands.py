@@ -120,7 +120,6 @@ def test_a_target_without_urls_is_refused(refused):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 class TestTestAlert:
     """The messages go to a real server."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.applications import MINUTELY
 from tests.support.ended_runs import start
+from tests.support.suites import each_database
 
 OWNER = ("--owner", "user:42")
 
@@ -44,6 +45,7 @@ def test_a_running_run_is_refused(dynbeat, refused, mine, runs):
     assert statuses(mine) == ["running", "sent", "sent"]
 
 
+@each_database
 def test_all_matching_runs_are_cancelled_after_a_confirmation(shown, as_json, refused, mine, runs):
     assert refused("cancel", "--all", *OWNER)[0] == 2
     assert statuses(mine) == ["sent"] * 3

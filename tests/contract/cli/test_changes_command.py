@@ -3,6 +3,7 @@
 import json
 
 from tests.support.applications import MINUTELY
+from tests.support.suites import each_database
 
 OWNER = ("--owner", "user:42")
 ALICE = ("--actor", "alice", "--reason", "ticket 12")
@@ -55,6 +56,7 @@ def test_a_line_shows_the_values_before_and_after(shown, mine):
     assert "description:  -> a\\tb" in line
 
 
+@each_database
 def test_changes_are_read_page_by_page(command, shown, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     for number in range(4):

@@ -29,6 +29,7 @@ from tests.support.property_application import (
     prepared_application,
 )
 from tests.support.schedule_strategies import FIELDS, NAMES
+from tests.support.suites import each_database
 
 FILE = """
 schedules:
@@ -62,6 +63,7 @@ def exported(dynbeat, *, owner=None, as_json=False):
     return text, result
 
 
+@each_database
 def test_a_file_creates_its_schedules_and_a_second_time_changes_nothing(dynbeat, mine):
     assert actions(run(dynbeat, FILE)) == [("create", "digest"), ("create", "sync")]
     before = [mine.get("digest"), mine.get("sync")]

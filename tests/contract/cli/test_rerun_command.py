@@ -8,6 +8,7 @@ import pytest
 
 from celery_dynbeat.common.run_states import Status
 from tests.support.applications import MINUTELY, execute
+from tests.support.suites import each_database
 from tests.support.waiting import wait_until
 
 NO_RUN = "01a203ec-f449-7a5a-aa02-b03ca0cb18fc"
@@ -58,6 +59,7 @@ def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
     assert refused("runs", "--id", failed[0].id, "--owner", "user:7")[0] == 1
 
 
+@each_database
 def test_many_runs_are_run_again_after_a_confirmation(shown, as_json, refused, mine, failed):
     status, error = refused("rerun", "--since", "1h", *OWNER)
     assert (status, [*mine.reruns()]) == (2, [])

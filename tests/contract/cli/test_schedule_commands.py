@@ -12,6 +12,7 @@ from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
 from celery_dynbeat.testing import ManualBeat
 from tests.support.applications import MINUTELY, START, execute
+from tests.support.suites import each_database
 
 OWNER = ("--owner", "user:42")
 TASK = ("--task", "t")
@@ -328,6 +329,7 @@ def test_export_all_data_writes_each_record_of_the_owner(shown, refused, mine):
     assert refused("export", "--all-owners", "--all-data")[0] == 2
 
 
+@each_database
 def test_runs_filters_the_history(shown, as_json, mine):
     mine.create("n", task="t", trigger=MINUTELY)
     run = mine.run_now("n")
@@ -363,6 +365,7 @@ def test_next_has_the_time_in_utc_and_in_the_owners_zone(shown, mine):
     ]
 
 
+@each_database
 def test_next_per_minute_counts_the_runs_of_the_next_hour(shown, as_json, refused, mine, dynbeat):
     for number in range(3):
         mine.create(f"n{number}", task="t", trigger=Cron("*/20 * * * *"))
@@ -484,6 +487,7 @@ def test_skip_and_unskip_a_fire_time(shown, as_json, refused, mine):
     assert refused("skip", "n", *OWNER)[0] == 2
 
 
+@each_database
 def test_list_filters_by_state_and_prefix_and_counts(shown, as_json, mine):
     mine.create("report", task="t", trigger=MINUTELY)
     mine.create("sync", task="t", trigger=MINUTELY, enabled=False)
@@ -552,7 +556,6 @@ def test_options_set_alert_rules_and_the_ping_url(allowing):
     assert (mine.get("n").alerts, mine.get("n").ping_url) == (None, None)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

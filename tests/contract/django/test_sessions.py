@@ -37,6 +37,7 @@ def seen(request, backend):
     return seen_by_project(url.render_as_string(hide_password=False), use_tz=use_tz)
 
 
+@pytest.mark.quick("sqlite")
 def test_a_schedule_commits_and_rolls_back_with_the_rows_of_the_project(seen, backend):
     found = seen["joined"]
 

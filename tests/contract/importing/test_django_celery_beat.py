@@ -68,6 +68,7 @@ def test_a_dry_run_shows_each_schedule_and_writes_nothing(store, imported, dynbe
     assert not list(dynbeat.schedules.list())
 
 
+@pytest.mark.quick
 def test_a_second_import_changes_nothing(store, imported, dynbeat):
     url = store(
         task("a", interval=MINUTES_5, **ran()),

@@ -161,6 +161,7 @@ def test_a_disabled_entry_is_paused(after_import):
     assert (made.enabled, made.paused_reason) == (False, "disabled in redbeat")
 
 
+@pytest.mark.quick
 def test_a_second_import_changes_nothing_but_what_the_old_beat_did_since(store, imported, dynbeat):
     url = store(entry("a"), entry("b", enabled=False))
     imported(SOURCE, url, "--apply")

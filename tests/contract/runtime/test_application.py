@@ -16,19 +16,14 @@ from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.runtime.application import ensure_application
 from celery_dynbeat.store import application as store
 from tests.support.applications import MINUTELY, START, application
+from tests.support.suites import each_database
 
 FIXES = ("dynbeat_database_url", "search_path", "dynbeat_application = 'shop'")
 
 
-#: Most tests do not depend on the kind of database.
-every_database = pytest.mark.parametrize(
-    "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
-)
-
-
 @pytest.fixture
 def database_url(request):
-    """Return the URL of a new database: SQLite unless ``every_database`` marks the test."""
+    """Return the URL of a new database: SQLite unless ``each_database`` marks the test."""
     return request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_url")
 
 
@@ -63,7 +58,7 @@ def shown(dynbeat, *arguments):
     return result.exit_code, result.output
 
 
-@every_database
+@each_database
 def test_the_first_beat_records_its_application_and_the_next_ones_accept_it(tables):
     check_application(tables, "shop")
     check_application(tables, "shop")
@@ -82,7 +77,7 @@ def test_a_beat_of_another_application_is_refused_with_both_names_and_the_fixes(
     assert recorded(tables) == "shop"
 
 
-@every_database
+@each_database
 def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tables):
     # The second reads before the first writes, and writes when the first commits.
     refused, has_read, second = [], threading.Event(), Database(database_url)
@@ -111,7 +106,7 @@ def test_of_two_first_beats_of_two_applications_one_is_refused(database_url, tab
     assert recorded(tables) == "shop"
 
 
-@every_database
+@each_database
 def test_names_are_case_sensitive(tables):
     check_application(tables, "shop")
 
@@ -177,7 +172,7 @@ def test_separate_schemas_keep_two_applications_apart(postgresql_url):
             assert len(dynbeat.schedules.list()) == 1
 
 
-@every_database
+@each_database
 @pytest.mark.parametrize("in_session", [False, True])
 def test_a_process_of_another_application_works_and_warns_once(database_url, caplog, in_session):
     with (
@@ -229,7 +224,7 @@ def test_status_names_both_applications(dynbeat, tables):
     assert "dynbeat_application = 'shop'" in warning.hint
 
 
-@every_database
+@each_database
 def test_the_command_renames_the_application(dynbeat, tables):
     assert shown(dynbeat) == (0, f"{tables.shown_url}: no application is recorded\n")
     check_application(tables, "shop")

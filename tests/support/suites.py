@@ -1,0 +1,72 @@
+"""The tests that `make test` runs. `make test-all` runs the others as well, which are marked full.
+
+A contributor waits for `make test`: the unit tests, the contracts on SQLite, those of beat, worker
+and store on PostgreSQL, and a few tests with real processes and a browser, which are marked quick.
+"""
+
+from pathlib import PurePath
+
+import pytest
+
+#: Folders below tests/ whose tests run in `make test`, with the servers that they may use there.
+QUICK_FOLDERS: dict[str, frozenset[str]] = {
+    "unit": frozenset({"postgresql", "mariadb", "redis", "rabbitmq", "own"}),
+    "contract/alerting": frozenset(),
+    "contract/alerts": frozenset(),
+    "contract/beat": frozenset({"postgresql"}),
+    "contract/cli": frozenset(),
+    "contract/client": frozenset(),
+    "contract/db": frozenset({"postgresql"}),
+    "contract/flower": frozenset(),
+    "contract/monitoring": frozenset(),
+    "contract/notify": frozenset({"postgresql", "redis"}),
+    "contract/runtime": frozenset(),
+    "contract/signals": frozenset(),
+    "contract/store": frozenset({"postgresql"}),
+    "contract/worker": frozenset({"postgresql"}),
+    "migrations": frozenset(),
+    "security": frozenset(),
+}
+#: A test uses a server if it has one of the fixtures, or a parameter names the server or a fixture.
+SERVERS = {
+    "postgresql": {"postgresql_url", "postgresql_server"},
+    "mariadb": {"mariadb_url", "mariadb_server"},
+    "redis": {"redis_url", "redis_server"},
+    "rabbitmq": {"amqp_url", "rabbitmq_server"},
+    "own": {"own_server"},
+}
+TESTS = PurePath(__file__).parents[1]
+
+#: For a test whose folder or module uses SQLite alone.
+each_database = pytest.mark.parametrize(
+    "database_url", ["sqlite", "postgresql", "mariadb"], indirect=True
+)
+
+
+def mark_full(item: pytest.Item) -> None:
+    """Mark a test ``full`` if `make test` does not run it."""
+    if not is_quick(item):
+        item.add_marker("full")
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Return whether `make test` runs the test."""
+    if marker := item.get_closest_marker("quick"):
+        return not marker.args or item.name.partition("[")[2].rstrip("]") in marker.args
+    if item.get_closest_marker("slow"):
+        return False
+    file = item.path.relative_to(TESTS).as_posix()
+    servers = servers_of(item)
+    return any(
+        file.startswith(f"{folder}/") and servers <= usable
+        for folder, usable in QUICK_FOLDERS.items()
+    )
+
+
+def servers_of(item: pytest.Item) -> set[str]:
+    """Return the names of the servers that the test uses."""
+    parameters = item.name.partition("[")[2].rstrip("]").split("-")
+    named = {*parameters, *getattr(item, "fixturenames", ())}
+    return {
+        server for server, fixtures in SERVERS.items() if not named.isdisjoint({server, *fixtures})
+    }
