@@ -1,6 +1,8 @@
 """``dynbeat list``: pages of schedules, or their number."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import click
@@ -36,8 +38,25 @@ def _of_info(column: Column) -> Column:
     return replace(column, get=lambda row: column.value(row.info))
 
 
-#: The columns of ``--state failing``.
-FAILING = (*map(_of_info, SCHEDULES), Column("last_error", width=24))
+_LAST_ERROR = Column("last_error", width=24)
+
+
+def _columns(invocation: Invocation) -> Sequence[Column]:
+    """Return the columns of a list. A table says "due now" in place of an instant that has passed.
+
+    After an import, and while no beat runs, that instant says nothing about when a run was due.
+    """
+    if not invocation.output.on_terminal:
+        return SCHEDULES
+    now = invocation.now
+
+    def next_run(schedule: ScheduleInfo) -> datetime | str | None:
+        at = schedule.next_run_at
+        return "due now" if at is not None and at <= now else at
+
+    return [
+        replace(each, get=next_run) if each.name == "next_run_at" else each for each in SCHEDULES
+    ]
 
 
 @command(
@@ -81,20 +100,21 @@ def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> N
 
 
 def _list(invocation: Invocation, *, after: str | None, all_pages: bool, **filters: Any) -> None:
-    schedules, owner = invocation.schedules, invocation.owner
+    schedules, owner, columns = invocation.schedules, invocation.owner, _columns(invocation)
 
     def fetch(cursor: str | None) -> Page:
         return schedules.list(owner=owner, after=cursor, **filters)
 
     if filters["state"] != State.FAILING:
-        invocation.show_pages(SCHEDULES, fetch, after=after, all_pages=all_pages)
+        invocation.show_pages(columns, fetch, after=after, all_pages=all_pages)
         return
 
     def fetch_failing(cursor: str | None) -> _FailingPage:
         page = fetch(cursor)
         return _FailingPage(_failing(invocation, page), page.cursor)
 
-    invocation.show_pages(FAILING, fetch_failing, after=after, all_pages=all_pages)
+    failing = [*map(_of_info, columns), _LAST_ERROR]
+    invocation.show_pages(failing, fetch_failing, after=after, all_pages=all_pages)
 
 
 def _failing(invocation: Invocation, page: Page) -> tuple[_Failing, ...]:

@@ -220,6 +220,20 @@ def test_a_person_who_lists_nothing_learns_of_other_owners(
     assert ("--all-owners lists all" in result.stderr) is is_named
 
 
+def test_a_table_says_that_a_schedule_whose_next_run_has_passed_is_due(
+    command, shown, mine, clock, monkeypatch
+):
+    mine.create("n", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(seconds=60))
+    assert "2026-11-21T09:01:00Z" in shown("list", *OWNER)[0]
+    monkeypatch.setattr("celery_dynbeat.cli.base.output.Output.on_terminal", True)
+
+    for line in (("list",), ("list", "--state", "active")):
+        assert "due now" in command(*line, *OWNER).stdout
+    mine.create("later", task="t", trigger=MINUTELY)
+    assert "2026-11-21 09:02:00" in command("list", *OWNER).stdout
+
+
 def test_show_has_the_next_fire_times_and_the_last_runs(shown, as_json, mine, beat, clock):
     mine.create("n", task="t", trigger=MINUTELY, description="d\x1b[31m")
     clock.advance(timedelta(minutes=1))
