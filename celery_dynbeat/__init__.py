@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from celery_dynbeat.common.errors import (
+    AlertNotFoundError,
     BackfillNotFoundError,
     ConfigurationError,
     DispatchError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlertInfo",
+    "AlertNotFoundError",
     "AlertRules",
     "AlertTargetInfo",
     "AnyOf",

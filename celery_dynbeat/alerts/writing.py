@@ -111,9 +111,10 @@ class MessageWriter:
             taken = lock(session, only_urgent=only_urgent)
             # An erased owner must not appear in a message.
             _fill(session, first, [alert for alert in taken if alert.has_schedule], now=now)
+            left = [alert.id for alert in taken if not alert.has_schedule]
         else:
-            taken = lock(session, only_urgent=False)
-        alert_messages.mark_taken(session, [alert.id for alert in taken])
+            left = [alert.id for alert in lock(session, only_urgent=False)]
+        alert_messages.mark_taken(session, left, message_id=None)
         return None
 
 
@@ -148,7 +149,10 @@ def _fill(session: Session, first: AlertMessage, taken: _Alerts, *, now: datetim
     for severity in sorted(by_severity, key=list(Severity).index):
         message = first if message is None else _next(session, message)
         message.severity = severity
-        message.payload = _content(session, severity, by_severity[severity], now=now).to_json()
+        reported = by_severity[severity]
+        message.payload = _content(session, severity, reported, now=now).to_json()
+        ids = [alert.id for alert in reported]
+        alert_messages.mark_taken(session, ids, message_id=message.id)
 
 
 def _next(session: Session, message: AlertMessage) -> AlertMessage:

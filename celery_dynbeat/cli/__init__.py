@@ -56,6 +56,8 @@ class LazyGroup(DYMGroup):
             "Count the failed and lost runs by task and error.",
         ),
         "alerts": ("alerts:alerts", "List the open alerts, the oldest first."),
+        "ack": ("alerts:acknowledge", "Acknowledge open alerts: no message reports them again."),
+        "snooze": ("alerts:snooze", "Send no message about open alerts until an instant."),
         "alert-targets": (
             "alert_targets:alert_targets",
             "List the alert targets, and what their messages have become.",

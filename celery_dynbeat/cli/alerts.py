@@ -1,4 +1,7 @@
-"""``dynbeat alerts|test-alert``: the open alerts, and a message to try the targets."""
+"""``dynbeat alerts|ack|snooze|test-alert``: the open alerts, and a message to try the targets."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,13 +11,20 @@ from celery_dynbeat.cli.alert_targets import note_undelivered
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.options import actor_options, combined
+from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.client import AlertInfo
+from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.settings import Settings
 
+if TYPE_CHECKING:
+    from celery_dynbeat.client import OwnerSchedules, Schedules
+
 COLUMNS = (
+    Column("id", width=3),
     owner_column(),
     Column("schedule", width=16),
     Column("kind", width=11),
@@ -25,6 +35,9 @@ COLUMNS = (
     Column("run_id", width=36, optional=True),
     Column("target", optional=True),
     time_column("recovered_at", optional=True),
+    Column("acknowledged_by", width=15, optional=True),
+    time_column("snoozed_until", optional=True),
+    Column("message_status", width=14, optional=True),
 )
 
 
@@ -46,7 +59,7 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
 
 
 def _all_alerts(invocation: Invocation, *, only_open: bool) -> list[AlertInfo]:
-    calls = invocation.schedules if invocation.owner is None else invocation.mine
+    calls = _calls(invocation)
     found: list[AlertInfo] = []
     while True:
         after = found[-1].id if found else None
@@ -54,6 +67,59 @@ def _all_alerts(invocation: Invocation, *, only_open: bool) -> list[AlertInfo]:
         found += page
         if len(page) < MAX_PAGE_SIZE:
             return found
+
+
+_ids = click.argument("ids", type=Number(least=1, most=2**63 - 1), nargs=-1, required=True)
+_scope = combined(
+    click.option("--owner", default=None, metavar="OWNER", help="Only an alert of OWNER."),
+    actor_options,
+)
+
+
+@command("ack", examples=("ack 17", "ack 17 18 --reason 'the vendor is informed'"), is_list=True)
+@_ids
+@_scope
+def acknowledge(invocation: Invocation, *, ids: tuple[int, ...]) -> None:
+    """Acknowledge open alerts: no message reports them again.
+
+    IDS are those of `dynbeat alerts`. This lasts until an alert recovers. The recovery is reported.
+    A snooze ends.
+    """
+    _change(invocation, ids, "acknowledged", _calls(invocation).acknowledge_alert)
+
+
+@command("snooze", examples=("snooze 17 --until 4h", "snooze 17 --end"), is_list=True)
+@_ids
+@_scope
+@click.option("--until", type=Instant(1), help="No message before then, such as 4h (from now).")
+@click.option("--end", is_flag=True, help="End the snooze now.")
+def snooze(
+    invocation: Invocation, *, ids: tuple[int, ...], until: TypedInstant | None, end: bool
+) -> None:
+    """Send no message about open alerts until an instant.
+
+    IDS are those of `dynbeat alerts`. If an alert is still open then, a message reports it again. A
+    recovery before is not reported. At most 30 days.
+    """
+    if end == (until is not None):
+        raise click.UsageError("give --until INSTANT or --end", invocation.context)
+    at = invocation.instant(until)
+    done = "no longer snoozed" if at is None else f"snoozed until {invocation.time(at)}"
+    calls = _calls(invocation)
+    _change(invocation, ids, done, lambda each: calls.snooze_alert(each, until=at))
+
+
+def _calls(invocation: Invocation) -> "OwnerSchedules | Schedules":
+    return invocation.schedules if invocation.owner is None else invocation.mine
+
+
+def _change(
+    invocation: Invocation, ids: tuple[int, ...], done: str, change: Callable[[int], AlertInfo]
+) -> None:
+    for each in ids:
+        info = change(each)
+        about = f" of schedule {info.schedule!r}" if info.schedule else ""
+        invocation.output.done(f"alert {each}, {info.kind}{about}: {done}", info.to_dict())
 
 
 @command(

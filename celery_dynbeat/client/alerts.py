@@ -1,18 +1,28 @@
-"""List alerts, and what their targets got. Beat opens and ends alerts, and sends messages."""
+"""List alerts, acknowledge and snooze them, and what their targets got.
 
-from collections.abc import Mapping, Sequence
+Beat opens and ends alerts, and sends messages.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks
+from celery_dynbeat.client import audit, checks
+from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.queries import check_limit
 from celery_dynbeat.client.views import AlertInfo, AlertTargetInfo
+from celery_dynbeat.common.actions import Action
+from celery_dynbeat.common.alert_kinds import Unsent
 from celery_dynbeat.common.alert_settings import urls_of
+from celery_dynbeat.common.errors import AlertNotFoundError
+from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import alert_messages, alert_pages
 
 #: Of ids in the database.
 _MAX_ID = 2**63 - 1
+MAX_SNOOZE = timedelta(days=30)
 
 
 def _page(
@@ -36,8 +46,79 @@ def _page(
     return [AlertInfo.of(row) for row in rows]
 
 
+def _acknowledge(
+    context: Context, session: Session | None, *, owner: str | None, alert_id: int
+) -> AlertInfo:
+    def acknowledge(alert: Alert, now: datetime) -> Mapping[str, object]:
+        alert.acknowledged_at, alert.acknowledged_by = now, current_actor().actor
+        alert.snoozed_until = alert.snoozed_by = None
+        alert.unsent = alert.unsent_at = None
+        return {"kind": alert.kind}
+
+    action = Action.ACKNOWLEDGE_ALERT
+    return _change(context, session, acknowledge, owner=owner, alert_id=alert_id, action=action)
+
+
+def _snooze(
+    context: Context,
+    session: Session | None,
+    *,
+    owner: str | None,
+    alert_id: int,
+    until: datetime | None,
+) -> AlertInfo:
+    until = checks.check_instant("until", until)
+
+    def snooze(alert: Alert, now: datetime) -> Mapping[str, object]:
+        if until is not None and not now < until <= now + MAX_SNOOZE:
+            rule = f"must be later than now, {now}, by at most {MAX_SNOOZE.days} days, or None"
+            raise checks.invalid("until", until, rule)
+        was_snoozed = alert.snoozed_until is not None
+        alert.snoozed_until = until
+        if until is not None:
+            alert.snoozed_by = current_actor().actor
+            alert.acknowledged_at = alert.acknowledged_by = None
+            alert.unsent = alert.unsent_at = None
+        elif was_snoozed:
+            alert.snoozed_by = None
+            alert.unsent, alert.unsent_at = Unsent.OPENED.value, now
+        return {"kind": alert.kind, "snoozed_until": None if until is None else until.isoformat()}
+
+    action = Action.SNOOZE_ALERT
+    return _change(context, session, snooze, owner=owner, alert_id=alert_id, action=action)
+
+
+def _change(
+    context: Context,
+    session: Session | None,
+    change: Callable[[Alert, datetime], Mapping[str, object]],
+    *,
+    owner: str | None,
+    alert_id: int,
+    action: Action,
+) -> AlertInfo:
+    """Change a locked open alert, and write what ``change`` returns to the audit."""
+    checks.check_integer("alert_id", alert_id, minimum=1, maximum=_MAX_ID)
+
+    def work(session: Session) -> AlertInfo:
+        alert = alert_pages.lock_open(session, owner=owner, alert_id=alert_id)
+        if alert is None:
+            raise AlertNotFoundError(owner=owner, alert_id=alert_id)
+        # After the lock, for which this transaction may have waited.
+        now = context.clock.now()
+        new = change(alert, now)
+        session.flush()
+        # None: alerts about nodes concern everything.
+        whose = None if alert.schedule_id == NO_SCHEDULE else alert.owner
+        edit = audit.Edit(owner=whose, name=alert.name, action=action, new=new)
+        audit.record(context, session, [edit], now=now)
+        return AlertInfo.of(alert_pages.get(session, alert_id=alert_id))
+
+    return context.write(session, work)
+
+
 class OwnerAlertCalls:
-    """The call of OwnerSchedules for alerts."""
+    """The calls of OwnerSchedules for alerts."""
 
     _context: Context
     owner: str
@@ -65,6 +146,25 @@ class OwnerAlertCalls:
             limit=limit,
         )
 
+    def acknowledge_alert(self, alert_id: int, *, session: Session | None = None) -> AlertInfo:
+        """Note that the actor takes care of an open alert; return it.
+
+        No message reports the alert again until it recovers. The recovery is reported. An opening
+        that no message has reported yet is not, and a snooze ends. Raises AlertNotFoundError.
+        """
+        return _acknowledge(self._context, session, owner=self.owner, alert_id=alert_id)
+
+    def snooze_alert(
+        self, alert_id: int, *, until: datetime | None, session: Session | None = None
+    ) -> AlertInfo:
+        """Send no message about an open alert until an instant; return the alert.
+
+        If it is still open then, a message reports it again. A recovery before is not reported.
+        ``until`` is at most 30 days ahead. None ends the snooze. An acknowledgement ends. Raises
+        AlertNotFoundError and InvalidScheduleError.
+        """
+        return _snooze(self._context, session, owner=self.owner, alert_id=alert_id, until=until)
+
 
 class AlertCalls:
     """The calls of Schedules for alerts."""
@@ -83,6 +183,16 @@ class AlertCalls:
         return _page(
             self._context, session, owner=None, only_open=only_open, after=after, limit=limit
         )
+
+    def acknowledge_alert(self, alert_id: int, *, session: Session | None = None) -> AlertInfo:
+        """Acknowledge an alert of any owner. Otherwise as ``OwnerSchedules.acknowledge_alert``."""
+        return _acknowledge(self._context, session, owner=None, alert_id=alert_id)
+
+    def snooze_alert(
+        self, alert_id: int, *, until: datetime | None, session: Session | None = None
+    ) -> AlertInfo:
+        """Snooze an alert of any owner. Otherwise as ``OwnerSchedules.snooze_alert``."""
+        return _snooze(self._context, session, owner=None, alert_id=alert_id, until=until)
 
     def alert_targets(self, *, session: Session | None = None) -> Sequence[AlertTargetInfo]:
         """Return what the messages to each alert target have become, in the order of the names.

@@ -38,6 +38,18 @@ class AsyncOwnerSchedules:
         self._context, self._calls = context, calls
         self.owner = calls.owner
 
+    async def acknowledge_alert(
+        self, alert_id: int, *, session: AnyAsyncSession | None = None
+    ) -> AlertInfo:
+        """Note that the actor takes care of an open alert; return it.
+
+        No message reports the alert again until it recovers. The recovery is reported. An opening
+        that no message has reported yet is not, and a snooze ends. Raises AlertNotFoundError.
+        """
+        return await self._context.call(
+            session, lambda session: self._calls.acknowledge_alert(alert_id, session=session)
+        )
+
     async def alerts(
         self,
         *,
@@ -669,6 +681,20 @@ class AsyncOwnerSchedules:
             ),
         )
 
+    async def snooze_alert(
+        self, alert_id: int, *, until: datetime | None, session: AnyAsyncSession | None = None
+    ) -> AlertInfo:
+        """Send no message about an open alert until an instant; return the alert.
+
+        If it is still open then, a message reports it again. A recovery before is not reported.
+        ``until`` is at most 30 days ahead. None ends the snooze. An acknowledgement ends. Raises
+        AlertNotFoundError and InvalidScheduleError.
+        """
+        return await self._context.call(
+            session,
+            lambda session: self._calls.snooze_alert(alert_id, until=until, session=session),
+        )
+
     async def timezone(self, *, session: AnyAsyncSession | None = None) -> str:
         """Return the name of the zone that triggers without a zone follow.
 
@@ -812,6 +838,14 @@ class AsyncSchedules:
     def for_owner(self, owner: str) -> AsyncOwnerSchedules:
         """Return the schedules of ``owner``, as ``Schedules.for_owner``. It is not awaited."""
         return AsyncOwnerSchedules(self._context, self._calls.for_owner(owner))
+
+    async def acknowledge_alert(
+        self, alert_id: int, *, session: AnyAsyncSession | None = None
+    ) -> AlertInfo:
+        """Acknowledge an alert of any owner. Otherwise as ``OwnerSchedules.acknowledge_alert``."""
+        return await self._context.call(
+            session, lambda session: self._calls.acknowledge_alert(alert_id, session=session)
+        )
 
     async def alert_targets(
         self, *, session: AnyAsyncSession | None = None
@@ -1213,4 +1247,13 @@ class AsyncSchedules:
                 after=after,
                 session=session,
             ),
+        )
+
+    async def snooze_alert(
+        self, alert_id: int, *, until: datetime | None, session: AnyAsyncSession | None = None
+    ) -> AlertInfo:
+        """Snooze an alert of any owner. Otherwise as ``OwnerSchedules.snooze_alert``."""
+        return await self._context.call(
+            session,
+            lambda session: self._calls.snooze_alert(alert_id, until=until, session=session),
         )

@@ -23,4 +23,6 @@ class Action(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     SET_TIMEZONE = "set_timezone"
+    ACKNOWLEDGE_ALERT = "acknowledge_alert"
+    SNOOZE_ALERT = "snooze_alert"
     ERASE = "erase"

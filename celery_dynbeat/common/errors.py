@@ -90,6 +90,18 @@ class RerunNotFoundError(DynbeatError, LookupError):
         self.rerun_id = rerun_id
 
 
+class AlertNotFoundError(DynbeatError, LookupError):
+    """There is no open alert with this id, or it belongs to another owner."""
+
+    def __init__(self, *, owner: str | None, alert_id: int) -> None:
+        whose = "there is" if owner is None else f"owner {owner!r} has"
+        super().__init__(
+            f"{whose} no open alert {alert_id}: it may have recovered; alerts() shows the open ones"
+        )
+        self.owner = owner
+        self.alert_id = alert_id
+
+
 class TransactionRolledBackError(DynbeatError):
     """During a call that joins a transaction, the database has rolled back all of the transaction.
 

@@ -71,6 +71,14 @@ class Alert(Base):
     # When beat last checked whether the alert has recovered. NULL: it has. So the index of open
     # alerts contains no others, also on MySQL, which has no partial indexes.
     checked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # An instant before opened_at is that of an earlier alert. Beat never writes it.
+    acknowledged_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    acknowledged_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # Until then no message reports the alert. Beat removes it when the time has passed.
+    snoozed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    snoozed_by: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # The last message that reports the alert. Not a foreign key: messages are pruned first.
+    message_id: Mapped[int | None] = mapped_column(BigId)
 
     __table_args__ = (
         UniqueConstraint("schedule_id", "kind"),

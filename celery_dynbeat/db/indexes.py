@@ -145,6 +145,13 @@ _partial(
     Alert.id,
     where=Alert.checked_at.is_not(None),
 )
+# The newest recoveries, which a page lists.
+_partial(
+    "ix_dynbeat_alert_recovered_at",
+    Alert.recovered_at,
+    Alert.id,
+    where=Alert.recovered_at.is_not(None),
+)
 # The oldest unsent alerts of a target. Not a partial index: the targets are read from it, too.
 Index("ix_dynbeat_alert_target", Alert.target, Alert.unsent_at, Alert.id)
 Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tornado.web import RequestHandler, StaticFileHandler, url
 
+from celery_dynbeat.flower.actions.alerts import AcknowledgeAction, SnoozeAction
 from celery_dynbeat.flower.actions.holds import HoldAction, ReleaseAction
 from celery_dynbeat.flower.actions.requests import CancelBackfillAction, CancelRerunAction
 from celery_dynbeat.flower.actions.runs import CancelAction, RerunAction
@@ -20,6 +21,7 @@ from celery_dynbeat.flower.actions.schedules import (
     UnskipAction,
 )
 from celery_dynbeat.flower.base import static_files
+from celery_dynbeat.flower.pages.alerts import AlertsPage
 from celery_dynbeat.flower.pages.editor import EditPage, NewPage
 from celery_dynbeat.flower.pages.errors import ErrorsPage
 from celery_dynbeat.flower.pages.home import HomePage
@@ -55,6 +57,9 @@ def routes() -> Sequence[url]:
         _route("rerun_runs", RerunAction),
         _route("cancel_runs", CancelAction),
         _route("timeline", TimelinePage),
+        _route("alerts", AlertsPage),
+        _route("acknowledge_alerts", AcknowledgeAction),
+        _route("snooze_alerts", SnoozeAction),
         _route("nodes", NodesPage),
         _route("overview", OverviewFragment),
         _route("health", HealthFragment),

@@ -57,6 +57,7 @@ class AlertState:
     recovered_at: datetime | None = None
     unsent: str | None = None
     unsent_at: datetime | None = None
+    snoozed_until: datetime | None = None
 
 
 class AfterFacts(NamedTuple):
@@ -154,15 +155,26 @@ def after_facts(
     if not ordered:
         return None
     if state is not None and _may_flap(state, ordered, now=now, damping=damping):
-        return AfterFacts(_continued(state, ordered), opened=True)
+        return AfterFacts(after_snooze(_continued(state, ordered), now=now), opened=True)
     if state is None or state.recovered_at is not None:
         return AfterFacts(_opened(state, ordered, now=now), opened=True)
-    return AfterFacts(_counted(state, ordered), opened=False)
+    return AfterFacts(after_snooze(_counted(state, ordered), now=now), opened=False)
+
+
+def _is_snoozed(state: AlertState, *, now: datetime) -> bool:
+    return state.snoozed_until is not None and now < state.snoozed_until
+
+
+def after_snooze(state: AlertState, *, now: datetime) -> AlertState:
+    """Return an open alert, to be reported again if its snooze has ended."""
+    if state.snoozed_until is None or now < state.snoozed_until:
+        return state
+    return replace(state, snoozed_until=None, unsent=Unsent.OPENED, unsent_at=now)
 
 
 def _opened(state: AlertState | None, facts: Sequence[Fact], *, now: datetime) -> AlertState:
     waits = state is not None and state.unsent == Unsent.OPENED
-    return AlertState(
+    new = AlertState(
         id=None if state is None else state.id,
         opened_at=facts[0].at,
         last_at=facts[-1].at,
@@ -173,6 +185,9 @@ def _opened(state: AlertState | None, facts: Sequence[Fact], *, now: datetime) -
         # A schedule that recovers and fails again must not delay its message.
         unsent_at=state.unsent_at if state is not None and waits else now,
     )
+    if state is None or not _is_snoozed(state, now=now):
+        return new
+    return replace(new, unsent=None, unsent_at=None, snoozed_until=state.snoozed_until)
 
 
 #: A person ends these, so that they do not flap.
@@ -213,8 +228,11 @@ def recovered(
 ) -> AlertState:
     """Return the alert recovered at ``now``. ``reports``: the rules want a message of it.
 
-    An opening that no message has reported yet is still reported, without a second message.
+    An opening that no message has reported yet is still reported, without a second message. While
+    the alert is snoozed, nothing is.
     """
+    if _is_snoozed(state, now=now):
+        return replace(state, recovered_at=now, unsent=None, unsent_at=None)
     if state.unsent == Unsent.OPENED and rule_applies:
         return replace(state, recovered_at=now)
     if reports and rule_applies:

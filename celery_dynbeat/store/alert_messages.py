@@ -186,12 +186,12 @@ def examples(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any
     return {row.Alert.id: row for row in session.execute(statement)}
 
 
-def mark_taken(session: Session, alert_ids: Sequence[int]) -> None:
-    """Note that a message reports these alerts."""
+def mark_taken(session: Session, alert_ids: Sequence[int], *, message_id: int | None) -> None:
+    """Note that a message reports these alerts. None: their target has no URL."""
     for start in range(0, len(alert_ids), _IDS):
         ids = alert_ids[start : start + _IDS]
         taken = update(Alert).where(Alert.id.in_(ids))
-        execute_dml(session, taken.values(unsent=None, unsent_at=None))
+        execute_dml(session, taken.values(unsent=None, unsent_at=None, message_id=message_id))
 
 
 def add(session: Session, message: AlertMessage) -> None:

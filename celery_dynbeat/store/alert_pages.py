@@ -7,22 +7,68 @@ from sqlalchemy import Row, and_, case, func, select
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
+from celery_dynbeat.db.index_order import force_index, in_index_order
+from celery_dynbeat.store.alerts import CHECKED_INDEX
+
+#: An alert, and what its last message became.
+_WITH_MESSAGE: Any = (
+    Alert,
+    *(AlertMessage.created_at, AlertMessage.next_try_at, AlertMessage.error),
+    *(AlertMessage.sent_at, AlertMessage.dropped_at),
+)
+RECOVERED_INDEX = "ix_dynbeat_alert_recovered_at"
+
+
+def _alerts() -> Any:
+    return select(*_WITH_MESSAGE).outerjoin(AlertMessage, AlertMessage.id == Alert.message_id)
 
 
 def page(
     session: Session, *, owner: str | None, only_open: bool, after: int, limit: int
-) -> Sequence[Alert]:
+) -> Sequence[Row[Any]]:
     """Return up to ``limit`` alerts with an id above ``after``, in the order of their ids.
 
-    ``owner`` None: of all owners.
+    ``owner`` None: of all owners. Each row has the ``Alert`` and columns of its last message.
     """
-    statement: Any = select(Alert).where(Alert.id > after)
+    statement = _alerts().where(Alert.id > after)
     if owner is not None:
         statement = statement.where(Alert.owner == owner)
     if only_open:
         statement = statement.where(Alert.checked_at.is_not(None))
-    alerts: Sequence[Alert] = session.scalars(statement.order_by(Alert.id).limit(limit)).all()
-    return alerts
+    rows: Sequence[Row[Any]] = session.execute(statement.order_by(Alert.id).limit(limit)).all()
+    return rows
+
+
+@in_index_order
+def some_open(session: Session, *, limit: int) -> Sequence[Row[Any]]:
+    """Return up to ``limit`` open alerts of all owners as ``page`` does, in any order."""
+    statement = force_index(_alerts(), Alert, CHECKED_INDEX).where(Alert.checked_at.is_not(None))
+    return session.execute(statement.order_by(Alert.checked_at, Alert.id).limit(limit)).all()
+
+
+@in_index_order
+def newest_recovered(session: Session, *, limit: int) -> Sequence[Row[Any]]:
+    """Return the ``limit`` alerts of all owners that recovered last, as ``page`` does."""
+    statement = force_index(_alerts(), Alert, RECOVERED_INDEX)
+    statement = statement.where(Alert.recovered_at.is_not(None))
+    order = (Alert.recovered_at.desc(), Alert.id.desc())
+    return session.execute(statement.order_by(*order).limit(limit)).all()
+
+
+def lock_open(session: Session, *, owner: str | None, alert_id: int) -> Alert | None:
+    """Return an open alert, locked, of this owner if one is given. None: there is none."""
+    statement: Any = select(Alert).where(Alert.id == alert_id, Alert.checked_at.is_not(None))
+    if owner is not None:
+        statement = statement.where(Alert.owner == owner)
+    statement = statement.with_for_update().execution_options(populate_existing=True)
+    alert: Alert | None = session.scalars(statement).one_or_none()
+    return alert
+
+
+def get(session: Session, *, alert_id: int) -> Row[Any]:
+    """Return an alert that exists, as ``page`` does."""
+    row: Row[Any] = session.execute(_alerts().where(Alert.id == alert_id)).one()
+    return row
 
 
 #: Unsent alerts of a target that are counted.

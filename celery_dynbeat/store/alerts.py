@@ -38,6 +38,7 @@ _STATE = (
     _ALERT.recovered_at,
     _ALERT.unsent,
     _ALERT.unsent_at,
+    _ALERT.snoozed_until,
 )
 
 

@@ -9,6 +9,7 @@ from tests.support.flower_server import VERSIONS
 TABS = {
     **{each: each.capitalize() for each in ("schedules", "runs", "timeline")},
     "nodes": "Beats",
+    "alerts": "Alerts",
     "errors": "Runs",
     "owner": "Schedules",
 }

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
+    AlertNotFoundError,
     BackfillNotFoundError,
     Every,
     InvalidScheduleError,
@@ -75,6 +76,7 @@ REQUESTS = {
 }
 #: Calls without a schedule of another owner. Tests of their own cover them.
 WITHOUT = {"rerun_many", "reruns", "cancel_runs", "hold", "release", "holds", "alerts"}
+WITHOUT |= {"acknowledge_alert", "snooze_alert"}
 #: Calls that create a schedule of the caller.
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
@@ -101,7 +103,7 @@ def test_each_call_that_spans_owners_is_covered():
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
 
 
-def test_only_the_alerts_of_the_owner_are_listed(dynbeat, clock):
+def test_only_the_alerts_of_the_owner_are_listed_and_changed(dynbeat, clock):
     dynbeat.schedules.for_owner(VICTIM).create(NAME, task="t", trigger=MINUTELY)
     (schedule,) = dynbeat.schedules.for_owner(VICTIM).list()
     opened = {"opened_at": clock.now(), "last_at": clock.now(), "checked_at": clock.now()}
@@ -111,6 +113,14 @@ def test_only_the_alerts_of_the_owner_are_listed(dynbeat, clock):
 
     assert [each.schedule for each in dynbeat.schedules.for_owner(VICTIM).alerts()] == [NAME]
     assert not any(dynbeat.schedules.for_owner(owner).alerts() for owner in ALIKE)
+    (alert,) = dynbeat.schedules.alerts()
+    for owner in ALIKE:
+        other = dynbeat.schedules.for_owner(owner)
+        with pytest.raises(AlertNotFoundError):
+            other.acknowledge_alert(alert.id)
+        with pytest.raises(AlertNotFoundError):
+            other.snooze_alert(alert.id, until=clock.now() + timedelta(hours=1))
+    assert dynbeat.schedules.alerts()[0] == alert
 
 
 def populate(dynbeat, beat, clock, *owners):

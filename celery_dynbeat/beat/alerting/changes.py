@@ -51,6 +51,7 @@ def state_of(row: Row) -> AlertState:
         recovered_at=row.recovered_at,
         unsent=row.unsent,
         unsent_at=row.unsent_at,
+        snoozed_until=row.snoozed_until,
     )
 
 
@@ -148,6 +149,7 @@ def _columns(each: Changed, *, target: str, now: datetime) -> dict[str, Any]:
         "recovered_at": None,
         "unsent": state.unsent,
         "unsent_at": state.unsent_at,
+        "snoozed_until": state.snoozed_until,
         "checked_at": now,
     }
 

@@ -153,6 +153,7 @@ def _store(
         "recovered_at": state.recovered_at,
         "unsent": state.unsent,
         "unsent_at": state.unsent_at,
+        "snoozed_until": state.snoozed_until,
         "checked_at": now if state.recovered_at is None else None,
     }
     if state.id is None:

@@ -15,7 +15,13 @@ from celery_dynbeat import signals
 from celery_dynbeat.beat.alerting.changes import Changed, payload, state_of
 from celery_dynbeat.beat.alerting.subjects import Subject, Subjects, last_runs, schedule_state
 from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.planning.alerting import AlertState, applies, has_recovered, recovered
+from celery_dynbeat.planning.alerting import (
+    AlertState,
+    after_snooze,
+    applies,
+    has_recovered,
+    recovered,
+)
 from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import alerts
 from celery_dynbeat.store.rows import Row
@@ -39,12 +45,32 @@ def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[
     alerts.delete(session, gone + [row.id for row in locked.unreadable])
     ended = _ended(session, present, found, now=now)
     alerts.update(session, [_columns(state) for state in ended.values()])
-    left = [row.id for row in present if row.id not in ended]
-    alerts.update(session, [{"id": each, "checked_at": now} for each in left])
+    left = [row for row in present if row.id not in ended]
+    alerts.update(session, [{"id": row.id, "checked_at": now} for row in left])
+    _end_snoozes(session, left, now=now)
     for row in present:
         if row.id in ended:
             report_recovered(session, row, found[row.schedule_id], ended[row.id])
     return len(locked.rows) + len(locked.unreadable), len(ended)
+
+
+def _end_snoozes(session: Session, rows: Sequence[Row], *, now: datetime) -> None:
+    """Let messages report the locked open alerts whose snooze has ended."""
+    snoozed = [state_of(row) for row in rows if row.snoozed_until is not None]
+    ended = [(before, after_snooze(before, now=now)) for before in snoozed]
+    alerts.update(
+        session,
+        [
+            {
+                "id": after.id,
+                "unsent": after.unsent,
+                "unsent_at": after.unsent_at,
+                "snoozed_until": None,
+            }
+            for before, after in ended
+            if after is not before
+        ],
+    )
 
 
 def _is_of(row: Row, found: Mapping[int, Subject], *, now: datetime) -> bool:

@@ -21,6 +21,11 @@ class AlertInfo(Info):
     - ``owner`` and ``schedule`` of an alert about beats or workers are empty.
     - ``target`` is the name of the target that gets the messages.
     - ``recovered_at`` None: the alert is open.
+    - ``acknowledged_at``, ``acknowledged_by``: who acknowledged this alert. None: no one.
+    - ``snoozed_until``, ``snoozed_by``: until when no message reports it.
+    - ``message_at``: when the last message about it was written. ``message_status`` is ``"unsent"``
+      before the next message, ``"waiting"``, ``"failing"``, ``"sent"`` or ``"dropped"``, and None
+      without a message of the last 7 days. ``message_error`` is that of the last try.
     """
 
     id: int
@@ -36,18 +41,43 @@ class AlertInfo(Info):
     detail: str | None
     target: str
     recovered_at: datetime | None
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+    snoozed_until: datetime | None
+    snoozed_by: str | None
+    message_at: datetime | None
+    message_status: str | None
+    message_error: str | None
 
     @classmethod
-    def of(cls, row: "Alert") -> "AlertInfo":
-        """Return a snapshot of a row."""
+    def of(cls, row: Any) -> "AlertInfo":
+        """Return a snapshot of a row of ``alert_pages``: an alert with its last message."""
+        alert: Alert = row.Alert
         computed: dict[str, Any] = {
-            "schedule": row.name,
-            "severity": SEVERITIES[AlertKind(row.kind)].value,
+            "schedule": alert.name,
+            "severity": SEVERITIES[AlertKind(alert.kind)].value,
+            "message_at": row.created_at,
+            "message_status": _message_status(row),
+            "message_error": row.error,
         }
+        if alert.acknowledged_at is not None and alert.acknowledged_at < alert.opened_at:
+            computed |= {"acknowledged_at": None, "acknowledged_by": None}
         values: dict[str, Any] = computed | {
-            name: getattr(row, name) for name in cls.__slots__ if name not in computed
+            name: getattr(alert, name) for name in cls.__slots__ if name not in computed
         }
         return cls(**values)
+
+
+def _message_status(row: Any) -> str | None:
+    if row.Alert.unsent is not None:
+        return "unsent"
+    if row.created_at is None:
+        return None
+    if row.sent_at is not None:
+        return "sent"
+    if row.dropped_at is not None:
+        return "dropped"
+    return "waiting" if row.error is None else "failing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,10 +90,11 @@ class ActionHandler(PageHandler):
 
     def number(self, name: str) -> int:
         """Return a field of the form that has a number. Answers 400 for anything else."""
-        given = self.field(name)
-        if not (given.isascii() and given.isdecimal() and len(given) <= _MAX_DIGITS):
-            raise HTTPError(HTTPStatus.BAD_REQUEST, reason=f"{name} is not a number")
-        return int(given)
+        return _number(self.field(name), name)
+
+    def numbers(self, name: str) -> Sequence[int]:
+        """Return the different values of a field that has numbers. Answers 400 for others."""
+        return [_number(each, name) for each in dict.fromkeys(self.fields(name))]
 
     @property
     def version(self) -> int | None:
@@ -156,3 +157,9 @@ class ActionHandler(PageHandler):
             self.finish()
             return
         super().write_page_error(error)
+
+
+def _number(given: str, name: str) -> int:
+    if not (given.isascii() and given.isdecimal() and len(given) <= _MAX_DIGITS):
+        raise HTTPError(HTTPStatus.BAD_REQUEST, reason=f"{name} is not a number")
+    return int(given)

@@ -42,7 +42,7 @@ class PageHandler(DynbeatHandler):
     A subclass reads its values with ``call`` and passes them to ``render_page``.
     """
 
-    #: The item of the navigation bar: "schedules", "runs", "timeline", "nodes".
+    #: The item of the navigation bar: "schedules", "runs", "timeline", "alerts", "nodes".
     tab: ClassVar[str] = ""
     #: The name of the route of this page, if it is not that of the item.
     route: ClassVar[str] = ""

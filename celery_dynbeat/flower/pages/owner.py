@@ -68,11 +68,14 @@ class OwnerPage(PageHandler):
         return now, usage, self.for_owner(self.owner).timezone()
 
 
-def _limits(settings: Settings, owner: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings that limit the owner, with their values."""
-    yield "dynbeat_min_interval", format_duration(settings.min_interval)
+def _limits(settings: Settings, owner: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the labels, the values and the names of the settings that limit the owner."""
+    interval = format_duration(settings.min_interval)
+    yield "Shortest interval", interval, "dynbeat_min_interval"
     if owner:
         quota, tasks = settings.max_schedules_per_owner, settings.allowed_tasks
-        yield "dynbeat_max_schedules_per_owner", "no limit" if quota is None else f"{quota:,}"
-        yield "dynbeat_allowed_tasks", "all" if tasks is None else ", ".join(tasks) or "none"
-    yield "dynbeat_max_payload_bytes", f"{settings.max_payload_bytes:,}"
+        shown = "no limit" if quota is None else f"{quota:,}"
+        yield "Schedules", shown, "dynbeat_max_schedules_per_owner"
+        shown = "all" if tasks is None else ", ".join(tasks) or "none"
+        yield "Tasks", shown, "dynbeat_allowed_tasks"
+    yield "Arguments", f"{settings.max_payload_bytes:,} bytes", "dynbeat_max_payload_bytes"

@@ -125,3 +125,20 @@ def test_a_wrong_clock_is_an_alert_until_it_is_right(cluster):
     cluster.live_for(MINUTE)
 
     assert cluster.open() == []
+
+
+def test_a_snoozed_alert_about_nodes_is_reported_once_when_the_snooze_ends(cluster, clock):
+    calls = cluster.dynbeat.schedules
+    cluster.kill("b2")
+    cluster.live_for(3 * MINUTE)
+    (alert,) = calls.alerts()
+    calls.snooze_alert(alert.id, until=clock.now() + MINUTE)
+
+    cluster.live_for(MINUTE - STANDING_EVERY)
+    assert calls.alerts()[0].message_status is None
+    cluster.live_for(STANDING_EVERY)
+    assert calls.alerts()[0].message_status == "unsent"
+    calls.acknowledge_alert(alert.id)
+    cluster.live_for(MINUTE)
+    assert calls.alerts()[0].message_status is None
+    assert [each.action for each in calls.changes(limit=2)] == ["acknowledge_alert", "snooze_alert"]

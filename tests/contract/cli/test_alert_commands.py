@@ -45,12 +45,39 @@ def test_open_alerts_are_listed_with_their_error(shown, as_json, dynbeat, add_al
 
     (line,) = shown("alerts")
     assert line == (
-        "user:42\tdigest\tfailed\terror\t2026-11-21T09:00:00Z\t3\tKeyError: 'x'\\x1b[2J"
-        f"\t{RUN_ID}\tdefault\t"
+        f"{dynbeat.schedules.alerts()[0].id}\tuser:42\tdigest\tfailed\terror"
+        "\t2026-11-21T09:00:00Z\t3\tKeyError: 'x'\\x1b[2J"
+        f"\t{RUN_ID}\tdefault\t\t\t\t"
     )
     assert as_json("alerts") == [each.to_dict() for each in dynbeat.schedules.alerts()]
     assert len(shown("alerts", "--all")) == 2
     assert shown("alerts", "--owner", "user:7") == []
+
+
+def test_alerts_are_acknowledged_and_snoozed_by_their_ids(
+    shown, as_json, refused, dynbeat, add_alert, clock
+):
+    add_alert("user:42", "digest")
+    add_alert("user:7", "sync")
+    first, second = (str(each.id) for each in dynbeat.schedules.alerts())
+
+    assert shown("ack", first, second, "--actor", "alice") == [
+        f"alert {first}, failed of schedule 'digest': acknowledged",
+        f"alert {second}, failed of schedule 'sync': acknowledged",
+    ]
+    (snoozed,) = as_json("snooze", first, "--until", "4h", "--actor", "bob")
+    (listed,) = as_json("alerts", "--owner", "user:42")
+    assert snoozed == listed
+    assert (listed["snoozed_by"], listed["acknowledged_by"]) == ("bob", None)
+    assert listed["snoozed_until"] == (clock.now() + timedelta(hours=4)).isoformat()
+    assert "alice" in shown("alerts", "--owner", "user:7")[0]
+    assert "no longer snoozed" in shown("snooze", first, "--end")[0]
+
+    assert refused("ack", second, "--owner", "user:42")[0] == 1
+    assert "no open alert 999" in refused("ack", "999")[1]
+    assert refused("snooze", first)[0] == 2
+    assert refused("snooze", first, "--until", "40d")[0] == 1
+    assert refused("ack", "x")[0] == 2
 
 
 def test_without_alerts_the_command_says_that_they_are_off(command):

@@ -1,0 +1,51 @@
+"""The rows that the lists of alerts read of many alerts."""
+
+import pytest
+
+from celery_dynbeat.store import alert_pages
+from celery_dynbeat.testing import FrozenClock
+from tests.contract.store.test_rerun_rows_read import SECONDS
+from tests.support.applications import START, application, execute
+from tests.support.executed_statements import record_statements
+
+LIMIT = 10
+ALERTS = 30_000
+SEQUENCES = {
+    "postgresql": f"generate_series(1, {ALERTS}) AS s(n)",
+    "mariadb": f"(SELECT seq AS n FROM seq_1_to_{ALERTS}) AS s",
+}
+#: One alert in 1,000 is open, and the newest 200.
+INSERT = """
+    INSERT INTO dynbeat_alert (schedule_id, owner, name, kind, opened_at, last_at, target,
+        checked_at, recovered_at)
+    SELECT n, 'user:42', 'n', 'failed', {at}, {at}, 'default',
+        CASE WHEN n % 1000 = 0 OR n > {newest} THEN {at} END,
+        CASE WHEN n % 1000 = 0 OR n > {newest} THEN NULL ELSE {at} END
+    FROM {sequence}
+"""
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def dynbeat(request):
+    kind = request.param
+    url = request.getfixturevalue(f"{kind}_url")
+    with application(url, clock=FrozenClock(START)) as dynbeat:
+        dynbeat.context.prepare()
+        at = SECONDS[kind].format(start=f"{START:%Y-%m-%d %H:%M:%S}")
+        insert = INSERT.format(at=at, sequence=SEQUENCES[kind], newest=ALERTS - 200)
+        execute(dynbeat, insert)
+        execute(dynbeat, f"ANALYZE {'TABLE' if kind == 'mariadb' else ''} dynbeat_alert")
+        yield dynbeat
+
+
+@pytest.mark.parametrize("read", [alert_pages.some_open, alert_pages.newest_recovered])
+def test_a_list_of_alerts_reads_only_its_rows(dynbeat, read):
+    database = dynbeat.context.database
+    with record_statements(database.engine) as statements:
+        rows = database.read(lambda session: read(session, limit=LIMIT))
+
+    assert len(rows) == LIMIT
+    # A row of the index, the alert, and the message that it does not have. MariaDB looks ahead.
+    assert 0 < sum(each.rows for each in statements) <= 4 * LIMIT
+    is_open = read is alert_pages.some_open
+    assert all((row.Alert.recovered_at is None) == is_open for row in rows)
