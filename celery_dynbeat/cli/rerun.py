@@ -22,6 +22,7 @@ from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE, MAX_RERUN_BATCH
 from celery_dynbeat.common.run_states import RERUNNABLE, UNFINISHED, Origin, Status
 from celery_dynbeat.common.text import counted
+from celery_dynbeat.planning.plan import MICROSECOND
 
 DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 COLUMNS = (
@@ -160,6 +161,10 @@ def _rerun_many(
         invocation.output.done(f"rerun {_words(info)}", info.to_dict())
         return
     info, ended = _wait(invocation, info)
+    others = ended.total() - info.made
+    if others > 0:
+        runs = counted(others, "run")
+        invocation.output.note(f"among them: {runs} that other requests made at the same time")
     counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
     invocation.output.done(
         f"rerun {_words(info)}; of the new runs: {counts or 'none'}",
@@ -198,7 +203,11 @@ def _wait(invocation: Invocation, info: RerunInfo) -> tuple[RerunInfo, Counter[s
 def _new_runs(
     invocation: Invocation, info: RerunInfo, *, status: Collection[str] | None = None
 ) -> Iterator[RunInfo]:
-    """Yield the runs that the request has made. A rerun is some microseconds after its original."""
+    """Yield the runs that the ended request has made.
+
+    These are the reruns of its span that were made from the request to its end. So they can include
+    those of other requests at the same time: a run does not say which request has made it.
+    """
 
     def fetch(cursor: str | None) -> RunPage:
         return invocation.calls.runs(
@@ -206,14 +215,18 @@ def _new_runs(
             status=status,
             task=info.task,
             since=info.since,
+            # A rerun is some microseconds after its original.
             until=info.until + timedelta(seconds=1),
             limit=MAX_PAGE_SIZE,
             after=cursor,
         )
 
+    # Beat makes no run at the instant of the request or before.
+    last = max(info.finished_at or info.created_at, info.created_at + MICROSECOND)
     for page in pages(fetch, after=None):
         for run in page.items:
-            if run.created_at >= info.created_at and info.name in {None, run.name}:
+            is_of_then = info.created_at <= run.created_at <= last
+            if is_of_then and info.name in {None, run.name}:
                 yield run
 
 

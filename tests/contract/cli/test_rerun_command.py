@@ -194,3 +194,39 @@ def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
     (result,) = results
     assert result.exit_code == 1
     assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}
+
+
+def test_a_wait_leaves_out_reruns_after_the_request_and_names_those_during_it(
+    dynbeat, mine, beat, command, failed, clock
+):
+    results = []
+    arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait", "--json")
+    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
+    waiting.start()
+
+    def is_made():
+        beat.run_until_idle()
+        requests = list(mine.reruns())
+        return requests and requests[0].status == "finished"
+
+    wait_until(is_made, within=30)
+    first = mine.runs("n", origin="rerun").items[0].id
+    ended = "UPDATE dynbeat_run SET status = :status, overdue_at = NULL, finished_at = created_at"
+    execute(dynbeat, f"{ended} WHERE id = :id", status="failed", id=first)
+    # One that was made during the request, and one after it.
+    during = mine.rerun(first).id
+    execute(dynbeat, f"{ended} WHERE id = :id", status="failed", id=during)
+    clock.advance(timedelta(seconds=1))
+    after = mine.rerun(during).id
+    execute(
+        dynbeat,
+        f"{ended} WHERE origin = 'rerun' AND finished_at IS NULL AND id <> :id",
+        status="succeeded",
+        id=after,
+    )
+    waiting.join(timeout=30)
+
+    (result,) = results
+    assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 2}
+    assert "among them: 1 run that other requests made at the same time" in result.stderr
+    assert mine.run(after).status == "pending"
