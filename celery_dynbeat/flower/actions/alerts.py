@@ -1,23 +1,13 @@
 """Acknowledge and snooze the alerts that a form selects: ``alert=ID ...``."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError
 from celery_dynbeat.common.text import counted
 from celery_dynbeat.flower.base.action import ActionHandler
 from celery_dynbeat.flower.base.fragments import local_time
 from celery_dynbeat.flower.base.messages import Message
-
-#: The choices of the form -> how long no message reports the alert.
-SNOOZES = {
-    "1 h": timedelta(hours=1),
-    "4 h": timedelta(hours=4),
-    "24 h": timedelta(hours=24),
-    "7 d": timedelta(days=7),
-}
-#: Alerts of one form: those that the page shows.
-MAX_SELECTED = 200
+from celery_dynbeat.flower.pages.alerts import MAX_SELECTED, SNOOZES
 
 
 class _AlertsAction(ActionHandler):

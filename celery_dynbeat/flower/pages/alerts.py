@@ -1,15 +1,25 @@
 """The page "Alerts": open and recovered alerts, and what their targets got."""
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.flower.actions.alerts import MAX_SELECTED, SNOOZES
+from celery_dynbeat.flower.base.chips import Filter
 from celery_dynbeat.flower.base.page import PageHandler
 from celery_dynbeat.monitoring.statistics.alert_lists import alert_lists
 
+#: The choices of the form -> how long no message reports the alert.
+SNOOZES = {
+    "1 h": timedelta(hours=1),
+    "4 h": timedelta(hours=4),
+    "24 h": timedelta(hours=24),
+    "7 d": timedelta(days=7),
+}
+#: Alerts of one form: those that the page shows.
+MAX_SELECTED = 200
 #: The kinds whose value is a number of seconds.
 _IN_SECONDS = frozenset({AlertKind.LATE, AlertKind.SLOW, AlertKind.SILENT})
 
@@ -19,6 +29,7 @@ class AlertsPage(PageHandler):
 
     tab = "alerts"
     arguments = frozenset({"kind"})
+    chip_filters = (Filter(name="kind"),)
 
     async def get(self) -> None:
         """Render the page."""

@@ -66,6 +66,10 @@ def test_one_filter_has_no_link_that_clears_all(chips):
     assert chips("schedules?state=failing&order=name") == {"state: failing": [("order", "name")]}
 
 
+def test_the_kind_of_alerts_is_a_filter(chips):
+    assert chips("alerts?kind=late&zone=UTC") == {"kind: late": [("zone", "UTC")]}
+
+
 @pytest.mark.parametrize("page", ["schedules", "runs", "timeline", "nodes"])
 def test_without_a_filter_there_are_no_chips(chips, page):
     assert chips(f"{page}?task=&size=50&zone=UTC&unknown=1") == {}
