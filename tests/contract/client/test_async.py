@@ -15,7 +15,12 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import InvalidScheduleError, ScheduleExistsError, ScheduleNotFoundError
+from celery_dynbeat import (
+    AlertNotFoundError,
+    InvalidScheduleError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+)
 from tests.support.applications import MINUTELY, START, async_application
 
 PAST = START - timedelta(minutes=5)
@@ -184,6 +189,10 @@ async def call_each_of_both(call, run_id):
     assert len(await call("holds")) == 1
     assert len(await call("release")) == 1
     assert list(await call("alerts")) == []
+    with pytest.raises(AlertNotFoundError):
+        await call("acknowledge_alert", 1)
+    with pytest.raises(AlertNotFoundError):
+        await call("snooze_alert", 1, until=None)
     assert len(await call("changes")) > 5
     assert [each.name for each in await call("list")] == ["a"]
     assert (await call("count")).count == 1

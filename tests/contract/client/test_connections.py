@@ -21,14 +21,18 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Every, signals
 from celery_dynbeat.client import OwnerSchedules, Schedules
 from celery_dynbeat.common.clock import DatabaseClock
+from celery_dynbeat.db.alert_models import Alert
 from celery_dynbeat.monitoring.explain.collect import explain
 from celery_dynbeat.monitoring.probes import collect_health
 from celery_dynbeat.monitoring.statistics import (
+    alert_lists,
     banners,
     bin_schedules,
     calendar,
+    failures,
     installation,
     overview,
+    owner_usage,
     recent_runs,
     run_times,
     suggestions,
@@ -51,11 +55,14 @@ OPTIONAL = {
     "upcoming": {"with_skipped": True},
 }
 STATISTICS = (
+    alert_lists.alert_lists,
     banners.banners,
     bin_schedules.schedules_of_bin,
     calendar.calendar,
+    failures.failures,
     installation.installation,
     overview.overview,
+    owner_usage.owner_usage,
     recent_runs.recent_runs,
     run_times.run_times,
     suggestions.owners,
@@ -108,6 +115,7 @@ class Seeds:
         made = mine.create("n", task="t", trigger=trigger)
         soon = mine.upcoming("n", count=2)
         values = {
+            "alert_id": lambda: self._add_alert(made),
             "buckets": lambda: 10,
             "end": lambda: now,
             "end_at": lambda: now + HOUR,
@@ -135,7 +143,7 @@ class Seeds:
             if each.name not in {"self", "context", "dynbeat"}
         }
         given |= OPTIONAL.get(name, {}) if call not in STATISTICS else {}
-        if name == "hold":
+        if name in {"hold", "snooze_alert"}:
             given["until"] = now + HOUR
         if name == "create":
             given["name"] = "new"
@@ -151,6 +159,26 @@ class Seeds:
             )
             self.dynbeat.context.database.run(lambda session: session.execute(statement, run))
         return owner, given
+
+    def _add_alert(self, schedule):
+        """Open an alert of a schedule; return its id."""
+        at = self.dynbeat.context.clock.now()
+        instants = {"opened_at": at, "last_at": at, "checked_at": at}
+        alert = Alert(
+            schedule_id=schedule.id,
+            owner=schedule.owner,
+            name=schedule.name,
+            kind="failed",
+            target="default",
+            **instants,
+        )
+
+        def work(session):
+            session.add(alert)
+            session.flush()
+            return alert.id
+
+        return self.dynbeat.context.database.run(work)
 
 
 def calls():
