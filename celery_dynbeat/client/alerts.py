@@ -4,7 +4,7 @@ Beat opens and ends alerts, and sends messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -17,12 +17,12 @@ from celery_dynbeat.common.alert_kinds import Unsent
 from celery_dynbeat.common.alert_settings import urls_of
 from celery_dynbeat.common.errors import AlertNotFoundError
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert
+from celery_dynbeat.planning.alerting import MAX_SNOOZE
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import alert_messages, alert_pages
 
 #: Of ids in the database.
 _MAX_ID = 2**63 - 1
-MAX_SNOOZE = timedelta(days=30)
 
 
 def _page(

@@ -23,6 +23,8 @@ MIN_SLOW = timedelta(seconds=1)
 MIN_LATE = timedelta(seconds=1)
 #: ``failing_since`` is written soon after the end of a run. After this time it is trusted alone.
 FAILING_IS_WRITTEN = timedelta(minutes=10)
+#: The longest snooze of an alert.
+MAX_SNOOZE = timedelta(days=30)
 _WAITING = (Status.PENDING, Status.SENT)
 _FAILED = (Status.FAILED, Status.LOST)
 
@@ -162,12 +164,13 @@ def after_facts(
 
 
 def _is_snoozed(state: AlertState, *, now: datetime) -> bool:
-    return state.snoozed_until is not None and now < state.snoozed_until
+    # Far beyond the longest snooze: the clock was set back. A little beyond: clocks differ.
+    return state.snoozed_until is not None and now < state.snoozed_until <= now + 2 * MAX_SNOOZE
 
 
 def after_snooze(state: AlertState, *, now: datetime) -> AlertState:
     """Return an open alert, to be reported again if its snooze has ended."""
-    if state.snoozed_until is None or now < state.snoozed_until:
+    if state.snoozed_until is None or _is_snoozed(state, now=now):
         return state
     return replace(state, snoozed_until=None, unsent=Unsent.OPENED, unsent_at=now)
 

@@ -151,6 +151,30 @@ def test_a_recovery_while_snoozed_and_failures_after_it_are_not_reported(
     assert told() is None
 
 
+def test_a_snooze_of_a_clock_that_was_set_back_by_a_year_ends(made, end_run, told):
+    end_run()
+    told()
+    execute(made.dynbeat, "UPDATE dynbeat_alert SET snoozed_until = '2027-11-21 10:00:00'")
+
+    end_run()
+
+    assert told() == "opened"
+
+
+def test_the_longest_snooze_is_kept_by_a_beat_whose_clock_is_behind(
+    made, end_run, look, told, clock
+):
+    end_run()
+    told()
+    clock.advance(LATER + HOUR)
+    made.mine.snooze_alert(alert_of(made).id, until=clock.now() + timedelta(days=30))
+    clock.advance(-HOUR)
+
+    look(timedelta(0))
+
+    assert told() is None
+
+
 def test_a_snooze_ends_at_once_and_an_acknowledgement_ends_it_silently(made, end_run, told, clock):
     end_run()
     told()
