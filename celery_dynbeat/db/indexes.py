@@ -155,6 +155,14 @@ _partial(
 # The oldest unsent alerts of a target. Not a partial index: the targets are read from it, too.
 Index("ix_dynbeat_alert_target", Alert.target, Alert.unsent_at, Alert.id)
 Index("ix_dynbeat_alert_owner", Alert.owner, Alert.id)
+# The open alerts of an owner by their ids.
+_only_on(
+    ("sqlite", "postgresql"),
+    _partial(
+        "ix_dynbeat_alert_owner_open", Alert.owner, Alert.id, where=Alert.recovered_at.is_(None)
+    ),
+)
+_only_on(_MYSQL, Index("ix_dynbeat_alert_owner_open", Alert.owner, Alert.recovered_at, Alert.id))
 Index("ix_dynbeat_alert_watch_due_at", AlertWatch.due_at)
 _partial(
     "ix_dynbeat_alert_message_next_try_at",

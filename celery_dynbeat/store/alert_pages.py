@@ -17,6 +17,7 @@ _WITH_MESSAGE: Any = (
     *(AlertMessage.sent_at, AlertMessage.dropped_at),
 )
 RECOVERED_INDEX = "ix_dynbeat_alert_recovered_at"
+OPEN_INDEX = "ix_dynbeat_alert_owner_open"
 
 
 def _alerts() -> Any:
@@ -33,7 +34,10 @@ def page(
     statement = _alerts().where(Alert.id > after)
     if owner is not None:
         statement = statement.where(Alert.owner == owner)
-    if only_open:
+    if only_open and owner is not None:
+        # Not checked_at: the index has the rows of this condition in the order of their ids.
+        statement = force_index(statement, Alert, OPEN_INDEX).where(Alert.recovered_at.is_(None))
+    elif only_open:
         statement = statement.where(Alert.checked_at.is_not(None))
     rows: Sequence[Row[Any]] = session.execute(statement.order_by(Alert.id).limit(limit)).all()
     return rows

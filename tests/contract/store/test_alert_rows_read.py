@@ -49,3 +49,18 @@ def test_a_list_of_alerts_reads_only_its_rows(dynbeat, read):
     assert 0 < sum(each.rows for each in statements) <= 4 * LIMIT
     is_open = read is alert_pages.some_open
     assert all((row.Alert.recovered_at is None) == is_open for row in rows)
+
+
+def test_the_open_alerts_of_an_owner_are_read_without_its_recovered_ones(dynbeat):
+    database = dynbeat.context.database
+
+    def read(session):
+        given = {"owner": "user:42", "only_open": True, "limit": LIMIT}
+        return alert_pages.page(session, after=ALERTS // 2, **given)
+
+    with record_statements(database.engine) as statements:
+        rows = database.read(read)
+
+    first = ALERTS // 2 + 1_000
+    assert [row.Alert.schedule_id for row in rows] == list(range(first, first + 10_000, 1_000))
+    assert 0 < sum(each.rows for each in statements) <= 4 * LIMIT
