@@ -1,5 +1,6 @@
 """The problems of schedules that fail or are held, and of work that no worker serves."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from celery_dynbeat.monitoring.coverage import Coverage, Unserved, shown
@@ -37,17 +38,25 @@ def stopped_warnings(tables: Tables) -> Iterator[Problem]:
     if tables.failing.count:
         text = f"schedules whose last runs all failed: {tables.failing}"
         hint = (
-            "`celery -A your_app dynbeat runs NAME --owner OWNER` shows the errors of a schedule:"
-            " correct the task or its arguments, or pause the schedule"
+            "`celery -A your_app dynbeat errors` counts the errors, `celery -A your_app dynbeat"
+            " list --all-owners --state failing` has the schedules: correct the task or its"
+            " arguments, or pause the schedule"
         )
         yield Problem("schedules_failing", text, hint)
     if tables.holds.count:
-        everything = any(hold.owner is None for hold in tables.holds_first)
+        # Those of everything come first.
+        owner = tables.holds_first[0].owner
         text = f"holds in force: {tables.holds}"
-        text += "; no schedule runs" if everything else ""
+        text += "; no schedule runs" if owner is None else ""
         hint = (
-            "`celery -A your_app dynbeat release --all-owners --all-actors` ends that of"
-            " everything, --owner NAME that of an owner; without --all-actors it ends only your"
-            " own hold"
+            f"`{release_command(owner)}` ends that of"
+            f" {'everything' if owner is None else f'owner {owner!r}'}; without --all-actors it"
+            " ends only your own hold"
         )
         yield Problem("schedules_held", text, hint)
+
+
+def release_command(owner: str | None) -> str:
+    """Return the command that ends each hold of an owner; None: the holds of everything."""
+    scope = "--all-owners" if owner is None else f"--owner {shlex.quote(owner)}"
+    return f"celery -A your_app dynbeat release {scope} --all-actors"

@@ -68,6 +68,18 @@ def test_the_queues_of_the_schedules_fit_a_narrow_window(browser, flower, page_s
     page_site.mine.delete("q")
 
 
+def test_a_hold_can_be_released_in_a_narrow_window(browser, flower, page_site):
+    page_site.mine.hold(reason="the mail server is down, ticket 12")
+    browser.log_in(f"{flower.url}/dynbeat/nodes", ALICE)
+    browser.resize(NARROW)
+
+    assert "ticket 12" in browser.find("#db-holds + section td").text
+    browser.screenshot("holds-narrow")
+    assert browser.driver.execute_script(CUT, "#db-holds + section .db-table-scroll") == 0
+    browser.find("#db-holds + section button", text="Release").click()
+    browser.find(".db-muted", text="Nothing is held.")
+
+
 def test_the_strip_loads_in_a_page_that_was_opened_with_a_password_in_its_url(browser, flower):
     credentials = flower.url.replace("://", f"://{ALICE}@")
 

@@ -119,6 +119,12 @@ class Facts:
         reported = (each for beat in self.beats if beat.is_alive for each in beat.outages)
         return next((each for each in reported if each.name in names), None)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether its fire time passed more than ON_TIME ago; ``is_overdue`` allows more."""
+        due = self.schedule.next_run_at
+        return due is not None and self.age(due) > ON_TIME
+
     def age(self, instant: datetime) -> timedelta:
         """Return how long ago ``instant`` was."""
         return self.now - instant

@@ -11,6 +11,7 @@ from celery_dynbeat.monitoring.explain.facts import Facts
 from celery_dynbeat.monitoring.explain.findings import Cause, Finding, age_text, story
 from celery_dynbeat.monitoring.explain.runs import first_line
 from celery_dynbeat.monitoring.health import NodeState
+from celery_dynbeat.monitoring.stopped_work import release_command
 from celery_dynbeat.store.schedules import REFUSED_PREFIX
 
 
@@ -58,8 +59,14 @@ def _paused(facts: Facts) -> Finding:
         f"It does not run: {who} paused it{when}{because}.{_unfinished(facts)}",
         "Correct the entry of beat_schedule, and restart beat."
         if is_refused
-        else "Start it with resume. Fire times of the pause are not run again.",
+        else f"{_resume(facts)} starts it again. Fire times of the pause are not run again.",
     )
+
+
+def _resume(facts: Facts) -> str:
+    owner, name = shlex.quote(facts.schedule.owner), shlex.quote(facts.schedule.name)
+    scope = f" --owner={owner}" if facts.schedule.owner else ""
+    return f"`celery -A your_app dynbeat resume{scope} -- {name}`"
 
 
 def _unfinished(facts: Facts) -> str:
@@ -78,13 +85,9 @@ def hold_rules(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.HELD,
             f"It does not run: {_hold_text(facts, hold)}{more}.{_unfinished(facts)}",
-            f"End the hold: `celery -A your_app dynbeat release {_scope(hold)} --all-actors`."
+            f"End the hold: `{release_command(hold.owner)}`."
             " Without --all-actors the command ends only your own hold.",
         )
-
-
-def _scope(hold: HoldInfo) -> str:
-    return "--all-owners" if hold.owner is None else f"--owner {shlex.quote(hold.owner)}"
 
 
 def _hold_text(facts: Facts, hold: HoldInfo) -> str:
@@ -111,6 +114,13 @@ def beat_rules(facts: Facts) -> Iterator[Finding]:
             Cause.BEAT_FAILING,
             f"It does not run: beat {living[0].name} is alive and makes no progress{because}.",
             "Fix the cause in the error and in beat's log.",
+        )
+    elif facts.is_late and facts.outage() is None and all(beat.error for beat in living):
+        yield Finding(
+            Cause.BEAT_FAILING,
+            f"It does not run: the last pass of beat {living[0].name} failed:"
+            f" {first_line(living[0].error)}.",
+            "Fix the cause in the error. Beat then sends the run itself.",
         )
     if facts.is_overdue and facts.schedule.next_run_at is not None:
         yield _overdue(facts, facts.age(facts.schedule.next_run_at))

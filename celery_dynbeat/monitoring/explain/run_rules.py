@@ -16,19 +16,22 @@ _ORIGINS: Mapping[str, str] = {
     Origin.BACKFILL: "backfill of the fire time",
     Origin.RERUN: "rerun of the fire time",
 }
+#: A command that shows the error and the traceback of a run, and one that runs it again.
+_SHOW = "`celery -A your_app dynbeat runs --id {id}`"
+_RERUN = "`celery -A your_app dynbeat rerun {id}`"
 _ENDINGS = {
     Status.FAILED: (
         Cause.FAILED,
-        "Fix the task or its arguments, then `rerun` the run. `runs --json` has the traceback.",
+        f"Fix the task or its arguments: {_SHOW} has the traceback. {_RERUN} runs it again.",
     ),
     Status.LOST: (
         Cause.LOST,
-        "Its worker ended while it ran: read its log. `rerun` runs the run again.",
+        f"Its worker ended while it ran: read its log. {_RERUN} runs it again.",
     ),
-    Status.REVOKED: (Cause.REVOKED, "`rerun` runs it again if that was not intended."),
+    Status.REVOKED: (Cause.REVOKED, f"{_RERUN} runs it again if that was not intended."),
     Status.EXPIRED: (
         Cause.EXPIRED,
-        "Raise expires_after, or start more workers. `rerun` runs it again.",
+        f"Raise expires_after, or start more workers. {_RERUN} runs it again.",
     ),
 }
 
@@ -64,7 +67,7 @@ def unfinished_rules(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.RETRYING,
             f"The run of {age_text(facts, newest)} {story(facts, newest)}.",
-            "Celery starts it again. The error and the traceback are in `runs --json`.",
+            f"Celery starts it again. {_SHOW} has the traceback.".format(id=newest.id),
         )
 
 
@@ -136,7 +139,8 @@ def _sent(facts: Facts, run: RunInfo, subject: str) -> Finding:
     return Finding(
         Cause.WAITS_IN_QUEUE,
         f"{waits}; its workers ({names}) have not started it yet.",
-        "They may be busy: start more workers. `status` says whether one of them is gone.",
+        "They may be busy: start more workers. `celery -A your_app dynbeat status` says whether one"
+        " of them is gone.",
     )
 
 
@@ -159,11 +163,12 @@ def ended_rules(facts: Facts) -> Iterator[Finding]:
     if run.status in _ENDINGS:
         cause, fix = _ENDINGS[Status(run.status)]
         if (run.error or "").startswith("NotRegistered:"):
-            fix = "Import the task's module where workers start, and then `rerun` the run."
+            fix = f"Import the task's module where workers start. Then {_RERUN} runs it again."
         since = facts.schedule.failing_since
         streak = f" No run has succeeded for {format_duration(facts.age(since))}." if since else ""
         sentence = f"The run of {age_text(facts, run)} {story(facts, run)}."
-        yield Finding(cause, sentence + (streak if cause is Cause.FAILED else ""), fix)
+        sentence += streak if cause is Cause.FAILED else ""
+        yield Finding(cause, sentence, fix.format(id=run.id))
     if facts.is_finished:
         yield _finished(facts)
     yield _skipped(facts, run) if run.status == Status.SKIPPED else _ran(facts, run)
@@ -194,7 +199,7 @@ def _ran(facts: Facts, run: RunInfo) -> Finding:
     why = delay_reason(run, jitter=facts.jitter)
     shown = f"{format_duration(delay)} late"
     when = age_text(facts, run)
-    fix = "" if why is None else "Read the hints of status."
+    fix = "" if why is None else "Read the hints of `celery -A your_app dynbeat status`."
     cause = Cause.RAN if why is None else Cause.RAN_LATE
     if run.origin != Origin.SCHEDULE:
         sentence = f"The {_ORIGINS[run.origin]} of {when} {story(facts, run)}."

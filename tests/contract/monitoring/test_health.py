@@ -418,6 +418,8 @@ def test_failing_schedules_are_a_warning_with_the_last_error(dynbeat, mine, beat
 
     assert report["healthy"]
     assert "schedules_failing" in codes(report, "warnings")
+    (hint,) = (one["hint"] for one in report["warnings"] if one["code"] == "schedules_failing")
+    assert "`celery -A your_app dynbeat list --all-owners --state failing`" in hint
     assert report["schedules"]["failing"] == {"count": 1, "more": False}
     (first,) = report["schedules"]["failing_first"]
     assert (first["owner"], first["name"], first["error"]) == ("user:42", "n", "ValueError: no")
@@ -439,6 +441,13 @@ def test_holds_are_a_warning_with_who_and_why(dynbeat, mine, clock):
     assert report["healthy"]
     assert codes(report, "warnings") == ["schedules_held"]
     assert "no schedule runs" in report["warnings"][0]["text"]
+    assert (
+        "release --all-owners --all-actors` ends that of everything"
+        in (report["warnings"][0]["hint"])
+    )
+    assert (
+        "release --owner user:42 --all-actors` ends that of owner" in (later["warnings"][0]["hint"])
+    )
     assert report["holds"]["count"] == {"count": 2, "more": False}
     assert report["holds"]["first"] == [
         {

@@ -187,6 +187,15 @@ CASES = [
         "It does not run: beat beat@a is alive and makes no progress: timeout.",
     ),
     (
+        {
+            "beats": [replace(BEAT, error="ConnectionError: refused")],
+            "schedule": schedule(next_run_at=START - 6 * SECOND),
+            "runs": [run()],
+        },
+        Cause.BEAT_FAILING,
+        "It does not run: the last pass of beat beat@a failed: ConnectionError: refused.",
+    ),
+    (
         {"is_overdue": True, "schedule": schedule(next_run_at=START - 5 * MINUTE)},
         Cause.OVERDUE,
         "It has been due for 5 min, and no beat has claimed it.",
@@ -525,4 +534,29 @@ def test_the_fix_of_an_unregistered_task_is_its_import():
 
     fix = find_cause(facts(runs=[failed])).fix
 
-    assert fix == "Import the task's module where workers start, and then `rerun` the run."
+    assert fix == (
+        "Import the task's module where workers start. Then `celery -A your_app dynbeat rerun"
+        f" {failed.id}` runs it again."
+    )
+
+
+@pytest.mark.parametrize("status", ["failed", "lost", "revoked", "expired"])
+def test_the_fix_of_an_ended_run_is_a_command_that_runs_it_again(status):
+    ended = run(status)
+
+    fix = find_cause(facts(runs=[ended])).fix
+
+    assert f"`celery -A your_app dynbeat rerun {ended.id}` runs it again" in fix
+
+
+def test_the_fix_of_a_pause_is_a_command_that_resumes_the_schedule():
+    fix = find_cause(facts(schedule=schedule(name="a b", enabled=False))).fix
+
+    assert fix.startswith("`celery -A your_app dynbeat resume --owner=user:42 -- 'a b'` starts")
+
+
+def test_beats_that_work_again_are_not_the_cause_of_a_late_schedule():
+    late = schedule(next_run_at=START - 6 * SECOND)
+    beats = [replace(BEAT, error="ConnectionError: refused"), BEAT]
+
+    assert find_cause(facts(beats=beats, schedule=late, runs=[run()])).cause == Cause.RAN
