@@ -50,6 +50,18 @@ class _Version:
     def arguments(self) -> SentArguments:
         return SentArguments(args=self.args, kwargs=self.kwargs)
 
+    def is_result_of(self, edit: ChangeInfo) -> bool:
+        """Return whether the edit can have made this version: not if an edit is missing between.
+
+        Without audit, the schedule can be deleted and another one created under its name.
+        """
+        empty: Mapping[str, Any] = (
+            {"args": [], "kwargs": {}} if edit.action == Action.CREATE else {}
+        )
+        own = {"version": self.number, "args": self.args, "kwargs": self.kwargs}
+        made = {**empty, **(edit.after or {})}
+        return "version" in made and all(made.get(name, own[name]) == own[name] for name in own)
+
     def before(self, values: Mapping[str, Any]) -> "_Version":
         """Return the version before an edit with these old values."""
         return replace(
@@ -101,8 +113,8 @@ def _derived(
         version = _Version(number=0, args=[], kwargs={}).before(edits[deletion].before or {})
         edits = edits[deletion + 1 :]
     for edit in edits:
-        before, after = edit.before or {}, edit.after or {}
-        if after.get("version") != version.number:
+        before = edit.before or {}
+        if not version.is_result_of(edit):
             break
         if edit.changed_at < recorded_at or (edit.action == Action.CREATE and schedule):
             return version.arguments

@@ -175,3 +175,18 @@ def test_without_an_audit_only_runs_after_the_last_edit_are_known(database_url, 
     kinds = [type(each) for each in found.values()]
     assert kinds[0] is SentArguments
     assert kinds[-1] is UnknownArguments
+
+
+@pytest.mark.usefixtures("schedule")
+def test_arguments_of_a_schedule_that_replaced_another_without_audit_are_not_taken(
+    database_url, mine, clock, fire, arguments
+):
+    run_id = fire()
+    with application(database_url, clock=clock, audit=False) as unaudited:
+        others = unaudited.schedules.for_owner(mine.owner)
+        others.delete("n")
+        others.create("n", task="t", trigger=MINUTELY, **OTHER)
+    clock.advance(MINUTE)
+    mine.delete("n")
+
+    assert isinstance(arguments(run_id), UnknownArguments)
