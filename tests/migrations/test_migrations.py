@@ -1,6 +1,8 @@
 """The migrations create the schema of the models. They can run repeatedly and concurrently."""
 
+import re
 import threading
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -121,6 +123,15 @@ def test_the_needed_revision_is_that_of_the_newest_migration():
     script = ScriptDirectory.from_config(alembic_upgrade.configuration())
 
     assert schema.head() == script.get_current_head()
+
+
+@pytest.mark.parametrize("page", ["tutorial", "how-to/health", "how-to/operate"])
+def test_the_outputs_of_a_page_name_the_newest_migration(page):
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+
+    shown = re.findall(r"(?:schema|at revision) (\d{4})\b", text)
+
+    assert set(shown) == {schema.head()}
 
 
 def migrate(database, revision, *, move=command.upgrade):
