@@ -119,7 +119,7 @@ def beat_rules(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.BEAT_FAILING,
             f"It does not run: the last pass of beat {living[0].name} failed:"
-            f" {first_line(living[0].error)}.",
+            f" {first_line(living[0].error).rstrip('.')}.",
             "Fix the cause in the error. Beat then sends the run itself.",
         )
     if facts.is_overdue and facts.schedule.next_run_at is not None:

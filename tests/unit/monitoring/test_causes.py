@@ -188,7 +188,7 @@ CASES = [
     ),
     (
         {
-            "beats": [replace(BEAT, error="ConnectionError: refused")],
+            "beats": [replace(BEAT, error="ConnectionError: refused.")],
             "schedule": schedule(next_run_at=START - 6 * SECOND),
             "runs": [run()],
         },
