@@ -12,11 +12,13 @@ psycopg and aiomysql have no read timeout for asyncio: the caller limits the tim
 
 import asyncio
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.util import await_, greenlet_spawn
 
@@ -74,6 +76,16 @@ class AsyncDatabase(Database):
         if self._tested_alias is not None:
             await django_databases.check_own_connection_of_loop(self._tested_alias)
         return await pools.enter() if isinstance(pools, LoopPools) else None
+
+    @contextmanager
+    def _session(self, *, autocommit: bool = False) -> Iterator[Session]:
+        with super()._session(autocommit=autocommit) as session:
+            # SQLAlchemy sets the options of an engine in the constructor of Connection. After a
+            # cancellation there, only the garbage collector would find the connection.
+            options = session.get_bind().get_execution_options()
+            session.bind = self.engine
+            session.connection(execution_options=options)
+            yield session
 
     async def dispose_async(self) -> None:
         """Close the idle connections. The next call connects again, in any loop."""

@@ -254,7 +254,7 @@ def test_a_listener_without_the_right_to_subscribe_retries_less_and_less_often(
         site_folder, database_url=sqlite_url, broker_url=no_subscribe_url, dynbeat_notifier="broker"
     ) as made:
         listener = made.dynbeat.context.notifier.listener(lambda: None)
-        listener._back_off = reconnect_back_off(first=0.01)
+        vars(listener)["_back_off"] = reconnect_back_off(first=0.01)
         listener.start()
 
         wait_until(lambda: len(caplog.records) == 4, within=10)

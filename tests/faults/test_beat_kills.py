@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from celery_dynbeat import Every
-from celery_dynbeat.db.models import Run, Status
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Run
 from tests.support.killed_beats import KilledBeats
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from celery_dynbeat.db.models import Run, Status
+from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db.models import Run
 from tests.support.final_statuses import verify_statuses
 from tests.support.gated_tasks import INCLUDE, gate_for_attempt
 from tests.support.sites import POOLS

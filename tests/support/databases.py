@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.support.waiting import wait_until
 
@@ -125,6 +126,11 @@ def administration(server_url: str) -> Iterator[Connection]:
 def administration_engine(server_url: str) -> Engine:
     """Return the engine of ``administration``. The first connection of a new one takes longer."""
     return create_engine(server_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+
+
+def pool_of(engine: Engine | AsyncEngine) -> Any:
+    """Return the pool of an engine. The type Pool lacks the counts of connections."""
+    return engine.pool
 
 
 def new_name() -> str:

@@ -12,7 +12,7 @@ from celery_dynbeat.beat.background import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import pending_work, runs
-from celery_dynbeat.testing import RecordingPublisher
+from celery_dynbeat.testing import FrozenClock, RecordingPublisher
 from tests.support.applications import MINUTELY, application
 
 MINUTE = timedelta(minutes=1)
@@ -196,6 +196,7 @@ def test_a_beat_on_postgresql_confirms_in_the_background_thread(postgresql_url):
         executor = BackgroundExecutor()
         threads, confirm = set(), runs.mark_sent
         clock = dynbeat.context.clock
+        assert isinstance(clock, FrozenClock)
         dispatcher = made(mine, clock, RecordingPublisher(), executor)
         with pytest.MonkeyPatch.context() as patched:
 

@@ -22,6 +22,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
 )
 from tests.support.applications import MINUTELY, START, async_application
+from tests.support.databases import pool_of
 
 PAST = START - timedelta(minutes=5)
 
@@ -235,7 +236,7 @@ def test_a_cancelled_call_leaves_no_transaction_and_no_connection(database_url):
             with pytest.raises(asyncio.CancelledError):
                 await call
 
-            assert dynbeat.context.database.engine.pool.checkedout() == 0
+            assert pool_of(dynbeat.context.database.engine).checkedout() == 0
             assert (await mine.get("n")).enabled is True
             assert (await mine.pause("n")).enabled is False
 
@@ -256,7 +257,7 @@ def test_a_time_out_ends_a_call_that_waits_for_a_lock(server, request):
                     async with asyncio.timeout(0.2):
                         await mine.pause("n")
 
-                assert dynbeat.context.database.engine.pool.checkedout() == 0
+                assert pool_of(dynbeat.context.database.engine).checkedout() == 0
 
     asyncio.run(main())
 
@@ -271,8 +272,32 @@ def test_calls_that_time_out_at_any_point_leave_no_connection(database_url):
                     async with asyncio.timeout(n / 4000):
                         await mine.upsert("n", task="t", trigger=timedelta(minutes=n + 1))
 
-            assert dynbeat.context.database.engine.pool.checkedout() == 0
+            assert pool_of(dynbeat.context.database.engine).checkedout() == 0
             assert (await mine.upsert("n", task="t", trigger=MINUTELY)).name == "n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "call", [lambda mine: mine.list(), lambda mine: mine.pause("n")], ids=["read", "write"]
+)
+def test_a_cancellation_while_the_isolation_level_is_set_leaves_no_connection(
+    postgresql_url, monkeypatch, call
+):
+    async def main():
+        async with async_application(postgresql_url) as dynbeat:
+            mine = dynbeat.schedules.for_owner("user:42")
+            await mine.create("n", task="t", trigger=MINUTELY)
+            engine = dynbeat.context.database.engine
+
+            def cancel(*_):
+                raise asyncio.CancelledError
+
+            with monkeypatch.context() as patched:
+                patched.setattr(engine.dialect, "set_isolation_level", cancel)
+                with pytest.raises(asyncio.CancelledError):
+                    await call(mine)
+                assert pool_of(engine).checkedout() == 0
 
     asyncio.run(main())
 
@@ -310,6 +335,6 @@ def test_500_concurrent_calls_share_a_pool_of_ten(database_url):
             await asyncio.gather(*(each.create("n", task="t", trigger=MINUTELY) for each in owners))
 
             assert (await dynbeat.schedules.count()).count == 500
-            assert dynbeat.context.database.engine.pool.size() == 10
+            assert pool_of(dynbeat.context.database.engine).size() == 10
 
     asyncio.run(main())

@@ -111,7 +111,9 @@ def test_it_raises_the_errors_of_create(limited, trigger, fields):
     ):
         with pytest.raises((InvalidScheduleError, InvalidTriggerError)) as refusal:
             call()
-        errors.append((type(refusal.value), str(refusal.value), refusal.value.field))
+        error = refusal.value
+        assert isinstance(error, InvalidScheduleError | InvalidTriggerError)
+        errors.append((type(error), str(error), error.field))
 
     assert errors[0] == errors[1]
 

@@ -10,6 +10,7 @@ from celery_dynbeat import InvalidScheduleError, Once, ScheduleExistsError, Sche
 from celery_dynbeat.db import schema
 from celery_dynbeat.db.engine import Database
 from tests.support.applications import MINUTELY, START, application
+from tests.support.databases import pool_of
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def engine(database_url):
     with made.begin() as connection:
         connection.execute(text("CREATE TABLE customer (name VARCHAR(20))"))
     yield made
-    assert made.pool.checkedout() == 0
+    assert pool_of(made).checkedout() == 0
     made.dispose()
 
 

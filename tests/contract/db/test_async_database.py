@@ -11,6 +11,7 @@ from sqlalchemy.util import greenlet_spawn
 from celery_dynbeat import AsyncDynbeat, ConfigurationError
 from celery_dynbeat.db.async_engine import AsyncDatabase
 from tests.support.applications import MINUTELY, application, async_application
+from tests.support.databases import pool_of
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_the_asynchronous_driver_of_the_url_is_chosen(url, expected):
 def test_the_options_of_the_settings_apply():
     database = AsyncDatabase("postgresql+psycopg://h/d", engine_options={"pool_size": 3})
 
-    assert database.engine.pool.size() == 3
+    assert pool_of(database.engine).size() == 3
 
 
 @pytest.mark.parametrize("engine", [create_engine("sqlite://"), "sqlite+aiosqlite://"])
@@ -58,7 +59,7 @@ def test_an_engine_of_the_application_is_shared_and_stays_open(database_url):
                 await mine.create("n", task="t", trigger=MINUTELY, session=session)
             await mine.pause("n")
             await dynbeat.dispose()
-            assert engine.pool.checkedin() >= 1
+            assert pool_of(engine).checkedin() >= 1
         await engine.dispose()
 
     asyncio.run(main())

@@ -122,9 +122,13 @@ def test_an_invalid_name_is_refused_with_its_rule(setting, value, rule):
 
 def test_no_identifier_exceeds_the_limit_with_the_longest_prefix():
     identifiers = [
-        str(each.name)
+        str(name)
         for table in METADATA.tables.values()
-        for each in (table, *table.indexes, *table.constraints)
+        for name in (
+            table.name,
+            *(index.name for index in table.indexes),
+            *(constraint.name for constraint in table.constraints),
+        )
     ]
 
     longest = max(identifiers, key=len).replace(PREFIX, "b" * 20)

@@ -57,6 +57,9 @@ class Watched(RuleBasedStateMachine):
         self.expected = {}
         self.latest = START
 
+    def deliver(self, message, worker):
+        raise NotImplementedError
+
     def failpoint(self, point):
         if self.crash_at == FASTER and point == "published" and self.cluster.workers:
             for beat in self.beats:

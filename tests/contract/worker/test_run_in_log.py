@@ -19,16 +19,17 @@ def database_url(sqlite_url):
 @pytest.fixture
 def lines():
     """Return the lines of loggers below "tests.run_in_log", parsed."""
+    parsed = []
 
     class Lines(logging.Handler):
         def emit(self, record):
-            lines.append(json.loads(self.format(record)))
+            parsed.append(json.loads(self.format(record)))
 
-    lines, handler, logger = [], Lines(), logging.getLogger("tests.run_in_log")
+    handler, logger = Lines(), logging.getLogger("tests.run_in_log")
     handler.setFormatter(JsonFormatter())
     logger.addHandler(handler)
     logger.setLevel("INFO")
-    yield lines
+    yield parsed
     logger.removeHandler(handler)
 
 

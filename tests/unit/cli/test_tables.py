@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from rich.cells import cell_len
 
 from celery_dynbeat.cli.base import tables
 from celery_dynbeat.cli.base.columns import Column, time_column
@@ -72,7 +73,7 @@ def test_a_long_value_is_folded_and_never_cut(printed):
 def test_no_line_is_wider_than_the_terminal(printed, width):
     rows = [Row("한" * 40, note="y" * 30), Row("[bold]b[/bold] :smile:", note="\x1b[31m")]
     lines = printed(rows, width=width)
-    assert all(tables.cell_len(line) <= width for line in lines)
+    assert all(cell_len(line) <= width for line in lines)
     assert "\x1b" not in "".join(lines)
 
 

@@ -71,14 +71,14 @@ def test_during_a_reading_others_continue_from_the_last_one(source):
     def read():
         source.readings += 1
         if source.readings == 2:
-            assert clock.now() == START + timedelta(seconds=61)
+            assert reading.now() == START + timedelta(seconds=61)
         return source.instant
 
-    clock = DatabaseClock(read, monotonic=source.monotonic)
-    clock.now()
+    reading = DatabaseClock(read, monotonic=source.monotonic)
+    reading.now()
     source.advance(61)
 
-    clock.now()
+    reading.now()
     assert source.readings == 2
 
 

@@ -147,7 +147,10 @@ class Columns:
     ],
 )
 def test_an_interval_counts_from_its_anchor_start_at_anchor_at_or_created_at(values, anchor):
-    assert spec_from_row(Columns(**values), Settings()).trigger.anchor == anchor
+    trigger = spec_from_row(Columns(**values), Settings()).trigger
+
+    assert isinstance(trigger, Every)
+    assert trigger.anchor == anchor
 
 
 def test_a_row_without_policies_follows_the_settings():

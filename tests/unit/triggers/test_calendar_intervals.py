@@ -67,7 +67,7 @@ def end_of_gap(local: datetime) -> datetime:
 @given(unit=units, anchor=anchors, zone=st.sampled_from(ZONES), start=st.integers(0, 7))
 def test_fire_times_equal_those_of_dateutil_arithmetic(unit, anchor, zone, start):
     trigger = Every(**dict([unit]), anchor=anchor, timezone=zone)
-    expected = list_fire_times(*unit, anchor, ZoneInfo(zone), 9)
+    expected = list_fire_times(unit[0], unit[1], anchor, ZoneInfo(zone), 9)
 
     fire_time, found = anchor - MICROSECOND, []
     for _ in expected:

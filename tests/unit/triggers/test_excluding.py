@@ -134,6 +134,7 @@ def test_exclusions_in_one_zone_are_combined():
     trigger = WEEKDAYS.excluding(CHRISTMAS).excluding(Cron("0 0 1 1 *")).excluding(CHRISTMAS)
 
     assert trigger == WEEKDAYS.excluding(Cron("0 0 1 1 *", timezone=SEOUL), CHRISTMAS)
+    assert isinstance(trigger, Excluding)
     assert trigger.trigger == WEEKDAYS
     with pytest.raises(InvalidTriggerError, match="give all of them the same timezone"):
         trigger.excluding(CHRISTMAS, timezone="UTC")
@@ -186,6 +187,7 @@ def test_zones_and_anchors_apply_to_every_part():
 def test_the_zone_of_the_days_may_differ_from_the_triggers_zone():
     trigger = Cron("0 9 * * *").excluding(CHRISTMAS, timezone=SEOUL)
 
+    assert isinstance(trigger, Excluding)
     assert trigger.trigger.timezone is None
     assert trigger.in_zone("UTC") == Cron("0 9 * * *", timezone="UTC").excluding(
         CHRISTMAS, timezone=SEOUL

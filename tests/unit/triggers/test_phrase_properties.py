@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from celery_dynbeat import InvalidTriggerError, trigger_from_words
-from celery_dynbeat.triggers import AnyOf
+from celery_dynbeat.triggers import AnyOf, Once
 
 NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NUMBERS = ("first", "second", "third", "fourth", "fifth")
@@ -167,6 +167,7 @@ def test_an_interval_and_a_delay_have_their_length(number, unit, start):
 def test_a_date_is_its_instant(day, clock, zone):
     found = trigger_from_words(f"on {day} at {on_12_hours(clock)}", timezone=str(zone))
 
+    assert isinstance(found, Once)
     assert found.at == datetime.combine(day, clock, zone)
     assert trigger_from_words(found.describe()) == found
 

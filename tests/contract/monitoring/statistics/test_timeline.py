@@ -145,7 +145,8 @@ def test_rows_have_the_runs_and_fire_times_of_the_window(dynbeat, now, past, fut
 
 def test_a_row_names_its_schedules_and_is_in_order(dynbeat, now):
     for row in timeline(dynbeat.context, since=now - HOUR, until=now + HOUR).rows:
-        keys = {(each.owner, each.name) for each in (*row.bars, *row.ticks)}
+        keys = {(bar.owner, bar.name) for bar in row.bars}
+        keys |= {(tick.owner, tick.name) for tick in row.ticks}
         assert [(each.owner, each.name) for each in row.schedules] == sorted(keys)
         for instants in ([bar.scheduled_for for bar in row.bars], [tick.at for tick in row.ticks]):
             assert instants == sorted(instants)
