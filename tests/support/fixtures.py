@@ -20,6 +20,7 @@ import pytest
 import redis
 from kombu.transport import memory
 
+from celery_dynbeat.common import node_name
 from tests.support import templates
 from tests.support.databases import (
     new_mariadb_database,
@@ -69,6 +70,12 @@ def started(stack: ExitStack, kind: type[S]) -> S:
 def empty_memory_broker() -> None:
     """Delete the messages of earlier tests: ``memory://`` is one broker for the whole process."""
     memory.Channel.queues.clear()
+
+
+@pytest.fixture(autouse=True)
+def unnamed_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the beat or worker that an earlier test ran in this process: log records name it."""
+    monkeypatch.setattr(node_name, "_named", None)
 
 
 def given_or_started(variable: str, kind: type[S]) -> Iterator[GivenServer | S]:
