@@ -39,7 +39,6 @@ ESSENTIAL = (
     "late_retry_of_an_attempt_starts_nothing",
     "row_of_beat_shows_an_unreachable_broker",
     "random_edits_and_faults",
-    "random_edits_of_several_threads_leave_each_fire_time_in_one_row[postgresql-redis]",
 )
 #: Fast files: most of their tests start no process.
 QUICK_FILES = ("test_clocks.py", "test_rolling_upgrade.py")
