@@ -5,14 +5,17 @@
 Writes what is left of the transactions, as JSON.
 """
 
+import contextlib
 import json
 import signal
 import sys
 from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
+from django.db import OperationalError
 
 from tests.support.django_project import Project, configure, run_project
+from tests.support.waiting import wait_until
 
 #: What interrupts the last statement of create().
 INTERRUPTIONS = {
@@ -38,6 +41,24 @@ INTERRUPTIONS = {
             "CREATE TRIGGER interrupt BEFORE INSERT ON dynbeat_change FOR EACH ROW BEGIN"
             " IF NEW.name LIKE 'interrupted%' THEN DO SLEEP(5); END IF; END"
         ),
+    ),
+}
+
+#: The query for the other sessions that execute a statement, and the statement that ends one.
+STILL_EXECUTING = {
+    "postgresql": (
+        (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state = 'active' AND pid <> pg_backend_pid()"
+        ),
+        "SELECT pg_terminate_backend({})",
+    ),
+    "mysql": (
+        (
+            "SELECT id FROM information_schema.processlist"
+            " WHERE db = DATABASE() AND command <> 'Sleep' AND id <> CONNECTION_ID()"
+        ),
+        "KILL {}",
     ),
 }
 
@@ -87,8 +108,31 @@ def interrupted(project: Project, backend: str, error: BaseException) -> dict[st
         found["next call"] = error_of(lambda: project.create("next"))
         found["next query"] = error_of(lambda: project.reports.create(name="next"))
     connection.close()
+    if backend in STILL_EXECUTING:
+        end_interrupted_sessions(backend)
     found["names"] = project.names()
     return found
+
+
+def end_interrupted_sessions(backend: str) -> None:
+    """End the statements of closed connections, which a server executes to their end.
+
+    The sleep of one session would block the next transaction, and be open when the test ends.
+    """
+    from django.db import connection
+
+    sessions, end = STILL_EXECUTING[backend]
+
+    def still_executing() -> list[int]:
+        cursor.execute(sessions)
+        return [int(session) for (session,) in cursor.fetchall()]
+
+    with connection.cursor() as cursor:
+        for session in still_executing():
+            # The session may have ended: MariaDB then raises "Unknown thread id".
+            with contextlib.suppress(OperationalError):
+                cursor.execute(end.format(session))
+        wait_until(lambda: not still_executing(), within=20)
 
 
 def main() -> None:
