@@ -1,6 +1,6 @@
 """Write the fields of the events to docs/reference/signals.md: `make docs`.
 
-tests/unit/common/test_signals_page.py fails if the page differs from what this script writes.
+tests/unit/telemetry/test_signals_page.py fails if the page differs from what this script writes.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from celery_dynbeat.signals import events
+from celery_dynbeat import signals
 
 PAGE = Path(__file__).parent / "reference" / "signals.md"
 BEGIN, END = "<!-- begin: docs/generate_signals.py -->\n", "<!-- end -->\n"
@@ -55,23 +55,30 @@ MEANINGS = {
     "ScheduleQuarantined.error": "the error that the row stores",
     "SchedulePaused.automatic": "whether beat or a worker paused it, because its runs failed",
     "ScheduleRecovered.failing_since": "when the first of the failed runs ended",
-    "HoldChanged.owner": "the owner. None: the hold of everything",
-    "HoldChanged.until": "when the hold ends. None: with its release",
+    "HoldStarted.owner": "the owner. None: the hold of everything",
+    "HoldStarted.until": "when the hold ends. None: with its release",
+    "HoldReleased.owner": "the owner. None: the hold of everything",
+    "HoldReleased.until": "when the hold would have ended",
     "RetriesResent.count": "the number of retries",
     "PassEnded.duration": "how long the pass took",
     "PassEnded.error": "the class of the error. None: the pass succeeded",
     "PassEnded.is_database_error": "whether the database was the cause",
     "PublishFailed.permanent": "whether its schedule is quarantined. Else beat tries again",
+    "resend_after": "`dynbeat_resend_after`",
+    "older_than": "the age from which rows are deleted",
     "HistoryPruned.table": "`run` or `change`",
     "HistoryPruned.count": "the number of deleted rows",
-    "AlertChanged.kind": "the [kind](alerts.md) of the alert",
-    "AlertChanged.opened_at": "when the alert was opened",
-    "AlertChanged.run_id": "the last run that the alert is about, if any",
-    "AlertChanged.value": "how late or how slow that run was. None: not of these kinds",
-    "AlertChanged.detail": "the error, if any",
-    "AlertMessageEnded.target": "the name of the target",
-    "AlertMessageEnded.severity": "the severity of the message",
-    "AlertMessageEnded.error": "why the message was dropped. None: it was accepted",
+    "kind": "the [kind](alerts.md) of the alert",
+    "opened_at": "when the alert was opened",
+    "AlertOpened.run_id": "the last run that the alert is about, if any",
+    "AlertRecovered.run_id": "the last run that the alert is about, if any",
+    "value": "how late or how slow that run was. None: not of these kinds",
+    "detail": "the error, if any",
+    "target": "the name of the target",
+    "severity": "the severity of the message",
+    "message_id": "the id of the message",
+    "attempts": "the number of tries",
+    "AlertMessageDropped.error": "why the message was dropped",
     "PingsDropped.count": "the number of pings",
 }
 
@@ -84,7 +91,7 @@ def page(text: str) -> str:
 
 
 def _sections() -> Iterator[str]:
-    for event in vars(events).values():
+    for event in map(vars(signals).get, signals.__all__):
         if dataclasses.is_dataclass(event) and isinstance(event, type):
             yield f"\n### {event.__name__}\n\n{_prose(event)}\n\n{_table(event)}"
     yield "\n"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_dynbeat import signals
 from celery_dynbeat.alerts.content import DETAIL_LENGTH
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.signals.sending import send
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 
 logger = logging.getLogger(__name__)
 
@@ -45,28 +45,18 @@ def _pause(attempts: int) -> timedelta:
 
 
 def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Log the result of a try, and send the signal of a message that has ended."""
+    """Emit the event of a message that has ended; log a try that failed."""
     error = values["error"]
-    extra = {"target": message["target"], "message_id": message["id"]}
-    content = {"target": message["target"], "severity": message["severity"]}
+    content = {
+        "target": message["target"],
+        "severity": message["severity"],
+        "message_id": message["id"],
+    }
     if "sent_at" in values:
-        logger.info(
-            "alert message %s sent to target %r",
-            message["id"],
-            message["target"],
-            extra={"event": Event.ALERT_SENT, **extra},
-        )
-        send(signals.alert_message_sent, signals.AlertMessageEnded(**content, error=None))
+        emit(events.AlertMessageSent(**content))
     elif "dropped_at" in values:
-        logger.error(
-            "alert message %s to target %r dropped after %s tries: %s",
-            message["id"],
-            message["target"],
-            message["attempts"],
-            error,
-            extra={"event": Event.ALERT_DROPPED, **extra},
-        )
-        send(signals.alert_message_dropped, signals.AlertMessageEnded(**content, error=error))
+        attempts = message["attempts"]
+        emit(events.AlertMessageDropped(**content, attempts=attempts, error=error))
     else:
         logger.warning(
             "alert message %s to target %r not delivered, next try at %s: %s",
@@ -74,5 +64,9 @@ def report(message: Mapping[str, Any], values: Mapping[str, Any]) -> None:
             message["target"],
             values["next_try_at"],
             error,
-            extra={"event": Event.ALERT_DELAYED, **extra},
+            extra={
+                "event": Event.ALERT_DELAYED,
+                "target": message["target"],
+                "message_id": message["id"],
+            },
         )

@@ -10,7 +10,6 @@ import logging
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery_dynbeat import signals
 from celery_dynbeat.beat.change_pruner import ChangeTimer, prune_changes
 from celery_dynbeat.beat.claim import warn_unsupported
 from celery_dynbeat.beat.holding import ParkedKey, review
@@ -18,13 +17,13 @@ from celery_dynbeat.beat.pruner import PruneCursor
 from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.common.clock import Clock
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.failing import settle_deferred
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
-from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import overlaps
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 
 logger = logging.getLogger(__name__)
 
@@ -119,13 +118,7 @@ class Maintenance:
         deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
         self._changes.advance(deleted, now=now)
         if deleted:
-            send(signals.history_pruned, signals.HistoryPruned(table="change", count=deleted))
-            logger.debug(
-                "%s changes older than %s deleted",
-                deleted,
-                older_than,
-                extra={"event": Event.CHANGES_PRUNED, "deleted": deleted},
-            )
+            emit(events.HistoryPruned(table="change", count=deleted, older_than=older_than))
 
     def _prune_runs(self, now: datetime) -> None:
         if not self._cursor.is_due(now):
@@ -134,10 +127,5 @@ class Maintenance:
         pruned = self._database.run(partial(self._cursor.prune, now=now, older_than=older_than))
         self._cursor.advance(pruned, now=now)
         if pruned.deleted:
-            send(signals.history_pruned, signals.HistoryPruned(table="run", count=pruned.deleted))
-            logger.debug(
-                "%s runs older than %s deleted",
-                pruned.deleted,
-                older_than,
-                extra={"event": Event.HISTORY_PRUNED, "deleted": pruned.deleted},
-            )
+            count = pruned.deleted
+            emit(events.HistoryPruned(table="run", count=count, older_than=older_than))

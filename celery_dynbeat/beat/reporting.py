@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.broker.base import RunPublisher
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.signals.sending import send, send_after_commit
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
 
 
 def report_published(
@@ -25,16 +25,16 @@ def report_published(
     again: bool,
 ) -> None:
     """Report a published batch: the sent runs, and those that failed."""
-    if signals.runs_sent.receivers and published.sent:
+    if has_listeners(events.RunsSent) and published.sent:
         ids = set(published.sent)
         sent = [_sent_run(run, publisher, now) for run in outgoing if run.run_id in ids]
-        send(signals.runs_sent, signals.RunsSent(runs=tuple(sent), again=again))
-    if signals.publish_failed.receivers:
+        emit(events.RunsSent(runs=tuple(sent), again=again))
+    if has_listeners(events.PublishFailed):
         _report_failed(outgoing, published)
 
 
-def _sent_run(run: OutgoingRun, publisher: RunPublisher, now: datetime) -> signals.SentRun:
-    return signals.SentRun(
+def _sent_run(run: OutgoingRun, publisher: RunPublisher, now: datetime) -> events.SentRun:
+    return events.SentRun(
         run_id=run.run_id,
         owner=run.owner,
         schedule=run.name,
@@ -50,34 +50,34 @@ def _sent_run(run: OutgoingRun, publisher: RunPublisher, now: datetime) -> signa
 def _report_failed(outgoing: Sequence[OutgoingRun], published: PublishResult) -> None:
     for run in outgoing:
         if run.run_id in published.refused or run.run_id in published.delayed:
-            event = signals.PublishFailed(
+            event = events.PublishFailed(
                 run_id=run.run_id,
                 owner=run.owner,
                 schedule=run.name,
                 task=run.task,
                 permanent=run.run_id in published.refused,
             )
-            send(signals.publish_failed, event)
+            emit(event)
 
 
 def report_pass(began: float, error: Exception | None = None) -> None:
     """Report a pass that began at ``began`` of the monotonic clock."""
-    if signals.pass_ended.receivers:
-        event = signals.PassEnded(
+    if has_listeners(events.PassEnded):
+        event = events.PassEnded(
             duration=timedelta(seconds=time.monotonic() - began),
             error=None if error is None else type(error).__name__,
             is_database_error=isinstance(error, SQLAlchemyError),
         )
-        send(signals.pass_ended, event)
+        emit(event)
 
 
 def report_skipped(session: Session, records: Sequence[Mapping[str, Any]]) -> None:
     """Report the ``skipped`` rows in ``records`` after the commit."""
-    if not signals.fire_times_skipped.receivers:
+    if not has_listeners(events.FireTimesSkipped):
         return
     for record in records:
         if record["status"] == Status.SKIPPED:
-            event = signals.FireTimesSkipped(
+            event = events.FireTimesSkipped(
                 owner=record["owner"],
                 schedule=record["name"],
                 task=record["task"],
@@ -85,15 +85,15 @@ def report_skipped(session: Session, records: Sequence[Mapping[str, Any]]) -> No
                 count=record["fire_count"],
                 reason=record["error"],
             )
-            send_after_commit(session, signals.fire_times_skipped, event)
+            emit_on_commit(session, event)
 
 
 def report_quarantined(
     session: Session, *, schedule_id: int, owner: str | None, name: str | None, error: str
 ) -> None:
     """Report a quarantine after the commit. ``error`` is the text that is stored."""
-    if signals.schedule_quarantined.receivers:
-        event = signals.ScheduleQuarantined(
+    if has_listeners(events.ScheduleQuarantined):
+        event = events.ScheduleQuarantined(
             schedule_id=schedule_id, owner=owner, schedule=name, error=error
         )
-        send_after_commit(session, signals.schedule_quarantined, event)
+        emit_on_commit(session, event)

@@ -5,22 +5,18 @@ retrying, replaced by a canvas, begun max_run_time ago          -> lost
 retrying, not started dynbeat_resend_after past its retry time  -> pending, sent again
 """
 
-import logging
 from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.rows import LockedRows
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 
 WORKER_GONE = "its worker is gone"
 CANVAS_LOST = "the canvas that replaced its task did not end within max_run_time"
@@ -54,11 +50,6 @@ def resend_retries(session: Session, *, now: datetime, settings: Settings) -> in
     before = now - settings.resend_after
     resent = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
     if resent:
-        send_after_commit(session, signals.retries_resent, signals.RetriesResent(count=resent))
-        logger.warning(
-            "%s retries did not start within %s after they were due and are sent again",
-            resent,
-            settings.resend_after,
-            extra={"event": Event.RETRIES_RESENT, "count": resent},
-        )
+        event = events.RetriesResent(count=resent, resend_after=settings.resend_after)
+        emit_on_commit(session, event)
     return resent

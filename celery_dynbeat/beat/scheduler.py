@@ -19,7 +19,6 @@ from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
 
-from celery_dynbeat import signals
 from celery_dynbeat.beat.reporting import report_pass
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.broker.refusals import error_summary
@@ -29,7 +28,8 @@ from celery_dynbeat.common.errors import ConfigurationError, SchemaError
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.monitoring.metrics import switch
 from celery_dynbeat.monitoring.metrics.definitions import Exporter
-from celery_dynbeat.signals.sending import send
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 
 if TYPE_CHECKING:
     from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics
@@ -107,7 +107,7 @@ class DatabaseScheduler(Scheduler):
         if not self._wake.is_set():
             return
         self._wake.clear()
-        send(signals.notification_received, signals.NotificationReceived())
+        emit(events.NotificationReceived())
         if self._runtime is not None:
             self._runtime.on_change()
 

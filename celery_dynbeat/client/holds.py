@@ -6,11 +6,9 @@ the schedules of a held owner when they are due, and a release makes the parked 
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.client import audit, checks
 from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.queries import check_limit
@@ -21,8 +19,9 @@ from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import holds
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 #: Other actors that an error names.
 _MAX_NAMED = 5
@@ -68,7 +67,7 @@ def _hold(
     if not of_actor:
         new = Hold(owner=owner, actor=actor, reason=reason, created_at=now, until_at=until)
         holds.add(session, new)
-        _report(session, signals.hold_started, HoldInfo.of(new))
+        _emit(session, events.HoldStarted, HoldInfo.of(new))
         edit = _edit(Action.HOLD, before=None, after=HoldInfo.of(new))
         audit.record(context, session, [edit], now=now)
         return new
@@ -108,19 +107,21 @@ def release(
         edits = [_edit(Action.RELEASE, before=info, after=None) for info in infos]
         audit.record(context, session, edits, now=now)
         for info in infos:
-            _report(session, signals.hold_released, info)
+            _emit(session, events.HoldReleased, info)
         _on_shorter(context, session, owner=owner, left=left, now=now)
         return infos
 
     return context.write(session, work)
 
 
-def _report(session: Session, signal: Any, hold: HoldInfo) -> None:
-    if signal.receivers:
-        event = signals.HoldChanged(
+def _emit(
+    session: Session, event_type: type[events.HoldStarted | events.HoldReleased], hold: HoldInfo
+) -> None:
+    if has_listeners(event_type):
+        event = event_type(
             owner=hold.owner, actor=hold.actor, reason=hold.reason, until=hold.until_at
         )
-        send_after_commit(session, signal, event)
+        emit_on_commit(session, event)
 
 
 def _without(session: Session, present: Sequence[Hold], deleted: Sequence[Hold]) -> Sequence[Hold]:

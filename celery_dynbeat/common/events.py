@@ -24,7 +24,6 @@ class Event(StrEnum):
     RETRIES_RESENT = "retries_resent"
     HISTORY_UNREADABLE = "history_unreadable"
     HISTORY_PRUNED = "history_pruned"
-    CHANGES_PRUNED = "changes_pruned"
     RUN_REFUSED = "run_refused"
     RUN_REDELIVERED = "run_redelivered"
     RUN_DEFERRED = "run_deferred"

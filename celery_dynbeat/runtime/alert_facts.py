@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from celery.utils.dispatch import Signal
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -19,12 +18,10 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.dialects.base import RECORDS_FACTS
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.reasons import reason_of
-from celery_dynbeat.signals.sending import send_after_commit
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 logger = logging.getLogger(__name__)
-
-#: Sent after the commit of new facts, in the process that stored them.
-facts_stored: Any = Signal(name="facts_stored")
 
 
 def records(session: Session) -> bool:
@@ -98,5 +95,5 @@ def _store(session: Session, insert: Callable[[], None]) -> None:
             extra={"event": Event.ALERT_FACT_DROPPED},
         )
         return
-    if facts_stored.receivers:
-        send_after_commit(session, facts_stored, None)
+    if has_listeners(events.AlertFactsStored):
+        emit_on_commit(session, events.AlertFactsStored())

@@ -34,6 +34,7 @@ from celery_dynbeat.runtime.sessions import (
     in_savepoint,
     session_to_join,
 )
+from celery_dynbeat.telemetry import logs
 from celery_dynbeat.tracing import make_tracer
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Context:
     _prepared: Engine | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        logs.connect()
         check_current_session(self.current_session)
         if self.shared_engine is not None:
             check_synchronous(self.shared_engine, given_as="engine")

@@ -24,17 +24,17 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
 from celery_dynbeat.runtime import alert_facts
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.overlaps import REPLACED
 from celery_dynbeat.store.rows import LockedRows
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 logger = logging.getLogger(__name__)
 
@@ -91,10 +91,10 @@ def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
 
 
 def _report(session: Session, rows: list[Row[Any]], *, sent_again: bool, reason: str) -> None:
-    if not signals.run_lost.receivers:
+    if not has_listeners(events.RunLost):
         return
     for row in rows:
-        event = signals.RunLost(
+        event = events.RunLost(
             run_id=row.id,
             owner=row.owner,
             schedule=row.name,
@@ -104,7 +104,7 @@ def _report(session: Session, rows: list[Row[Any]], *, sent_again: bool, reason:
             reason=reason,
             sent_again=sent_again,
         )
-        send_after_commit(session, signals.run_lost, event)
+        emit_on_commit(session, event)
 
 
 def _add_facts(session: Session, lost: list[Row[Any]], *, now: datetime) -> None:

@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.pausing import pause_if_failing
-from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import failing, stuck_runs
 from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
 logger = logging.getLogger(__name__)
 
@@ -92,14 +92,14 @@ def settle_deferred(
 def _refresh(database: Database, schedule_id: int) -> None:
     """Set ``failing_since`` of a schedule from its history."""
     recovered = database.run(partial(failing.refresh, schedule_id=schedule_id))
-    if recovered is not None and signals.schedule_recovered.receivers:
-        event = signals.ScheduleRecovered(
+    if recovered is not None and has_listeners(events.ScheduleRecovered):
+        event = events.ScheduleRecovered(
             schedule_id=schedule_id,
             owner=recovered.owner,
             schedule=recovered.name,
             failing_since=recovered.failing_since,
         )
-        send(signals.schedule_recovered, event)
+        emit(event)
 
 
 def _pause_if_failing(

@@ -6,16 +6,16 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime import alert_facts
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import changes, overlaps, runs, schedules, stuck_runs
 from celery_dynbeat.store.rows import RowLockedError
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +95,8 @@ def report_paused(
     session: Session, row: Schedule, *, actor: str, reason: str, automatic: bool
 ) -> None:
     """Send the signal of a pause after the commit."""
-    if signals.schedule_paused.receivers:
-        event = signals.SchedulePaused(
+    if has_listeners(events.SchedulePaused):
+        event = events.SchedulePaused(
             owner=row.owner,
             schedule=row.name,
             task=row.task,
@@ -104,7 +104,7 @@ def report_paused(
             reason=reason,
             automatic=automatic,
         )
-        send_after_commit(session, signals.schedule_paused, event)
+        emit_on_commit(session, event)
 
 
 def _change(row: Schedule, *, now: datetime) -> dict[str, Any]:

@@ -27,12 +27,13 @@ import sentry_sdk
 from celery.signals import worker_process_shutdown
 from sentry_sdk import crons
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.queue_thread import QueueThread
 from celery_dynbeat.store import runs, schedules
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
 from celery_dynbeat.triggers.interval.every import Every
@@ -86,36 +87,39 @@ class SentryMonitors:
         self._queue = QueueThread(self._send, name="dynbeat-sentry", size=QUEUE_SIZE)
 
     def connect(self) -> None:
-        """Connect the receivers."""
-        for signal, receiver in self._receivers():
-            # With an id: a beat in a worker process inherits those of the worker.
-            signal.connect(receiver, weak=False, dispatch_uid=__name__)
-
-    def close(self) -> None:
-        """Disconnect the receivers, and send what is queued for a short time."""
-        for signal, _ in self._receivers():
-            signal.disconnect(dispatch_uid=__name__)
-        self._flush()
-
-    def _receivers(self) -> Sequence[tuple[Any, Callable[..., None]]]:
-        return (
-            (signals.run_started, self._on_started),
-            (signals.run_ended, self._on_ended),
-            (signals.run_lost, self._on_lost),
-            # Of a pool process, after its last task.
-            (worker_process_shutdown, self._on_process_shutdown),
+        """Listen to the runs of this process."""
+        for event_type, listener in self._listeners():
+            # With a key: a beat in a worker process inherits the listeners of the worker.
+            subscribe(listener, event_type, key=__name__)
+        # Of a pool process, after its last task.
+        worker_process_shutdown.connect(
+            self._on_process_shutdown, weak=False, dispatch_uid=__name__
         )
 
-    def _on_started(self, event: signals.RunStarted, **_: Any) -> None:
+    def close(self) -> None:
+        """Listen no more, and send what is queued for a short time."""
+        for event_type, _ in self._listeners():
+            unsubscribe(__name__, event_type)
+        worker_process_shutdown.disconnect(dispatch_uid=__name__)
+        self._flush()
+
+    def _listeners(self) -> Sequence[tuple[type, Callable[[Any], None]]]:
+        return (
+            (events.RunStarted, self._on_started),
+            (events.RunEnded, self._on_ended),
+            (events.RunLost, self._on_lost),
+        )
+
+    def _on_started(self, event: events.RunStarted) -> None:
         if event.attempt == 1:
             self._put(event, status="in_progress")
 
-    def _on_ended(self, event: signals.RunEnded, **_: Any) -> None:
+    def _on_ended(self, event: events.RunEnded) -> None:
         if event.status != Status.RETRYING:
             status = "ok" if event.status == Status.SUCCEEDED else "error"
             self._put(event, status=status, duration=event.duration)
 
-    def _on_lost(self, event: signals.RunLost, **_: Any) -> None:
+    def _on_lost(self, event: events.RunLost) -> None:
         if not event.sent_again:
             self._put(event, status="error")
 
@@ -124,7 +128,7 @@ class SentryMonitors:
 
     def _put(
         self,
-        event: signals.RunStarted | signals.RunEnded | signals.RunLost,
+        event: events.RunStarted | events.RunEnded | events.RunLost,
         *,
         status: str,
         duration: timedelta | None = None,

@@ -12,13 +12,13 @@ import time
 from collections.abc import Collection
 from functools import partial
 
-from celery_dynbeat import signals
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.ping_urls import parse_ping_url
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.queue_thread import QueueThread
-from celery_dynbeat.signals.sending import send
 from celery_dynbeat.store import ping_urls
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 from celery_dynbeat.worker.ping_client import PingClient
 from celery_dynbeat.worker.ping_requests import Ping, PingRequest, ping_request
 
@@ -99,7 +99,7 @@ class PingSender:
 
 def report_dropped(count: int, reason: str, *, with_log: bool = True) -> None:
     """Send the signal that pings are not sent, and log it."""
-    send(signals.ping_dropped, signals.PingsDropped(count=count, reason=reason))
+    emit(events.PingsDropped(count=count, reason=reason))
     if not with_log:
         return
     logger.warning(

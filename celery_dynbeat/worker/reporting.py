@@ -8,7 +8,6 @@ from typing import Any
 from celery import Celery
 from celery.app.task import Task
 
-from celery_dynbeat import signals
 from celery_dynbeat.broker.headers import (
     HEADER_SCHEDULED_FOR,
     HEADER_SENT_AT,
@@ -17,7 +16,8 @@ from celery_dynbeat.broker.headers import (
     traceparent_of,
 )
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.signals.sending import send
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, has_listeners
 from celery_dynbeat.worker.delivered_queue import delivered_queue
 
 _BEGAN = "dynbeat_began"
@@ -61,13 +61,13 @@ def subject_of(task: str, request: Any = None) -> Subject:
 def report_start(task: Task, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
     """Note that the body starts now, and report it."""
     setattr(request, _BEGAN, time.monotonic())
-    if not signals.run_started.receivers:
+    if not has_listeners(events.RunStarted):
         return
     owner, schedule = schedule_of(request)
     sent_at = instant_in(request, HEADER_SENT_AT)
     # A retry has the header of the first message.
     waited = None if sent_at is None or request.retries else max(now - sent_at, timedelta(0))
-    event = signals.RunStarted(
+    event = events.RunStarted(
         run_id=run_id,
         owner=owner,
         schedule=schedule,
@@ -77,7 +77,7 @@ def report_start(task: Task, request: Any, *, run_id: str, attempt: int, now: da
         attempt=attempt,
         waited=waited,
     )
-    send(signals.run_started, event)
+    emit(event)
 
 
 def _queue_of(app: Celery, request: Any) -> str | None:
@@ -88,9 +88,9 @@ def _queue_of(app: Celery, request: Any) -> str | None:
 
 def report_refused(task: str, request: Any, *, run_id: str, reason: str, duplicate: bool) -> None:
     """Report that the guard dropped a message."""
-    if signals.run_refused.receivers:
+    if has_listeners(events.RunRefused):
         owner, schedule = schedule_of(request)
-        event = signals.RunRefused(
+        event = events.RunRefused(
             run_id=run_id,
             owner=owner,
             schedule=schedule,
@@ -98,24 +98,24 @@ def report_refused(task: str, request: Any, *, run_id: str, reason: str, duplica
             reason=reason,
             duplicate=duplicate,
         )
-        send(signals.run_refused, event)
+        emit(event)
 
 
 def report_deferred(task: str, request: Any, *, run_id: str) -> None:
     """Report that the guard published a copy of a message for a later start."""
-    if signals.run_deferred.receivers:
+    if has_listeners(events.RunDeferred):
         owner, schedule = schedule_of(request)
-        event = signals.RunDeferred(run_id=run_id, owner=owner, schedule=schedule, task=task)
-        send(signals.run_deferred, event)
+        event = events.RunDeferred(run_id=run_id, owner=owner, schedule=schedule, task=task)
+        emit(event)
 
 
 def report_end(
     subject: Subject, *, run_id: str, status: Status, attempt: int | None, error: str | None
 ) -> None:
-    """Report the written end of an attempt, and a failure a second time by its own signal."""
-    if not signals.run_ended.receivers and not signals.run_failed.receivers:
+    """Report the written end of an attempt."""
+    if not has_listeners(events.RunEnded):
         return
-    event = signals.RunEnded(
+    event = events.RunEnded(
         run_id=run_id,
         owner=subject.owner,
         schedule=subject.schedule,
@@ -125,6 +125,4 @@ def report_end(
         duration=subject.duration,
         error=error,
     )
-    send(signals.run_ended, event)
-    if status is Status.FAILED:
-        send(signals.run_failed, event)
+    emit(event)

@@ -52,7 +52,7 @@ def t(self: Any, end: str) -> None:
         raise ValueError(end)
 
 
-@run_refused.connect  # type: ignore[untyped-decorator]
+@run_refused.connect
 def note_refused(event: RunRefused, **_: Any) -> None:
     """Note the run of a refused message."""
     refused.append(event.run_id)

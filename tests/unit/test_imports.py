@@ -120,7 +120,7 @@ OFF = """
 import sys, threading
 from celery import Celery
 from celery.apps.worker import Worker
-from celery_dynbeat import Dynbeat, signals
+from celery_dynbeat import Dynbeat
 from celery_dynbeat.beat.scheduler import DatabaseScheduler
 
 app = Celery(broker="memory://", set_as_current=False)
@@ -132,7 +132,9 @@ beat.tick()
 Worker(app=app, pool_cls="solo")
 print("prometheus_client" in sys.modules)
 print(any(each.name.startswith("dynbeat-metrics") for each in threading.enumerate()))
-print(any(getattr(each, "receivers", None) for each in vars(signals).values()))
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import has_listeners
+print(has_listeners(events.RunStarted))
 beat.close()
 """
 

@@ -1,6 +1,8 @@
 """The log calls of the package agree with docs/reference/logging.md."""
 
 import ast
+import dataclasses
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 
 import celery_dynbeat
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.telemetry import logs
+from celery_dynbeat.telemetry.logs import RECORDS
 
 PACKAGE = Path(celery_dynbeat.__file__).parent
 REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
@@ -42,7 +46,11 @@ def documented() -> set[LogCall]:
 
 
 def emitted() -> Iterator[LogCall]:
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for event_type, record in RECORDS.items():
+        shown = {field.name for field in dataclasses.fields(event_type)} - record.hidden
+        level = logging.getLevelName(record.level).lower()
+        yield LogCall(record.name, "events", level, frozenset(shown))
+    for path in sorted({*PACKAGE.rglob("*.py")} - {Path(logs.__file__)}):
         logger = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         tree = ast.parse(path.read_text())
         for call in log_calls(tree):

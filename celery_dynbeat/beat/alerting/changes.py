@@ -9,22 +9,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.beat.alerting.subjects import Subject, Subjects
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.planning.alerting import AfterFacts, AlertState, Fact, after_facts
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import alerts
 from celery_dynbeat.store.rows import Row
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+
+E = TypeVar("E", bound=events.AlertOpened)
 
 #: Facts by schedule id and kind of alert.
 Facts = Mapping[tuple[int, AlertKind], Sequence[Fact]]
-#: The kinds whose opening has its own signal.
-_OWN_SIGNALS = {AlertKind.LATE: signals.run_late, AlertKind.SLOW: signals.run_slow}
+#: Alerts whose value is a duration.
+_TIMED = (AlertKind.LATE, AlertKind.SLOW)
 #: The kinds whose detail is the error of their last run.
 _OF_RUNS = (AlertKind.FAILED, AlertKind.LOST)
 
@@ -155,16 +157,15 @@ def _columns(each: Changed, *, target: str, now: datetime) -> dict[str, Any]:
 
 
 def _report_opened(session: Session, each: Changed) -> None:
-    for signal in (signals.alert_opened, _OWN_SIGNALS.get(each.kind)):
-        if signal is not None and signal.receivers:
-            send_after_commit(session, signal, payload(each))
+    if has_listeners(events.AlertOpened):
+        emit_on_commit(session, event_of(events.AlertOpened, each))
 
 
-def payload(each: Changed) -> signals.AlertChanged:
-    """Return the argument of a signal about an alert."""
+def event_of(event_type: type[E], each: Changed) -> E:
+    """Return the event of an alert that was opened or has recovered."""
     state, row = each.state, each.subject.row
-    is_duration = each.kind in _OWN_SIGNALS and state.value is not None
-    return signals.AlertChanged(
+    is_duration = each.kind in _TIMED and state.value is not None
+    return event_type(
         kind=each.kind.value,
         schedule_id=row.id,
         owner=row.owner,

@@ -9,11 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
 from celery_dynbeat.beat.alerting.changes import state_of
 from celery_dynbeat.common.alert_kinds import NODE_KINDS, AlertKind
 from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
@@ -31,8 +29,9 @@ from celery_dynbeat.monitoring.health import (
 from celery_dynbeat.monitoring.health import state_of as state_of_node
 from celery_dynbeat.monitoring.problem import Problem
 from celery_dynbeat.planning.alerting import AlertState, Fact, after_facts, recovered
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import alerts, health
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 _KINDS = {
     AlertKind.BEATS_MISSING: NodeKind.BEAT,
@@ -122,13 +121,13 @@ class NodeCheck:
                     _store(session, kind, after.state, detail=cause.text, now=now)
                 if after is not None and after.opened:
                     opened += 1
-                    _report(session, signals.alert_opened, kind, after.state, cause.text)
+                    _report(session, events.AlertOpened, kind, after.state, cause.text)
             elif row is not None and is_open and cause is None:
                 before = state_of(row)
                 state = recovered(before, now=now, reports=self._reports(kind, before, found))
                 _store(session, kind, state, detail=row.detail, now=now)
                 ended += 1
-                _report(session, signals.alert_recovered, kind, state, row.detail)
+                _report(session, events.AlertRecovered, kind, state, row.detail)
         return opened, ended
 
     def _reports(self, kind: AlertKind, state: AlertState, found: _Found) -> bool:
@@ -164,10 +163,14 @@ def _store(
 
 
 def _report(
-    session: Session, signal: Any, kind: AlertKind, state: AlertState, detail: str | None
+    session: Session,
+    event_type: type[events.AlertOpened],
+    kind: AlertKind,
+    state: AlertState,
+    detail: str | None,
 ) -> None:
-    if signal.receivers:
-        event = signals.AlertChanged(
+    if has_listeners(event_type):
+        event = event_type(
             kind=kind.value,
             schedule_id=NO_SCHEDULE,
             owner="",
@@ -178,4 +181,4 @@ def _report(
             value=None,
             detail=detail,
         )
-        send_after_commit(session, signal, event)
+        emit_on_commit(session, event)

@@ -11,8 +11,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat import signals
-from celery_dynbeat.beat.alerting.changes import Changed, payload, state_of
+from celery_dynbeat.beat.alerting.changes import Changed, event_of, state_of
 from celery_dynbeat.beat.alerting.subjects import Subject, Subjects, last_runs, schedule_state
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.planning.alerting import (
@@ -22,9 +21,10 @@ from celery_dynbeat.planning.alerting import (
     has_recovered,
     recovered,
 )
-from celery_dynbeat.signals.sending import send_after_commit
 from celery_dynbeat.store import alerts
 from celery_dynbeat.store.rows import Row
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 #: Open alerts that one check reads.
 WINDOW = 500
@@ -123,6 +123,6 @@ def recover(session: Session, row: Row, subject: Subject, *, now: datetime) -> N
 
 def report_recovered(session: Session, row: Row, subject: Subject, state: AlertState) -> None:
     """Send the signal of a recovery after the commit."""
-    if signals.alert_recovered.receivers:
+    if has_listeners(events.AlertRecovered):
         changed = Changed(AlertKind(row.kind), subject, state, row.detail)
-        send_after_commit(session, signals.alert_recovered, payload(changed))
+        emit_on_commit(session, event_of(events.AlertRecovered, changed))

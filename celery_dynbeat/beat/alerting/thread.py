@@ -8,12 +8,12 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.reasons import reason_of
-from celery_dynbeat.runtime.alert_facts import facts_stored
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +52,12 @@ class AlertThread:
         # A pass of beat takes the interpreter again after each reply of the database and of the
         # broker. With Python's interval of 5 ms it waits that long each time for an evaluation.
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
-        facts_stored.connect(self._on_facts, weak=False)
+        subscribe(self._on_facts, events.AlertFactsStored)
         self._thread.start()
 
     def close(self) -> None:
         """Ask the thread to end, and wait up to ``close_timeout`` seconds. May be called twice."""
-        facts_stored.disconnect(self._on_facts)
+        unsubscribe(self._on_facts, events.AlertFactsStored)
         self._closing.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -67,7 +67,8 @@ class AlertThread:
         """Wait for some seconds, or until the thread is asked to end; return whether it is."""
         return self._closing.wait(seconds)
 
-    def _on_facts(self, **_: Any) -> None:
+    def _on_facts(self, event: events.AlertFactsStored) -> None:
+        del event
         self._wake.set()
 
     def _work(self) -> None:

@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from celery_dynbeat.beat.alerting.thread import AlertThread
-from celery_dynbeat.runtime.alert_facts import facts_stored
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.waiting import wait_until
 
@@ -36,7 +37,7 @@ def test_a_fact_of_this_process_wakes_the_thread():
     thread.start()
     try:
         wait_until(lambda: len(passes) == 1, within=5)
-        facts_stored.send(sender=None)
+        emit(events.AlertFactsStored())
         wait_until(lambda: len(passes) == 2, within=5)
     finally:
         thread.close()

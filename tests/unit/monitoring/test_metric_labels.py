@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_dynbeat import signals
 from celery_dynbeat.monitoring.metrics import definitions as metrics
 from celery_dynbeat.monitoring.metrics.counts import ProcessCounts
 from celery_dynbeat.monitoring.metrics.label_values import (
@@ -14,6 +13,8 @@ from celery_dynbeat.monitoring.metrics.label_values import (
     skip_reason,
 )
 from celery_dynbeat.monitoring.metrics.receivers import Receivers
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 
 
 def test_values_beyond_the_bound_are_counted_together():
@@ -51,8 +52,7 @@ def test_a_worker_names_only_registered_tasks():
     receivers.connect()
     try:
         for task in ("known", "in a forged message"):
-            event = signals.RunDeferred(run_id="1", owner="o", schedule="s", task=task)
-            signals.run_deferred.send(sender=task, event=event)
+            emit(events.RunDeferred(run_id="1", owner="o", schedule="s", task=task))
     finally:
         receivers.disconnect()
 
@@ -70,7 +70,7 @@ def test_an_event_that_cannot_be_counted_is_logged_once(caplog):
     receivers.connect()
     try:
         for _ in range(3):
-            signals.notification_received.send(sender=None, event=signals.NotificationReceived())
+            emit(events.NotificationReceived())
     finally:
         receivers.disconnect()
 

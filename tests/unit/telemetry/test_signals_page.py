@@ -6,6 +6,7 @@ from pathlib import Path
 from celery.utils.dispatch import Signal
 
 from celery_dynbeat import signals
+from celery_dynbeat.telemetry import events
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "generate_signals.py"))
 TEXT = SCRIPT["PAGE"].read_text()
@@ -24,7 +25,7 @@ def test_the_page_names_each_signal():
 def test_each_meaning_belongs_to_a_field():
     used = {
         key
-        for event in vars(signals.events).values()
+        for event in vars(events).values()
         for field in getattr(event, "__dataclass_fields__", ())
         for key in (field, f"{event.__name__}.{field}")
     }

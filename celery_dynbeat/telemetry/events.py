@@ -1,7 +1,8 @@
-"""The arguments of the signals: one frozen dataclass for each kind of event.
+"""What happens to a run, a schedule, a hold, a pass or an alert: one frozen dataclass each.
 
-``schedule`` is the name of the schedule. Instants are aware and in UTC. None of them contains
-arguments or results of a task.
+The code of a transition builds an event only if ``has_listeners`` is true for its type, and emits
+it once (``telemetry.emitting``). ``schedule`` is the name of the schedule. Instants are aware and
+in UTC. No event contains arguments or results of a task.
 """
 
 from dataclasses import dataclass
@@ -152,8 +153,18 @@ class ScheduleRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldChanged:
-    """A hold started or was released. ``owner`` None: the hold of everything."""
+class HoldStarted:
+    """A hold started. ``owner`` None: it holds everything. ``until`` None: until its release."""
+
+    owner: str | None
+    actor: str
+    reason: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldReleased:
+    """A hold was released. ``owner`` None: it held everything."""
 
     owner: str | None
     actor: str
@@ -163,9 +174,13 @@ class HoldChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriesResent:
-    """Beat sends ``count`` retries again that the broker has lost."""
+    """Beat sends ``count`` retries again.
+
+    They did not start within ``resend_after`` after they were due.
+    """
 
     count: int
+    resend_after: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,17 +210,22 @@ class NotificationReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPruned:
-    """Beat deleted ``count`` old rows of ``table``, which is "run" or "change"."""
+    """Beat deleted ``count`` rows of ``table``, which is "run" or "change"."""
 
     table: str
     count: int
+    older_than: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertChanged:
-    """An alert of a schedule was opened, or the schedule recovered from it.
+class AlertFactsStored:
+    """Facts for alerts were stored. Beat evaluates them."""
 
-    An alert about beats or workers has the ``schedule_id`` 0, and empty names.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertOpened:
+    """An alert was opened. One about beats or workers has ``schedule_id`` 0, and empty names.
+
     ``kind`` is one of the kinds of docs/reference/alerts.md. ``run_id`` is the last run that it is
     about, if any. ``value`` is how late or how slow that run was. ``detail`` is the error, if any.
     """
@@ -222,17 +242,33 @@ class AlertChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertMessageEnded:
-    """A message was accepted by all URLs of its target, or dropped (``error``)."""
+class AlertRecovered(AlertOpened):
+    """The subject of an alert has recovered from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertMessageSent:
+    """All URLs of a target have accepted a message about alerts."""
 
     target: str
     severity: str
-    error: str | None
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertMessageDropped:
+    """Beat no longer tries to deliver a message about alerts."""
+
+    target: str
+    severity: str
+    message_id: int
+    attempts: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingsDropped:
-    """A worker does not send ``count`` pings of runs. ``reason`` is that of the log record."""
+    """A worker does not send ``count`` pings of runs, for ``reason``."""
 
     count: int
     reason: str
