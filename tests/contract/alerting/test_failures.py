@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from celery_dynbeat.beat.alerting import recovery
+from celery_dynbeat.beat.alerting import alert_pass, recovery
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
 from tests.contract.alerting.conftest import evaluation
@@ -334,6 +334,8 @@ def test_without_a_success_a_failure_never_recovers(alerting, clock, end_run):
 
 def test_one_pass_checks_more_open_alerts_than_one_transaction(alerting, clock, monkeypatch):
     monkeypatch.setattr(recovery, "WINDOW", 2)
+    # A stalled machine must not end the pass after its first transactions.
+    monkeypatch.setattr(alert_pass, "RECOVERY_BUDGET", 60.0)
     made = alerting()
     for number in range(5):
         made.mine.create(f"n{number}", task="t", trigger=MINUTELY)
