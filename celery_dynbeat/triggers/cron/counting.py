@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.cron.wall_times import WallTimes
-from celery_dynbeat.triggers.zones import end_of_offset, fold_at, wall_at
+from celery_dynbeat.triggers.zones import end_of_offset, next_wall, wall_at
 
 _SECOND = timedelta(seconds=1)
 # Short pieces, so that a count stops soon after it reaches its limit.
@@ -33,7 +33,7 @@ def count_fire_times(
     if times.wildcard:
         counts = (times.count_between(start, stop) for start, stop in pieces)
     else:
-        counts = _fixed_counts(times, pieces, unreached=_first_unreached(zone, after))
+        counts = _fixed_counts(times, pieces, unreached=next_wall(zone, after))
     total = 0
     for count in counts:
         total += count
@@ -54,14 +54,6 @@ def _fixed_counts(
         if unreached < stop:
             yield times.count_between(unreached, stop)
             unreached = stop
-
-
-def _first_unreached(zone: ZoneInfo, instant: datetime) -> datetime:
-    """Return the first wall time that the clock has not shown up to ``instant``."""
-    fold = fold_at(zone, instant)
-    if fold is not None and fold.second_pass:
-        return fold.end
-    return wall_at(zone, instant) + _SECOND
 
 
 def _pieces(zone: ZoneInfo, start: datetime, stop: datetime) -> Iterator[tuple[datetime, datetime]]:

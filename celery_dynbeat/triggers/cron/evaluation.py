@@ -9,7 +9,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.cron.wall_times import WallTimes
-from celery_dynbeat.triggers.zones import first_instant, fold_at, wall_at
+from celery_dynbeat.triggers.zones import first_instant, fold_at, next_wall, wall_at
 
 
 def next_fixed(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
@@ -18,12 +18,7 @@ def next_fixed(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
     A wall time fires at the first instant that has reached it: after a gap, or in the first pass
     of a fold. So in the second pass, the next wall time is one after the fold.
     """
-    fold = fold_at(zone, instant)
-    if fold is not None and fold.second_pass:
-        wall = times.first_from(fold.end)
-    else:
-        wall = times.first_after(wall_at(zone, instant))
-    return first_instant(zone, wall)[0]
+    return first_instant(zone, times.first_from(next_wall(zone, instant)))[0]
 
 
 def next_wildcard(times: WallTimes, zone: ZoneInfo, instant: datetime) -> datetime:
