@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.json_text import RepeatedKeyError, load_json
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.budgeted import check_preparation
@@ -32,10 +33,10 @@ def dump(value: object) -> str:
 def load(spec: str, *, example: str) -> object:
     """Return the value of JSON text. Raises ``InvalidTriggerError`` with field ``"spec"``."""
     try:
-        value = json.loads(spec, object_pairs_hook=_unique_keys)
+        value = load_json(spec)
         too_deep = _nesting(value) > _MAX_NESTING
-    except InvalidTriggerError:
-        raise
+    except RepeatedKeyError as error:
+        raise InvalidTriggerError(str(error), field="spec") from None
     except (ValueError, RecursionError) as error:
         reason = f"it must be JSON such as {example}"
         raise InvalidTriggerError(f"{shorten(spec)}: {reason}", field="spec") from error
@@ -71,17 +72,6 @@ def read_part(value: object, *, timezone: str | None) -> Trigger:
     spec = value.get("spec")
     text = dump(spec) if isinstance(spec, list | dict) else spec
     return parse_part({"timezone": timezone, **value, "spec": text})
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a repeated key: json.loads would keep its last value and drop the others."""
-    seen = set[str]()
-    for key, _ in pairs:
-        if key in seen:
-            message = f"the key {shorten(key)} occurs twice in one object; give it once"
-            raise InvalidTriggerError(message, field="spec")
-        seen.add(key)
-    return dict(pairs)
 
 
 def _nesting(value: object) -> int:
