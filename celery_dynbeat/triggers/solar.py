@@ -73,6 +73,12 @@ class Solar(Trigger):
     Needs the package ``ephem``: ``pip install 'celery-dynbeat[solar]'``. Raises
     ``InvalidTriggerError`` with field ``"event"``, also when ephem is missing, ``"latitude"`` or
     ``"longitude"``.
+
+    >>> sunrise = Solar("sunrise", latitude=37.5665, longitude=126.978)
+    >>> sunrise.describe()
+    'At sunrise at 37.5665 N, 126.978 E'
+    >>> str(sunrise.next_after(datetime(2026, 11, 21, tzinfo=UTC)))
+    '2026-11-21 22:18:40+00:00'
     """
 
     kind: ClassVar[str] = "solar"

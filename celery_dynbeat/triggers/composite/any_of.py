@@ -35,6 +35,9 @@ class AnyOf(Composite):
     ``AnyOf`` among them, also within an exclusion, counts as its own triggers.
 
     Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` when it is too large.
+
+    >>> AnyOf(Cron("0 9 * * mon-fri"), Cron("0 12 * * sat")).describe()
+    'At 12:00, on Saturday, UTC; or at 09:00, Monday to Friday, UTC'
     """
 
     kind: ClassVar[str] = "any_of"

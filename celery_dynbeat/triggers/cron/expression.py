@@ -13,14 +13,15 @@ from functools import lru_cache
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.cron.calendar_days import MonthDay, NthWeekday
-from celery_dynbeat.triggers.cron.field_ranges import (
+from celery_dynbeat.triggers.cron.fields import (
     DAY,
     FIELD_RANGES,
     WEEKDAY,
     FieldRange,
+    HashedItem,
     invalid_field,
+    parse_item,
 )
-from celery_dynbeat.triggers.cron.items import HashedItem, parse_item
 
 # With the longest suffix, a spec has at most 255 characters.
 MAX_LENGTH = 240

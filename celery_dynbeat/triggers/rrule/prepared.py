@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers.limits import EARLIEST, FIRST_YEAR, MAX_RRULE_LENGTH
-from celery_dynbeat.triggers.rrule.instants import candidates
 from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of
 from celery_dynbeat.triggers.rrule.recurrence import Recurrence, instant_of, parse_recurrence
 from celery_dynbeat.triggers.rrule.rule import (
@@ -24,7 +24,7 @@ from celery_dynbeat.triggers.search_budget import (
     SearchBudget,
     unlimited_budget,
 )
-from celery_dynbeat.triggers.zones import load_zone
+from celery_dynbeat.triggers.zones import first_instant, gap_before, load_zone, next_wall, wall_at
 
 _FIRST_WALL = datetime(FIRST_YEAR, 1, 1)  # noqa: DTZ001 - a wall time
 #: The steps to prepare one rule, apart from those to count it.
@@ -137,11 +137,36 @@ class PreparedRecurrence:
     def _rule_after(
         self, rule: RecurrenceRule, times: RuleWallTimes, instant: datetime, budget: SearchBudget
     ) -> datetime | None:
-        found = min(candidates(times, self._zone, instant, budget), default=None)
+        found = min(_candidates(times, self._zone, instant, budget), default=None)
         # A naive UNTIL is a wall time, which RuleWallTimes applies.
         if found is not None and rule.until is not None and rule.until.tzinfo is not None:
             return found if found <= rule.until else None
         return found
+
+
+def _candidates(
+    times: RuleWallTimes, zone: ZoneInfo, instant: datetime, budget: SearchBudget
+) -> Iterator[datetime]:
+    """Yield fire times after ``instant``, of which the earliest is the next one.
+
+    Wall times and their instants have the same order, except around a gap. Wall times in the gap
+    are read with the old offset, so they share their instants with the wall times after the gap.
+    """
+    starts = [next_wall(zone, instant)]
+    gap = gap_before(zone, instant)
+    if gap:
+        starts.append(starts[0] - gap.length)
+    for start in starts:
+        wall = times.first_from(start, budget)
+        if wall is None:
+            continue
+        candidate = instant_of(zone, wall)
+        if candidate > instant:
+            yield candidate
+        change, exists = first_instant(zone, wall)
+        later = None if exists else times.first_from(wall_at(zone, change), budget)
+        if later is not None and instant_of(zone, later) > instant:
+            yield instant_of(zone, later)
 
 
 def _too_long(rule: RecurrenceRule) -> InvalidTriggerError:

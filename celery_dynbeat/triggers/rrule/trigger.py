@@ -7,9 +7,8 @@ from itertools import islice, pairwise
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, latest_by
 from celery_dynbeat.triggers.cursors import iter_fire_times
-from celery_dynbeat.triggers.latest import latest_by
 from celery_dynbeat.triggers.limits import EARLIEST, FIRST_YEAR, LAST_YEAR, MAX_RRULE_LENGTH
 from celery_dynbeat.triggers.rrule.description import describe_recurrence
 from celery_dynbeat.triggers.rrule.prepared import normal_form, preparation_steps, prepare
@@ -50,6 +49,12 @@ class RRule(Trigger):
     Raises ``InvalidTriggerError``. ``field`` names the part: ``"dtstart"``, ``"freq"``,
     ``"byday"``, ``"until"``, ``"exdate"``, ``"timezone"``, ``"anchor"``, or ``"rrule"`` for the
     whole.
+
+    >>> last_friday = RRule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0", timezone="Asia/Seoul")
+    >>> last_friday.describe()
+    'On the last Friday of every month at 09:00, Asia/Seoul'
+    >>> str(last_friday.next_after(datetime(2026, 11, 21, tzinfo=UTC)))
+    '2026-11-27 00:00:00+00:00'
     """
 
     kind: ClassVar[str] = "rrule"
