@@ -45,7 +45,7 @@ class Trigger(ABC):
 
     @classmethod
     def from_spec(cls, spec: str, timezone: str | None) -> "Trigger":
-        """Return the trigger of this kind whose ``spec`` and ``timezone`` are given.
+        """Return the trigger of this kind with this ``spec`` and ``timezone``.
 
         A rule without a wall clock ignores ``timezone``. Raises ``InvalidTriggerError``.
         """
@@ -125,7 +125,7 @@ class Trigger(ABC):
     def describe(self, timezone: str | None = None) -> str:
         """Describe the rule as a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``.
 
-        Instants, such as that of a ``Once``, are shown in ``timezone``, by default in UTC. A rule
+        Instants, as in a ``Once``, are shown in ``timezone``, by default in UTC. A rule
         that follows a wall clock is described in its own zone.
         """
         phrase = self.phrase(timezone)
@@ -157,7 +157,7 @@ class Trigger(ABC):
 
     @property
     def row_spec(self) -> str:
-        """Return ``spec`` for a row whose zone is that of the parts with ``needs_zone``."""
+        """Return ``spec`` for a row whose zone counts for the parts with ``needs_zone``."""
         return self.spec
 
     def to_json(self) -> dict[str, str | None]:

@@ -161,10 +161,10 @@ class Every(Trigger):
         if unknown:
             raise _unknown_unit(*unknown)
         units = {"days": days, "weeks": weeks, "months": months, "years": years}
-        given = {unit: count for unit, count in units.items() if count is not None}
+        chosen = {unit: count for unit, count in units.items() if count is not None}
         anchor = None if anchor is None else utc(anchor, field="anchor")
-        if given:
-            _check_calendar(given, interval=interval, anchor=anchor)
+        if chosen:
+            _check_calendar(chosen, interval=interval, anchor=anchor)
             timezone = None if timezone is None else zone_name(timezone)
         else:
             interval = _valid_interval(interval)
@@ -187,8 +187,8 @@ class Every(Trigger):
         return cls(anchor=anchor, timezone=timezone, **duration)
 
     def __repr__(self) -> str:
-        given = ((field.name, getattr(self, field.name)) for field in fields(self))
-        parts = (f"{name}={value!r}" for name, value in given if value is not None)
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        parts = (f"{name}={value!r}" for name, value in values if value is not None)
         return f"Every({', '.join(parts)})"
 
     @property
@@ -303,11 +303,11 @@ def _calendar_steps(anchor: datetime, timezone: str, days: int, months: int) -> 
 
 
 def _check_calendar(
-    given: Mapping[str, object], *, interval: object, anchor: datetime | None
+    chosen: Mapping[str, object], *, interval: object, anchor: datetime | None
 ) -> None:
-    unit, count = next(iter(given.items()))
-    names = " and ".join([*(["an interval"] if interval is not None else []), *given])
-    if interval is not None or len(given) > 1:
+    unit, count = next(iter(chosen.items()))
+    names = " and ".join([*(["an interval"] if interval is not None else []), *chosen])
+    if interval is not None or len(chosen) > 1:
         rule = "a trigger has one unit; write it in the shorter unit, or use a Cron"
         raise InvalidTriggerError(f"Every is given {names}; {rule}", field="interval")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNTS[unit]:

@@ -62,7 +62,7 @@ def load_zone(name: str) -> ZoneInfo:
 
 
 def zone_name(zone: str | ZoneInfo) -> str:
-    """Return the name of a zone that is given as its name or as a ZoneInfo.
+    """Return the name of ``zone``, which may be a name already.
 
     Raises ``InvalidTriggerError``, also for a name that does not exist.
     """
@@ -180,7 +180,7 @@ def _change_between(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime
 
 
 def _bisect_change(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
-    """Return the first instant in ``(start, stop]`` whose offset is not that of ``start``.
+    """Return the first instant in ``(start, stop]`` whose offset differs from the one at ``start``.
 
     Returns ``stop`` if there is none. The span holds at most one change, on a whole second.
     """

@@ -165,7 +165,7 @@ class Excluding(Composite):
         return latest_included(self, budget, after=after, until=until)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return that of the trigger: excluding whole days cannot shorten an interval."""
+        """Return the shortest interval of the trigger: excluded days cannot shorten it."""
         return self.trigger.shortest_interval(after=after, sample=sample)
 
     def phrase(self, timezone: str | None = None) -> str:
@@ -174,7 +174,7 @@ class Excluding(Composite):
         if self.dates:
             exceptions.append(f"on {self._describe_dates()}")
         if self.triggers:
-            phrases = "; ".join(phrase_of(each, timezone) for each in self.triggers)
+            phrases = "; ".join(phrase_of(trigger, timezone) for trigger in self.triggers)
             exceptions.append(f"on days of: {phrases}")
         return f"{phrase_of(self.trigger, timezone)}, except {' and '.join(exceptions)}"
 
@@ -227,11 +227,11 @@ def _check_types(trigger: object, what: Iterable[object]) -> None:
     if not isinstance(trigger, Trigger):
         message = f"{shorten(trigger)} is not a trigger; write Cron(...).excluding(...)"
         raise InvalidTriggerError(message, field="trigger")
-    for each in what:
-        if isinstance(each, datetime):
-            raise _refusal(each, "days are excluded, not instants; give each its .date()")
-        if not isinstance(each, date | Trigger):
-            raise _refusal(each, "it must be a datetime.date or a trigger, each an argument")
+    for exclusion in what:
+        if isinstance(exclusion, datetime):
+            raise _refusal(exclusion, "days are excluded, not instants; give each its .date()")
+        if not isinstance(exclusion, date | Trigger):
+            raise _refusal(exclusion, "it must be a datetime.date or a trigger, each an argument")
 
 
 def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
@@ -239,7 +239,7 @@ def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
     if isinstance(trigger, Excluding):
         reason = f"it has exclusions by days of {trigger.timezone or 'no zone'}, not of {zone}"
         raise _refusal(trigger, f"{reason}; give all of them the same timezone")
-    if isinstance(trigger, AnyOf) and any(isinstance(each, Composite) for each in trigger.parts):
+    if isinstance(trigger, AnyOf) and any(isinstance(part, Composite) for part in trigger.parts):
         raise _refusal(trigger, "its triggers have exclusions; give all of them to each trigger")
 
 
@@ -247,18 +247,18 @@ def _split_exclusions(
     what: Iterable[date | Trigger], zone: str | None
 ) -> tuple[tuple[date, ...], tuple[Trigger, ...]]:
     """Return the dates, and the triggers with ``zone`` where they need one, each once."""
-    given = tuple(what)
+    exclusions = tuple(what)
     triggers = [
         part
-        for each in given
-        if isinstance(each, Trigger)
-        for part in (each.parts if isinstance(each, AnyOf) else (each,))
+        for trigger in exclusions
+        if isinstance(trigger, Trigger)
+        for part in (trigger.parts if isinstance(trigger, AnyOf) else (trigger,))
     ]
-    if bad := next((each for each in triggers if isinstance(each, Composite)), None):
+    if bad := next((trigger for trigger in triggers if isinstance(trigger, Composite)), None):
         raise _refusal(bad, "an excluded trigger cannot have exclusions; give plain triggers")
-    dates = tuple(sorted({each for each in given if not isinstance(each, Trigger)}))
-    different = distinct(each if zone is None else each.in_zone(zone) for each in triggers)
-    if not given:
+    dates = tuple(sorted({day for day in exclusions if not isinstance(day, Trigger)}))
+    different = distinct(trigger if zone is None else trigger.in_zone(zone) for trigger in triggers)
+    if not exclusions:
         raise _refusal((), "nothing is excluded; give a date or a trigger")
     if len(dates) > _MAX_DATES:
         raise _refusal(f"{len(dates)} dates", f"at most {_MAX_DATES}; use a Cron for the rest")
@@ -308,12 +308,12 @@ class ExcludingCursor:
             day = self._day_of(fire_time)
             if day.is_excluded:
                 try:
-                    found, steps = _first_included(self._exclusion, day.end)
+                    fire_time, steps = _first_included(self._exclusion, day.end)
                 except BudgetExceededError:
                     self._budget.spend(SEARCH_STEPS)
                     raise
                 self._budget.spend_once((self._exclusion, day.end), steps)
-                return found
+                return fire_time
             self._included_until = day.end
         return fire_time
 
@@ -329,7 +329,7 @@ class ExcludingCursor:
     def _day_of(self, fire_time: datetime) -> _FireDay:
         day, start, end = day_around(self._zone, fire_time)
         is_excluded = day in self._dates or any(
-            (found := cursor.next_after(start - _MICROSECOND)) is not None and found < end
+            (excluding := cursor.next_after(start - _MICROSECOND)) is not None and excluding < end
             for cursor in self._excluded
         )
         return _FireDay(fire_time, start, end, is_excluded)
@@ -351,8 +351,8 @@ def latest_included(
         newest = next((day for day in reversed(days) if not day.is_excluded), None)
         if newest is not None:
             first, last = max(newest.start - _MICROSECOND, start), newest.end - _MICROSECOND
-            found = exclusion.trigger.latest_within(budget, after=first, until=min(last, until))
-            return found or newest.fire_time
+            fire_time = exclusion.trigger.latest_within(budget, after=first, until=min(last, until))
+            return fire_time or newest.fire_time
         until, step, excluded = start, step * 2, excluded + len(days)
     return None
 
@@ -368,12 +368,12 @@ def _days_within(
 def _first_included(exclusion: Excluding, end: datetime) -> tuple[datetime | None, int]:
     """Return the first fire time from ``end``, the end of an excluded day, and its steps."""
     budget = SearchBudget(SEARCH_STEPS)
-    found = None
+    fire_time = None
     days = ExcludingCursor(exclusion, budget).days(end - _MICROSECOND)
     for day in islice(days, MAX_EXCLUDED_DAYS):
         if day.fire_time > end + LONGEST_SEARCH:
             break
         if not day.is_excluded:
-            found = day.fire_time
+            fire_time = day.fire_time
             break
-    return found, budget.spent
+    return fire_time, budget.spent

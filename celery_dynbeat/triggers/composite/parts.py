@@ -21,7 +21,7 @@ _MAX_NESTING = 3 * MAX_DEPTH + 1
 
 
 def distinct(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
-    """Return the different triggers, in an order that does not depend on the given one."""
+    """Return the different triggers, in an order that does not depend on theirs."""
     return tuple(sorted(set(triggers), key=_order))
 
 
@@ -49,8 +49,8 @@ def load(spec: str, *, example: str) -> object:
 def read_parts(value: object, *, timezone: str | None) -> tuple[Trigger, ...]:
     """Return the parts of a JSON list. Parts without a ``timezone`` key are in ``timezone``.
 
-    Raises ``InvalidTriggerError`` at the first part whose preparation, with that of the parts
-    before it, takes too many steps. The rest is not read.
+    Raises ``InvalidTriggerError`` at the first part at which the preparation of the parts so far
+    takes too many steps. The rest is not read.
     """
     if not isinstance(value, list):
         message = f"{shorten(value)} must be a list of triggers in JSON"
@@ -78,9 +78,11 @@ def _nesting(value: object) -> int:
     """Return the depth of nested lists and objects, at most one more than the limit."""
     level, depth = [value], 0
     while level and depth <= _MAX_NESTING:
-        inner = [each for each in level if isinstance(each, list | dict)]
+        inner = [value for value in level if isinstance(value, list | dict)]
         level = [
-            child for each in inner for child in (each.values() if isinstance(each, dict) else each)
+            child
+            for value in inner
+            for child in (value.values() if isinstance(value, dict) else value)
         ]
         depth += bool(inner)
     return depth

@@ -19,7 +19,7 @@ from celery_dynbeat.triggers.cron.expression import (
     resolve_hashes,
 )
 
-#: 29 February falls on a given day of the week after 40 years at the latest (2072 to 2112).
+#: 29 February falls on its day of the week again after 40 years at the latest (2072 to 2112).
 MAX_YEARS_BETWEEN = 48
 #: In these years every date falls on every day of the week, 29 February too.
 _EVERY_CALENDAR = range(2001, 2029)
@@ -88,7 +88,7 @@ class WallTimes:
 
     def _first_day(self, year: int, month: int, day: int) -> date:
         """Return the first matching date from a day on, which may lie past the end of its month."""
-        for number in (each for each in self._months if each >= month):
+        for number in (later for later in self._months if later >= month):
             bits = self._days_of(year * 12 + number - 1)
             if number == month:
                 bits = bits >> day << day
@@ -113,7 +113,7 @@ class WallTimes:
         return bits
 
     def _times_before(self, wall: datetime) -> int:
-        """Return the number of matching times of day before that of ``wall``."""
+        """Return the number of matching times of day before the time of ``wall``."""
         rank, exact = 0, True
         for values, value in zip(self._clock, (wall.hour, wall.minute, wall.second), strict=True):
             place = bisect_left(values, value) if exact else 0

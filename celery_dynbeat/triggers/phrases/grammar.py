@@ -29,7 +29,7 @@ _MAX_TIMES = 6
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The zone of a rule, and that of a date. None: the text must name it, or there is none."""
+    """The zones of rules and of dates. None leaves a rule without a zone, and refuses a date."""
 
     rule: str | None
     date: str | None
@@ -136,7 +136,7 @@ def _take_calendar(reader: PhraseReader, zones: Zones) -> Trigger:
         return _once(days, times, zones.date)
     if is_once:
         raise PhraseError("'once' takes a date, as in 'once on 2026-12-24 at 18:00'")
-    triggers = [Cron(each, timezone=zones.rule) for each in cron_expressions(times, days)]
+    triggers = [Cron(text, timezone=zones.rule) for text in cron_expressions(times, days)]
     if len(triggers) == 1:
         return triggers[0]
     combined: Trigger = load_class("any_of")(*triggers)

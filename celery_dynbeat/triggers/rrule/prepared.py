@@ -88,11 +88,11 @@ class PreparedRecurrence:
         if self.recurrence.dtstart is None:
             return
         try:
-            found = self.next_after(EARLIEST, budget)
+            first = self.next_after(EARLIEST, budget)
         except BudgetExceededError:
             reason = f"{_EXCEEDED} to find its first fire time; exclude fewer dates"
             raise invalid_part("rrule", self.text, reason) from None
-        if found is None:
+        if first is None:
             reason = "UNTIL and EXDATE leave nothing to fire; exclude less"
             raise invalid_part("rrule", self.text, reason)
 
@@ -122,12 +122,12 @@ class PreparedRecurrence:
         sources += [partial(self._rule_after, *rule) for rule in self._rules]
         following = [source(instant, budget) for source in sources]
         while True:
-            found = min((each for each in following if each is not None), default=None)
-            if found is None or found not in self._exdates:
-                return found
+            fire_time = min((at for at in following if at is not None), default=None)
+            if fire_time is None or fire_time not in self._exdates:
+                return fire_time
             following = [
-                source(found, budget) if each == found else each
-                for source, each in zip(sources, following, strict=True)
+                source(fire_time, budget) if at == fire_time else at
+                for source, at in zip(sources, following, strict=True)
             ]
 
     def _rdate_after(self, instant: datetime, _: SearchBudget) -> datetime | None:
@@ -137,11 +137,11 @@ class PreparedRecurrence:
     def _rule_after(
         self, rule: RecurrenceRule, times: RuleWallTimes, instant: datetime, budget: SearchBudget
     ) -> datetime | None:
-        found = min(_candidates(times, self._zone, instant, budget), default=None)
+        fire_time = min(_candidates(times, self._zone, instant, budget), default=None)
         # A naive UNTIL is a wall time, which RuleWallTimes applies.
-        if found is not None and rule.until is not None and rule.until.tzinfo is not None:
-            return found if found <= rule.until else None
-        return found
+        if fire_time is not None and rule.until is not None and rule.until.tzinfo is not None:
+            return fire_time if fire_time <= rule.until else None
+        return fire_time
 
 
 def _candidates(

@@ -34,7 +34,7 @@ class RRule(Trigger):
 
     Several rules and dates are combined, and ``EXDATE`` removes fire times. A single ``FREQ=...``
     is a rule too. The zone is the ``TZID`` of DTSTART, UTC if DTSTART ends with Z, else
-    ``timezone``, else UTC. The matching days are those of python-dateutil, so DTSTART fires only
+    ``timezone``, else UTC. The matching days agree with python-dateutil, so DTSTART fires only
     if the rule matches it.
 
     Without DTSTART the rule counts from its anchor (``anchored_at``), or from the argument of each
@@ -113,8 +113,8 @@ class RRule(Trigger):
         Fewer are compared if finding them takes too many steps: those fire times are far apart.
         """
         budget = SearchBudget(SEARCH_STEPS * sample // SAMPLE)
-        found = iter_fire_times(self.cursor(budget), after=utc(after, field="after"))
-        pairs = pairwise(islice(found, sample))
+        fire_times = iter_fire_times(self.cursor(budget), after=utc(after, field="after"))
+        pairs = pairwise(islice(fire_times, sample))
         return min((later - earlier for earlier, later in pairs), default=None)
 
     @property
