@@ -18,7 +18,7 @@ def huge(depth):
 
 
 #: Values that SQL can store in each database and Python cannot read: column and value.
-UNREADABLE = {
+UNREADABLE: dict[str, dict[str, tuple[str, object]]] = {
     "sqlite": {
         "huge number": ("args", "[" + "1" * 5_000 + "]"),
         "no date": ("end_at", "tomorrow"),
