@@ -48,6 +48,9 @@ check: $(VENV)/.dev ## Check style, spelling, types and imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
 	@$(BIN)/mypy
+	@for example in fastapi flower incident load quickstart; do \
+	  MYPYPATH=examples/$$example:examples $(BIN)/mypy examples/$$example || exit; done
+	@MYPYPATH=examples/django $(BIN)/mypy examples/django
 	@$(BIN)/lint-imports --no-cache --no-logo
 
 docs: $(VENV)/.dev ## Write commands.md, the fields of signals.md and client/async_calls.py from the code

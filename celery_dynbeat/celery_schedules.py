@@ -169,7 +169,7 @@ def _unsupported(fields: CronExpression, *, day_or: bool) -> str:
     """Return what a crontab does not support, with a hint; "" if it supports everything."""
     if fields.second is not None and fields.second.values != (0,):
         return "seconds; leave out the sixth field"
-    if any(field.day_rules or field.hashed_items for field in fields.each):
+    if any(field.day_rules or field.hashed_items for field in fields.fields):
         return "L, W, # and H; list the days and values"
     if day_or and _is_either(fields) and not (fields.day.full or fields.weekday.full):
         return "one of two day fields: both must match; make two schedules, or set day_or=False"

@@ -26,6 +26,7 @@ from celery_dynbeat.alerts.content import DETAIL_LENGTH, Content, Example, Group
 from celery_dynbeat.common.alert_kinds import NODE_KINDS, AlertKind, Unsent
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.printable import escape
+from celery_dynbeat.common.text import counted, cut
 
 TEMPLATES = Path(__file__).parent / "templates"
 TITLE_LENGTH = 200
@@ -121,7 +122,7 @@ def _environment(folder: str | None) -> Environment:
 def shown(text: str) -> str:
     """Return a text of a user that cannot break the layout, mention people or become markup."""
     line = _MARKUP.sub(rf"\1{WORD_JOINER}", escape(" ".join(text.split())))
-    return line if len(line) <= DETAIL_LENGTH else f"{line[: DETAIL_LENGTH - 3]}..."
+    return cut(line, DETAIL_LENGTH)
 
 
 def is_about_nodes(group: Group) -> bool:
@@ -133,7 +134,7 @@ def subject(group: Group) -> str:
     """Return which schedules a group is about, with a space; nothing for beats and workers."""
     if is_about_nodes(group):
         return ""
-    return f"{group.count:,} {'schedule' if group.count == 1 else 'schedules'} "
+    return f"{counted(group.count, 'schedule')} "
 
 
 def verb(group: Group) -> str:

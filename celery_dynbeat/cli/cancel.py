@@ -12,6 +12,7 @@ from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.client import BoundedCount
 from celery_dynbeat.common.limits import MAX_CANCELLED
 from celery_dynbeat.common.run_states import REVOKE, Origin
+from celery_dynbeat.common.text import counted
 
 
 @command(
@@ -82,8 +83,7 @@ def _cancel_all(
         invocation.confirm(f"Cancel {runs} of {whose}{words}{most}?")
     number = invocation.calls.cancel_runs(status=statuses, limit=limit, **filters)
     more = "; more may match: repeat the command" if number == limit else ""
-    runs = "run" if number == 1 else "runs"
-    invocation.output.done(f"cancelled {number} {runs}{more}", _done(number))
+    invocation.output.done(f"cancelled {counted(number, 'run')}{more}", _done(number))
 
 
 def _done(number: int) -> dict[str, Any]:

@@ -31,7 +31,12 @@ def shorten(value: object) -> str:
     # An integer with more digits than Python prints, or a __repr__ that raises.
     except Exception:  # noqa: BLE001
         text = f"of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return cut(text, _SHOWN)
+
+
+def cut(text: str, length: int) -> str:
+    """Return ``text`` with at most ``length`` characters. A cut text ends with three dots."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def as_text(value: object) -> object:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
@@ -50,13 +50,15 @@ ROWS_PER_STATEMENT = 500
 #: Rows that are encoded into JSON together.
 ROWS_PER_JSON_CHUNK = 100
 
+T = TypeVar("T")
+
 Rows = Sequence[Mapping[str, Any]]
 _Names = tuple[str, ...]
 
 
 def insert(connection: Connection, table: Table, rows: Rows) -> None:
     """Insert rows that all have the same columns."""
-    for part in _parts(rows):
+    for part in in_parts(rows, ROWS_PER_STATEMENT):
         _insert(connection, table, part, new=False)
 
 
@@ -66,14 +68,14 @@ def insert_new(connection: Connection, table: Table, rows: Rows) -> int:
     A row that violates a unique key is skipped. The number is negative if the driver does not
     report it.
     """
-    return sum(_insert(connection, table, part, new=True) for part in _parts(rows))
+    parts = in_parts(rows, ROWS_PER_STATEMENT)
+    return sum(_insert(connection, table, part, new=True) for part in parts)
 
 
-def _parts(rows: Rows) -> Iterator[Rows]:
-    return (
-        rows[start : start + ROWS_PER_STATEMENT]
-        for start in range(0, len(rows), ROWS_PER_STATEMENT)
-    )
+def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, in parts of at most ``size``."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> int:
@@ -90,7 +92,7 @@ def _insert(connection: Connection, table: Table, rows: Rows, *, new: bool) -> i
 
 def update_each(connection: Connection, table: Table, rows: Rows) -> None:
     """Update each row by its ``id``. All rows have the same columns."""
-    for part in _parts(rows):
+    for part in in_parts(rows, ROWS_PER_STATEMENT):
         _update_each(connection, table, part)
 
 
@@ -153,10 +155,7 @@ def _packed(rows: Rows) -> tuple[_Names, _Names, dict[str, Any]]:
 def _document(names: Sequence[str], rows: Rows) -> str:
     """Return the columns ``names`` of the rows as a JSON array of objects."""
     # In chunks, so that memory never holds a second copy of all rows.
-    parts = (
-        rows[start : start + ROWS_PER_JSON_CHUNK]
-        for start in range(0, len(rows), ROWS_PER_JSON_CHUNK)
-    )
+    parts = in_parts(rows, ROWS_PER_JSON_CHUNK)
     chosen = ([{name: row[name] for name in names} for row in part] for part in parts)
     # Without escapes: the server would have to convert them, and not every encoding can.
     written = (json.dumps(part, default=_text, ensure_ascii=False)[1:-1] for part in chosen)

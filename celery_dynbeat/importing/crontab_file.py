@@ -19,15 +19,6 @@ from celery_dynbeat.triggers import Cron
 PAGE_SIZE = 500
 _NAME_LENGTH = 200
 _FIELDS = 5
-_MACROS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 # Of a line without spaces at its ends. Two repetitions that compete for the same spaces would take
 # time with the square of their number.
 _ENVIRONMENT = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_]\w*))\s*=\s*(.*)""")
@@ -171,7 +162,7 @@ def _trigger(when: str, timezone: str | None) -> Cron:
     if when.lower() == "@reboot":
         raise Inexpressible("@reboot: beat does not know when a machine starts")
     try:
-        return Cron(_MACROS.get(when.lower(), when), timezone=timezone)
+        return Cron(when, timezone=timezone)
     except InvalidTriggerError as error:
         raise Inexpressible(str(error)) from error
 

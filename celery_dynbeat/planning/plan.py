@@ -199,8 +199,8 @@ def too_near(
 ) -> Skip | None:
     """Return the Skip for the fire times that follow a run by less than ``min_interval``.
 
-    The runs are those of the ``wanted`` fire times, and that of ``last_run_at`` if ``fire_at``
-    directly follows it. Fire times after the newest wanted one have not passed: the pass of the
+    The runs are at the ``wanted`` fire times, and at ``last_run_at`` if ``fire_at`` directly
+    follows it. Fire times after the newest wanted one have not passed: the pass of the
     fire time that follows it reports them, unless ``skip()`` took out that fire time.
     """
     earlier = list(wanted if wanted and _precedes_skipped(spec, wanted[-1]) else wanted[:-1])

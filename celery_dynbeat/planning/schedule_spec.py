@@ -98,7 +98,7 @@ def with_search_budget(
 ) -> ScheduleSpec:
     """Return ``spec`` with a budget of ``steps`` that all later calls of its trigger share.
 
-    Several specs can share the given ``budget``. A call that exceeds it raises InvalidTriggerError.
+    Several specs can share one ``budget``. A call that exceeds it raises InvalidTriggerError.
     A trigger whose calls have a constant cost stays as it is.
     """
     if not spec.trigger.needs_budget:

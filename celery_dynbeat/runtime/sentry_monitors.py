@@ -36,7 +36,7 @@ from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
-from celery_dynbeat.triggers.interval.every import Every
+from celery_dynbeat.triggers.every import Every
 from celery_dynbeat.triggers.parse import parse_trigger
 
 logger = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Row, and_, delete, exists, or_, select, up
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import SEVERITIES, Severity, Unsent
+from celery_dynbeat.db import batches
 from celery_dynbeat.db.alert_models import NO_SCHEDULE, Alert, AlertMessage
 from celery_dynbeat.db.index_order import in_index_order
 from celery_dynbeat.db.models import Run, Schedule
@@ -151,10 +152,10 @@ def _has_lasted(now: datetime, damping: timedelta) -> ColumnElement[bool]:
 def causes(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any]]:
     """Return the tasks of the schedules of alerts, and their errors, by the ids of the alerts."""
     found: dict[int, Row[Any]] = {}
-    for start in range(0, len(alert_ids), _IDS):
+    for ids in batches.in_parts(alert_ids, _IDS):
         statement: Any = select(Alert.id, Schedule.task, Alert.detail)
         statement = statement.outerjoin(Schedule, Schedule.id == Alert.schedule_id)
-        statement = statement.where(Alert.id.in_(alert_ids[start : start + _IDS]))
+        statement = statement.where(Alert.id.in_(ids))
         found |= {row.id: row for row in session.execute(statement)}
     return found
 
@@ -162,8 +163,7 @@ def causes(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any]]
 def open_kinds(session: Session, schedule_ids: Sequence[int]) -> Mapping[int, Sequence[str]]:
     """Return the kinds of the open alerts of schedules by their ids; none for the others."""
     found: defaultdict[int, list[str]] = defaultdict(list)
-    for start in range(0, len(schedule_ids), _IDS):
-        ids = schedule_ids[start : start + _IDS]
+    for ids in batches.in_parts(schedule_ids, _IDS):
         statement: Any = select(Alert.schedule_id, Alert.kind)
         statement = statement.where(Alert.schedule_id.in_(ids), Alert.checked_at.is_not(None))
         for schedule_id, kind in session.execute(statement):
@@ -188,8 +188,7 @@ def examples(session: Session, alert_ids: Sequence[int]) -> Mapping[int, Row[Any
 
 def mark_taken(session: Session, alert_ids: Sequence[int], *, message_id: int | None) -> None:
     """Note that a message reports these alerts. None: their target has no URL."""
-    for start in range(0, len(alert_ids), _IDS):
-        ids = alert_ids[start : start + _IDS]
+    for ids in batches.in_parts(alert_ids, _IDS):
         taken = update(Alert).where(Alert.id.in_(ids))
         execute_dml(session, taken.values(unsent=None, unsent_at=None, message_id=message_id))
 

@@ -20,8 +20,7 @@ _MAX_KEYS = 500
 @in_index_order
 def add(session: Session, keys: Sequence[tuple[str, str]], *, due_at: datetime) -> None:
     """Insert a row for each of the schedules with these owners and names."""
-    for start in range(0, len(keys), _MAX_KEYS):
-        part = keys[start : start + _MAX_KEYS]
+    for part in batches.in_parts(keys, _MAX_KEYS):
         ids = select(Schedule.id).where(tuple_(Schedule.owner, Schedule.name).in_(part))
         _insert(session, session.scalars(ids).all(), due_at)
 

@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.db import batches
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Origin, Run, Schedule
@@ -49,7 +50,7 @@ def unfinished_runs(session: Session, schedule_ids: Sequence[int]) -> Sequence[R
     A schedule with more than MAX_UNFINISHED contributes at least the newest MAX_UNFINISHED.
     Unreadable runs are left out.
     """
-    parts = [schedule_ids[at : at + MAX_IN_LIST] for at in range(0, len(schedule_ids), MAX_IN_LIST)]
+    parts = list(batches.in_parts(schedule_ids, MAX_IN_LIST))
     if capabilities_of(session.get_bind(Run).dialect).has_lateral:
         each = (newest_unfinished(_OVERLAP_COLUMNS, part, limit=MAX_UNFINISHED) for part in parts)
         return [row for query in each for row in read(session, query, key=_key(query)).rows]

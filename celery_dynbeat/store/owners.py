@@ -8,7 +8,7 @@ The order of locks is: rows of owners by name, then rows of schedules. A transac
 application that locks in another order can end in a deadlock.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.orm import Session
@@ -38,13 +38,12 @@ def count_schedules(session: Session, owners: Collection[str]) -> Mapping[str, i
     All committed schedules count, also those newer than the caller's snapshot.
     """
     latest = capabilities_of(session.get_bind().dialect).reading_latest
-    names = sorted(owners)
     counts: dict[str, int] = {}
-    for start in range(0, len(names), _BATCH):
+    for names in batches.in_parts(sorted(owners), _BATCH):
         # One subquery per owner: GROUP BY would read the whole index.
         of_owner = force_index(select(func.count()), Schedule, OWNER_NAME_INDEX)
         counted = latest(of_owner.where(Schedule.owner == Owner.owner)).scalar_subquery()
-        batch = select(Owner.owner, counted).where(Owner.owner.in_(names[start : start + _BATCH]))
+        batch = select(Owner.owner, counted).where(Owner.owner.in_(names))
         counts.update((owner, count) for owner, count in session.execute(latest(batch)) if count)
     return counts
 
@@ -83,7 +82,7 @@ def _rows(
 ) -> Mapping[str, str | None]:
     """Return the zones of the owners that have a row."""
     found: dict[str, str | None] = {}
-    for names in _parts(sorted(owners)):
+    for names in batches.in_parts(sorted(owners), _BATCH):
         statement = select(Owner.owner, Owner.timezone).where(Owner.owner.in_(names))
         if for_share and _locks_gaps(session):
             # Only rows that exist are locked, each by its key.
@@ -101,10 +100,6 @@ def _locks_gaps(session: Session) -> bool:
     """Return whether a locking read may lock gaps; a transaction of the package does not."""
     is_own = session.info.get(OWN_TRANSACTION)
     return not is_own and capabilities_of(session.get_bind(Owner).dialect).locks_gaps
-
-
-def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (names[start : start + _BATCH] for start in range(0, len(names), _BATCH))
 
 
 def _connection(session: Session) -> Connection:

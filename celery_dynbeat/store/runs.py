@@ -61,11 +61,9 @@ def has_run(session: Session, *, schedule_id: int, scheduled_for: datetime) -> b
 
 
 def _present(session: Session, ids: set[str]) -> set[str]:
-    wanted = sorted(ids)
     present: set[str] = set()
-    for start in range(0, len(wanted), MAX_IN_LIST):
-        statement = select(Run.id).where(Run.id.in_(wanted[start : start + MAX_IN_LIST]))
-        present.update(session.scalars(statement))
+    for part in batches.in_parts(sorted(ids), MAX_IN_LIST):
+        present.update(session.scalars(select(Run.id).where(Run.id.in_(part))))
     return present
 
 
@@ -339,10 +337,8 @@ def revoke_owner(session: Session, *, owner: str, now: datetime, reason: str) ->
     schedule_ids = session.scalars(select(Schedule.id).where(Schedule.owner == owner)).all()
     # By ids, for the index of unfinished runs: with a subquery MariaDB reads the whole history.
     return sum(
-        revoke_unstarted(
-            session, schedule_ids=schedule_ids[start : start + MAX_IN_LIST], now=now, reason=reason
-        )
-        for start in range(0, len(schedule_ids), MAX_IN_LIST)
+        revoke_unstarted(session, schedule_ids=part, now=now, reason=reason)
+        for part in batches.in_parts(schedule_ids, MAX_IN_LIST)
     )
 
 

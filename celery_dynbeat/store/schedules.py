@@ -88,12 +88,11 @@ def _without_nulls(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, A
 @in_index_order
 def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the (owner, name) ``keys`` that exist in the table."""
-    wanted = list(keys)
     existing: set[tuple[str, str]] = set()
     latest = capabilities_of(session.get_bind().dialect).reading_latest
-    for start in range(0, len(wanted), 500):
+    for part in batches.in_parts(list(keys), 500):
         statement = select(Schedule.owner, Schedule.name).where(
-            tuple_(Schedule.owner, Schedule.name).in_(wanted[start : start + 500]),
+            tuple_(Schedule.owner, Schedule.name).in_(part),
         )
         # The caller's snapshot may be older than the existing row.
         existing.update((owner, name) for owner, name in session.execute(latest(statement)))
@@ -198,8 +197,7 @@ def _delete_alerts(session: Session, schedule_ids: Any) -> None:
 
 def _delete_watches(session: Session, schedule_ids: Sequence[int]) -> None:
     """Delete the watches of schedules. Before their alerts: beat locks both in this order."""
-    for start in range(0, len(schedule_ids), _IDS):
-        part = schedule_ids[start : start + _IDS]
+    for part in batches.in_parts(schedule_ids, _IDS):
         execute_dml(session, delete(AlertWatch).where(AlertWatch.schedule_id.in_(part)))
 
 

@@ -80,8 +80,8 @@ def _in_spans(session: Session, spans: Sequence[_Span]) -> Sequence[Row]:
         keys = (Run.schedule_id, Run.scheduled_for, Run.scheduled_for)
         return _read(session, batches.lateral_for_rows(keys, spans, _skipped))
     found: list[Row] = []
-    for start in range(0, len(spans), _MAX_UNION):
-        each = [_skipped(*span) for span in spans[start : start + _MAX_UNION]]
+    for part in batches.in_parts(spans, _MAX_UNION):
+        each = [_skipped(*span) for span in part]
         found += _read(session, select(union_all(*each).subquery()) if each[1:] else each[0])
     return found
 

@@ -56,8 +56,7 @@ def store(session: Session, contexts: Mapping[str, str]) -> None:
         rows = [{"id": run_id, "traceparent": contexts[run_id]} for run_id in ids]
         batches.update_each(connection, RUNS, rows)
         return
-    for start in range(0, len(ids), _RUNS):
-        part = ids[start : start + _RUNS]
+    for part in batches.in_parts(ids, _RUNS):
         connection.execute(_set_contexts({run_id: contexts[run_id] for run_id in part}))
 
 

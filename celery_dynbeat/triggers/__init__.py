@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from celery_dynbeat.triggers.composite.any_of import AnyOf
     from celery_dynbeat.triggers.composite.excluding import Excluding
     from celery_dynbeat.triggers.cron.trigger import Cron
-    from celery_dynbeat.triggers.interval.every import Every
+    from celery_dynbeat.triggers.every import Every
     from celery_dynbeat.triggers.once import Once
     from celery_dynbeat.triggers.phrases.parse import trigger_from_words
     from celery_dynbeat.triggers.rrule.trigger import RRule
@@ -39,7 +39,7 @@ _LAZY_EXPORTS = {
     "composite.any_of": ("AnyOf",),
     "composite.excluding": ("Excluding",),
     "cron.trigger": ("Cron",),
-    "interval.every": ("Every",),
+    "every": ("Every",),
     "once": ("Once",),
     "phrases.parse": ("trigger_from_words",),
     "rrule.trigger": ("RRule",),

@@ -1,12 +1,12 @@
 """The interface of every trigger, and the methods that follow from ``next_after`` alone."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import ClassVar
 
 from celery_dynbeat.triggers.cursors import Cursor, SingleCursor
 from celery_dynbeat.triggers.kinds import load_class
-from celery_dynbeat.triggers.latest import latest_by
 from celery_dynbeat.triggers.limits import MAX_SPEC_LENGTH
 from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, SearchBudget
 from celery_dynbeat.triggers.validation import utc
@@ -15,6 +15,7 @@ from celery_dynbeat.triggers.validation import utc
 SAMPLE = 200
 #: ``latest_until`` costs as much as this number of ``next_after`` calls.
 LATEST_LOOKUPS = 4
+_Next = Callable[[datetime], datetime | None]
 
 
 class Trigger(ABC):
@@ -44,7 +45,7 @@ class Trigger(ABC):
 
     @classmethod
     def from_spec(cls, spec: str, timezone: str | None) -> "Trigger":
-        """Return the trigger of this kind whose ``spec`` and ``timezone`` are given.
+        """Return the trigger of this kind with this ``spec`` and ``timezone``.
 
         A rule without a wall clock ignores ``timezone``. Raises ``InvalidTriggerError``.
         """
@@ -124,7 +125,7 @@ class Trigger(ABC):
     def describe(self, timezone: str | None = None) -> str:
         """Describe the rule as a sentence: ``At 09:00, Monday to Friday, Asia/Seoul``.
 
-        Instants, such as that of a ``Once``, are shown in ``timezone``, by default in UTC. A rule
+        Instants, as in a ``Once``, are shown in ``timezone``, by default in UTC. A rule
         that follows a wall clock is described in its own zone.
         """
         phrase = self.phrase(timezone)
@@ -156,7 +157,7 @@ class Trigger(ABC):
 
     @property
     def row_spec(self) -> str:
-        """Return ``spec`` for a row whose zone is that of the parts with ``needs_zone``."""
+        """Return ``spec`` for a row whose zone counts for the parts with ``needs_zone``."""
         return self.spec
 
     def to_json(self) -> dict[str, str | None]:
@@ -182,3 +183,44 @@ class Trigger(ABC):
     def resolved_at(self, instant: datetime) -> "Trigger":  # noqa: ARG002 - only Once has a delay
         """Return the trigger to store at ``instant``: it contains no ``Once.after``."""
         return self
+
+
+def latest_by(next_after: _Next, *, after: datetime, until: datetime) -> datetime | None:
+    """Return the newest fire time in ``(after, until]``, or None when there is none.
+
+    The number of calls of ``next_after`` grows with the logarithm of the span.
+    """
+    window = _newest_window(next_after, after=after, until=until)
+    if window is None:
+        return None
+    latest, empty_from = window
+    # (empty_from, until] holds no fire time. Each round halves [latest, empty_from].
+    while _at_most(next_after(latest), until) is not None:
+        middle = latest + (empty_from - latest) / 2
+        later = _at_most(next_after(middle), until)
+        if later is None:
+            empty_from = middle
+        else:
+            latest = later
+    return latest
+
+
+def _newest_window(
+    next_after: _Next, *, after: datetime, until: datetime
+) -> tuple[datetime, datetime] | None:
+    """Return a fire time in ``(after, until]``, and an instant after which there are no more.
+
+    The search looks back from ``until`` in growing steps: the newest fire time is usually near.
+    """
+    step, empty_from = timedelta(seconds=1), until
+    while after < empty_from:
+        start = until - step if until - after > step else after
+        fire_time = _at_most(next_after(start), until)
+        if fire_time is not None:
+            return fire_time, empty_from
+        empty_from, step = start, step * 8
+    return None
+
+
+def _at_most(fire_time: datetime | None, until: datetime) -> datetime | None:
+    return fire_time if fire_time is not None and fire_time <= until else None

@@ -19,7 +19,7 @@ from celery_dynbeat.triggers.validation import utc
 class BudgetedTrigger(Trigger):
     """The fire times of ``trigger``, found with the steps of one budget. It is never stored.
 
-    Searches whose instants do not decrease share one cursor, so nothing is searched twice. Raises
+    Searches whose instants do not decrease share one cursor, so no search runs twice. Raises
     ``InvalidTriggerError`` when the budget is exceeded. ``count_until`` stops early instead.
     """
 
@@ -67,8 +67,8 @@ class BudgetedTrigger(Trigger):
         """
         after, until = utc(after, field="after"), utc(until, field="until")
         share = self._budget.half()
-        found = iter_fire_times(self._trigger.cursor(share), after=after)
-        inside = takewhile(lambda fire_time: fire_time <= until, found)
+        fire_times = iter_fire_times(self._trigger.cursor(share), after=after)
+        inside = takewhile(lambda fire_time: fire_time <= until, fire_times)
         count = sum(1 for _ in islice(inside, max(limit, 0)))
         self._budget.spend(min(share.spent, int(share.limit)))
         return count

@@ -4,28 +4,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.cron.trigger import Cron
-from celery_dynbeat.triggers.interval.every import Every
+from celery_dynbeat.triggers.every import Every
 from celery_dynbeat.triggers.limits import EARLIEST, LATEST
 from celery_dynbeat.triggers.words import describe_duration
-from celery_dynbeat.triggers.zones import end_of_offset, fold_at, load_zone, offset_at, wall_at
+from celery_dynbeat.triggers.zones import fold_at, gap_before, load_zone, offset_at, wall_at
 
-_MICROSECOND, _SECOND = timedelta(microseconds=1), timedelta(seconds=1)
-# Longer than any gap, Apia's day included, and shorter than the time between two changes.
-_LONGEST_GAP = timedelta(hours=25)
+_MICROSECOND = timedelta(microseconds=1)
 _TZID = re.compile(r";TZID=[^:]+")
-
-
-class Gap(NamedTuple):
-    """The wall times ``[start, end)`` that the clock skipped."""
-
-    start: datetime
-    end: datetime
 
 
 def note_on(
@@ -45,17 +34,6 @@ def note_on(
     return _repeated(name, fire_at) or _shifted(name, fire_at, previous)
 
 
-def gap_before(zone: ZoneInfo, instant: datetime) -> Gap | None:
-    """Return the gap that ended at most its own length before ``instant``, or None."""
-    start = instant.replace(microsecond=0) - _LONGEST_GAP
-    change = end_of_offset(zone, start, instant.replace(microsecond=0) + _SECOND)
-    length = offset_at(zone, change) - offset_at(zone, change - _SECOND)
-    if change > instant or not timedelta() < length or instant - change >= length:
-        return None
-    end = wall_at(zone, change)
-    return Gap(end - length, end)
-
-
 def _moved(leaf: Trigger, fire_at: datetime) -> str | None:
     """Return the note if ``leaf`` fires at ``fire_at`` for a wall time that the clock skipped."""
     name = leaf.timezone or "UTC"
@@ -67,7 +45,7 @@ def _moved(leaf: Trigger, fire_at: datetime) -> str | None:
     if rule is None or _fires_at(rule, wall):
         return None
     # RRule reads a skipped time with the offset before the gap; the others fire at its end.
-    skipped: datetime | None = wall - (gap.end - gap.start)
+    skipped: datetime | None = wall - gap.length
     if skipped is None or not _fires_at(rule, skipped):
         skipped = rule.next_after(_as_utc(gap.start) - _MICROSECOND)
     if skipped is None or skipped >= _as_utc(gap.end):

@@ -25,7 +25,7 @@ class SingleTrigger(Protocol):
 
 
 class SingleCursor:
-    """A cursor over one trigger. It remembers the fire time that it found last."""
+    """A cursor over one trigger. It remembers its last result."""
 
     def __init__(self, trigger: SingleTrigger, budget: SearchBudget) -> None:
         self._trigger, self._budget = trigger, budget
@@ -46,8 +46,8 @@ class MergedCursor:
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time of any cursor."""
-        found = (cursor.next_after(instant) for cursor in self._cursors)
-        return min((fire_time for fire_time in found if fire_time is not None), default=None)
+        following = (cursor.next_after(instant) for cursor in self._cursors)
+        return min((fire_time for fire_time in following if fire_time is not None), default=None)
 
 
 def iter_fire_times(cursor: Cursor, *, after: datetime) -> Iterator[datetime]:

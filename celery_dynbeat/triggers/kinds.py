@@ -9,7 +9,7 @@ from typing import Any
 _PACKAGE = "celery_dynbeat.triggers"
 _CLASSES = {
     "cron": ("cron.trigger", "Cron"),
-    "every": ("interval.every", "Every"),
+    "every": ("every", "Every"),
     "once": ("once", "Once"),
     "rrule": ("rrule.trigger", "RRule"),
     "solar": ("solar", "Solar"),

@@ -28,6 +28,11 @@ class Once(Trigger):
     the argument of each search. ``delay`` is None for any other ``Once``.
 
     Raises ``InvalidTriggerError`` with field ``"at"`` when the instant is naive.
+
+    >>> Once(datetime(2026, 12, 24, 18, tzinfo=UTC)).describe("Asia/Seoul")
+    'Once at 2026-12-25 03:00 (Asia/Seoul)'
+    >>> Once.after(timedelta(hours=40)).describe()
+    'Once, 40 hours after the schedule is stored'
     """
 
     kind: ClassVar[str] = "once"

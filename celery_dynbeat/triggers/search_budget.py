@@ -28,7 +28,7 @@ class SearchBudget:
 
     limit: float = SEARCH_STEPS
     spent: int = 0
-    _paid: set[Hashable] = field(default_factory=set)
+    _searched: set[Hashable] = field(default_factory=set)
 
     def spend(self, steps: int) -> None:
         """Take ``steps``. Raises ``BudgetExceededError`` when fewer are left."""
@@ -37,14 +37,14 @@ class SearchBudget:
             raise BudgetExceededError
 
     def spend_once(self, key: Hashable, steps: int) -> None:
-        """Take ``steps`` for the search ``key``, unless this budget has paid for it before."""
-        if key not in self._paid:
-            self.mark_paid(key)
+        """Take ``steps`` for the search ``key``, unless this budget has taken them before."""
+        if key not in self._searched:
+            self.mark_searched(key)
             self.spend(steps)
 
-    def mark_paid(self, key: Hashable) -> None:
+    def mark_searched(self, key: Hashable) -> None:
         """Make ``spend_once`` free for the search ``key``."""
-        self._paid.add(key)
+        self._searched.add(key)
 
     @property
     def remaining(self) -> float:

@@ -41,24 +41,24 @@ class SkippingTrigger(Trigger):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first fire time strictly after ``instant``."""
-        found = self.trigger.next_after(instant)
-        while found is not None and found in self.skipped:
-            found = self.trigger.next_after(found)
-        return found
+        fire_time = self.trigger.next_after(instant)
+        while fire_time is not None and fire_time in self.skipped:
+            fire_time = self.trigger.next_after(fire_time)
+        return fire_time
 
     def latest_until(self, *, after: datetime, until: datetime) -> datetime | None:
         """Return the newest fire time in ``(after, until]``, or None when there is none."""
-        found = self.trigger.latest_until(after=after, until=until)
-        while found is not None and found in self.skipped:
-            found = self.trigger.latest_until(after=after, until=found - _MICROSECOND)
-        return found
+        fire_time = self.trigger.latest_until(after=after, until=until)
+        while fire_time is not None and fire_time in self.skipped:
+            fire_time = self.trigger.latest_until(after=after, until=fire_time - _MICROSECOND)
+        return fire_time
 
     def count_until(self, *, after: datetime, until: datetime, limit: int) -> int:
         """Count the fire times in ``(after, until]``, at most up to ``limit``."""
         after, until = utc(after, field="after"), utc(until, field="until")
         inside = sorted(at for at in self.skipped if after < at <= until)
-        found = self.trigger.count_until(after=after, until=until, limit=limit + len(inside))
-        return min(max(found - sum(map(self._takes_out, inside)), 0), limit)
+        count = self.trigger.count_until(after=after, until=until, limit=limit + len(inside))
+        return min(max(count - sum(map(self._takes_out, inside)), 0), limit)
 
     def _takes_out(self, skipped: datetime) -> bool:
         """Return whether the trigger yields ``skipped``; True if the budget is nearly spent."""

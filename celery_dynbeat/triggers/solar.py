@@ -73,6 +73,12 @@ class Solar(Trigger):
     Needs the package ``ephem``: ``pip install 'celery-dynbeat[solar]'``. Raises
     ``InvalidTriggerError`` with field ``"event"``, also when ephem is missing, ``"latitude"`` or
     ``"longitude"``.
+
+    >>> sunrise = Solar("sunrise", latitude=37.5665, longitude=126.978)
+    >>> sunrise.describe()
+    'At sunrise at 37.5665 N, 126.978 E'
+    >>> str(sunrise.next_after(datetime(2026, 11, 21, tzinfo=UTC)))
+    '2026-11-21 22:18:40+00:00'
     """
 
     kind: ClassVar[str] = "solar"
@@ -116,17 +122,19 @@ class Solar(Trigger):
 
     def next_within(self, instant: datetime, budget: SearchBudget) -> datetime | None:
         """Return ``next_after(instant)``. The cost is known, and taken, after the search."""
-        found = self.next_after(instant)
-        budget.spend(_search_steps(instant, found))
-        return found
+        fire_time = self.next_after(instant)
+        budget.spend(_search_steps(instant, fire_time))
+        return fire_time
 
     def latest_within(
         self, budget: SearchBudget, *, after: datetime, until: datetime
     ) -> datetime | None:
         """Return ``latest_until``. Take its steps from ``budget``."""
-        found = self.latest_until(after=after, until=until)
-        budget.spend(LATEST_LOOKUPS * _search_steps(after if found is None else found, until))
-        return found
+        fire_time = self.latest_until(after=after, until=until)
+        budget.spend(
+            LATEST_LOOKUPS * _search_steps(after if fire_time is None else fire_time, until)
+        )
+        return fire_time
 
     def _next(self, instant: datetime, *, days: int) -> datetime | None:
         instant = max(instant, _EARLIEST)
@@ -136,9 +144,9 @@ class Solar(Trigger):
         elapsed = (instant - _EPOCH) / _DAY + self.longitude / 360
         first = math.floor(elapsed - 0.5 - _MAX_NOON_OFFSET) + 1
         for day in range(first, first + days + 1):
-            found = _fire_time(self, day)
-            if found is not None and found > instant:
-                return found if found < _LATEST else None
+            fire_time = _fire_time(self, day)
+            if fire_time is not None and fire_time > instant:
+                return fire_time if fire_time < _LATEST else None
         return None
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
@@ -166,9 +174,9 @@ class Solar(Trigger):
         return f"at {EVENTS[self.event].words} at {place}"
 
 
-def _search_steps(instant: datetime, found: datetime | None) -> int:
+def _search_steps(instant: datetime, fire_time: datetime | None) -> int:
     """Return the steps to find a fire time: each day without the event is computed."""
-    days = _MAX_DAYS if found is None else (found - instant).days
+    days = _MAX_DAYS if fire_time is None else (fire_time - instant).days
     return _EVENT_STEPS + _DAY_STEPS * max(min(days, _MAX_DAYS), 0)
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
@@ -21,6 +22,20 @@ _SECOND = timedelta(seconds=1)
 # In the tz database since 1900, two clock changes are at least almost four days apart (Freetown,
 # 1939). So if both ends of a stride have the same offset, there is no change between them.
 _STRIDE = timedelta(days=3)
+# The longest gap in the tz database is the day that Samoa skipped.
+_LONGEST_GAP = timedelta(hours=25)
+
+
+class Gap(NamedTuple):
+    """The wall times ``[start, end)`` that the clock skipped."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def length(self) -> timedelta:
+        """Return how far the clock went forward."""
+        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,7 @@ def load_zone(name: str) -> ZoneInfo:
 
 
 def zone_name(zone: str | ZoneInfo) -> str:
-    """Return the name of a zone that is given as its name or as a ZoneInfo.
+    """Return the name of ``zone``, which may be a name already.
 
     Raises ``InvalidTriggerError``, also for a name that does not exist.
     """
@@ -116,6 +131,28 @@ def fold_at(zone: ZoneInfo, instant: datetime) -> Fold | None:
     return Fold(change + after, change + before, after, second_pass=local.fold == 1)
 
 
+def gap_before(zone: ZoneInfo, instant: datetime) -> Gap | None:
+    """Return the gap that ended at most its own length before ``instant``, or None."""
+    before = offset_at(zone, instant - _LONGEST_GAP)
+    length = offset_at(zone, instant) - before
+    if length <= timedelta() or offset_at(zone, instant - length) != before:
+        return None
+    last = instant.replace(microsecond=0)
+    end = wall_at(zone, _bisect_change(zone, last - length, last))
+    return Gap(end - length, end)
+
+
+def next_wall(zone: ZoneInfo, instant: datetime) -> datetime:
+    """Return the first wall time, in whole seconds, that ``zone`` has not shown up to ``instant``.
+
+    In the second pass of a fold it is the end of the fold. ``instant`` is a whole second. The clock
+    may skip the wall time.
+    """
+    local = instant.astimezone(zone)
+    fold = fold_at(zone, instant) if local.fold else None
+    return local.replace(tzinfo=None) + _SECOND if fold is None else fold.end
+
+
 # Users choose whole minutes, and a plan needs the same instant several times.
 @lru_cache(maxsize=8192)
 def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
@@ -131,8 +168,9 @@ def first_instant(zone: ZoneInfo, wall: datetime) -> tuple[datetime, bool]:
 
 def _offsets(local: datetime) -> tuple[timedelta, timedelta]:
     """Return the offsets of the first and second reading of a wall time."""
-    first, second = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
-    return first or timedelta(), second or timedelta()
+    shown = local.utcoffset() or timedelta()
+    other = local.replace(fold=1 - local.fold).utcoffset() or timedelta()
+    return (other, shown) if local.fold else (shown, other)
 
 
 def _change_between(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
@@ -142,7 +180,7 @@ def _change_between(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime
 
 
 def _bisect_change(zone: ZoneInfo, start: datetime, stop: datetime) -> datetime:
-    """Return the first instant in ``(start, stop]`` whose offset is not that of ``start``.
+    """Return the first instant in ``(start, stop]`` whose offset differs from the one at ``start``.
 
     Returns ``stop`` if there is none. The span holds at most one change, on a whole second.
     """

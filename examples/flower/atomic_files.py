@@ -17,7 +17,8 @@ from kombu.utils.json import dumps
 class Channel(filesystem.Channel):
     """Writes each file under another name first."""
 
-    def _put(self, queue: str, payload: Any, **_: Any) -> None:
+    # A base class of kombu's channel names the argument differently.
+    def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]
         # kombu delivers in the order of the names.
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
         file = Path(self.data_folder_out, name)

@@ -40,11 +40,11 @@ class Figures:
         until = now - timedelta(seconds=1)
         # A worker may start a run before beat has marked it sent. Then its start counts.
         sent_at = func.coalesce(Run.sent_at, Run.started_at)
-        sent = select(Run.sent_at, Run.started_at, Run.scheduled_for).where(
+        sent = select(sent_at, Run.scheduled_for).where(
             mine, sent_at > self.since, sent_at <= until
         )
-        for at, started_at, due_at in session.execute(sent):
-            self.lags.append(((at or started_at) - due_at).total_seconds())
+        for at, due_at in session.execute(sent):
+            self.lags.append((at - due_at).total_seconds())
         self.since = max(self.since, until)
 
     @property

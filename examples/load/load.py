@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from celery_dynbeat import Cron, Dynbeat, Every, Once
+from celery_dynbeat.client import NewSchedule
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -37,7 +39,7 @@ CREATE_BATCH_SIZE = 2_500
 STALL_TIMEOUT = 30.0
 
 
-def schedules_of(number: int, *, base: datetime, seconds: int) -> Iterator[dict[str, object]]:
+def schedules_of(number: int, *, base: datetime, seconds: int) -> Iterator[NewSchedule]:
     """Yield the five schedules of one user. None of them fires before ``base``."""
     # Multiples of primes distribute the users evenly and reproducibly.
     offset = number * 7919 % (seconds * 1000) / 1000
@@ -77,17 +79,14 @@ def create(dynbeat: Dynbeat, bar: Progress, options: argparse.Namespace, base: d
 
 def start(stack: ExitStack, options: argparse.Namespace, logs: Path) -> Sequence[Program]:
     """Start workers and beats, and return the beats when all are ready."""
-    common = {"folder": HERE, "logs": logs}
+    program = partial(Program, folder=HERE, logs=logs)
     quick = ("-l", "WARNING", "--without-gossip", "--without-mingle", "-c", str(options.processes))
     workers = [
-        Program(f"worker-{n}", "worker", "-n", f"load-{n}@%h", *quick, **common)
+        program(f"worker-{n}", "worker", "-n", f"load-{n}@%h", *quick)
         for n in range(options.workers)
     ]
     stop_together(stack, workers)
-    beats = [
-        Program(f"beat-{n}", "beat", "-l", "INFO", "--pidfile=", **common)
-        for n in range(options.beats)
-    ]
+    beats = [program(f"beat-{n}", "beat", "-l", "INFO", "--pidfile=") for n in range(options.beats)]
     stop_together(stack, beats)
     for beat in beats:
         beat.wait_for("beat started")
@@ -98,7 +97,8 @@ def stop_together(stack: ExitStack, programs: Sequence[Program]) -> None:
     """Stop the programs at the end: terminate all of them, then wait for each."""
     for program in programs:
         stack.callback(program.stop)
-    stack.callback(lambda: [program.terminate() for program in programs])
+    for program in programs:
+        stack.callback(program.terminate)
 
 
 def watch(bar: Progress, figures: Figures, *, base: datetime, seconds: int) -> None:

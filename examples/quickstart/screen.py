@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from statistics import median
+from statistics import median_low
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -92,7 +92,7 @@ def _when(schedule: ScheduleInfo, instants: Sequence[datetime]) -> str:
 
 def _median_lag(runs: Iterable[RunInfo]) -> timedelta | None:
     lags = [run.lag for run in runs if run.lag is not None]
-    return median(lags) if lags else None
+    return median_low(lags) if lags else None
 
 
 def _milliseconds(lag: timedelta | None) -> str:

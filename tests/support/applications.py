@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celery import Celery
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from celery_dynbeat import AsyncDynbeat, Dynbeat, Every
 from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.testing import FrozenClock
 
 #: A Saturday morning: the start of each test's clock.
@@ -64,5 +65,8 @@ async def async_application(
 
 def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:
     """Execute a statement without the API, as in a database shell; return its row count."""
+    # With a type, SQLAlchemy converts a datetime. The converter of sqlite3 is deprecated.
+    instants = [name for name, value in parameters.items() if isinstance(value, datetime)]
+    typed = text(statement).bindparams(*(bindparam(name, type_=UtcDateTime()) for name in instants))
     with dynbeat.context.database.engine.begin() as connection:
-        return connection.execute(text(statement), parameters).rowcount
+        return connection.execute(typed, parameters).rowcount

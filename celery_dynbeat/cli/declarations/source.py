@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.json_text import RepeatedKeyError, load_json
 from celery_dynbeat.common.text import shorten
 
 #: The keys and the indexes that lead to a value.
@@ -84,17 +85,10 @@ def read(text: str, *, file: str) -> Source:
 
 
 def _read_json(text: str, file: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            message = f"the key {shorten(twice)} occurs twice in one object; give it once"
-            raise DeclarationError(message, file=file, line=None, field=twice)
-        return found
-
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        return load_json(text)
+    except RepeatedKeyError as error:
+        raise DeclarationError(str(error), file=file, line=None, field=error.key) from error
     except json.JSONDecodeError as error:
         message = f"not valid JSON: {error.msg}, column {error.colno}"
         raise DeclarationError(message, file=file, line=error.lineno, field=None) from error

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from celery_dynbeat.client import OwnerSchedules, Schedules
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError
+from celery_dynbeat.common.text import counted
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
 from celery_dynbeat.flower.base.messages import Message
 from celery_dynbeat.flower.pages.run_filter import RunFilter, run_filter
@@ -107,7 +108,7 @@ class RerunAction(RunsAction):
             count = len(self.ids)
             if count == 1 and not self.field("ask"):
                 return None
-            return self.question(_runs(count), details=self._DETAILS)
+            return self.question(counted(count, "run"), details=self._DETAILS)
         matching = self._rerunnable()
         statuses = " and ".join(matching.rerun_statuses)
         calls, chosen = self.calls(matching), matching.rerun_statuses
@@ -152,7 +153,7 @@ class CancelAction(RunsAction):
     def confirmation(self) -> Confirmation | None:
         """Ask with the number of runs."""
         if not self.is_all:
-            return self.question(_runs(len(self.ids)), details=self._DETAILS)
+            return self.question(counted(len(self.ids), "run"), details=self._DETAILS)
         matching = self._cancellable()
         arguments = matching.arguments(status=matching.cancel_statuses)
         matched = self.calls(matching).count_runs(**arguments)
@@ -174,7 +175,3 @@ class CancelAction(RunsAction):
         if reason is not None:
             raise InvalidScheduleError(reason, field="status")
         return matching
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.text import shorten
+from celery_dynbeat.common.text import counted, shorten
 from celery_dynbeat.flower.actions import selected
 from celery_dynbeat.flower.base import selection
 from celery_dynbeat.flower.base.action import ActionHandler, Confirmation
@@ -38,10 +38,10 @@ class ScheduleAction(ActionHandler):
         keys = self.keys
         if len(keys) == 1 and not self.field("ask") and not self.is_destructive:
             return None
-        what = selected.number(len(keys)) if len(keys) > 1 else f"“{keys[0]}”"
+        what = counted(len(keys), "schedule") if len(keys) > 1 else f"“{keys[0]}”"
         return Confirmation(
             question=f"{self.verb} {what}?",
-            button=f"{self.verb} {selected.number(len(keys))}",
+            button=f"{self.verb} {counted(len(keys), 'schedule')}",
             details=selected.names(keys) if len(keys) > 1 else (),
             effect=self.effect,
             is_destructive=self.is_destructive,

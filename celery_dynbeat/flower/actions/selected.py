@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.common.errors import DynbeatError
+from celery_dynbeat.common.text import counted
 from celery_dynbeat.flower.base.errors import page_error
 from celery_dynbeat.flower.base.messages import Message
 from celery_dynbeat.flower.base.selection import ScheduleKey
@@ -52,24 +53,19 @@ def for_each(keys: Sequence[ScheduleKey], call: Callable[[ScheduleKey], object])
     return Outcome(done, failed, ())
 
 
-def number(count: int) -> str:
-    """Return ``1 schedule`` or ``3 schedules``."""
-    return "1 schedule" if count == 1 else f"{count} schedules"
-
-
 def report(outcome: Outcome, *, done: str) -> Message:
     """Return the message for an outcome. ``done`` is the participle: "paused"."""
     if not outcome.failed:
         [first, *others] = outcome.done
-        what = number(len(outcome.done)) if others else f"“{first}”"
+        what = counted(len(outcome.done), "schedule") if others else f"“{first}”"
         return Message(f"{done.capitalize()} {what}.")
     total = len(outcome.done) + len(outcome.failed) + len(outcome.rest)
-    parts = [f"{done.capitalize()} {len(outcome.done)} of {number(total)}."]
+    parts = [f"{done.capitalize()} {len(outcome.done)} of {counted(total, 'schedule')}."]
     parts += [f"“{each.key}”: {each.reason.rstrip('.')}." for each in outcome.failed[:_MAX_SHOWN]]
     if len(outcome.failed) > _MAX_SHOWN:
         parts.append(f"{len(outcome.failed) - _MAX_SHOWN} others failed too.")
     if outcome.rest:
-        parts.append(f"{number(len(outcome.rest)).capitalize()} not tried.")
+        parts.append(f"{counted(len(outcome.rest), 'schedule')} not tried.")
     return Message(" ".join(parts), "warning" if outcome.done else "danger")
 
 

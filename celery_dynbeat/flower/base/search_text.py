@@ -8,6 +8,8 @@ owner:"" name:"daily report"  quotes: an empty value, white space, a *
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from celery_dynbeat.common.text import cut
+
 MAX_LENGTH = 2_000
 _SHOWN = 60
 # A term: a key and a colon, both optional, and a value. The value is quoted or has no quotes.
@@ -106,4 +108,4 @@ def _second_value(key: str, first: str, second: str, *, is_text: bool) -> Search
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return cut(text, _SHOWN)

@@ -12,6 +12,7 @@ from celery_dynbeat.client.checks import check_name
 from celery_dynbeat.client.fields import check_span, merge_options, to_columns
 from celery_dynbeat.client.typed_text import TypedInstant, parse_duration, parse_instant
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
+from celery_dynbeat.common.json_text import load_json
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.flower.editor.fields import LABELS, POLICIES, RULE_FIELDS, field_of
 from celery_dynbeat.flower.editor.rules import trigger_of, zone_of
@@ -144,7 +145,7 @@ def _read_instant(text: str) -> TypedInstant | None:
 def _json(text: str, kind: type, *, example: str) -> Any:
     wanted = "array" if kind is list else "object"
     try:
-        value = json.loads(text, object_pairs_hook=_without_repeated_keys)
+        value = load_json(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(
@@ -154,15 +155,6 @@ def _json(text: str, kind: type, *, example: str) -> Any:
         raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(value, kind):
         raise ValueError(f"write a JSON {wanted}, such as {example}")  # noqa: TRY004
-    return value
-
-
-def _without_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [key for key, _ in pairs]
-        repeated = next(key for key in names if names.count(key) > 1)
-        raise ValueError(f"the key {shorten(repeated)} occurs twice")
     return value
 
 

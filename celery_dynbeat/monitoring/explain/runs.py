@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from celery_dynbeat.client import RunInfo
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.common.text import cut
 
 #: A run that started within this time after its fire time is on time.
 ON_TIME = timedelta(seconds=5)
@@ -29,8 +30,7 @@ _ENDED = {
 
 def first_line(text: str | None) -> str:
     """Return the first line of an error, cut."""
-    line = (text or "").strip().partition("\n")[0]
-    return line if len(line) <= _ERROR_LENGTH else f"{line[: _ERROR_LENGTH - 3]}..."
+    return cut((text or "").strip().partition("\n")[0], _ERROR_LENGTH)
 
 
 def start_delay(run: RunInfo) -> timedelta | None:

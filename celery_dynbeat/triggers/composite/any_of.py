@@ -35,17 +35,20 @@ class AnyOf(Composite):
     ``AnyOf`` among them, also within an exclusion, counts as its own triggers.
 
     Raises ``InvalidTriggerError`` with field ``"triggers"``, or ``"spec"`` when it is too large.
+
+    >>> AnyOf(Cron("0 9 * * mon-fri"), Cron("0 12 * * sat")).describe()
+    'At 12:00, on Saturday, UTC; or at 09:00, Monday to Friday, UTC'
     """
 
     kind: ClassVar[str] = "any_of"
 
     triggers: tuple[Trigger, ...]
 
-    def __init__(self, *given: Trigger, triggers: Iterable[Trigger] = ()) -> None:
+    def __init__(self, *parts: Trigger, triggers: Iterable[Trigger] = ()) -> None:
         # The field name is an argument too, for dataclasses.replace.
-        given = (*given, *triggers)
-        _check(given)
-        different = _flat(given)
+        parts = (*parts, *triggers)
+        _check(parts)
+        different = _flat(parts)
         count = sum(map(_leaves, different))
         if len(different) < _MIN_TRIGGERS or count > _MAX_TRIGGERS:
             message = (
@@ -94,7 +97,7 @@ class AnyOf(Composite):
     ) -> datetime | None:
         """Return the newest fire time of any trigger in ``(after, until]``."""
         newest = (part.latest_within(budget, after=after, until=until) for part in self.triggers)
-        return max((each for each in newest if each is not None), default=None)
+        return max((at for at in newest if at is not None), default=None)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
         """Return the shortest interval between two of the next ``sample`` fire times.
@@ -104,14 +107,14 @@ class AnyOf(Composite):
         after = utc(after, field="after")
         share = max(sample // len(self.triggers), _MIN_SAMPLE)
         own = (part.shortest_interval(after=after, sample=share) for part in self.triggers)
-        found = iter_fire_times(self.cursor(SearchBudget(SEARCH_STEPS)), after=after)
-        pairs = pairwise(islice(found, sample))
+        fire_times = iter_fire_times(self.cursor(SearchBudget(SEARCH_STEPS)), after=after)
+        pairs = pairwise(islice(fire_times, sample))
         intervals = [*own, *(later - earlier for earlier, later in pairs)]
-        return min((each for each in intervals if each is not None), default=None)
+        return min((interval for interval in intervals if interval is not None), default=None)
 
     def phrase(self, timezone: str | None = None) -> str:
         """Describe each trigger."""
-        return "; or ".join(phrase_of(each, timezone) for each in self.triggers)
+        return "; or ".join(phrase_of(trigger, timezone) for trigger in self.triggers)
 
     def in_zone(self, name: str) -> Trigger:
         """Return this trigger with the zone ``name`` for each part that needs one and has none."""

@@ -175,6 +175,6 @@ def phrase_of(part: Trigger, timezone: str | None) -> str:
 def rebuilt(trigger: C, /, **changes: object) -> C:
     """Return an unchecked copy with other fields. It is never stored, so it may be larger."""
     copy: C = object.__new__(type(trigger))
-    for name in (each.name for each in fields(trigger)):
+    for name in (field.name for field in fields(trigger)):
         object.__setattr__(copy, name, changes.get(name, getattr(trigger, name)))
     return copy

@@ -1,9 +1,16 @@
-"""Excluding: a trigger without its fire times on certain days."""
+"""Excluding: a trigger without its fire times on certain days.
+
+A search ends after MAX_EXCLUDED_DAYS days or LONGEST_SEARCH, whichever comes first: then there is
+no fire time. Searches from the end of an excluded day are cached, also those without a result.
+Each instant of the days before leads to the same search.
+"""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import lru_cache
+from itertools import islice, takewhile
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
@@ -18,7 +25,6 @@ from celery_dynbeat.triggers.composite.base import (
     rebuilt,
     row_part_json,
 )
-from celery_dynbeat.triggers.composite.excluded_days import ExcludingCursor, latest_included
 from celery_dynbeat.triggers.composite.parts import (
     distinct,
     dump,
@@ -26,14 +32,25 @@ from celery_dynbeat.triggers.composite.parts import (
     read_part,
     read_parts,
 )
-from celery_dynbeat.triggers.cursors import Cursor
-from celery_dynbeat.triggers.search_budget import SearchBudget
-from celery_dynbeat.triggers.zones import zone_name
+from celery_dynbeat.triggers.cursors import MIN_INSTANT, Cursor, SingleCursor
+from celery_dynbeat.triggers.limits import EARLIEST, LATEST
+from celery_dynbeat.triggers.local_days import day_around
+from celery_dynbeat.triggers.search_budget import (
+    SEARCH_STEPS,
+    BudgetExceededError,
+    SearchBudget,
+)
+from celery_dynbeat.triggers.zones import load_zone, zone_name
 
 _MAX_DATES, _MAX_TRIGGERS, _MAX_LISTED = 366, 10, 5
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _KEYS = ("trigger", "dates", "triggers", "timezone")
 _EXAMPLE = '{"trigger":{"kind":"cron","spec":"0 9 * * *"},"dates":["2026-12-25"]}'
+#: More than two years of a daily trigger.
+MAX_EXCLUDED_DAYS = 800
+#: In this time each date except 29 February falls on each weekday.
+LONGEST_SEARCH = timedelta(days=12 * 366)
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -52,6 +69,12 @@ class Excluding(Composite):
 
     Raises ``InvalidTriggerError`` with field ``"excluded"``, ``"timezone"``, or ``"spec"`` when it
     is too large.
+
+    >>> weekdays = Cron("0 9 * * mon-fri").excluding(date(2026, 12, 25))
+    >>> weekdays.describe()
+    'At 09:00, Monday to Friday, UTC, except on 2026-12-25'
+    >>> str(weekdays.next_after(datetime(2026, 12, 24, 9, tzinfo=UTC)))
+    '2026-12-28 09:00:00+00:00'
     """
 
     kind: ClassVar[str] = "excluding"
@@ -142,7 +165,7 @@ class Excluding(Composite):
         return latest_included(self, budget, after=after, until=until)
 
     def shortest_interval(self, *, after: datetime, sample: int = SAMPLE) -> timedelta | None:
-        """Return that of the trigger: excluding whole days cannot shorten an interval."""
+        """Return the shortest interval of the trigger: excluded days cannot shorten it."""
         return self.trigger.shortest_interval(after=after, sample=sample)
 
     def phrase(self, timezone: str | None = None) -> str:
@@ -151,7 +174,7 @@ class Excluding(Composite):
         if self.dates:
             exceptions.append(f"on {self._describe_dates()}")
         if self.triggers:
-            phrases = "; ".join(phrase_of(each, timezone) for each in self.triggers)
+            phrases = "; ".join(phrase_of(trigger, timezone) for trigger in self.triggers)
             exceptions.append(f"on days of: {phrases}")
         return f"{phrase_of(self.trigger, timezone)}, except {' and '.join(exceptions)}"
 
@@ -204,11 +227,11 @@ def _check_types(trigger: object, what: Iterable[object]) -> None:
     if not isinstance(trigger, Trigger):
         message = f"{shorten(trigger)} is not a trigger; write Cron(...).excluding(...)"
         raise InvalidTriggerError(message, field="trigger")
-    for each in what:
-        if isinstance(each, datetime):
-            raise _refusal(each, "days are excluded, not instants; give each its .date()")
-        if not isinstance(each, date | Trigger):
-            raise _refusal(each, "it must be a datetime.date or a trigger, each an argument")
+    for exclusion in what:
+        if isinstance(exclusion, datetime):
+            raise _refusal(exclusion, "days are excluded, not instants; give each its .date()")
+        if not isinstance(exclusion, date | Trigger):
+            raise _refusal(exclusion, "it must be a datetime.date or a trigger, each an argument")
 
 
 def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
@@ -216,7 +239,7 @@ def _check_not_nested(trigger: Trigger, zone: str | None) -> None:
     if isinstance(trigger, Excluding):
         reason = f"it has exclusions by days of {trigger.timezone or 'no zone'}, not of {zone}"
         raise _refusal(trigger, f"{reason}; give all of them the same timezone")
-    if isinstance(trigger, AnyOf) and any(isinstance(each, Composite) for each in trigger.parts):
+    if isinstance(trigger, AnyOf) and any(isinstance(part, Composite) for part in trigger.parts):
         raise _refusal(trigger, "its triggers have exclusions; give all of them to each trigger")
 
 
@@ -224,18 +247,18 @@ def _split_exclusions(
     what: Iterable[date | Trigger], zone: str | None
 ) -> tuple[tuple[date, ...], tuple[Trigger, ...]]:
     """Return the dates, and the triggers with ``zone`` where they need one, each once."""
-    given = tuple(what)
+    exclusions = tuple(what)
     triggers = [
         part
-        for each in given
-        if isinstance(each, Trigger)
-        for part in (each.parts if isinstance(each, AnyOf) else (each,))
+        for trigger in exclusions
+        if isinstance(trigger, Trigger)
+        for part in (trigger.parts if isinstance(trigger, AnyOf) else (trigger,))
     ]
-    if bad := next((each for each in triggers if isinstance(each, Composite)), None):
+    if bad := next((trigger for trigger in triggers if isinstance(trigger, Composite)), None):
         raise _refusal(bad, "an excluded trigger cannot have exclusions; give plain triggers")
-    dates = tuple(sorted({each for each in given if not isinstance(each, Trigger)}))
-    different = distinct(each if zone is None else each.in_zone(zone) for each in triggers)
-    if not given:
+    dates = tuple(sorted({day for day in exclusions if not isinstance(day, Trigger)}))
+    different = distinct(trigger if zone is None else trigger.in_zone(zone) for trigger in triggers)
+    if not exclusions:
         raise _refusal((), "nothing is excluded; give a date or a trigger")
     if len(dates) > _MAX_DATES:
         raise _refusal(f"{len(dates)} dates", f"at most {_MAX_DATES}; use a Cron for the rest")
@@ -246,3 +269,111 @@ def _split_exclusions(
 
 def _refusal(value: object, reason: str) -> InvalidTriggerError:
     return InvalidTriggerError(f"excluding {shorten(value)}: {reason}", field="excluded")
+
+
+@dataclass(frozen=True, slots=True)
+class _FireDay:
+    """A day with a fire time."""
+
+    fire_time: datetime
+    start: datetime
+    end: datetime
+    is_excluded: bool
+
+
+class ExcludingCursor:
+    """A cursor over the fire times on days that are not excluded."""
+
+    def __init__(self, exclusion: Excluding, budget: SearchBudget) -> None:
+        self._exclusion, self._budget = exclusion, budget
+        self._dates = frozenset(exclusion.dates)
+        self._zone = load_zone(exclusion.timezone or "UTC")
+        self._fires = exclusion.trigger.cursor(budget)
+        self._excluded = [SingleCursor(trigger, budget) for trigger in exclusion.triggers]
+        self._upcoming: datetime | None = MIN_INSTANT
+        # The end of the last day that was found not to be excluded.
+        self._included_until = EARLIEST
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """Return the first fire time after ``instant``."""
+        if self._upcoming is not None and self._upcoming <= instant:
+            self._upcoming = self._search(instant)
+        return self._upcoming
+
+    def _search(self, instant: datetime) -> datetime | None:
+        fire_time = self._fires.next_after(max(instant, EARLIEST))
+        if fire_time is None or fire_time > LATEST:
+            return None
+        if fire_time >= self._included_until:
+            day = self._day_of(fire_time)
+            if day.is_excluded:
+                try:
+                    fire_time, steps = _first_included(self._exclusion, day.end)
+                except BudgetExceededError:
+                    self._budget.spend(SEARCH_STEPS)
+                    raise
+                self._budget.spend_once((self._exclusion, day.end), steps)
+                return fire_time
+            self._included_until = day.end
+        return fire_time
+
+    def days(self, after: datetime) -> Iterator[_FireDay]:
+        """Yield each day with a fire time after ``after``, excluded or not."""
+        fire_time = self._fires.next_after(after)
+        while fire_time is not None and fire_time <= LATEST:
+            day = self._day_of(fire_time)
+            yield day
+            # A microsecond before the end, because the next midnight may be a fire time.
+            fire_time = self._fires.next_after(day.end - _MICROSECOND)
+
+    def _day_of(self, fire_time: datetime) -> _FireDay:
+        day, start, end = day_around(self._zone, fire_time)
+        is_excluded = day in self._dates or any(
+            (excluding := cursor.next_after(start - _MICROSECOND)) is not None and excluding < end
+            for cursor in self._excluded
+        )
+        return _FireDay(fire_time, start, end, is_excluded)
+
+
+def latest_included(
+    exclusion: Excluding, budget: SearchBudget, *, after: datetime, until: datetime
+) -> datetime | None:
+    """Return the newest fire time in ``(after, until]`` on a day that is not excluded.
+
+    The search looks back from ``until`` over spans that double. So it looks at no more than twice
+    the excluded days before ``until``.
+    """
+    after, until = max(after, EARLIEST), min(until, LATEST)
+    step, excluded = _DAY, 0
+    while after < until and excluded <= MAX_EXCLUDED_DAYS:
+        start = after if until - after <= step else until - step
+        days = _days_within(exclusion, budget, after=start, until=until)
+        newest = next((day for day in reversed(days) if not day.is_excluded), None)
+        if newest is not None:
+            first, last = max(newest.start - _MICROSECOND, start), newest.end - _MICROSECOND
+            fire_time = exclusion.trigger.latest_within(budget, after=first, until=min(last, until))
+            return fire_time or newest.fire_time
+        until, step, excluded = start, step * 2, excluded + len(days)
+    return None
+
+
+def _days_within(
+    exclusion: Excluding, budget: SearchBudget, *, after: datetime, until: datetime
+) -> list[_FireDay]:
+    days = ExcludingCursor(exclusion, budget).days(after)
+    return list(takewhile(lambda day: day.fire_time <= until, days))
+
+
+@lru_cache(maxsize=8192)
+def _first_included(exclusion: Excluding, end: datetime) -> tuple[datetime | None, int]:
+    """Return the first fire time from ``end``, the end of an excluded day, and its steps."""
+    budget = SearchBudget(SEARCH_STEPS)
+    fire_time = None
+    days = ExcludingCursor(exclusion, budget).days(end - _MICROSECOND)
+    for day in islice(days, MAX_EXCLUDED_DAYS):
+        if day.fire_time > end + LONGEST_SEARCH:
+            break
+        if not day.is_excluded:
+            fire_time = day.fire_time
+            break
+    return fire_time, budget.spent

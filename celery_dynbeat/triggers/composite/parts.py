@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 
 from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.json_text import RepeatedKeyError, load_json
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.budgeted import check_preparation
@@ -20,7 +21,7 @@ _MAX_NESTING = 3 * MAX_DEPTH + 1
 
 
 def distinct(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
-    """Return the different triggers, in an order that does not depend on the given one."""
+    """Return the different triggers, in an order that does not depend on theirs."""
     return tuple(sorted(set(triggers), key=_order))
 
 
@@ -32,10 +33,10 @@ def dump(value: object) -> str:
 def load(spec: str, *, example: str) -> object:
     """Return the value of JSON text. Raises ``InvalidTriggerError`` with field ``"spec"``."""
     try:
-        value = json.loads(spec, object_pairs_hook=_unique_keys)
+        value = load_json(spec)
         too_deep = _nesting(value) > _MAX_NESTING
-    except InvalidTriggerError:
-        raise
+    except RepeatedKeyError as error:
+        raise InvalidTriggerError(str(error), field="spec") from None
     except (ValueError, RecursionError) as error:
         reason = f"it must be JSON such as {example}"
         raise InvalidTriggerError(f"{shorten(spec)}: {reason}", field="spec") from error
@@ -48,8 +49,8 @@ def load(spec: str, *, example: str) -> object:
 def read_parts(value: object, *, timezone: str | None) -> tuple[Trigger, ...]:
     """Return the parts of a JSON list. Parts without a ``timezone`` key are in ``timezone``.
 
-    Raises ``InvalidTriggerError`` at the first part whose preparation, with that of the parts
-    before it, takes too many steps. The rest is not read.
+    Raises ``InvalidTriggerError`` at the first part at which the preparation of the parts so far
+    takes too many steps. The rest is not read.
     """
     if not isinstance(value, list):
         message = f"{shorten(value)} must be a list of triggers in JSON"
@@ -73,24 +74,15 @@ def read_part(value: object, *, timezone: str | None) -> Trigger:
     return parse_part({"timezone": timezone, **value, "spec": text})
 
 
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a repeated key: json.loads would keep its last value and drop the others."""
-    seen = set[str]()
-    for key, _ in pairs:
-        if key in seen:
-            message = f"the key {shorten(key)} occurs twice in one object; give it once"
-            raise InvalidTriggerError(message, field="spec")
-        seen.add(key)
-    return dict(pairs)
-
-
 def _nesting(value: object) -> int:
     """Return the depth of nested lists and objects, at most one more than the limit."""
     level, depth = [value], 0
     while level and depth <= _MAX_NESTING:
-        inner = [each for each in level if isinstance(each, list | dict)]
+        inner = [value for value in level if isinstance(value, list | dict)]
         level = [
-            child for each in inner for child in (each.values() if isinstance(each, dict) else each)
+            child
+            for value in inner
+            for child in (value.values() if isinstance(value, dict) else value)
         ]
         depth += bool(inner)
     return depth

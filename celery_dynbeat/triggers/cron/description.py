@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from celery_dynbeat.triggers.cron.calendar_days import LAST_WEEK, MonthDay, NthWeekday
 from celery_dynbeat.triggers.cron.expression import CronExpression, CronField
-from celery_dynbeat.triggers.cron.field_ranges import (
+from celery_dynbeat.triggers.cron.fields import (
     DAY,
     HOUR,
     MINUTE,
@@ -13,8 +13,8 @@ from celery_dynbeat.triggers.cron.field_ranges import (
     SECOND,
     WEEKDAY,
     FieldRange,
+    HashedItem,
 )
-from celery_dynbeat.triggers.cron.items import HashedItem
 from celery_dynbeat.triggers.words import (
     MONTHS,
     WEEKDAYS,

@@ -1,6 +1,6 @@
 """Cron expressions as text: five fields, or six with seconds as the sixth.
 
-The grammar is that of Vixie's crontab(5): numbers, names, ranges, steps, lists, ``@`` names.
+The grammar begins with Vixie's crontab(5): numbers, names, ranges, steps, lists, ``@`` names.
 croniter adds ``L``, ``mon#2``, ``L5``, ranges that wrap (``sat-sun``, ``22-2``), and ``5/15`` for
 every 15 from 5 to the end. Quartz adds ``LW``, ``15W``, ``L-3``, ``5L`` and ``?``. Jenkins adds
 ``H``.
@@ -13,14 +13,15 @@ from functools import lru_cache
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.cron.calendar_days import MonthDay, NthWeekday
-from celery_dynbeat.triggers.cron.field_ranges import (
+from celery_dynbeat.triggers.cron.fields import (
     DAY,
     FIELD_RANGES,
     WEEKDAY,
     FieldRange,
+    HashedItem,
     invalid_field,
+    parse_item,
 )
-from celery_dynbeat.triggers.cron.items import HashedItem, parse_item
 
 # With the longest suffix, a spec has at most 255 characters.
 MAX_LENGTH = 240
@@ -92,7 +93,7 @@ class CronExpression:
         return self.minute.starred or self.hour.starred
 
     @property
-    def each(self) -> tuple[CronField, ...]:
+    def fields(self) -> tuple[CronField, ...]:
         """Return the fields in their order."""
         five = (self.minute, self.hour, self.day, self.month, self.weekday)
         return five if self.second is None else (*five, self.second)
@@ -100,7 +101,7 @@ class CronExpression:
     @property
     def hashed(self) -> bool:
         """Whether it contains an ``H``."""
-        return any(field.hashed_items for field in self.each)
+        return any(field.hashed_items for field in self.fields)
 
 
 @lru_cache(maxsize=4096)
@@ -118,7 +119,7 @@ def parse_expression(text: str) -> CronExpression:
         )
         raise InvalidTriggerError(message)
     texts = _without_question_marks(texts)
-    parsed = [_parse_field(each, field) for each, field in zip(texts, FIELD_RANGES, strict=False)]
+    parsed = [_parse_field(item, field) for item, field in zip(texts, FIELD_RANGES, strict=False)]
     second = parsed[_FIVE] if len(parsed) == _SIX else None
     minute, hour, day, month, weekday = parsed[:_FIVE]
     expression = CronExpression(" ".join(texts), minute, hour, day, month, weekday, second)
@@ -129,7 +130,7 @@ def parse_expression(text: str) -> CronExpression:
 
 def resolve_hashes(key: str, expression: CronExpression) -> str:
     """Return the expression with the values that ``key`` selects for each ``H``."""
-    pairs = zip(expression.each, FIELD_RANGES, strict=False)
+    pairs = zip(expression.fields, FIELD_RANGES, strict=False)
     return " ".join(_resolve_field(field, field_range.name, key) for field, field_range in pairs)
 
 

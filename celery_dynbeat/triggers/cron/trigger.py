@@ -7,10 +7,9 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.triggers.base import Trigger
-from celery_dynbeat.triggers.cron.counting import count_fire_times
 from celery_dynbeat.triggers.cron.description import describe_cron
-from celery_dynbeat.triggers.cron.evaluation import next_fixed, next_wildcard
 from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
+from celery_dynbeat.triggers.cron.instants import count_fire_times, next_fixed, next_wildcard
 from celery_dynbeat.triggers.cron.wall_times import wall_times
 from celery_dynbeat.triggers.limits import EARLIEST, LATEST
 from celery_dynbeat.triggers.validation import require_text, utc
@@ -39,6 +38,12 @@ class Cron(Trigger):
 
     Raises ``InvalidTriggerError``. ``field`` names the invalid part: ``"minute"``, ``"hour"``,
     ``"day of month"``, ``"month"``, ``"day of week"``, ``"second"``, ``"timezone"``.
+
+    >>> weekdays = Cron("0 9 * * mon-fri", timezone="Asia/Seoul")
+    >>> weekdays.describe()
+    'At 09:00, Monday to Friday, Asia/Seoul'
+    >>> str(weekdays.next_after(datetime(2026, 11, 21, tzinfo=UTC)))
+    '2026-11-23 00:00:00+00:00'
     """
 
     kind: ClassVar[str] = "cron"

@@ -61,12 +61,12 @@ def _take_date(reader: PhraseReader) -> date:
     text = reader.next
     reader.position += 1
     try:
-        found = date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError as error:
         raise PhraseError(f"the day {text} does not exist") from error
-    if not FIRST_YEAR <= found.year <= LAST_YEAR:
+    if not FIRST_YEAR <= day.year <= LAST_YEAR:
         raise PhraseError(f"the year of {text} is not from {FIRST_YEAR} to {LAST_YEAR}")
-    return found
+    return day
 
 
 def _take_weekdays(reader: PhraseReader) -> list[int]:
@@ -159,11 +159,11 @@ def _take_noun(reader: PhraseReader) -> str:
 
 def _with_nouns(items: list[_MonthDay]) -> list[_MonthDay]:
     """Return the items with each noun: ``first and third monday`` are both Mondays."""
-    noun, found = "day", []
+    noun, named = "day", []
     for item in reversed(items):
         noun = item.noun or noun
-        found.append(_MonthDay(item.number, noun))
-    return found[::-1]
+        named.append(_MonthDay(item.number, noun))
+    return named[::-1]
 
 
 def _cron_month_days(items: list[_MonthDay]) -> CronDays:

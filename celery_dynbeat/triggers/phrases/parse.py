@@ -23,7 +23,7 @@ from celery_dynbeat.triggers.zones import load_zone
 
 #: The most characters of words. Texts of other formats may be longer.
 MAX_WORDS_LENGTH = 200
-#: The most words for which similar words are searched, about 0.1 ms each.
+#: The most words with corrections. The search for similar words takes about 0.1 ms for a word.
 _MAX_CORRECTED = 20
 _EXAMPLES = (
     "write words such as 'every 5 minutes', 'weekdays at 9' or 'first of the month at 9:30 pm', or"
@@ -43,7 +43,7 @@ def trigger_from_words(
 ) -> Trigger:
     """Return the trigger for English words, such as ``weekdays at 9`` or ``in 40 hours``.
 
-    It also reads each text that ``trigger_from_text`` reads. Hours without am and pm are those of
+    It also reads each text that ``trigger_from_text`` reads. Hours without am and pm follow
     the 24-hour clock. The words can end with their own zone: ``daily at 9, Asia/Seoul``.
 
     Rules of the wall clock are in ``timezone``. None leaves them without a zone, so that they
@@ -98,10 +98,10 @@ def _split_zone(text: str) -> tuple[str, str | None]:
 def _suggestion(text: str, zones: Zones) -> str:
     """Return ``did you mean 'daily at 9'? Or `` if similar words are a phrase, else ""."""
     words, zone = _split_zone(text[:MAX_WORDS_LENGTH])
-    given = split_words(words)
-    if len(given) > _MAX_CORRECTED:
+    typed = split_words(words)
+    if len(typed) > _MAX_CORRECTED:
         return ""
-    similar = [_similar(word) for word in given]
+    similar = [_similar(word) for word in typed]
     corrected = " ".join(similar).replace(" ,", ",") + (f", {zone}" if zone else "")
     try:
         _from_words(corrected, zones)

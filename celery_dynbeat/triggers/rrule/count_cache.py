@@ -36,11 +36,11 @@ class CountCache:
         text = f"{start} {format_rule(rule)}"
         key = hashlib.blake2b(text.encode(), digest_size=16).digest()
         with self._lock:
-            found = self._counted.pop(key, None)
-            if found is not None:
+            cached = self._counted.pop(key, None)
+            if cached is not None:
                 # The oldest entry is dropped first, so a used entry moves to the end.
-                self._counted[key] = found
-                return found
+                self._counted[key] = cached
+                return cached
         counted = count()
         with self._lock:
             self._counted[key] = counted

@@ -26,7 +26,7 @@ _DaysOfYear = Callable[[int], int]
 _YEAR = 366
 _MONTHS = 12
 _WEEK = (1 << 7) - 1
-# A longer cycle is searched in its list instead of being stored as bits.
+# A longer cycle is not stored as bits: its days are looked up in a list.
 _MAX_PATTERN = 4096
 # With more units, few days have none, so every day is searched. No list is longer than this.
 _MAX_RESIDUES = 1024
@@ -71,16 +71,16 @@ def _each_year(days_of: _DaysOfYear) -> IntervalDays:
 
 
 def _every_years(year: int, origin: int, interval: int) -> Iterator[tuple[int, int]]:
-    for each in range(year + (origin - year) % interval, LAST_YEAR + 1, interval):
-        yield each, -1
+    for later in range(year + (origin - year) % interval, LAST_YEAR + 1, interval):
+        yield later, -1
 
 
 def _long_month_steps(year: int, origin: int, interval: int) -> Iterator[tuple[int, int]]:
     first = year * _MONTHS
     first += (origin - first) % interval
     for number in range(first, (LAST_YEAR + 1) * _MONTHS, interval):
-        each, month = divmod(number, _MONTHS)
-        yield each, month_days(leap=isleap(each))[month]
+        later, month = divmod(number, _MONTHS)
+        yield later, month_days(leap=isleap(later))[month]
 
 
 def _long_steps(year: int, begin: int, step: int, width: int) -> Iterator[tuple[int, int]]:
@@ -92,12 +92,12 @@ def _long_steps(year: int, begin: int, step: int, width: int) -> Iterator[tuple[
         day = second // DAY_SECONDS
         if day < 1:
             continue
-        each = datetime.fromordinal(day).year
-        passed, length = day - first_day(each), first_day(each + 1) - first_day(each)
-        if each >= year:
-            yield each, width << passed
-        if each + 1 >= year and (width << passed) >> length:
-            yield each + 1, (width << passed) >> length
+        begins = datetime.fromordinal(day).year
+        passed, length = day - first_day(begins), first_day(begins + 1) - first_day(begins)
+        if begins >= year:
+            yield begins, width << passed
+        if begins + 1 >= year and (width << passed) >> length:
+            yield begins + 1, (width << passed) >> length
 
 
 def _days_with_units(rule: RecurrenceRule, start: int, units: int) -> tuple[int, Sequence[int]]:
@@ -114,7 +114,7 @@ def _days_with_units(rule: RecurrenceRule, start: int, units: int) -> tuple[int,
         return 1, (0,)
     period = interval // common
     inverse = pow(a_day // common, -1, period)
-    days = {(began - each) // common * inverse % period for each in bits(reached)}
+    days = {(began - unit) // common * inverse % period for unit in bits(reached)}
     return period, array("I", sorted(days))
 
 

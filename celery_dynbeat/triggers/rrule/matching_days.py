@@ -36,7 +36,7 @@ class DayFilter:
 
 
 class MatchingDays(dict[int, int]):
-    """The days that match a filter, by sample year. Each year is searched when first needed."""
+    """The days that match a filter, by sample year. dateutil searches a year at its first use."""
 
     def __init__(self, day_filter: DayFilter) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def _search(chosen: DayFilter, year: int) -> int:
 
 
 def _search_weekdays(chosen: DayFilter, byday: tuple[tuple[int, int], ...], year: int) -> int:
-    found = rrule(
+    matching = rrule(
         YEARLY,
         dtstart=datetime(year, 1, 1),  # noqa: DTZ001 - days have no zone
         interval=_ONE_YEAR_ONLY,
@@ -128,4 +128,4 @@ def _search_weekdays(chosen: DayFilter, byday: tuple[tuple[int, int], ...], year
         byminute=0,
         bysecond=0,
     )
-    return sum(1 << day.timetuple().tm_yday - 1 for day in found)
+    return sum(1 << day.timetuple().tm_yday - 1 for day in matching)

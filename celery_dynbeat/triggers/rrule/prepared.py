@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
+from zoneinfo import ZoneInfo
 
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers.limits import EARLIEST, FIRST_YEAR, MAX_RRULE_LENGTH
-from celery_dynbeat.triggers.rrule.instants import candidates
 from celery_dynbeat.triggers.rrule.matching_days import day_filter, days_of
 from celery_dynbeat.triggers.rrule.recurrence import Recurrence, instant_of, parse_recurrence
 from celery_dynbeat.triggers.rrule.rule import (
@@ -24,7 +24,7 @@ from celery_dynbeat.triggers.search_budget import (
     SearchBudget,
     unlimited_budget,
 )
-from celery_dynbeat.triggers.zones import load_zone
+from celery_dynbeat.triggers.zones import first_instant, gap_before, load_zone, next_wall, wall_at
 
 _FIRST_WALL = datetime(FIRST_YEAR, 1, 1)  # noqa: DTZ001 - a wall time
 #: The steps to prepare one rule, apart from those to count it.
@@ -88,11 +88,11 @@ class PreparedRecurrence:
         if self.recurrence.dtstart is None:
             return
         try:
-            found = self.next_after(EARLIEST, budget)
+            first = self.next_after(EARLIEST, budget)
         except BudgetExceededError:
             reason = f"{_EXCEEDED} to find its first fire time; exclude fewer dates"
             raise invalid_part("rrule", self.text, reason) from None
-        if found is None:
+        if first is None:
             reason = "UNTIL and EXDATE leave nothing to fire; exclude less"
             raise invalid_part("rrule", self.text, reason)
 
@@ -122,12 +122,12 @@ class PreparedRecurrence:
         sources += [partial(self._rule_after, *rule) for rule in self._rules]
         following = [source(instant, budget) for source in sources]
         while True:
-            found = min((each for each in following if each is not None), default=None)
-            if found is None or found not in self._exdates:
-                return found
+            fire_time = min((at for at in following if at is not None), default=None)
+            if fire_time is None or fire_time not in self._exdates:
+                return fire_time
             following = [
-                source(found, budget) if each == found else each
-                for source, each in zip(sources, following, strict=True)
+                source(fire_time, budget) if at == fire_time else at
+                for source, at in zip(sources, following, strict=True)
             ]
 
     def _rdate_after(self, instant: datetime, _: SearchBudget) -> datetime | None:
@@ -137,11 +137,36 @@ class PreparedRecurrence:
     def _rule_after(
         self, rule: RecurrenceRule, times: RuleWallTimes, instant: datetime, budget: SearchBudget
     ) -> datetime | None:
-        found = min(candidates(times, self._zone, instant, budget), default=None)
+        fire_time = min(_candidates(times, self._zone, instant, budget), default=None)
         # A naive UNTIL is a wall time, which RuleWallTimes applies.
-        if found is not None and rule.until is not None and rule.until.tzinfo is not None:
-            return found if found <= rule.until else None
-        return found
+        if fire_time is not None and rule.until is not None and rule.until.tzinfo is not None:
+            return fire_time if fire_time <= rule.until else None
+        return fire_time
+
+
+def _candidates(
+    times: RuleWallTimes, zone: ZoneInfo, instant: datetime, budget: SearchBudget
+) -> Iterator[datetime]:
+    """Yield fire times after ``instant``, of which the earliest is the next one.
+
+    Wall times and their instants have the same order, except around a gap. Wall times in the gap
+    are read with the old offset, so they share their instants with the wall times after the gap.
+    """
+    starts = [next_wall(zone, instant)]
+    gap = gap_before(zone, instant)
+    if gap:
+        starts.append(starts[0] - gap.length)
+    for start in starts:
+        wall = times.first_from(start, budget)
+        if wall is None:
+            continue
+        candidate = instant_of(zone, wall)
+        if candidate > instant:
+            yield candidate
+        change, exists = first_instant(zone, wall)
+        later = None if exists else times.first_from(wall_at(zone, change), budget)
+        if later is not None and instant_of(zone, later) > instant:
+            yield instant_of(zone, later)
 
 
 def _too_long(rule: RecurrenceRule) -> InvalidTriggerError:

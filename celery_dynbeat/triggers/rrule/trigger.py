@@ -7,9 +7,8 @@ from itertools import islice, pairwise
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.triggers.base import SAMPLE, Trigger
+from celery_dynbeat.triggers.base import SAMPLE, Trigger, latest_by
 from celery_dynbeat.triggers.cursors import iter_fire_times
-from celery_dynbeat.triggers.latest import latest_by
 from celery_dynbeat.triggers.limits import EARLIEST, FIRST_YEAR, LAST_YEAR, MAX_RRULE_LENGTH
 from celery_dynbeat.triggers.rrule.description import describe_recurrence
 from celery_dynbeat.triggers.rrule.prepared import normal_form, preparation_steps, prepare
@@ -35,7 +34,7 @@ class RRule(Trigger):
 
     Several rules and dates are combined, and ``EXDATE`` removes fire times. A single ``FREQ=...``
     is a rule too. The zone is the ``TZID`` of DTSTART, UTC if DTSTART ends with Z, else
-    ``timezone``, else UTC. The matching days are those of python-dateutil, so DTSTART fires only
+    ``timezone``, else UTC. The matching days agree with python-dateutil, so DTSTART fires only
     if the rule matches it.
 
     Without DTSTART the rule counts from its anchor (``anchored_at``), or from the argument of each
@@ -50,6 +49,12 @@ class RRule(Trigger):
     Raises ``InvalidTriggerError``. ``field`` names the part: ``"dtstart"``, ``"freq"``,
     ``"byday"``, ``"until"``, ``"exdate"``, ``"timezone"``, ``"anchor"``, or ``"rrule"`` for the
     whole.
+
+    >>> last_friday = RRule("FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0", timezone="Asia/Seoul")
+    >>> last_friday.describe()
+    'On the last Friday of every month at 09:00, Asia/Seoul'
+    >>> str(last_friday.next_after(datetime(2026, 11, 21, tzinfo=UTC)))
+    '2026-11-27 00:00:00+00:00'
     """
 
     kind: ClassVar[str] = "rrule"
@@ -108,8 +113,8 @@ class RRule(Trigger):
         Fewer are compared if finding them takes too many steps: those fire times are far apart.
         """
         budget = SearchBudget(SEARCH_STEPS * sample // SAMPLE)
-        found = iter_fire_times(self.cursor(budget), after=utc(after, field="after"))
-        pairs = pairwise(islice(found, sample))
+        fire_times = iter_fire_times(self.cursor(budget), after=utc(after, field="after"))
+        pairs = pairwise(islice(fire_times, sample))
         return min((later - earlier for earlier, later in pairs), default=None)
 
     @property

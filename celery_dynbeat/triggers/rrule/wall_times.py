@@ -86,29 +86,29 @@ class RuleWallTimes:
     def _first_from(self, wall: int, budget: SearchBudget) -> int | None:
         empty, before = self._empty, budget.spent
         if wall < empty.begin:
-            found = next(self._from(wall, before=empty.begin, budget=budget), None)
-            if found is None:
+            first = next(self._from(wall, before=empty.begin, budget=budget), None)
+            if first is None:
                 budget.spend(empty.steps)
-                found = empty.end
+                first = empty.end
         elif empty.end is not None and empty.end < wall:
-            found = next(self._from(wall, before=_END, budget=budget), None)
+            first = next(self._from(wall, before=_END, budget=budget), None)
         else:
             # The search costs as much as the first one, so that a refusal does not depend on
             # earlier searches.
             budget.spend_once((self, empty.begin), empty.steps)
             return empty.end
-        if found is None or found - wall > _MIN_REMEMBERED:
-            self._empty = _EmptySpan(wall, found, budget.spent - before)
-            budget.mark_paid((self, wall))
-        return found
+        if first is None or first - wall > _MIN_REMEMBERED:
+            self._empty = _EmptySpan(wall, first, budget.spent - before)
+            budget.mark_searched((self, wall))
+        return first
 
     def _from(self, wall: int, *, before: int, budget: SearchBudget) -> Iterator[int]:
         search = self._chosen_from if self._by_period else self._all_from
-        for found in search(wall, before, budget):
-            if found > self._last or found >= before:
+        for candidate in search(wall, before, budget):
+            if candidate > self._last or candidate >= before:
                 return
-            if found >= wall:
-                yield found
+            if candidate >= wall:
+                yield candidate
 
     def _last_wall(self, budget: SearchBudget) -> int:
         rule = self._rule

@@ -25,6 +25,7 @@ class ReportTests(TestCase):
 
         (schedule,) = self.mine.list()
         assert schedule.name == Report.objects.get().schedule_name
+        assert schedule.trigger is not None
         assert schedule.trigger.describe() == "At 09:00, Monday to Friday, UTC"
 
     def test_a_refused_rule_leaves_neither(self) -> None:

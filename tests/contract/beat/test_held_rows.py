@@ -372,7 +372,7 @@ def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clo
     execute(
         dynbeat,
         "UPDATE dynbeat_run SET retry_at = :first WHERE owner = :owner",
-        first=START.replace(tzinfo=None),
+        first=START,
         owner=HELD,
     )
     engine = create_engine(dynbeat.context.database.engine.url, isolation_level="READ COMMITTED")

@@ -31,10 +31,8 @@ def pruned(dynbeat, *, older_than=KEPT):
 
 
 def finish_all(dynbeat):
-    now = dynbeat.context.clock.now()
     ended = "UPDATE dynbeat_run SET status = 'succeeded', overdue_at = NULL, finished_at = :now"
-    instant = now if dynbeat.context.database.capabilities.notifies else now.replace(tzinfo=None)
-    execute(dynbeat, f"{ended} WHERE finished_at IS NULL", now=instant)
+    execute(dynbeat, f"{ended} WHERE finished_at IS NULL", now=dynbeat.context.clock.now())
 
 
 def live_through(dynbeat, clock, beat, *, days):

@@ -1,5 +1,6 @@
 """A row that Python cannot read affects no other schedule, and its error is stored."""
 
+import sys
 from datetime import timedelta
 
 import pytest
@@ -17,16 +18,14 @@ def huge(depth):
 
 
 #: Values that SQL can store in each database and Python cannot read: column and value.
-UNREADABLE = {
+UNREADABLE: dict[str, dict[str, tuple[str, object]]] = {
     "sqlite": {
         "huge number": ("args", "[" + "1" * 5_000 + "]"),
-        "deep list": ("kwargs", huge(990)),
         "no date": ("end_at", "tomorrow"),
         "number for a date": ("next_fire_at", 7),
     },
     "postgresql": {
         "huge number": ("args", "[" + "1" * 5_000 + "]"),
-        "deep list": ("options", huge(3_000)),
         "infinity": ("end_at", "infinity"),
         "before all": ("next_fire_at", "-infinity"),
         "before Christ": ("anchor_at", "0044-03-15 00:00:00 BC"),
@@ -36,6 +35,12 @@ UNREADABLE = {
         "no date": ("next_fire_at", "0000-00-00"),
     },
 }
+# The json module reads about 1,000 levels in Python 3.11, 1,500 in 3.12 and 10,000 in 3.13. SQLite
+# stores 1,000 levels.
+if sys.version_info < (3, 12):
+    UNREADABLE["sqlite"]["deep list"] = ("kwargs", huge(990))
+if sys.version_info < (3, 13):
+    UNREADABLE["postgresql"]["deep list"] = ("options", huge(3_000))
 #: Values that Python can read but not calculate with.
 BEYOND = {"forever": "1e300", "not a number": "'NaN'"}
 

@@ -26,7 +26,9 @@ def clock():
 
 @pytest.fixture
 def dynbeat(app, clock):
-    return Dynbeat(app, clock=clock)
+    dynbeat = Dynbeat(app, clock=clock)
+    yield dynbeat
+    dynbeat.context.database.dispose()
 
 
 @pytest.fixture

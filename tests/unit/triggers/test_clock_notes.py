@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_dynbeat import AnyOf, Cron, Every
-from celery_dynbeat.triggers.clock_notes import gap_before, note_on
+from celery_dynbeat.triggers.clock_notes import note_on
+from celery_dynbeat.triggers.zones import gap_before
 
 MINUTE = timedelta(minutes=1)
 #: Shortly before a change of the clock: forward, back, by half an hour, at midnight, by a day.

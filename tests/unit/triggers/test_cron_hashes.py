@@ -110,7 +110,7 @@ def test_keys_are_distributed_evenly(expression, cells):
     counts = Counter(
         tuple(
             field.values[: len(text.split(","))]
-            for field, text in zip(fields.each, parts, strict=True)
+            for field, text in zip(fields.fields, parts, strict=True)
             if "H" in text
         )
         for fields in picked

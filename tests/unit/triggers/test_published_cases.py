@@ -385,7 +385,7 @@ def test_a_field_has_the_values_of_its_source(text, values):
 @pytest.mark.parametrize(("place", "text", "last", "second"), HASHED)
 def test_the_outcomes_of_an_h_contain_the_values_of_its_source(place, text, last, second):
     fields = parse_expression(" ".join([*["*"] * place, text, *["*"] * (4 - place)]))
-    outcomes = fields.each[place].hashed_items[0].outcomes
+    outcomes = fields.fields[place].hashed_items[0].outcomes
 
     assert outcomes[-1] == last
     assert outcomes[1] == second

@@ -2,8 +2,9 @@
 
 import math
 import re
+from calendar import monthrange
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import ClassVar
@@ -12,7 +13,6 @@ from zoneinfo import ZoneInfo
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.base import SAMPLE, Trigger
-from celery_dynbeat.triggers.interval.calendar_steps import CalendarSteps
 from celery_dynbeat.triggers.iso8601 import (
     format_calendar,
     format_duration,
@@ -25,15 +25,90 @@ from celery_dynbeat.triggers.limits import (
     LATEST,
     MAX_INTERVAL,
 )
+from celery_dynbeat.triggers.local_days import skipped_days
 from celery_dynbeat.triggers.validation import utc
 from celery_dynbeat.triggers.words import describe_interval, describe_unit
-from celery_dynbeat.triggers.zones import describe_instant, load_zone, zone_name
+from celery_dynbeat.triggers.zones import (
+    describe_instant,
+    first_instant,
+    load_zone,
+    wall_at,
+    zone_name,
+)
 
 _REPEATING = re.compile(
     r"\s*R(?P<times>[^/]*)/(?P<anchor>[^/]*)/(?P<duration>[^/]*)", re.IGNORECASE
 )
 #: The calendar units, and the number of each in MAX_INTERVAL.
 _MAX_COUNTS = {"days": 36525, "weeks": 5217, "months": 1200, "years": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarSteps:
+    """The instant ``anchor``, then its wall time in ``zone`` every ``days`` or every ``months``.
+
+    Each step is counted from the anchor, not from the step before, so the 31st comes back after a
+    short month. Instants increase with the index, but not strictly. Where a zone skips a whole day,
+    that day's midnight and the next midnight are the same instant, and count once.
+
+    One of the two is 0. ``anchor`` lies from EARLIEST to LATEST, in UTC. No step lies later.
+    """
+
+    anchor: datetime
+    zone: ZoneInfo
+    days: int
+    months: int
+    wall: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wall", wall_at(self.zone, self.anchor))
+
+    def at(self, index: int) -> datetime | None:
+        """Return the instant of a step, None past LATEST. Step 0 is the anchor."""
+        if index == 0:
+            return self.anchor
+        try:
+            instant = first_instant(self.zone, self._wall(index))[0]
+        except (OverflowError, ValueError):
+            return None
+        return instant if instant <= LATEST else None
+
+    def index_until(self, instant: datetime) -> int:
+        """Return the last index whose instant is at or before ``instant``; -1 before the anchor."""
+        if instant < self.anchor:
+            return -1
+        instant = min(instant, LATEST)
+        index = self._estimate(wall_at(self.zone, instant))
+        # The estimate is too low in a fold: the clock showed later wall times before.
+        while (following := self.at(index + 1)) is not None and following <= instant:
+            index += 1
+        return index
+
+    def count(self, *, after: datetime, until: datetime) -> int:
+        """Count the different instants in ``(after, until]``."""
+        low, high = self.index_until(after), self.index_until(until)
+        if self.days != 1 or high <= low:
+            return max(high - low, 0)
+        indices = ((day - self.wall.date()).days for day in skipped_days(self.zone))
+        duplicates = sum(low < i < high and self.at(i) == self.at(i + 1) for i in indices)
+        return high - low - duplicates
+
+    def _wall(self, index: int) -> datetime:
+        """Return the wall time of a step. A month that is too short gives its last day."""
+        first = self.wall
+        if self.days:
+            return first + timedelta(days=self.days * index)
+        year, month = divmod(first.year * 12 + first.month - 1 + self.months * index, 12)
+        day = min(first.day, monthrange(year, month + 1)[1])
+        return first.replace(year=year, month=month + 1, day=day)
+
+    def _estimate(self, wall: datetime) -> int:
+        """Return the last index whose wall time is at or before ``wall``, at least 0."""
+        if self.days:
+            return max((wall - self.wall) // timedelta(days=self.days), 0)
+        months = (wall.year - self.wall.year) * 12 + wall.month - self.wall.month
+        index = max(months // self.months, 0)
+        return index - 1 if index > 0 and self._wall(index) > wall else index
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -52,6 +127,12 @@ class Every(Trigger):
     9900.
 
     Raises ``InvalidTriggerError`` with field ``"interval"``, ``"anchor"`` or ``"timezone"``.
+
+    >>> Every(timedelta(minutes=5)).describe()
+    'Every 5 minutes'
+    >>> monthly = Every(months=1, anchor=datetime(2026, 1, 31, 9, tzinfo=UTC))
+    >>> str(monthly.next_after(datetime(2026, 2, 1, tzinfo=UTC)))
+    '2026-02-28 09:00:00+00:00'
     """
 
     kind: ClassVar[str] = "every"
@@ -80,10 +161,10 @@ class Every(Trigger):
         if unknown:
             raise _unknown_unit(*unknown)
         units = {"days": days, "weeks": weeks, "months": months, "years": years}
-        given = {unit: count for unit, count in units.items() if count is not None}
+        chosen = {unit: count for unit, count in units.items() if count is not None}
         anchor = None if anchor is None else utc(anchor, field="anchor")
-        if given:
-            _check_calendar(given, interval=interval, anchor=anchor)
+        if chosen:
+            _check_calendar(chosen, interval=interval, anchor=anchor)
             timezone = None if timezone is None else zone_name(timezone)
         else:
             interval = _valid_interval(interval)
@@ -106,8 +187,8 @@ class Every(Trigger):
         return cls(anchor=anchor, timezone=timezone, **duration)
 
     def __repr__(self) -> str:
-        given = ((field.name, getattr(self, field.name)) for field in fields(self))
-        parts = (f"{name}={value!r}" for name, value in given if value is not None)
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        parts = (f"{name}={value!r}" for name, value in values if value is not None)
         return f"Every({', '.join(parts)})"
 
     @property
@@ -222,11 +303,11 @@ def _calendar_steps(anchor: datetime, timezone: str, days: int, months: int) -> 
 
 
 def _check_calendar(
-    given: Mapping[str, object], *, interval: object, anchor: datetime | None
+    chosen: Mapping[str, object], *, interval: object, anchor: datetime | None
 ) -> None:
-    unit, count = next(iter(given.items()))
-    names = " and ".join([*(["an interval"] if interval is not None else []), *given])
-    if interval is not None or len(given) > 1:
+    unit, count = next(iter(chosen.items()))
+    names = " and ".join([*(["an interval"] if interval is not None else []), *chosen])
+    if interval is not None or len(chosen) > 1:
         rule = "a trigger has one unit; write it in the shorter unit, or use a Cron"
         raise InvalidTriggerError(f"Every is given {names}; {rule}", field="interval")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNTS[unit]:
