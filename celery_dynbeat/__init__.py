@@ -54,10 +54,6 @@ if TYPE_CHECKING:
         RRule,
         Solar,
         Trigger,
-        parse_trigger,
-        trigger_from_json,
-        trigger_from_text,
-        trigger_from_words,
     )
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
@@ -108,10 +104,6 @@ __all__ = [
     "TransactionRolledBackError",
     "Trigger",
     "current_run",
-    "parse_trigger",
-    "trigger_from_json",
-    "trigger_from_text",
-    "trigger_from_words",
 ]
 
 _LAZY_EXPORTS = {
@@ -124,11 +116,7 @@ _LAZY_EXPORTS = {
     "client.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
     "beat.scheduler": ("DatabaseScheduler",),
-    "triggers": (
-        *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
-        *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
-        "trigger_from_words",
-    ),
+    "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
     "runtime.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run"),
 }

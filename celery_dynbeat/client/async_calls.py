@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
@@ -393,8 +393,8 @@ class AsyncOwnerSchedules:
     ) -> Page:
         """Return one page of up to ``limit`` schedules, ordered by name.
 
-        - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"`` (or
-          ``"broken"``), ``"held"``, ``"overdue"`` or ``"failing"``.
+        - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"``,
+          ``"held"``, ``"overdue"`` or ``"failing"``.
         - ``name_prefix``: the text with which the name begins, case-sensitive.
         - ``task``: the exact name of a task. ``tag``: one tag.
         - ``order``: ``"name"``, or ``"next_run_at"``, which leaves out schedules without a
@@ -441,8 +441,8 @@ class AsyncOwnerSchedules:
 
     async def preview(
         self,
-        name: str,
         trigger: TriggerLike,
+        name: str | None = None,
         count: int = 5,
         *,
         jitter: timedelta | float | None = None,
@@ -453,16 +453,18 @@ class AsyncOwnerSchedules:
     ) -> Preview:
         """Return what ``create`` with these arguments would fire; nothing is written.
 
-        ``count`` is at most 100. Fewer fire times are returned if the schedule finishes, or if the
-        trigger takes too many steps to find more. It raises the errors that ``create`` would raise
-        for these arguments: InvalidTriggerError and InvalidScheduleError. The number of schedules,
-        and whether one of this name exists, are not checked.
+        ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
+        warning says that they can differ. ``count`` is at most 100. Fewer fire times are returned
+        if the schedule finishes, or if the trigger takes too many steps to find more. It raises the
+        errors that ``create`` would raise for these arguments: InvalidTriggerError and
+        InvalidScheduleError. The number of schedules, and whether one of this name exists, are not
+        checked.
         """
         return await self._context.call(
             session,
             lambda session: self._calls.preview(
-                name,
                 trigger,
+                name,
                 count,
                 jitter=jitter,
                 start_at=start_at,
@@ -726,36 +728,6 @@ class AsyncOwnerSchedules:
             ),
         )
 
-    @overload
-    async def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: Literal[False] = False,
-        session: AnyAsyncSession | None = None,
-    ) -> Sequence[datetime]: ...
-
-    @overload
-    async def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: Literal[True],
-        session: AnyAsyncSession | None = None,
-    ) -> Sequence[FireTime]: ...
-
-    @overload
-    async def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: bool,
-        session: AnyAsyncSession | None = None,
-    ) -> Sequence[datetime] | Sequence[FireTime]: ...
-
     async def upcoming(
         self,
         name: str,
@@ -763,11 +735,11 @@ class AsyncOwnerSchedules:
         count: int = 5,
         with_skipped: bool = False,
         session: AnyAsyncSession | None = None,
-    ) -> Sequence[datetime] | Sequence[FireTime]:
-        """Return the next ``count`` fire times, aware and in UTC.
+    ) -> Sequence[FireTime]:
+        """Return the next ``count`` fire times.
 
-        The fire times that ``skip`` took out are left out. With ``with_skipped`` the result is
-        FireTime objects, and the skipped ones are among them. ``count`` is at most 1,000. A paused
+        The fire times that ``skip`` took out are left out. With ``with_skipped`` they are among the
+        result, with ``is_skipped``. ``count`` is at most 1,000. A paused
         or finished schedule has no other fire times. During a hold the result has the fire times
         after now. Raises ScheduleNotFoundError and InvalidTriggerError.
         """

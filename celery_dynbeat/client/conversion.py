@@ -12,7 +12,7 @@ from celery import Celery
 from celery_dynbeat.client.checks import check_name, invalid
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.text import as_text
-from celery_dynbeat.triggers import Every, Once, Trigger, trigger_from_text
+from celery_dynbeat.triggers import Every, Once, Trigger
 
 
 class TaskObject(Protocol):
@@ -58,7 +58,7 @@ def trigger_of(given: object, *, app: Celery, timezone: str | None = None) -> Tr
         return given
     given = as_text(given)
     if isinstance(given, str):
-        return trigger_from_text(given)
+        return Trigger.from_text(given)
     if isinstance(given, timedelta):
         return Every(given)
     if isinstance(given, datetime):
@@ -94,7 +94,7 @@ def _trigger_of_celery(given: object, *, app: Celery, timezone: str | None) -> T
         return celery_schedules.without_zone(trigger, given, timezone)
     rule = _TRIGGERS
     if isinstance(given, Mapping):
-        rule += "; to read the output of to_json() call trigger_from_json()"
+        rule += "; to read the output of to_json() call Trigger.from_json()"
     elif isinstance(given, int | float) and not isinstance(given, bool):
         rule += "; for a number of seconds write Every(seconds)"
     raise invalid("trigger", given, rule)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Literal, overload
 
 from sqlalchemy.orm import Session
 
@@ -80,36 +79,6 @@ class FireTimeCalls:
 
         return self._edit_fire_times(name, session, work, expected_version=expected_version)
 
-    @overload
-    def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: Literal[False] = False,
-        session: Session | None = None,
-    ) -> Sequence[datetime]: ...
-
-    @overload
-    def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: Literal[True],
-        session: Session | None = None,
-    ) -> Sequence[FireTime]: ...
-
-    @overload
-    def upcoming(
-        self,
-        name: str,
-        *,
-        count: int = 5,
-        with_skipped: bool,
-        session: Session | None = None,
-    ) -> Sequence[datetime] | Sequence[FireTime]: ...
-
     def upcoming(
         self,
         name: str,
@@ -117,11 +86,11 @@ class FireTimeCalls:
         count: int = 5,
         with_skipped: bool = False,
         session: Session | None = None,
-    ) -> Sequence[datetime] | Sequence[FireTime]:
-        """Return the next ``count`` fire times, aware and in UTC.
+    ) -> Sequence[FireTime]:
+        """Return the next ``count`` fire times.
 
-        The fire times that ``skip`` took out are left out. With ``with_skipped`` the result is
-        FireTime objects, and the skipped ones are among them. ``count`` is at most 1,000. A paused
+        The fire times that ``skip`` took out are left out. With ``with_skipped`` they are among the
+        result, with ``is_skipped``. ``count`` is at most 1,000. A paused
         or finished schedule has no other fire times. During a hold the result has the fire times
         after now. Raises ScheduleNotFoundError and InvalidTriggerError.
         """
@@ -129,13 +98,15 @@ class FireTimeCalls:
         if not isinstance(with_skipped, bool):
             raise checks.invalid("with_skipped", with_skipped, "must be True or False")
         checks.check_name("name", name)
-        query = queries.fire_times if with_skipped else queries.upcoming
 
-        def work(session: Session) -> Sequence[datetime] | Sequence[FireTime]:
+        def work(session: Session) -> Sequence[FireTime]:
             row = schedules.get(session, owner=self.owner, name=name)
             if row is None:
                 raise ScheduleNotFoundError(owner=self.owner, name=name)
-            return query(self._context, session, row, count=count)
+            if with_skipped:
+                return queries.fire_times(self._context, session, row, count=count)
+            runs_at = queries.upcoming(self._context, session, row, count=count)
+            return [FireTime(at=at) for at in runs_at]
 
         return self._context.read_many(session, work)
 

@@ -32,8 +32,8 @@ class OwnerListCalls:
     ) -> Page:
         """Return one page of up to ``limit`` schedules, ordered by name.
 
-        - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"`` (or
-          ``"broken"``), ``"held"``, ``"overdue"`` or ``"failing"``.
+        - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"``,
+          ``"held"``, ``"overdue"`` or ``"failing"``.
         - ``name_prefix``: the text with which the name begins, case-sensitive.
         - ``task``: the exact name of a task. ``tag``: one tag.
         - ``order``: ``"name"``, or ``"next_run_at"``, which leaves out schedules without a

@@ -34,8 +34,8 @@ class PreviewCalls:
 
     def preview(
         self,
-        name: str,
         trigger: TriggerLike,
+        name: str | None = None,
         count: int = 5,
         *,
         jitter: timedelta | float | None = None,
@@ -46,12 +46,15 @@ class PreviewCalls:
     ) -> Preview:
         """Return what ``create`` with these arguments would fire; nothing is written.
 
-        ``count`` is at most 100. Fewer fire times are returned if the schedule finishes, or if the
-        trigger takes too many steps to find more. It raises the errors that ``create`` would raise
-        for these arguments: InvalidTriggerError and InvalidScheduleError. The number of schedules,
-        and whether one of this name exists, are not checked.
+        ``name`` selects the values of an ``H`` and the delays of ``jitter``. Without a name, a
+        warning says that they can differ. ``count`` is at most 100. Fewer fire times are returned
+        if the schedule finishes, or if the trigger takes too many steps to find more. It raises the
+        errors that ``create`` would raise for these arguments: InvalidTriggerError and
+        InvalidScheduleError. The number of schedules, and whether one of this name exists, are not
+        checked.
         """
-        checks.check_name("name", name)
+        if name is not None:
+            checks.check_name("name", name)
         checks.check_integer("count", count, minimum=1, maximum=MAX_COUNT)
         given = edits.as_trigger(self._context, trigger)
         fields = {"jitter": jitter, "start_at": start_at, "end_at": end_at, "max_runs": max_runs}
@@ -65,30 +68,42 @@ class PreviewCalls:
         row = edits.planned_row(
             self._context,
             owner=self.owner,
-            name=name,
-            values={**values, "task": name},
+            name=name or "",
+            values={**values, "task": ""},
             trigger=given.resolved_at(now),
             timezone=timezone,
             now=now,
         )
-        return _preview(self._context, row, timezone=timezone, count=count, now=now)
+        return _preview(self._context, row, name=name, timezone=timezone, count=count, now=now)
 
 
 def _preview(
-    context: Context, row: ScheduleColumns, *, timezone: str, count: int, now: datetime
+    context: Context,
+    row: ScheduleColumns,
+    *,
+    name: str | None,
+    timezone: str,
+    count: int,
+    now: datetime,
 ) -> Preview:
     spec = context.spec(row)
     found = _fire_times(with_search_budget(spec), row, count=max(count, _MIN_FOUND), now=now)
     trigger = parse_trigger(row.trigger_kind, row.trigger_spec, timezone=row.timezone)
+    warnings = [*warnings_of(spec, trigger, [at for at, _ in found], now=now)]
+    if name is None and (row.jitter or trigger.hashed_by(spec.key) != trigger):
+        warnings.append(
+            "this preview has no name: the name of a schedule selects the values of its H and the"
+            " delays of its jitter"
+        )
     trigger = trigger.bound_to(spec.key)
     return Preview(
         owner=row.owner,
-        name=row.name,
+        name=name,
         trigger=trigger,
         description=trigger.describe(timezone),
         timezone=timezone,
         fire_times=tuple(_shown(spec.trigger, found[:count], timezone=timezone)),
-        warnings=tuple(warnings_of(spec, trigger, [at for at, _ in found], now=now)),
+        warnings=tuple(warnings),
     )
 
 

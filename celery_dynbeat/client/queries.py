@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client import checks, timing
 from celery_dynbeat.client.views import BoundedCount, FireTime, Page, ScheduleInfo, cursors
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
-from celery_dynbeat.common.schedule_states import ALIASES, TIMED, State
+from celery_dynbeat.common.schedule_states import TIMED, State
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.planning.upcoming import iter_upcoming
 from celery_dynbeat.runtime.context import Context, naming_schedule
@@ -59,10 +59,7 @@ def filter_of(
 
 
 def _state(state: object) -> State | None:
-    if state is None:
-        return None
-    alias = ALIASES.get(state) if isinstance(state, str) else None
-    return alias or State(checks.check_one_of("state", state, *State))
+    return None if state is None else State(checks.check_one_of("state", state, *State))
 
 
 def page(

@@ -4,10 +4,9 @@ import base64
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, trigger_from_json
+from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, Trigger
 from celery_dynbeat.client.acting import acting
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.triggers import trigger_from_text, trigger_from_words
 from tests.support.applications import MINUTELY, START
 
 
@@ -177,16 +176,16 @@ CALLS = {
         lambda mine, value: acting_pause(mine, reason=value),
         [*ANY, "\x00", "\ud800", None],
     ),
-    "preview": (lambda mine, value: mine.preview("n", value), [*ANY, None, "", "* * * *"]),
-    "preview of": (lambda mine, value: mine.preview(value, MINUTELY), [*ANY, "", "n\n"]),
-    "preview count": (lambda mine, value: mine.preview("n", MINUTELY, value), [*ANY, 0, 10**9]),
-    "preview jitter": (lambda mine, value: mine.preview("n", MINUTELY, jitter=value), DURATIONS),
+    "preview": (lambda mine, value: mine.preview(value), [*ANY, None, "", "* * * *"]),
+    "preview of": (lambda mine, value: mine.preview(MINUTELY, value), [*ANY, "", "n\n"]),
+    "preview count": (lambda mine, value: mine.preview(MINUTELY, "n", value), [*ANY, 0, 10**9]),
+    "preview jitter": (lambda mine, value: mine.preview(MINUTELY, "n", jitter=value), DURATIONS),
     "preview start": (
-        lambda mine, value: mine.preview("n", MINUTELY, start_at=value),
+        lambda mine, value: mine.preview(MINUTELY, "n", start_at=value),
         FIELDS["start_at"],
     ),
     "preview runs": (
-        lambda mine, value: mine.preview("n", MINUTELY, max_runs=value),
+        lambda mine, value: mine.preview(MINUTELY, "n", max_runs=value),
         FIELDS["max_runs"],
     ),
     "owner zone": (
@@ -233,13 +232,13 @@ CALLS = {
 EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]
 #: Constructors of triggers.
 TRIGGERS = {
-    "text": (trigger_from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
+    "text": (Trigger.from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
              "2026-" + "1" * 300, "=,;" * 4_000, None]),
-    "words": (trigger_from_words, [*ANY, "", "monday and " * 10_000, "at 9 " * 4_000, "\ud800 at 9",
+    "words": (Trigger.from_words, [*ANY, "", "monday and " * 10_000, "at 9 " * 4_000, "\ud800 at 9",
               "a-" * 4_000, "every " + "9" * 4_000 + " days", "2026-" + "1" * 300, None]),
-    "words zone": (lambda zone: trigger_from_words("daily at 9", timezone=zone),
+    "words zone": (lambda zone: Trigger.from_words("daily at 9", timezone=zone),
                    [*ANY, "UTC\x00", "../UTC", "\ud800"]),
-    "json": (trigger_from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
+    "json": (Trigger.from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
              {LONG: 1}, {Hostile(): 1}, {"kind": "cron", "spec": LONG},
              {"kind": "any_of", "spec": "[" * 7_000}, {"kind": "any_of", "spec": DEEP},
              {"kind": "cron", "spec": "* * * * *", "timezone": WIDE}]),

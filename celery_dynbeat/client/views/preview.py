@@ -32,6 +32,7 @@ class PreviewedFireTime(Info):
 class Preview(Info):
     """What a schedule would fire.
 
+    - ``name`` is None if the call gave none.
     - ``trigger`` has the values that an ``H`` has in this schedule, and the zone of the owner if it
       names none. ``description`` is its sentence.
     - ``timezone`` is the zone of the owner.
@@ -39,7 +40,7 @@ class Preview(Info):
     """
 
     owner: str
-    name: str
+    name: str | None
     trigger: Trigger
     description: str
     timezone: str

@@ -154,7 +154,7 @@ async def call_each_of_owner(call):
     await call("update", "a", description="d", start_at=PAST)
     await call("pause", "a", reason="r")
     await call("resume", "a")
-    fire_time, *_ = await call("upcoming", "a")
+    (fire_time, *_) = [each.at for each in await call("upcoming", "a")]
     await call("skip", "a", fire_time)
     assert (await call("upcoming", "a", with_skipped=True))[0].at == fire_time
     await call("unskip", "a", fire_time)

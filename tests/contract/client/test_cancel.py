@@ -11,7 +11,7 @@ from celery_dynbeat.client import cancelling
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import attempts, run_pages
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.ended_runs import end, start
 from tests.support.worker_stub import WorkerStub
 
@@ -204,7 +204,7 @@ def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
 
 def test_a_skipped_fire_time_is_refused(mine):
     mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", mine.upcoming("n")[0])
+    mine.skip("n", instants(mine.upcoming("n"))[0])
 
     with pytest.raises(InvalidScheduleError, match="skipped"):
         mine.cancel_run(mine.runs("n")[0].id)

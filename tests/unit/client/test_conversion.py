@@ -65,7 +65,7 @@ def test_a_crontab_keeps_the_time_zone_of_its_own_application(app):
         (300, "write Every"),
         (True, "must be a trigger"),
         (date(2026, 11, 21), "an aware datetime"),
-        ({"kind": "cron", "spec": "* * * * *"}, "trigger_from_json"),
+        ({"kind": "cron", "spec": "* * * * *"}, "Trigger.from_json"),
         (crontab(nowfun=datetime.now), "without relative and nowfun"),
         (schedule(300, relative=True), "without relative and nowfun"),
     ],
