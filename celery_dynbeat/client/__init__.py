@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from celery_dynbeat.client.conversion import TaskLike, TriggerLike
     from celery_dynbeat.client.fields import Changes, Fields, NewFields
+    from celery_dynbeat.client.filters import ChangeFilter, RunFilter, ScheduleFilter
     from celery_dynbeat.client.new_rows import NewSchedule
     from celery_dynbeat.client.owner import OwnerSchedules
     from celery_dynbeat.client.schedules import Schedules
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         BackfillInfo,
         BoundedCount,
         ChangeInfo,
-        ChangePage,
         FireTime,
         HoldInfo,
         Info,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         PreviewedFireTime,
         RerunInfo,
         RunInfo,
-        RunPage,
         ScheduleInfo,
     )
     from celery_dynbeat.common.clock import Clock
@@ -144,8 +143,8 @@ __all__ = [
     "AlertTargetInfo",
     "BackfillInfo",
     "BoundedCount",
+    "ChangeFilter",
     "ChangeInfo",
-    "ChangePage",
     "Changes",
     "Dynbeat",
     "Fields",
@@ -159,8 +158,9 @@ __all__ = [
     "Preview",
     "PreviewedFireTime",
     "RerunInfo",
+    "RunFilter",
     "RunInfo",
-    "RunPage",
+    "ScheduleFilter",
     "ScheduleInfo",
     "Schedules",
     "TaskLike",
@@ -171,14 +171,15 @@ __all__ = [
 _LAZY_EXPORTS = {
     "conversion": ("TaskLike", "TriggerLike"),
     "fields": ("Changes", "Fields", "NewFields"),
+    "filters": ("ChangeFilter", "RunFilter", "ScheduleFilter"),
     "owner": ("OwnerSchedules",),
     "new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "views": (
         *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
-        *("ChangeInfo", "ChangePage", "FireTime", "HoldInfo", "Info", "Page"),
+        *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+        *("RerunInfo", "RunInfo", "ScheduleInfo"),
     ),
 }
 

@@ -27,6 +27,25 @@ _blocks: ContextVar[tuple[Acting, ...]] = ContextVar("dynbeat_acting", default=(
 
 
 @contextmanager
+def acting_as(*, actor: str | None, reason: str | None) -> Iterator[None]:
+    """Do the edits of one call in the name of ``actor``. None: as the innermost block.
+
+    Raises InvalidScheduleError.
+    """
+    if actor is None and reason is None:
+        yield
+        return
+    present = current_actor()
+    actor, reason = _given(actor, present.actor), _given(reason, present.reason)
+    with acting(actor=actor, reason=reason):
+        yield
+
+
+def _given(value: str | None, default: str) -> str:
+    return default if value is None else value
+
+
+@contextmanager
 def acting(*, actor: str, reason: str = "") -> Iterator[None]:
     """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
 

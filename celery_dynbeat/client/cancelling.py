@@ -9,12 +9,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, checks, history
-from celery_dynbeat.client.history import StatusFilter
+from celery_dynbeat.client.acting import acting_as
+from celery_dynbeat.client.calls import Calls
+from celery_dynbeat.client.filters import RunFilter, StatusFilter
 from celery_dynbeat.client.views import RunInfo
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import RunNotFoundError
@@ -22,8 +24,7 @@ from celery_dynbeat.common.limits import MAX_CANCELLED
 from celery_dynbeat.common.run_states import REVOKE, Status
 from celery_dynbeat.db.models import Run
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import cancels, overlaps, run_pages, runs
-from celery_dynbeat.store.run_filters import RunFilter
+from celery_dynbeat.store import cancels, overlaps, run_filters, run_pages, runs
 
 #: The error of a cancelled run.
 CANCELLED = "the run was cancelled"
@@ -31,35 +32,93 @@ CANCELLED = "the run was cancelled"
 BATCH_SIZE = 500
 
 
-def cancel_run(
-    context: Context, session: Session | None, *, owner: str | None, run_id: str
-) -> RunInfo:
-    """Cancel a run, of ``owner`` if one is given."""
-    run_id = checks.check_run_id("run_id", run_id)
+class CancelCalls(Calls):
+    """The calls that cancel runs."""
 
-    def work(session: Session) -> RunInfo:
-        run = cancels.lock(session, run_id=run_id, owner=owner)
-        if run is None:
-            raise RunNotFoundError(owner=owner, run_id=run_id)
-        now = context.clock.now()
-        if not runs.revoke(session, [run_id], now=now, reason=CANCELLED):
-            raise checks.invalid("run_id", run_id, _refusal(run))
-        session.refresh(run)
-        _follow(context, session, [run], now=now)
-        edit = audit.Edit(
-            owner=run.owner, name=run.name, action=Action.CANCEL, new={"run_id": run_id}
-        )
-        audit.record(context, session, [edit], now=now)
-        return RunInfo.of(run)
+    def cancel_run(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> RunInfo:
+        """Cancel a run that has not started or waits for a retry, and return it: ``revoked``.
 
-    return context.write(session, work)
+        The guard in the worker drops its message. The fire time counts as run.
+
+        Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended:
+        Celery's ``revoke(run_id, terminate=True)`` ends a running one.
+        """
+        run_id = checks.check_run_id("run_id", run_id)
+
+        def work(session: Session) -> RunInfo:
+            run = cancels.lock(session, run_id=run_id, owner=self._owner)
+            if run is None:
+                raise RunNotFoundError(owner=self._owner, run_id=run_id)
+            now = self._context.clock.now()
+            if not runs.revoke(session, [run_id], now=now, reason=CANCELLED):
+                raise checks.invalid("run_id", run_id, _refusal(run))
+            session.refresh(run)
+            _follow(self._context, session, [run], now=now)
+            edit = audit.Edit(
+                owner=run.owner, name=run.name, action=Action.CANCEL, new={"run_id": run_id}
+            )
+            audit.record(self._context, session, [edit], now=now)
+            return RunInfo.of(run)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def cancel_runs(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 10_000,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+        **matching: Unpack[RunFilter],
+    ) -> int:
+        """Cancel the runs that match and have not started or wait for a retry; return their number.
+
+        - ``name`` and the filters are those of ``runs()``. Without any of them, all such runs of
+          the scope are cancelled.
+        - ``status``: one or several of ``pending``, ``sent`` and ``retrying``. None: all three.
+        - ``limit``: at most this number of runs, up to 100,000. If the call returns it, more runs
+          may match: repeat the call.
+
+        Without ``session``, each batch of 500 runs commits. If the call fails, repeat it. Runs that
+        are recorded during the call, or that a worker starts meanwhile, may not be cancelled.
+        Raises InvalidScheduleError.
+        """
+        checks.check_integer("limit", limit, minimum=1, maximum=MAX_CANCELLED)
+        found = filter_of(name=name, **self._in_scope(RunFilter, matching))
+        with acting_as(actor=actor, reason=reason):
+            return _cancel_all(self._context, session, matching=found, limit=limit)
 
 
-def cancel_runs(
-    context: Context, session: Session | None, *, matching: RunFilter, limit: int
+def filter_of(
+    *, owner: str | None, status: StatusFilter | None = None, **given: Any
+) -> run_filters.RunFilter:
+    """Return the filter of ``cancel_runs`` from its arguments, checked."""
+    return history.filter_of(owner=owner, status=_check_statuses(status), **given)
+
+
+def _check_statuses(status: StatusFilter | None) -> Sequence[str]:
+    statuses = checks.check_choices("status", status, *Status)
+    for each in statuses:
+        if each == Status.RUNNING:
+            rule = "to end running runs, call Celery's app.control.revoke(ids, terminate=True)"
+            raise checks.invalid("status", str(each), rule)
+        if each not in REVOKE.sources:
+            rule = f"has no run to cancel: give some of {', '.join(REVOKE.sources)}"
+            raise checks.invalid("status", str(each), rule)
+    return statuses or REVOKE.sources
+
+
+def _cancel_all(
+    context: Context, session: Session | None, *, matching: run_filters.RunFilter, limit: int
 ) -> int:
-    """Cancel up to ``limit`` matching runs, in batches, and return their number."""
-    checks.check_integer("limit", limit, minimum=1, maximum=MAX_CANCELLED)
     matching = context.read(session, partial(history.with_schedule, matching=matching))
     cancelled, after = 0, None
     while True:
@@ -114,131 +173,3 @@ def _refusal(run: Run) -> str:
             f" app.control.revoke({run.id!r}, terminate=True)"
         )
     return f"the run has ended as {run.status}: there is nothing to cancel"
-
-
-def filter_of(
-    *,
-    owner: str | None,
-    name: str | None,
-    status: StatusFilter | None,
-    task: str | None,
-    origin: str | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> RunFilter:
-    """Return the filter of ``cancel_runs`` from its arguments, checked."""
-    for field, value in {"owner": owner, "name": name}.items():
-        if value is not None:
-            checks.check_name(field, value, empty=field == "owner")
-    return history.filter_of(
-        owner=owner,
-        name=name,
-        status=_check_statuses(status),
-        task=task,
-        origin=origin,
-        since=since,
-        until=until,
-    )
-
-
-def _check_statuses(status: StatusFilter | None) -> Sequence[str]:
-    statuses = checks.check_choices("status", status, *Status)
-    for each in statuses:
-        if each == Status.RUNNING:
-            rule = "to end running runs, call Celery's app.control.revoke(ids, terminate=True)"
-            raise checks.invalid("status", str(each), rule)
-        if each not in REVOKE.sources:
-            rule = f"has no run to cancel: give some of {', '.join(REVOKE.sources)}"
-            raise checks.invalid("status", str(each), rule)
-    return statuses or REVOKE.sources
-
-
-class OwnerCancelCalls:
-    """The calls of OwnerSchedules that cancel runs."""
-
-    _context: Context
-    owner: str
-
-    def cancel_run(self, run_id: str, *, session: Session | None = None) -> RunInfo:
-        """Cancel a run that has not started or waits for a retry, and return it: ``revoked``.
-
-        The guard in the worker drops its message. The fire time counts as run.
-
-        Raises RunNotFoundError. Raises InvalidScheduleError for a run that is running or has ended:
-        Celery's ``revoke(run_id, terminate=True)`` ends a running one.
-        """
-        return cancel_run(self._context, session, owner=self.owner, run_id=run_id)
-
-    def cancel_runs(
-        self,
-        *,
-        status: StatusFilter | None = None,
-        name: str | None = None,
-        task: str | None = None,
-        origin: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 10_000,
-        session: Session | None = None,
-    ) -> int:
-        """Cancel the runs that match and have not started or wait for a retry; return their number.
-
-        - ``status``: one or several of ``pending``, ``sent`` and ``retrying``. None: all three.
-        - ``name``, ``task``, ``origin``, ``since`` and ``until`` as in ``runs()``. Without any of
-          them, all such runs of the owner are cancelled.
-        - ``limit``: at most this number of runs, up to 100,000. If the call returns it, more runs
-          may match: repeat the call.
-
-        Without ``session``, each batch of 500 runs commits. If the call fails, repeat it. Runs that
-        are recorded during the call, or that a worker starts meanwhile, may not be cancelled.
-        Raises InvalidScheduleError.
-        """
-        matching = filter_of(
-            owner=self.owner,
-            name=name,
-            status=status,
-            task=task,
-            origin=origin,
-            since=since,
-            until=until,
-        )
-        return cancel_runs(self._context, session, matching=matching, limit=limit)
-
-
-class CancelCalls:
-    """The calls of Schedules that cancel runs."""
-
-    _context: Context
-
-    def cancel_run(self, run_id: str, *, session: Session | None = None) -> RunInfo:
-        """Cancel a run of any owner. Otherwise as ``OwnerSchedules.cancel_run``."""
-        return cancel_run(self._context, session, owner=None, run_id=run_id)
-
-    def cancel_runs(
-        self,
-        *,
-        status: StatusFilter | None = None,
-        owner: str | None = None,
-        name: str | None = None,
-        task: str | None = None,
-        origin: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int = 10_000,
-        session: Session | None = None,
-    ) -> int:
-        """Cancel the runs of all owners that match and have not started or wait for a retry.
-
-        Returns their number. With ``owner`` only runs of that owner match, with ``name`` those of
-        the schedules of this name. Otherwise as ``OwnerSchedules.cancel_runs``.
-        """
-        matching = filter_of(
-            owner=owner,
-            name=name,
-            status=status,
-            task=task,
-            origin=origin,
-            since=since,
-            until=until,
-        )
-        return cancel_runs(self._context, session, matching=matching, limit=limit)

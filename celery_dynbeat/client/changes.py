@@ -1,90 +1,68 @@
 """The calls that read the audit."""
 
-from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.checks import (
-    check_choice,
-    check_instant,
-    check_integer,
-    check_name,
-)
+from celery_dynbeat.client.calls import Calls
+from celery_dynbeat.client.checks import check_choice, check_instant, check_integer, check_name
+from celery_dynbeat.client.filters import ChangeFilter
 from celery_dynbeat.client.queries import check_limit
-from celery_dynbeat.client.views import ChangeInfo, ChangePage, cursors
+from celery_dynbeat.client.views import ChangeInfo, Page, cursors
+from celery_dynbeat.client.views.page import PAGE_SIZE, page_of
 from celery_dynbeat.common.actions import Action
-from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import changes
-from celery_dynbeat.store.changes import ChangeFilter
 
 NEWEST = "newest_change"
 
 
-class ChangeCalls:
-    """The calls of OwnerSchedules for the audit."""
-
-    _context: Context
-    owner: str
+class ChangeCalls(Calls):
+    """The calls that read the audit."""
 
     def changes(
         self,
         name: str | None = None,
         *,
-        actor: str | None = None,
-        action: str | None = None,
-        since: datetime | None = None,
-        limit: int = 20,
+        limit: int = PAGE_SIZE,
         after: str | None = None,
         session: Session | None = None,
-    ) -> ChangePage:
-        """Return one page of up to ``limit`` edits, newest first.
+        **matching: Unpack[ChangeFilter],
+    ) -> Page[ChangeInfo]:
+        """Return one page of up to ``limit`` edits that match, newest first.
 
-        Without ``name``, the edits of all schedules of the owner and of the owner are returned.
-        ``name=""`` returns only those of the owner, such as a hold. The edits of a deleted schedule
-        stay readable under its name until dynbeat_audit_retention ends.
+        - ``name``: the edits of the schedules of this name. ``name=""`` returns only edits of an
+          owner, or of everything, such as a hold. The edits of a deleted schedule stay readable
+          under its name until dynbeat_audit_retention ends.
+        - The other filters are those of ``ChangeFilter``: owner, actor, action, since, until. Pass
+          ``since`` with a rare ``action``, and for all owners with a ``name``: the changes since
+          then are read until ``limit`` of them match.
+        - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
-        The other filters are the exact actor, an action such as ``"pause"``, and ``since``, an
-        aware datetime. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most
-        1,000. Raises InvalidScheduleError.
+        Raises InvalidScheduleError.
         """
-        if name is not None:
-            check_name("name", name, empty=True)
-        matching = ChangeFilter(
-            owner=self.owner, name=name, actor=actor, action=action, since=since
+        check_limit("limit", limit)
+        found = _filter_of(name, **self._in_scope(ChangeFilter, matching))
+        key = None if after is None else cursors.decode(after, order=NEWEST, parts=_KEY)
+        rows = self._context.read_many(
+            session,
+            lambda session: changes.page(session, matching=found, after=key, limit=limit + 1),
         )
-        return page(self._context, session, matching=matching, limit=limit, after=after)
+        return page_of(rows, limit=limit, order=NEWEST, info=ChangeInfo.of, key=_key)
 
 
-def page(
-    context: Context,
-    session: Session | None,
-    *,
-    matching: ChangeFilter,
-    limit: int,
-    after: str | None,
-) -> ChangePage:
-    """Return one page. Its cursor is None if it is the last page."""
-    check_limit("limit", limit)
-    check_instant("since", matching.since)
-    for field in ("owner", "actor"):
-        value = getattr(matching, field)
+def _filter_of(name: str | None, **given: Any) -> changes.ChangeFilter:
+    for field, value in {"name": name, "actor": given["actor"]}.items():
         if value is not None:
             check_name(field, value, empty=True)
-    if matching.action is not None:
-        check_choice("action", matching.action, *map(str, Action))
-    key = None if after is None else cursors.decode(after, order=NEWEST, parts=_KEY)
-    rows = context.read_many(
-        session,
-        lambda session: changes.page(session, matching=matching, after=key, limit=limit + 1),
-    )
-    items = tuple(ChangeInfo.of(row) for row in rows[:limit])
-    return ChangePage(items, cursor_of(items[-1]) if len(rows) > limit else None)
+    if given["action"] is not None:
+        check_choice("action", given["action"], *map(str, Action))
+    for field in ("since", "until"):
+        given[field] = check_instant(field, given[field])
+    return changes.ChangeFilter(name=name, **given)
 
 
-def cursor_of(change: ChangeInfo) -> str:
-    """Return the cursor of a page that ends with ``change``."""
-    return cursors.encode(NEWEST, (change.changed_at, change.id))
+def _key(change: ChangeInfo) -> tuple[Any, ...]:
+    return change.changed_at, change.id
 
 
 def _as_id(part: Any) -> int:

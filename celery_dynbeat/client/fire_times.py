@@ -1,59 +1,54 @@
 """The calls of an owner on the upcoming fire times of a schedule."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, checks, edits, queries, skipping
+from celery_dynbeat.client.calls import OwnerCalls
 from celery_dynbeat.client.views import FireTime, ScheduleInfo
 from celery_dynbeat.client.views.base import as_json
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import ScheduleNotFoundError
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import schedules
 
 
-class FireTimeCalls:
+class FireTimeCalls(OwnerCalls):
     """The calls of OwnerSchedules on upcoming fire times."""
-
-    _context: Context
-    owner: str
 
     def skip(
         self,
         name: str,
         fire_time: datetime,
         *,
-        reason: str = "",
         expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
         """Take one fire time out of the schedule; all others stay.
 
         ``fire_time`` is an aware datetime in the future that the trigger yields within ``start_at``
         and ``end_at``. Its history row, a run with status ``"skipped"``, exists from the call on.
-        It names the actor of ``acting()`` and ``reason``, by default the reason of ``acting()``.
-        The schedule may be paused. A fire time beyond ``max_runs`` can be skipped. A second call
-        for the same fire time changes nothing. A schedule has at most 100 skipped fire times in the
-        future.
+        It names ``actor`` and ``reason``. The schedule may be paused. A fire time beyond
+        ``max_runs`` can be skipped. A second call for the same fire time changes nothing. A
+        schedule has at most 100 skipped fire times in the future.
 
         Raises ScheduleNotFoundError, StaleScheduleError, InvalidTriggerError and
         InvalidScheduleError. If ``fire_time`` is not a fire time, the error names the nearest ones.
         """
         fire_at = checks.check_required_instant("fire_time", fire_time)
-        checks.check_text("reason", reason)
 
-        def work(session: Session, row: Schedule, now: datetime) -> audit.Edit | None:
-            if not skipping.skip(self._context, session, row, fire_at, reason=reason, now=now):
-                return None
-            new = {"fire_time": as_json(fire_at)}
-            return audit.Edit(
-                owner=row.owner, name=row.name, action=Action.SKIP, new=new, reason=reason
-            )
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            if skipping.skip(self._context, session, row, fire_at, now=now):
+                self._record_fire_time(session, row, fire_at, Action.SKIP, now=now)
+            return ScheduleInfo.of(row)
 
-        return self._edit_fire_times(name, session, work, expected_version=expected_version)
+        return self._write(session, work, actor=actor, reason=reason)
 
     def unskip(
         self,
@@ -61,6 +56,8 @@ class FireTimeCalls:
         fire_time: datetime,
         *,
         expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
         """Put a fire time back that ``skip`` took out, before it passes.
@@ -72,12 +69,14 @@ class FireTimeCalls:
         """
         fire_at = checks.check_required_instant("fire_time", fire_time)
 
-        def work(session: Session, row: Schedule, now: datetime) -> audit.Edit:
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
             skipping.unskip(self._context, session, row, fire_at, now=now)
-            new = {"fire_time": as_json(fire_at)}
-            return audit.Edit(owner=row.owner, name=row.name, action=Action.UNSKIP, new=new)
+            self._record_fire_time(session, row, fire_at, Action.UNSKIP, now=now)
+            return ScheduleInfo.of(row)
 
-        return self._edit_fire_times(name, session, work, expected_version=expected_version)
+        return self._write(session, work, actor=actor, reason=reason)
 
     def upcoming(
         self,
@@ -110,25 +109,10 @@ class FireTimeCalls:
 
         return self._context.read_many(session, work)
 
-    def _edit_fire_times(
-        self,
-        name: str,
-        session: Session | None,
-        work: Callable[[Session, Schedule, datetime], audit.Edit | None],
-        *,
-        expected_version: int | None,
-    ) -> ScheduleInfo:
-        """Lock the schedule and call ``work``. It returns the edit, None if nothing changed."""
-
-        def locked(session: Session) -> ScheduleInfo:
-            row = edits.lock(
-                session, owner=self.owner, name=name, expected_version=expected_version
-            )
-            now = self._context.clock.now()
-            edit = work(session, row, now)
-            if edit is not None:
-                edits.touch(self._context, session, row, now=now)
-                audit.record(self._context, session, [edit], now=now)
-            return ScheduleInfo.of(row)
-
-        return self._context.write(session, locked)
+    def _record_fire_time(
+        self, session: Session, row: Schedule, fire_at: datetime, action: Action, *, now: datetime
+    ) -> None:
+        edits.touch(self._context, session, row, now=now)
+        new = {"fire_time": as_json(fire_at)}
+        edit = audit.Edit(owner=row.owner, name=row.name, action=action, new=new)
+        audit.record(self._context, session, [edit], now=now)

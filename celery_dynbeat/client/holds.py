@@ -13,11 +13,12 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import signals
 from celery_dynbeat.client import audit, checks
 from celery_dynbeat.client.acting import current_actor
+from celery_dynbeat.client.calls import Calls
 from celery_dynbeat.client.queries import check_limit
-from celery_dynbeat.client.views import HoldInfo
+from celery_dynbeat.client.views import HoldInfo, Page, cursors
+from celery_dynbeat.client.views.page import PAGE_SIZE, page_of
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import HeldByOthersError
-from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.runtime.context import Context
@@ -26,29 +27,97 @@ from celery_dynbeat.store import holds
 
 #: Other actors that an error names.
 _MAX_NAMED = 5
+#: The order of the pages, as their cursors name it.
+_OLDEST = "oldest_hold"
 
 
-def hold(
-    context: Context,
-    session: Session | None,
-    *,
-    owner: str | None,
-    reason: str,
-    until: datetime | None,
-) -> HoldInfo:
-    """Hold the schedules of ``owner``, or all for None, until ``until`` or a release."""
-    checks.check_text("reason", reason)
-    until = checks.check_instant("until", until)
+class HoldCalls(Calls):
+    """The calls for holds."""
 
-    def work(session: Session) -> HoldInfo:
-        now = context.clock.now()
-        if until is not None and until <= now:
-            raise checks.invalid("until", until, f"must be later than now, {now}, or None")
-        return HoldInfo.of(
-            _hold(context, session, owner=owner, reason=reason, until=until, now=now)
+    def hold(
+        self,
+        *,
+        until: datetime | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> HoldInfo:
+        """Stop all schedules of the owner, or of all owners, until ``release``, or until ``until``.
+
+        - Beat sends no fire time. Backfills and ``rerun_many`` wait; ``run_now`` and ``rerun``
+          start. So do runs that are recorded already, and their retries.
+        - Afterwards, ``catch_up`` decides about the missed fire times, as after downtime.
+        - A schedule's own pause does not change.
+        - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
+        - Each actor has at most one hold of the owner, and one of everything. A second call of the
+          same actor changes its reason and end. The owner is held while any hold is in force.
+
+        The cost does not depend on the number of schedules. A batch that beat has claimed before
+        the commit is still sent. Raises InvalidScheduleError.
+        """
+        until = checks.check_instant("until", until)
+
+        def work(session: Session) -> HoldInfo:
+            now = self._context.clock.now()
+            if until is not None and until <= now:
+                raise checks.invalid("until", until, f"must be later than now, {now}, or None")
+            made = _hold(self._context, session, owner=self._owner, until=until, now=now)
+            return HoldInfo.of(made)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def release(
+        self,
+        *,
+        all_actors: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> Sequence[HoldInfo]:
+        """End the actor's hold of the owner, or of everything; return the ended holds.
+
+        With ``all_actors`` the holds of all actors end. A release of an owner ends no hold of
+        everything, and a release of everything no hold of an owner. Nothing is returned if there
+        is no such hold. Raises HeldByOthersError if only other actors hold the owner.
+        """
+        if not isinstance(all_actors, bool):
+            raise checks.invalid("all_actors", all_actors, "must be True or False")
+
+        def work(session: Session) -> Sequence[HoldInfo]:
+            return _release(self._context, session, owner=self._owner, all_actors=all_actors)
+
+        return self._write(session, work, actor=actor, reason=reason)
+
+    def holds(
+        self,
+        *,
+        limit: int = PAGE_SIZE,
+        after: str | None = None,
+        session: Session | None = None,
+    ) -> Page[HoldInfo]:
+        """Return one page of up to ``limit`` holds in force, the oldest first.
+
+        Those of an owner are its own and those of everything. ``after`` is the ``cursor`` of the
+        previous page. ``limit`` is at most 1,000. Raises InvalidScheduleError.
+        """
+        check_limit("limit", limit)
+        key = cursors.decode_id(after, order=_OLDEST)
+        now = self._context.now(session)
+
+        def work(session: Session) -> Sequence[Hold]:
+            if self._owner is None:
+                return holds.page(session, now=now, after=key, limit=limit + 1)
+            rows = [
+                row
+                for owner in (None, self._owner)
+                for row in holds.of_owner(session, owner=owner, now=now, after=key, limit=limit + 1)
+            ]
+            return sorted(rows, key=lambda row: row.id)[: limit + 1]
+
+        rows = self._context.read_many(session, work)
+        return page_of(
+            rows, limit=limit, order=_OLDEST, info=HoldInfo.of, key=lambda info: (info.id,)
         )
-
-    return context.write(session, work)
 
 
 def _hold(
@@ -56,11 +125,10 @@ def _hold(
     session: Session,
     *,
     owner: str | None,
-    reason: str,
     until: datetime | None,
     now: datetime,
 ) -> Hold:
-    actor = current_actor().actor
+    actor, reason = current_actor().actor, current_actor().reason
     present = holds.lock_of(session, owner=owner, now=now)
     # After the locks, for which this transaction may have waited.
     now = context.clock.now()
@@ -86,33 +154,26 @@ def _hold(
     return mine
 
 
-def release(
-    context: Context, session: Session | None, *, owner: str | None, all_actors: bool
+def _release(
+    context: Context, session: Session, *, owner: str | None, all_actors: bool
 ) -> Sequence[HoldInfo]:
-    """End the holds of the current actor, or of all actors, in one scope; return them."""
-    if not isinstance(all_actors, bool):
-        raise checks.invalid("all_actors", all_actors, "must be True or False")
-
-    def work(session: Session) -> Sequence[HoldInfo]:
-        actor = current_actor().actor
-        present = holds.lock_of(session, owner=owner, now=context.clock.now())
-        # After the locks, for which this transaction may have waited.
-        now = context.clock.now()
-        ended = [each for each in present if all_actors or each.actor == actor]
-        if not ended:
-            if present:
-                raise _held_by_others(owner, present, actor=actor)
-            return ()
-        infos = tuple(map(HoldInfo.of, ended))
-        left = _without(session, present, ended)
-        edits = [_edit(Action.RELEASE, before=info, after=None) for info in infos]
-        audit.record(context, session, edits, now=now)
-        for info in infos:
-            _report(session, signals.hold_released, info)
-        _on_shorter(context, session, owner=owner, left=left, now=now)
-        return infos
-
-    return context.write(session, work)
+    actor = current_actor().actor
+    present = holds.lock_of(session, owner=owner, now=context.clock.now())
+    # After the locks, for which this transaction may have waited.
+    now = context.clock.now()
+    ended = [each for each in present if all_actors or each.actor == actor]
+    if not ended:
+        if present:
+            raise _held_by_others(owner, present, actor=actor)
+        return ()
+    infos = tuple(map(HoldInfo.of, ended))
+    left = _without(session, present, ended)
+    edits = [_edit(Action.RELEASE, before=info, after=None) for info in infos]
+    audit.record(context, session, edits, now=now)
+    for info in infos:
+        _report(session, signals.hold_released, info)
+    _on_shorter(context, session, owner=owner, left=left, now=now)
+    return infos
 
 
 def _report(session: Session, signal: Any, hold: HoldInfo) -> None:
@@ -164,99 +225,3 @@ def _held_by_others(owner: str | None, present: Sequence[Hold], *, actor: str) -
         " release(all_actors=True) to end all of these holds"
     )
     return HeldByOthersError(msg, owner=owner, actors=actors)
-
-
-class OwnerHoldCalls:
-    """The calls of OwnerSchedules for holds."""
-
-    _context: Context
-    owner: str
-
-    def hold(
-        self, *, reason: str, until: datetime | None = None, session: Session | None = None
-    ) -> HoldInfo:
-        """Stop all schedules of the owner until ``release``, or until ``until``.
-
-        - Beat sends no fire time of the owner. Backfills and ``rerun_many`` wait; ``run_now`` and
-          ``rerun`` start. So do runs that are recorded already, and their retries.
-        - Afterwards, ``catch_up`` decides about the missed fire times, as after downtime.
-        - A schedule's own pause does not change.
-        - ``until`` is an aware datetime in the future. ``reason`` has at most 1,024 characters.
-        - Each actor (``Dynbeat.acting``) has at most one hold of the owner. A second call of the
-          same actor changes its reason and end. The owner is held while any hold is in force.
-
-        The cost does not depend on the number of schedules. A batch that beat has claimed before
-        the commit is still sent. Raises InvalidScheduleError.
-        """
-        return hold(self._context, session, owner=self.owner, reason=reason, until=until)
-
-    def release(
-        self, *, all_actors: bool = False, session: Session | None = None
-    ) -> Sequence[HoldInfo]:
-        """End the owner's hold by the current actor; return the ended holds.
-
-        With ``all_actors`` the holds of all actors end. A hold of everything does not end. Nothing
-        is returned if the owner is not held. Raises HeldByOthersError if only other actors hold the
-        owner.
-        """
-        return release(self._context, session, owner=self.owner, all_actors=all_actors)
-
-    def holds(self, *, session: Session | None = None) -> Sequence[HoldInfo]:
-        """Return the holds in force of this owner and of everything, the oldest first.
-
-        At most 1,000 of each are returned.
-        """
-        now = self._context.now(session)
-
-        def work(session: Session) -> Sequence[HoldInfo]:
-            rows = [
-                row
-                for scope in (None, self.owner)
-                for row in holds.of_owner(session, owner=scope, now=now, limit=MAX_PAGE_SIZE)
-            ]
-            return [HoldInfo.of(row) for row in sorted(rows, key=lambda row: row.id)]
-
-        return self._context.read_many(session, work)
-
-
-class HoldCalls:
-    """The calls of Schedules for holds."""
-
-    _context: Context
-
-    def hold(
-        self, *, reason: str, until: datetime | None = None, session: Session | None = None
-    ) -> HoldInfo:
-        """Stop all schedules of all owners until ``release``, or until ``until``.
-
-        Otherwise as ``OwnerSchedules.hold``. Raises InvalidScheduleError.
-        """
-        return hold(self._context, session, owner=None, reason=reason, until=until)
-
-    def release(
-        self, *, all_actors: bool = False, session: Session | None = None
-    ) -> Sequence[HoldInfo]:
-        """End the hold of everything by the current actor; return the ended holds.
-
-        Otherwise as ``OwnerSchedules.release``. The holds of single owners do not end. Raises
-        HeldByOthersError.
-        """
-        return release(self._context, session, owner=None, all_actors=all_actors)
-
-    def holds(
-        self, *, limit: int = 100, after: int | None = None, session: Session | None = None
-    ) -> Sequence[HoldInfo]:
-        """Return up to ``limit`` holds in force, of everything and of each owner, the oldest first.
-
-        ``after`` is the id of the last hold of the previous call. ``limit`` is at most 1,000.
-        Raises InvalidScheduleError.
-        """
-        check_limit("limit", limit)
-        if after is not None:
-            checks.check_integer("after", after, minimum=0, maximum=2**63 - 1)
-        now = self._context.now(session)
-        rows = self._context.read_many(
-            session,
-            lambda session: holds.page(session, now=now, after=after or 0, limit=limit),
-        )
-        return [HoldInfo.of(row) for row in rows]

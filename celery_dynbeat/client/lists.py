@@ -1,72 +1,53 @@
-"""The calls that list and count schedules: those of one owner, and of all owners.
+"""The calls that list and count schedules."""
 
-Both have the same filters. Each call names them, so that an editor shows them and Python rejects
-others.
-"""
+from typing import Unpack
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import queries
-from celery_dynbeat.client.views import BoundedCount, Page
-from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.client.calls import Calls
+from celery_dynbeat.client.filters import ScheduleFilter
+from celery_dynbeat.client.views import BoundedCount, Page, ScheduleInfo
+from celery_dynbeat.client.views.page import PAGE_SIZE
 
 
-class OwnerListCalls:
-    """The calls of OwnerSchedules that list and count."""
-
-    _context: Context
-    owner: str
+class ListCalls(Calls):
+    """The calls that list and count schedules."""
 
     def list(
         self,
         *,
-        task: str | None = None,
-        enabled: bool | None = None,
-        tag: str | None = None,
-        state: str | None = None,
-        name_prefix: str | None = None,
         order: str | None = None,
-        limit: int = 100,
+        limit: int = PAGE_SIZE,
         after: str | None = None,
         session: Session | None = None,
-    ) -> Page:
-        """Return one page of up to ``limit`` schedules, ordered by name.
+        **matching: Unpack[ScheduleFilter],
+    ) -> Page[ScheduleInfo]:
+        """Return one page of up to ``limit`` schedules that match.
 
-        - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"``,
-          ``"held"``, ``"overdue"`` or ``"failing"``.
-        - ``name_prefix``: the text with which the name begins, case-sensitive.
-        - ``task``: the exact name of a task. ``tag``: one tag.
+        - The filters are those of ``ScheduleFilter``: owner, task, enabled, tag, state and
+          name_prefix.
         - ``order``: ``"name"``, or ``"next_run_at"``, which leaves out schedules without a
-          next_run_at. None: by name; overdue schedules by next_run_at.
+          next_run_at. None: by name; overdue schedules by next_run_at. Schedules of all owners are
+          ordered by owner and name; with ``name_prefix`` by name and owner.
         - ``after``: the ``cursor`` of the previous page. ``limit`` is at most 1,000.
 
         A page reads at most 10,000 schedules. If few of them match, it has fewer than ``limit``
         schedules, or none, and a cursor: the list ends where the cursor is None. Raises
         InvalidScheduleError.
         """
-        matching = queries.filter_of(
-            self._context,
-            owner=self.owner,
-            task=task,
-            enabled=enabled,
-            tag=tag,
-            state=state,
-            name_prefix=name_prefix,
-            session=session,
-        )
+        given = self._in_scope(ScheduleFilter, matching)
         return queries.page(
-            self._context, session, matching=matching, order=order, limit=limit, after=after
+            self._context,
+            session,
+            matching=queries.filter_of(self._context, **given, session=session),
+            order=order,
+            limit=limit,
+            after=after,
         )
 
     def count(
-        self,
-        *,
-        task: str | None = None,
-        enabled: bool | None = None,
-        tag: str | None = None,
-        state: str | None = None,
-        name_prefix: str | None = None,
-        session: Session | None = None,
+        self, *, session: Session | None = None, **matching: Unpack[ScheduleFilter]
     ) -> BoundedCount:
         """Return the number of schedules that match, up to 10,000: ``"10,000+"`` as text.
 
@@ -74,83 +55,6 @@ class OwnerListCalls:
         task, enabled or tag the count of many schedules can be a lower bound. Raises
         InvalidScheduleError.
         """
-        matching = queries.filter_of(
-            self._context,
-            owner=self.owner,
-            task=task,
-            enabled=enabled,
-            tag=tag,
-            state=state,
-            name_prefix=name_prefix,
-            session=session,
-        )
-        return queries.count(self._context, session, matching=matching)
-
-
-class ListCalls:
-    """The calls of Schedules that list and count."""
-
-    _context: Context
-
-    def list(
-        self,
-        *,
-        owner: str | None = None,
-        task: str | None = None,
-        enabled: bool | None = None,
-        tag: str | None = None,
-        state: str | None = None,
-        name_prefix: str | None = None,
-        order: str | None = None,
-        limit: int = 100,
-        after: str | None = None,
-        session: Session | None = None,
-    ) -> Page:
-        """Return one page of up to ``limit`` schedules, ordered by owner and name.
-
-        The arguments are those of ``for_owner(owner).list()``. Without ``owner``, the schedules of
-        all owners are returned. With ``name_prefix`` these are ordered by name and owner. Raises
-        InvalidScheduleError.
-        """
-        matching = queries.filter_of(
-            self._context,
-            owner=owner,
-            task=task,
-            enabled=enabled,
-            tag=tag,
-            state=state,
-            name_prefix=name_prefix,
-            session=session,
-        )
-        return queries.page(
-            self._context, session, matching=matching, order=order, limit=limit, after=after
-        )
-
-    def count(
-        self,
-        *,
-        owner: str | None = None,
-        task: str | None = None,
-        enabled: bool | None = None,
-        tag: str | None = None,
-        state: str | None = None,
-        name_prefix: str | None = None,
-        session: Session | None = None,
-    ) -> BoundedCount:
-        """Return the number of schedules that match, up to 10,000: ``"10,000+"`` as text.
-
-        The filters are those of ``list()``. At most 10,001 schedules are read, so with a filter on
-        task, enabled or tag the count of many schedules can be a lower bound. Raises
-        InvalidScheduleError.
-        """
-        matching = queries.filter_of(
-            self._context,
-            owner=owner,
-            task=task,
-            enabled=enabled,
-            tag=tag,
-            state=state,
-            name_prefix=name_prefix,
-            session=session,
-        )
-        return queries.count(self._context, session, matching=matching)
+        given = self._in_scope(ScheduleFilter, matching)
+        found = queries.filter_of(self._context, **given, session=session)
+        return queries.count(self._context, session, matching=found)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Required
+from typing import Any, Required, overload
 
 from sqlalchemy.orm import Session
 
@@ -11,6 +11,7 @@ from celery_dynbeat.client import checks, edits, owner_zone
 from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.client.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.fields import NewFields, require_trigger
+from celery_dynbeat.client.views import ScheduleInfo
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
@@ -21,7 +22,10 @@ from celery_dynbeat.triggers import Trigger
 
 
 class NewSchedule(NewFields, total=False):
-    """One schedule for ``create_many``. Without ``owner`` it belongs to the application itself."""
+    """One schedule for ``create_many``.
+
+    Without ``owner`` it belongs to the owner of the calls, else to the application itself.
+    """
 
     owner: str
     name: Required[str]
@@ -52,8 +56,15 @@ class NewRows:
     ScheduleExistsError if a name occurs twice.
     """
 
-    def __init__(self, context: Context, many: Iterable[object], session: Session | None) -> None:
-        self._context = context
+    def __init__(
+        self,
+        context: Context,
+        many: Iterable[object],
+        session: Session | None,
+        *,
+        owner: str | None,
+    ) -> None:
+        self._context, self._owner = context, owner
         self.now = context.now(session)
         self._all = [self._checked(index, new) for index, new in enumerate(many)]
         # The owners whose zone a trigger needs.
@@ -106,12 +117,40 @@ class NewRows:
             raise InvalidScheduleError(msg, field=field)
         with _naming_index(index):
             return _New(
-                checks.check_name("owner", new.get("owner", ""), empty=True),
+                self._owner_of(new),
                 checks.check_name("name", new["name"]),
                 new["task"],
                 edits.as_trigger(self._context, new["trigger"]),
                 {key: value for key, value in new.items() if key not in _KEYS},
             )
+
+    def _owner_of(self, new: Mapping[str, Any]) -> str:
+        owner = checks.check_name("owner", new.get("owner", self._owner or ""), empty=True)
+        if self._owner is not None and owner != self._owner:
+            rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
+            raise checks.invalid("owner", owner, rule)
+        return owner
+
+
+class CreatedSchedules(Sequence[ScheduleInfo]):
+    """What ``create_many`` made. Each schedule is built when it is read, as there can be many."""
+
+    def __init__(self, rows: Sequence[ScheduleColumns]) -> None:
+        self._rows = rows
+
+    @overload
+    def __getitem__(self, index: int) -> ScheduleInfo: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ScheduleInfo]: ...
+
+    def __getitem__(self, index: int | slice) -> ScheduleInfo | Sequence[ScheduleInfo]:
+        if isinstance(index, slice):
+            return CreatedSchedules(self._rows[index])
+        return ScheduleInfo.of(self._rows[index])
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks, edits, owner_zone
+from celery_dynbeat.client.calls import OwnerCalls
 from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.client.conversion import TriggerLike
 from celery_dynbeat.client.fields import to_columns
@@ -26,11 +27,8 @@ MAX_COUNT = 100
 _MIN_FOUND = 2
 
 
-class PreviewCalls:
+class PreviewCalls(OwnerCalls):
     """The call of OwnerSchedules for a preview."""
-
-    _context: Context
-    owner: str
 
     def preview(
         self,

@@ -70,7 +70,7 @@ def page(
     order: str | None,
     limit: int,
     after: str | None,
-) -> Page:
+) -> Page[ScheduleInfo]:
     """Return one page. Its cursor is None if it is the last page."""
     check_limit("limit", limit)
     by = _order(matching, order)

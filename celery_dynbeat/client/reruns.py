@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, checks
-from celery_dynbeat.client.history import StatusFilter
+from celery_dynbeat.client.filters import StatusFilter
 from celery_dynbeat.client.one_rerun import find_run, rerun
 from celery_dynbeat.client.queries import check_limit
 from celery_dynbeat.client.views import RerunInfo, RunInfo

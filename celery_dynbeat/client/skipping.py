@@ -36,7 +36,6 @@ def skip(
     row: Schedule,
     fire_at: datetime,
     *,
-    reason: str,
     now: datetime,
 ) -> bool:
     """Take a fire time out of a locked row. Return False if that was done before.
@@ -57,7 +56,7 @@ def skip(
     try:
         with naming_schedule(row):
             near = _leave_out(row, spec, fire_at, earlier, now=now)
-        record = run_rows.row_of_skip(row, fire_at, now=now, reason=_text(reason))
+        record = run_rows.row_of_skip(row, fire_at, now=now, reason=_text())
         added = runs.add(session, [record])
     except Exception:
         # A caller that catches the error and commits must not write half of the edit.
@@ -170,11 +169,10 @@ def _check_number(spec: ScheduleSpec, skipped: Sequence[datetime]) -> None:
         raise invalid("fire_time", skipped[-1], rule) from error
 
 
-def _text(reason: str) -> str:
+def _text() -> str:
     by = acting.current_actor()
-    why = reason or by.reason
     text = f"skipped by {by.actor or 'a call'}"
-    return f"{text}: {why}"[: 2 * TEXT_LENGTH] if why else text
+    return f"{text}: {by.reason}"[: 2 * TEXT_LENGTH] if by.reason else text
 
 
 def _leave_out(

@@ -25,6 +25,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, owner_zone, skipping, timing
 from celery_dynbeat.client.audit import Edit
+from celery_dynbeat.client.calls import OwnerCalls
 from celery_dynbeat.client.checks import invalid
 from celery_dynbeat.client.columns import ScheduleColumns
 from celery_dynbeat.common.actions import Action
@@ -57,11 +58,8 @@ _CHANGED = (
 )
 
 
-class TimezoneCalls:
+class TimezoneCalls(OwnerCalls):
     """The calls of OwnerSchedules for the owner's time zone."""
-
-    _context: Context
-    owner: str
 
     def timezone(self, *, session: Session | None = None) -> str:
         """Return the name of the zone that triggers without a zone follow.
@@ -74,7 +72,14 @@ class TimezoneCalls:
 
         return self._context.read(session, work)
 
-    def set_timezone(self, zone: str | ZoneInfo | None, *, session: Session | None = None) -> int:
+    def set_timezone(
+        self,
+        zone: str | ZoneInfo | None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> int:
         """Set the zone of the owner's triggers that name none. Return how many schedules it moved.
 
         ``zone`` is a ZoneInfo or a name of the tz database, such as ``"Asia/Seoul"``. None returns
@@ -88,7 +93,7 @@ class TimezoneCalls:
         def work(session: Session) -> int:
             return _change(self._context, session, owner=self.owner, zone=zone)
 
-        return self._context.write(session, work)
+        return self._write(session, work, actor=actor, reason=reason)
 
 
 class _Move(NamedTuple):

@@ -137,7 +137,7 @@ CALLS = {
     "tag": (lambda mine, value: mine.list(tag=value), [*ANY, "\x00"]),
     "runs of": (lambda mine, value: mine.runs(value), [*ANY, "\x00", "n "]),
     "runs after": (lambda mine, value: mine.runs(after=value), CURSORS),
-    "run id": (lambda mine, value: mine.run(value), [*ANY, "", "0" * 35, "{" + "0" * 32]),
+    "run id": (lambda mine, value: mine.get_run(value), [*ANY, "", "0" * 35, "{" + "0" * 32]),
     "until": (lambda mine, value: mine.runs(until=value), [*ANY, START.replace(tzinfo=None)]),
     "runs with task": (lambda mine, value: mine.runs(task=value), [*ANY, "\x00"]),
     "statuses": (lambda mine, value: mine.runs(status=[value]), [*ANY, "", {}, "SENT"]),

@@ -19,7 +19,6 @@ from celery_dynbeat import (
     BackfillInfo,
     BoundedCount,
     ChangeInfo,
-    ChangePage,
     Cron,
     CurrentRun,
     Dynbeat,
@@ -33,7 +32,6 @@ from celery_dynbeat import (
     RerunInfo,
     RRule,
     RunInfo,
-    RunPage,
     ScheduleInfo,
     Solar,
     Trigger,
@@ -98,7 +96,7 @@ assert_type(made.trigger, Trigger | None)
 assert_type(made.next_run_at, datetime | None)
 assert_type(mine.update("digest", trigger=Every(300), expected_version=3), ScheduleInfo)
 assert_type(mine.upsert("x", task="t", trigger=Once.after(timedelta(minutes=5))), ScheduleInfo)
-assert_type(mine.pause("digest", reason="on holiday"), ScheduleInfo)
+assert_type(mine.pause("digest", reason="on holiday", actor="alice"), ScheduleInfo)
 assert_type(mine.resume("digest"), ScheduleInfo)
 assert_type(mine.run_now("digest"), RunInfo)
 assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
@@ -117,20 +115,20 @@ assert_type(fire_times[0].is_skipped, bool)
 assert_type(fire_times[0].reason, str | None)
 assert_type(mine.skip("digest", fire_times[0].at, reason="holiday"), ScheduleInfo)
 assert_type(mine.unskip("digest", fire_times[0].at, expected_version=3), ScheduleInfo)
-assert_type(mine.list(tag="red", limit=10), Page)
-assert_type(mine.list(state="failing", name_prefix="rep", order="next_run_at"), Page)
+assert_type(mine.list(tag="red", limit=10), Page[ScheduleInfo])
+assert_type(mine.list(state="failing", name_prefix="rep", order="next_run_at"), Page[ScheduleInfo])
 assert_type(dynbeat.schedules.count(owner=None, state="overdue"), BoundedCount)
 assert_type(mine.count(name_prefix="rep").exact, bool)
 assert_type(mine.list()[0].state, str)
 assert_type(mine.list()[0], ScheduleInfo)
 assert_type(mine.list().cursor, str | None)
-assert_type(mine.runs("digest", status="failed", since=clock.now()), RunPage)
+assert_type(mine.runs("digest", status="failed", since=clock.now()), Page[RunInfo])
 assert_type(mine.runs(status=("failed", "lost"), task="t", until=clock.now()).cursor, str | None)
 assert_type(mine.runs()[0], RunInfo)
-assert_type(mine.run(mine.runs()[0].id), RunInfo)
-assert_type(dynbeat.schedules.runs(owner=None, origin="manual", after=None), RunPage)
-assert_type(dynbeat.schedules.run(mine.runs()[0].id).to_dict(), dict[str, Any])
-assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), ChangePage)
+assert_type(mine.get_run(mine.runs()[0].id), RunInfo)
+assert_type(dynbeat.schedules.runs(owner=None, origin="manual", after=None), Page[RunInfo])
+assert_type(dynbeat.schedules.get_run(mine.runs()[0].id).to_dict(), dict[str, Any])
+assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), Page[ChangeInfo])
 assert_type(mine.changes()[0].before, Mapping[str, Any] | None)
 assert_type(dynbeat.schedules.changes(action="delete")[0], ChangeInfo)
 assert_type(mine.run_now("digest").lag, timedelta | None)
@@ -155,7 +153,8 @@ mine.delete("digest")
 
 many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]
 many.append({"name": "m", "task": send, "trigger": "PT5M", "enabled": False})
-assert_type(dynbeat.schedules.create_many(many), int)
+assert_type(dynbeat.schedules.create_many(many), Sequence[ScheduleInfo])
+assert_type(mine.create_many(many, actor="alice", reason="ticket 12"), Sequence[ScheduleInfo])
 assert_type(dynbeat.schedules.delete_owner("user:42"), int)
 dynbeat.schedules.delete_owner("user:42", erase_history=True, progress=print)
 assert_type(mine.export(), Iterator[dict[str, Any]])
@@ -182,6 +181,9 @@ mine.update("n", trigger=None)  # type: ignore[arg-type]
 mine.create("n", task="t", trigger=Every(5), colour="red")  # type: ignore[call-arg]
 mine.create("n", task="t", trigger=Every(5), max_runs="2")  # type: ignore[arg-type]
 mine.create("n", "t", Every(5))  # type: ignore[call-arg]
+mine.list(colour="red")  # type: ignore[call-arg]
+mine.runs(status=5)  # type: ignore[arg-type]
+mine.cancel_runs(until="now")  # type: ignore[arg-type]
 
 run_of_task = current_run()
 assert_type(run_of_task, CurrentRun | None)
@@ -191,14 +193,14 @@ if run_of_task is not None:
     assert_type((run_of_task.origin, run_of_task.last_success_at), tuple[str, datetime | None])
 
 assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
-assert_type(mine.holds(), Sequence[HoldInfo])
-assert_type(mine.alerts(only_open=False), Sequence[AlertInfo])
-assert_type(dynbeat.schedules.alerts(limit=10, after=7), Sequence[AlertInfo])
+assert_type(mine.holds(), Page[HoldInfo])
+assert_type(mine.alerts(only_open=False), Page[AlertInfo])
+assert_type(dynbeat.schedules.alerts(limit=10, after="x"), Page[AlertInfo])
 assert_type(dynbeat.schedules.alert_targets(), Sequence[AlertTargetInfo])
 assert_type(mine.release(all_actors=True), Sequence[HoldInfo])
 with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
-assert_type(dynbeat.schedules.holds(limit=10, after=7), Sequence[HoldInfo])
+assert_type(dynbeat.schedules.holds(limit=10, after="x"), Page[HoldInfo])
 assert_type(dynbeat.schedules.release(), Sequence[HoldInfo])
 
 
@@ -212,7 +214,9 @@ async def awaited() -> None:
         assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
     assert_type(await own.update("digest", jitter=5), ScheduleInfo)
     assert_type(await own.upcoming("digest", with_skipped=True), Sequence[FireTime])
-    assert_type(await own.list(limit=5), Page)
+    assert_type(await own.list(limit=5, tag="red"), Page[ScheduleInfo])
+    assert_type(await own.get_run("r"), RunInfo)
+    await own.list(colour="red")  # type: ignore[call-arg]
     async for line in own.export():
         assert_type(line, dict[str, Any])
     async with AsyncSession(create_async_engine("sqlite+aiosqlite://")) as async_session:

@@ -7,7 +7,7 @@ from celery_dynbeat.client.views.change import ChangeInfo
 from celery_dynbeat.client.views.count import BoundedCount
 from celery_dynbeat.client.views.fire_time import FireTime
 from celery_dynbeat.client.views.hold import HoldInfo
-from celery_dynbeat.client.views.page import ChangePage, ItemPage, Page, RunPage
+from celery_dynbeat.client.views.page import Page
 from celery_dynbeat.client.views.preview import Preview, PreviewedFireTime
 from celery_dynbeat.client.views.rerun import RerunInfo
 from celery_dynbeat.client.views.run import RunInfo
@@ -19,16 +19,13 @@ __all__ = [
     "BackfillInfo",
     "BoundedCount",
     "ChangeInfo",
-    "ChangePage",
     "FireTime",
     "HoldInfo",
     "Info",
-    "ItemPage",
     "Page",
     "Preview",
     "PreviewedFireTime",
     "RerunInfo",
     "RunInfo",
-    "RunPage",
     "ScheduleInfo",
 ]

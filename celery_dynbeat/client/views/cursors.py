@@ -43,6 +43,11 @@ def decode(cursor: object, *, order: str, parts: Sequence[Callable[[Any], Any]])
     raise InvalidScheduleError(msg, field="after")
 
 
+def decode_id(cursor: object, *, order: str) -> int:
+    """Return the id in the cursor of a list that is ordered by id; 0 without a cursor."""
+    return 0 if cursor is None else int(decode(cursor, order=order, parts=(as_row_id,))[0])
+
+
 def order_of(cursor: object) -> object:
     """Return the order in a cursor, None if it cannot be read."""
     try:

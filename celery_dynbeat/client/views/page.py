@@ -1,22 +1,24 @@
 """One page of a list."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
+from celery_dynbeat.client.views import cursors
 from celery_dynbeat.client.views.base import Info
-from celery_dynbeat.client.views.change import ChangeInfo
-from celery_dynbeat.client.views.run import RunInfo
-from celery_dynbeat.client.views.schedule import ScheduleInfo
 
 T = TypeVar("T", bound=Info)
 
+#: Items of a page of any list.
+PAGE_SIZE = 100
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ItemPage(Info, Sequence[T], Generic[T]):
+class Page(Info, Sequence[T], Generic[T]):
     """One page of a list. Pass ``cursor`` as ``after`` to get the next page.
 
-    ``cursor`` is None if this is the last page. A page equals a list of the same items.
+    ``cursor`` is an opaque text, None if this is the last page. A page equals a list of the same
+    items.
     """
 
     items: tuple[T, ...]
@@ -37,7 +39,7 @@ class ItemPage(Info, Sequence[T], Generic[T]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, list):
             return list(self.items) == other
-        if isinstance(other, ItemPage):
+        if isinstance(other, Page):
             return (self.items, self.cursor) == (other.items, other.cursor)
         return NotImplemented
 
@@ -45,19 +47,18 @@ class ItemPage(Info, Sequence[T], Generic[T]):
         return hash((self.items, self.cursor))
 
 
-class Page(ItemPage[ScheduleInfo]):
-    """One page of schedules."""
+def page_of(
+    rows: Sequence[Any],
+    *,
+    limit: int,
+    order: str,
+    info: Callable[[Any], T],
+    key: Callable[[T], Sequence[Any]],
+) -> Page[T]:
+    """Return a page of the first ``limit`` rows. A row more says that there is a next page.
 
-    __slots__ = ()
-
-
-class ChangePage(ItemPage[ChangeInfo]):
-    """One page of changes."""
-
-    __slots__ = ()
-
-
-class RunPage(ItemPage[RunInfo]):
-    """One page of runs."""
-
-    __slots__ = ()
+    ``key`` returns the key of an item in the list's ``order``, for the cursor.
+    """
+    items = tuple(map(info, rows[:limit]))
+    is_last = len(rows) <= limit
+    return Page(items, None if is_last else cursors.encode(order, key(items[-1])))

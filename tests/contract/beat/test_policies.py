@@ -121,12 +121,12 @@ def test_max_run_time_of_a_canvas_is_by_default_that_of_the_settings(
     mine.update("n", trigger=Every(days=30), max_run_time=None)
     clock.advance(dynbeat.context.settings.max_run_time - MINUTE)
     beat.run_until_idle()
-    assert mine.run(of_a_canvas.run_id).status == "retrying"
+    assert mine.get_run(of_a_canvas.run_id).status == "retrying"
 
     clock.advance(2 * MINUTE)
     beat.run_until_idle()
 
-    assert mine.run(of_a_canvas.run_id).status == "lost"
+    assert mine.get_run(of_a_canvas.run_id).status == "lost"
 
 
 @pytest.mark.usefixtures("run")

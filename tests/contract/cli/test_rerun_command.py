@@ -229,4 +229,4 @@ def test_a_wait_leaves_out_reruns_after_the_request_and_names_those_during_it(
     (result,) = results
     assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 2}
     assert "among them: 1 run that other requests made at the same time" in result.stderr
-    assert mine.run(after).status == "pending"
+    assert mine.get_run(after).status == "pending"
