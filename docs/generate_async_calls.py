@@ -85,8 +85,9 @@ def _call(kind: type, name: str, imports: dict[str, str]) -> str:
 
 def _default(value: object) -> ast.expr:
     """Return a default as a stub has it: only plain values."""
-    is_plain = value is None or isinstance(value, (bool, int, str))
-    return ast.Constant(value if is_plain else ...)
+    if value is None or isinstance(value, (bool, int, str)):
+        return ast.Constant(value)
+    return ast.Constant(...)
 
 
 def _names(function: ast.FunctionDef) -> Iterator[str]:

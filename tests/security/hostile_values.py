@@ -123,6 +123,11 @@ CALLS = {
     "create": (lambda mine, value: mine.create(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "upsert": (lambda mine, value: mine.upsert(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "reason": (lambda mine, value: mine.pause("n", reason=value), [*ANY, "\x00", "\ud800"]),
+    "actor": (lambda mine, value: mine.pause("n", actor=value), [*ANY, "\x00", "\ud800"]),
+    "of owner": (lambda mine, value: mine.runs(owner=value), [*ANY, "", "user:7", "\x00"]),
+    "holds after": (lambda mine, value: mine.holds(after=value), CURSORS),
+    "alerts after": (lambda mine, value: mine.alerts(after=value), CURSORS),
+    "changes until": (lambda mine, value: mine.changes(until=value), [*ANY, START.isoformat()]),
     "session": (lambda mine, value: mine.get("n", session=value), [*ANY, False, 0, ""]),
     "version": (lambda mine, value: mine.pause("n", expected_version=value), [*ANY, -1, True, "1"]),
     "delete": (lambda mine, value: mine.delete("n", expected_version=value), [*ANY, 2**31]),
@@ -192,7 +197,7 @@ CALLS = {
         lambda mine, value: mine.set_timezone(value),
         [*ANY, "", "../../etc/passwd", "UTC\x00", "\ud800", "Europe"],
     ),
-    "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800", None]),
+    "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800"]),
     "hold until": (
         lambda mine, value: mine.hold(reason="", until=value),
         [

@@ -55,8 +55,8 @@ def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
 
     assert (status, len(error.splitlines())) == (1, 1)
     assert failed[0].id in error
-    assert shown("runs", "--id", failed[0].id)[-1]
-    assert refused("runs", "--id", failed[0].id, "--owner", "user:7")[0] == 1
+    assert shown("show-run", failed[0].id)[-1]
+    assert refused("show-run", failed[0].id, "--owner", "user:7")[0] == 1
 
 
 @each_database
