@@ -123,7 +123,7 @@ CALLS = {
     "create": (lambda mine, value: mine.create(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "upsert": (lambda mine, value: mine.upsert(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "reason": (lambda mine, value: mine.pause("n", reason=value), [*ANY, "\x00", "\ud800"]),
-    "actor": (lambda mine, value: mine.pause("n", actor=value), [*ANY, "\x00", "\ud800"]),
+    "actor of a call": (lambda mine, value: mine.pause("n", actor=value), [*ANY, "\x00", "\ud800"]),
     "of owner": (lambda mine, value: mine.runs(owner=value), [*ANY, "", "user:7", "\x00"]),
     "holds after": (lambda mine, value: mine.holds(after=value), CURSORS),
     "alerts after": (lambda mine, value: mine.alerts(after=value), CURSORS),
