@@ -4,13 +4,13 @@ from datetime import datetime, timedelta
 from typing import Any, Unpack
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-from celery_dynbeat.client.erasure import Progress
-from celery_dynbeat.client.fields import Changes, Fields, NewFields
+from celery_dynbeat.client.control.erasure import Progress
+from celery_dynbeat.client.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.client.edit.fields import Changes, Fields, NewFields
+from celery_dynbeat.client.edit.new_rows import NewSchedule
 from celery_dynbeat.client.filters import ChangeFilter, RunFilter, ScheduleFilter, StatusFilter
-from celery_dynbeat.client.new_rows import NewSchedule
 from celery_dynbeat.client.owner import OwnerSchedules
-from celery_dynbeat.client.views import (
+from celery_dynbeat.client.results import (
     AlertInfo,
     AlertTargetInfo,
     BackfillInfo,
@@ -23,7 +23,7 @@ from celery_dynbeat.client.views import (
     RunInfo,
     ScheduleInfo,
 )
-from celery_dynbeat.client.views.preview import Preview
+from celery_dynbeat.client.results.preview import Preview
 from celery_dynbeat.runtime.async_context import AnyAsyncSession, AsyncContext
 
 class AsyncSharedCalls:

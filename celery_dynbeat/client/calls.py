@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, edits
+from celery_dynbeat.client import checks
 from celery_dynbeat.client.acting import acting_as
-from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.runtime.context import Context
 
 T = TypeVar("T")
@@ -55,16 +54,3 @@ class Calls:
             rule = f"these are the calls of owner {self._owner!r}: call for_owner() with the other"
             raise checks.invalid("owner", owner, rule)
         return {**matching, "owner": owner if self._owner is None else self._owner}
-
-
-class OwnerCalls(Calls):
-    """Calls on the schedules of one owner, each by its name."""
-
-    owner: str
-
-    def __init__(self, context: Context, owner: str) -> None:
-        super().__init__(context, checks.check_name("owner", owner, empty=True))
-        self.owner = owner
-
-    def _lock(self, session: Session, name: str, expected_version: int | None) -> Schedule:
-        return edits.lock(session, owner=self.owner, name=name, expected_version=expected_version)

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.client.results import Page
+from celery_dynbeat.client.results.base import as_json
 from celery_dynbeat.client.shared import SharedCalls
-from celery_dynbeat.client.views import Page
-from celery_dynbeat.client.views.base import as_json
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import exports
 

@@ -6,16 +6,17 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import alerting, audit, checks, edits, export, limits, owner_zone
+from celery_dynbeat.client import checks, export
 from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.backfills import BackfillCalls
-from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-from celery_dynbeat.client.fields import Changes, Fields, NewFields, require_trigger
-from celery_dynbeat.client.fire_times import FireTimeCalls
-from celery_dynbeat.client.previews import PreviewCalls
+from celery_dynbeat.client.edit import alerting, audit, edits, limits, owner_zone
+from celery_dynbeat.client.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.client.edit.fields import Changes, Fields, NewFields, require_trigger
+from celery_dynbeat.client.edit.fire_times import FireTimeCalls
+from celery_dynbeat.client.edit.previews import PreviewCalls
+from celery_dynbeat.client.edit.timezones import TimezoneCalls
+from celery_dynbeat.client.results import RunInfo, ScheduleInfo
 from celery_dynbeat.client.shared import SharedCalls
-from celery_dynbeat.client.timezones import TimezoneCalls
-from celery_dynbeat.client.views import RunInfo, ScheduleInfo
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,

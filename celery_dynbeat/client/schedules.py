@@ -2,10 +2,11 @@
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, erasure
+from celery_dynbeat.client import checks
 from celery_dynbeat.client.acting import acting_as
-from celery_dynbeat.client.alerts import AlertTargetCalls
-from celery_dynbeat.client.erasure import Progress
+from celery_dynbeat.client.control import erasure
+from celery_dynbeat.client.control.alerts import AlertTargetCalls
+from celery_dynbeat.client.control.erasure import Progress
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.client.shared import SharedCalls
 from celery_dynbeat.runtime.context import Context

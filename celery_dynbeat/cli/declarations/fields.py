@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_dynbeat.client import ScheduleInfo
-from celery_dynbeat.client.fields import FIELD_DEFAULTS
+from celery_dynbeat.client.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import shorten

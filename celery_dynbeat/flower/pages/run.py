@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_dynbeat.client.views import RunInfo, ScheduleInfo
+from celery_dynbeat.client.results import RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.flower.base.page import PageHandler

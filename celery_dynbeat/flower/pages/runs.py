@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from celery_dynbeat.client import OwnerSchedules, Schedules
-from celery_dynbeat.client.views import BoundedCount, Page, RunInfo
+from celery_dynbeat.client.results import BoundedCount, Page, RunInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import InvalidScheduleError, RunNotFoundError
-from celery_dynbeat.client import cancelling
+from celery_dynbeat.client.control import cancelling
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import attempts, run_pages

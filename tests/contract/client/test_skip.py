@@ -14,7 +14,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     StaleScheduleError,
 )
-from celery_dynbeat.client import skipping
+from celery_dynbeat.client.edit import skipping
 from celery_dynbeat.client.owner import OwnerSchedules
 from tests.support.applications import MINUTELY, START, instants
 

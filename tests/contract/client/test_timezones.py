@@ -17,8 +17,8 @@ from celery_dynbeat import (
     RRule,
     StaleScheduleError,
 )
-from celery_dynbeat.client import timezones
 from celery_dynbeat.client.acting import acting
+from celery_dynbeat.client.edit import timezones
 from celery_dynbeat.db.models import Owner
 from tests.support.applications import START, execute, instants
 
