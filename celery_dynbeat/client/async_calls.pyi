@@ -23,7 +23,7 @@ from celery_dynbeat.client.results import (
     RunInfo,
     ScheduleInfo,
 )
-from celery_dynbeat.client.results.preview import Preview
+from celery_dynbeat.client.results.fire_time import Preview
 from celery_dynbeat.runtime.async_context import AnyAsyncSession, AsyncContext
 
 class AsyncSharedCalls:

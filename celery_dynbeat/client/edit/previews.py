@@ -14,7 +14,7 @@ from celery_dynbeat.client.edit.conversion import TriggerLike
 from celery_dynbeat.client.edit.fields import to_columns
 from celery_dynbeat.client.edit.named import OwnerCalls
 from celery_dynbeat.client.edit.preview_warnings import warnings_of
-from celery_dynbeat.client.results.preview import Preview, PreviewedFireTime
+from celery_dynbeat.client.results.fire_time import Preview, PreviewedFireTime
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.planning.plan import following, run_at
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, with_search_budget
@@ -131,7 +131,7 @@ def _shown(
 ) -> Sequence[PreviewedFireTime]:
     zone, shown, previous = load_zone(timezone), [], None
     for fire_at, due_at in found:
-        values: dict[str, Any] = {"fire_at": fire_at, "run_at": due_at}
+        values: dict[str, Any] = {"at": fire_at, "run_at": due_at}
         note = note_on(trigger, fire_at, previous=previous, timezone=timezone)
         shown.append(PreviewedFireTime(**values, local=_local(fire_at, zone), note=note))
         previous = fire_at

@@ -4,11 +4,9 @@ from celery_dynbeat.client.results.alert import AlertInfo, AlertTargetInfo
 from celery_dynbeat.client.results.backfill import BackfillInfo
 from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.client.results.change import ChangeInfo
-from celery_dynbeat.client.results.count import BoundedCount
-from celery_dynbeat.client.results.fire_time import FireTime
+from celery_dynbeat.client.results.fire_time import FireTime, Preview, PreviewedFireTime
 from celery_dynbeat.client.results.hold import HoldInfo
-from celery_dynbeat.client.results.page import Page
-from celery_dynbeat.client.results.preview import Preview, PreviewedFireTime
+from celery_dynbeat.client.results.page import BoundedCount, Page
 from celery_dynbeat.client.results.rerun import RerunInfo
 from celery_dynbeat.client.results.run import RunInfo
 from celery_dynbeat.client.results.schedule import ScheduleInfo

@@ -1,4 +1,4 @@
-"""One page of a list."""
+"""One page of a list, and the number of its rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -62,3 +62,17 @@ def page_of(
     items = tuple(map(info, rows[:limit]))
     is_last = len(rows) <= limit
     return Page(items, None if is_last else cursors.encode(order, key(items[-1])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedCount(Info):
+    """A number of schedules or runs. If it is not ``exact``, there are at least ``count``.
+
+    Its text is ``"123"``, or ``"10,000+"`` if it is not exact.
+    """
+
+    count: int
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{self.count:,}" if self.exact else f"{self.count:,}+"

@@ -48,7 +48,7 @@ def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine)
         "2026-11-23T09:00:00+09:00",
         "2026-11-24T09:00:00+09:00",
     ]
-    assert shown.fire_times[0].fire_at == datetime(2026, 11, 23, tzinfo=UTC)
+    assert shown.fire_times[0].at == datetime(2026, 11, 23, tzinfo=UTC)
     assert execute(dynbeat, "UPDATE dynbeat_schedule SET version = version") == 0
 
 
@@ -58,7 +58,7 @@ def test_to_dict_is_json_with_the_local_offset(mine):
     (first,) = json.loads(json.dumps(mine.preview(NINE, "a", 1).to_dict()))["fire_times"]
 
     assert first == {
-        "fire_at": "2026-11-22T00:00:00+00:00",
+        "at": "2026-11-22T00:00:00+00:00",
         "run_at": "2026-11-22T00:00:00+00:00",
         "local": "2026-11-22T09:00:00+09:00",
         "note": None,
@@ -72,7 +72,7 @@ def test_the_last_instant_of_the_calendar_has_a_preview(mine, zone):
 
     (shown,) = mine.preview(Once(last), "late").fire_times
 
-    assert shown.fire_at == shown.local == last
+    assert shown.at == shown.local == last
     assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
 
 
@@ -81,11 +81,10 @@ def test_h_and_jitter_have_the_values_of_the_schedule(mine):
     made = mine.create("a", task="t", trigger="H H * * *", jitter=600)
 
     assert shown.trigger == made.trigger
-    assert [each.fire_at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
+    assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
     assert shown.fire_times[0].run_at == made.next_run_at
     assert all(
-        timedelta(0) < each.run_at - each.fire_at < timedelta(minutes=10)
-        for each in shown.fire_times
+        timedelta(0) < each.run_at - each.at < timedelta(minutes=10) for each in shown.fire_times
     )
 
 
@@ -262,11 +261,11 @@ def test_a_preview_equals_the_created_schedule(sqlite_url):
                 return
             made = mine.create("a", task="t", trigger=trigger, **fields)
 
-            assert [each.fire_at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
+            assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
             assert shown.fire_times[0].run_at == made.next_run_at
             assert shown.trigger == made.trigger
             local = ZoneInfo(zone or "UTC")
-            assert all(each.local == each.fire_at for each in shown.fire_times)
+            assert all(each.local == each.at for each in shown.fire_times)
             assert all(each.local.tzinfo is local for each in shown.fire_times)
 
         each()
