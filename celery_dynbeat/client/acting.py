@@ -36,13 +36,11 @@ def acting_as(*, actor: str | None, reason: str | None) -> Iterator[None]:
         yield
         return
     present = current_actor()
-    actor, reason = _given(actor, present.actor), _given(reason, present.reason)
-    with acting(actor=actor, reason=reason):
+    with acting(
+        actor=present.actor if actor is None else actor,
+        reason=present.reason if reason is None else reason,
+    ):
         yield
-
-
-def _given(value: str | None, default: str) -> str:
-    return default if value is None else value
 
 
 @contextmanager
@@ -53,9 +51,7 @@ def acting(*, actor: str, reason: str = "") -> Iterator[None]:
     Blocks can be nested: the inner actor and reason replace the outer ones. Raises
     InvalidScheduleError with field ``"actor"`` or ``"reason"``.
     """
-    check_name("actor", actor, empty=True)
-    check_text("reason", reason)
-    block = Acting(actor, reason)
+    block = Acting(check_name("actor", actor, empty=True), check_text("reason", reason))
     _blocks.set((*_blocks.get(), block))
     try:
         yield

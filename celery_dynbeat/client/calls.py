@@ -43,7 +43,7 @@ class Calls:
         """
         names = kind.__annotations__
         for name in given.keys() - names.keys():
-            near = get_close_matches(name, names, n=1)
+            near = get_close_matches(name[:40], names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
             raise checks.invalid(name, given[name], f"there is no such filter; {hint}")
         matching = {**dict.fromkeys(names), **given}
