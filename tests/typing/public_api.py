@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, Unpack, assert_type
 
 from celery import Celery
 from celery.schedules import crontab
@@ -31,6 +31,7 @@ from celery_dynbeat import (
     PreviewedFireTime,
     RerunInfo,
     RRule,
+    RunFilter,
     RunInfo,
     ScheduleInfo,
     Solar,
@@ -202,6 +203,10 @@ with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
 assert_type(dynbeat.schedules.holds(limit=10, after="x"), Page[HoldInfo])
 assert_type(dynbeat.schedules.release(), Sequence[HoldInfo])
+
+
+def failed_runs(**matching: Unpack[RunFilter]) -> Page[RunInfo]:
+    return mine.runs("digest", **matching)
 
 
 async def awaited() -> None:
