@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Engine, text
 
 from celery_dynbeat import Dynbeat
-from celery_dynbeat.client.views import Page
+from celery_dynbeat.client.results import Page, ScheduleInfo
 from tests.support.cursors import cursor_after
 
 LIMIT = 100
@@ -37,7 +37,7 @@ def measure(
     return milliseconds
 
 
-def _check(page: Page, *, is_last: bool) -> None:
+def _check(page: Page[ScheduleInfo], *, is_last: bool) -> None:
     keys = [(row.owner, row.name) for row in page]
     assert len(keys) == LIMIT, f"{len(keys)} schedules on a page of {LIMIT}"
     assert len(set(keys)) == LIMIT, "a schedule appears twice on one page"

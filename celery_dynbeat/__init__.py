@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         AlertTargetInfo,
         BackfillInfo,
         BoundedCount,
+        ChangeFilter,
         ChangeInfo,
-        ChangePage,
         Dynbeat,
         FireTime,
         HoldInfo,
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
         Preview,
         PreviewedFireTime,
         RerunInfo,
+        RunFilter,
         RunInfo,
-        RunPage,
+        ScheduleFilter,
         ScheduleInfo,
     )
     from celery_dynbeat.client.aio import AsyncDynbeat
@@ -54,10 +55,6 @@ if TYPE_CHECKING:
         RRule,
         Solar,
         Trigger,
-        parse_trigger,
-        trigger_from_json,
-        trigger_from_text,
-        trigger_from_words,
     )
     from celery_dynbeat.worker.current_run import CurrentRun, current_run
 
@@ -71,8 +68,8 @@ __all__ = [
     "BackfillInfo",
     "BackfillNotFoundError",
     "BoundedCount",
+    "ChangeFilter",
     "ChangeInfo",
-    "ChangePage",
     "ConfigurationError",
     "Cron",
     "CurrentRun",
@@ -96,10 +93,11 @@ __all__ = [
     "RRule",
     "RerunInfo",
     "RerunNotFoundError",
+    "RunFilter",
     "RunInfo",
     "RunNotFoundError",
-    "RunPage",
     "ScheduleExistsError",
+    "ScheduleFilter",
     "ScheduleInfo",
     "ScheduleNotFoundError",
     "SchemaError",
@@ -108,27 +106,19 @@ __all__ = [
     "TransactionRolledBackError",
     "Trigger",
     "current_run",
-    "parse_trigger",
-    "trigger_from_json",
-    "trigger_from_text",
-    "trigger_from_words",
 ]
 
 _LAZY_EXPORTS = {
     "client": (
         *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
-        *("ChangeInfo", "ChangePage", "Dynbeat", "FireTime", "HoldInfo", "Page"),
+        *("ChangeFilter", "ChangeInfo", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+        *("RerunInfo", "RunFilter", "RunInfo", "ScheduleFilter", "ScheduleInfo"),
     ),
     "client.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),
     "beat.scheduler": ("DatabaseScheduler",),
-    "triggers": (
-        *("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar"),
-        *("Trigger", "parse_trigger", "trigger_from_json", "trigger_from_text"),
-        "trigger_from_words",
-    ),
+    "triggers": ("AnyOf", "Cron", "Every", "Excluding", "Once", "RRule", "Solar", "Trigger"),
     "runtime.logs.formatter": ("JsonFormatter",),
     "worker.current_run": ("CurrentRun", "current_run"),
 }

@@ -59,7 +59,7 @@ def trigger_of(given: object, *, timezone: str, field: str = "schedule") -> Trig
     if isinstance(given, str):
         rule = (
             "text is not a schedule here; give a trigger: Cron(...), or"
-            f" celery_dynbeat.triggers.trigger_from_text({shorten(given)})"
+            f" Trigger.from_text({shorten(given)})"
         )
     raise _refusal(given, rule, field=field)
 

@@ -21,9 +21,10 @@ from celery.schedules import BaseSchedule, crontab, maybe_schedule
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.celery_schedules import trigger_of, without_zone
-from celery_dynbeat.client import alerting, audit, checks, edits, owner_zone
+from celery_dynbeat.client import checks
 from celery_dynbeat.client.acting import acting
-from celery_dynbeat.client.fields import FIELD_DEFAULTS
+from celery_dynbeat.client.edit import alerting, audit, edits, owner_zone
+from celery_dynbeat.client.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import DynbeatError, InvalidScheduleError, ScheduleExistsError
 from celery_dynbeat.common.events import Event

@@ -39,6 +39,7 @@ class LazyGroup(DYMGroup):
             "Delete a schedule, and revoke its runs that have not started.",
         ),
         "runs": ("runs:runs", "List runs, the newest fire time first."),
+        "show-run": ("runs:show_run", "Show one run, with its arguments and its traceback."),
         "next": (
             "next_runs:next_runs",
             "List the next fire times of a schedule, or count runs to come.",

@@ -56,7 +56,7 @@ def _show_only(invocation: Invocation, name: str, fields: Mapping[str, Any]) -> 
 
     with Session(invocation.dynbeat.context.database.engine) as session:
         info = invocation.mine.create(name, **fields, session=session)
-        fire_times = invocation.mine.upcoming(name, session=session)
+        fire_times = [each.at for each in invocation.mine.upcoming(name, session=session)]
     text = f"{invocation.label(name)} can be added"
     times = "; next: ".join(["", *map(invocation.time, fire_times[:1])])
     result = {**info.to_dict(), "id": None, "next": [each.isoformat() for each in fire_times]}

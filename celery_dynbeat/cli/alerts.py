@@ -1,7 +1,6 @@
 """``dynbeat alerts|ack|snooze|test-alert``: the open alerts, and a message to try the targets."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +11,7 @@ from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
 from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import actor_options, combined
+from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number
 from celery_dynbeat.client import AlertInfo
 from celery_dynbeat.client.typed_text import TypedInstant
@@ -19,9 +19,6 @@ from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.alert_settings import DEFAULT_TARGET
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.settings import Settings
-
-if TYPE_CHECKING:
-    from celery_dynbeat.client import OwnerSchedules, Schedules
 
 COLUMNS = (
     Column("id", width=3),
@@ -50,23 +47,16 @@ def alerts(invocation: Invocation, *, with_recovered: bool) -> None:
     Each schedule has at most one alert of each kind. The settings dynbeat_alert_* turn alerts on.
     Without --owner, a note on stderr names each target whose messages fail: see `alert-targets`.
     """
-    found = _all_alerts(invocation, only_open=not with_recovered)
+    calls, only_open = invocation.calls, not with_recovered
+    fetched = pages(
+        lambda after: calls.alerts(only_open=only_open, limit=MAX_PAGE_SIZE, after=after)
+    )
+    found = [each for page in fetched for each in page]
     invocation.show(COLUMNS, found, hidden=() if with_recovered else ("recovered_at",))
     if not found and not invocation.dynbeat.context.settings.alerts_enabled:
         invocation.output.note("alerts are off: set dynbeat_alert_urls")
     if invocation.owner is None:
         note_undelivered(invocation)
-
-
-def _all_alerts(invocation: Invocation, *, only_open: bool) -> list[AlertInfo]:
-    calls = _calls(invocation)
-    found: list[AlertInfo] = []
-    while True:
-        after = found[-1].id if found else None
-        page = calls.alerts(only_open=only_open, limit=MAX_PAGE_SIZE, after=after)
-        found += page
-        if len(page) < MAX_PAGE_SIZE:
-            return found
 
 
 _ids = click.argument("ids", type=Number(least=1, most=2**63 - 1), nargs=-1, required=True)
@@ -85,7 +75,7 @@ def acknowledge(invocation: Invocation, *, ids: tuple[int, ...]) -> None:
     IDS are those of `dynbeat alerts`. This lasts until an alert recovers. The recovery is reported.
     A snooze ends.
     """
-    _change(invocation, ids, "acknowledged", _calls(invocation).acknowledge_alert)
+    _change(invocation, ids, "acknowledged", invocation.calls.acknowledge_alert)
 
 
 @command("snooze", examples=("snooze 17 --until 4h", "snooze 17 --end"), is_list=True)
@@ -105,12 +95,8 @@ def snooze(
         raise click.UsageError("give --until INSTANT or --end", invocation.context)
     at = invocation.instant(until)
     done = "no longer snoozed" if at is None else f"snoozed until {invocation.time(at)}"
-    calls = _calls(invocation)
+    calls = invocation.calls
     _change(invocation, ids, done, lambda each: calls.snooze_alert(each, until=at))
-
-
-def _calls(invocation: Invocation) -> "OwnerSchedules | Schedules":
-    return invocation.schedules if invocation.owner is None else invocation.mine
 
 
 def _change(

@@ -92,7 +92,8 @@ def _done(number: int) -> dict[str, Any]:
 
 def _count(invocation: Invocation, **filters: Any) -> BoundedCount:
     """Return the number of runs that a cancel would change, up to 10,000."""
-    from celery_dynbeat.client import cancelling, history  # noqa: PLC0415 - the database
+    from celery_dynbeat.client.control import cancelling  # noqa: PLC0415 - the database
+    from celery_dynbeat.client.lists import history  # noqa: PLC0415 - the database
 
     matching = cancelling.filter_of(owner=invocation.owner, **filters)
     return history.count(invocation.dynbeat.context, None, matching=matching)

@@ -10,7 +10,7 @@ from celery_dynbeat.cli.base.command import command
 from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant
-from celery_dynbeat.client import ChangeInfo, ChangePage
+from celery_dynbeat.client import ChangeInfo, Page
 from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.actions import Action
 
@@ -64,6 +64,7 @@ COLUMNS = (
     "--action", type=click.Choice([each.value for each in Action]), help="Only this action."
 )
 @click.option("--since", type=Instant(-1), help="Only edits from then on, such as 2h (ago).")
+@click.option("--until", type=Instant(-1), help="Only edits before then.")
 @page_options
 def changes(
     invocation: Invocation,
@@ -71,6 +72,7 @@ def changes(
     name: str | None,
     by: str | None,
     since: TypedInstant | None,
+    until: TypedInstant | None,
     after: str | None,
     all_pages: bool,
     **filters: Any,
@@ -83,11 +85,13 @@ def changes(
     """
     if name is not None and invocation.owner is None:
         raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
-    filters |= {"actor": by, "since": invocation.instant(since)}
+    filters |= {
+        "actor": by,
+        "since": invocation.instant(since),
+        "until": invocation.instant(until),
+    }
 
-    def fetch(cursor: str | None) -> ChangePage:
-        if invocation.owner is None:
-            return invocation.schedules.changes(after=cursor, **filters)
-        return invocation.mine.changes(name, after=cursor, **filters)
+    def fetch(cursor: str | None) -> Page[ChangeInfo]:
+        return invocation.calls.changes(name, after=cursor, **filters)
 
     invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages, name=name)

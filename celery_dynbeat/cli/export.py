@@ -95,7 +95,7 @@ def _export_all_data(
 
 
 def _schedules(invocation: Invocation, tag: str | None) -> Iterator[ScheduleInfo]:
-    def fetch(after: str | None) -> Page:
+    def fetch(after: str | None) -> Page[ScheduleInfo]:
         return invocation.schedules.list(
             owner=invocation.owner, tag=tag, limit=MAX_PAGE_SIZE, after=after
         )

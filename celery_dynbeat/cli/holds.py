@@ -1,7 +1,5 @@
 """``dynbeat hold|release|holds``: stop everything, or one owner, for a time."""
 
-from typing import Any
-
 import click
 
 from celery_dynbeat.cli.base.columns import Column, owner_column, time_column
@@ -14,6 +12,7 @@ from celery_dynbeat.cli.base.options import (
     reason_option,
     yes_option,
 )
+from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant
 from celery_dynbeat.client import HoldInfo
 from celery_dynbeat.client.typed_text import TypedInstant
@@ -38,11 +37,6 @@ scope_options = combined(
     ),
     click.option("--all-owners", is_flag=True, help="Everything: all schedules of all owners."),
 )
-
-
-def _calls(invocation: Invocation) -> Any:
-    """Return the API of the scope."""
-    return invocation.schedules if invocation.owner is None else invocation.mine
 
 
 def _check_scope(invocation: Invocation) -> None:
@@ -73,7 +67,7 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
     _check_scope(invocation)
     if invocation.owner is None and invocation.can_ask:
         invocation.confirm("This stops all schedules of all owners.")
-    info = _calls(invocation).hold(reason=invocation.reason, until=invocation.instant(until))
+    info = invocation.calls.hold(reason=invocation.reason, until=invocation.instant(until))
     end = f" until {invocation.time(info.until_at)}" if info.until_at else ""
     invocation.output.done(f"held {_scope(invocation)}{end}", info.to_dict())
     if invocation.owner is not None and not invocation.mine.list(limit=1).items:
@@ -96,7 +90,7 @@ def hold(invocation: Invocation, *, until: TypedInstant | None) -> None:
 def release(invocation: Invocation, *, all_actors: bool) -> None:
     """End a hold of the actor. With --all-owners, the hold of everything; those of owners stay."""
     _check_scope(invocation)
-    ended = _calls(invocation).release(all_actors=all_actors)
+    ended = invocation.calls.release(all_actors=all_actors)
     if not ended:
         invocation.refuse(f"there is no hold of {_scope(invocation)}; `dynbeat holds` lists all")
     if invocation.output.as_json:
@@ -118,21 +112,9 @@ def holds(invocation: Invocation) -> None:
     The oldest comes first. The owner of a hold of everything is * in piped output, and null in
     --json.
     """
-    if invocation.owner is not None:
-        found = list(invocation.mine.holds())
-    else:
-        found = _all_holds(invocation)
-    invocation.show(COLUMNS, found, hidden=())
-
-
-def _all_holds(invocation: Invocation) -> list[HoldInfo]:
-    found: list[HoldInfo] = []
-    while True:
-        after = found[-1].id if found else None
-        page = invocation.schedules.holds(limit=MAX_PAGE_SIZE, after=after)
-        found += page
-        if len(page) < MAX_PAGE_SIZE:
-            return found
+    calls = invocation.calls
+    fetched = pages(lambda after: calls.holds(limit=MAX_PAGE_SIZE, after=after))
+    invocation.show(COLUMNS, [each for page in fetched for each in page], hidden=())
 
 
 def _scope(invocation: Invocation) -> str:

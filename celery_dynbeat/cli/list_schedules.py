@@ -102,7 +102,7 @@ def list_schedules(invocation: Invocation, *, is_count: bool, **given: Any) -> N
 def _list(invocation: Invocation, *, after: str | None, all_pages: bool, **filters: Any) -> None:
     schedules, owner, columns = invocation.schedules, invocation.owner, _columns(invocation)
 
-    def fetch(cursor: str | None) -> Page:
+    def fetch(cursor: str | None) -> Page[ScheduleInfo]:
         return schedules.list(owner=owner, after=cursor, **filters)
 
     if filters["state"] != State.FAILING:
@@ -117,7 +117,7 @@ def _list(invocation: Invocation, *, after: str | None, all_pages: bool, **filte
     invocation.show_pages(failing, fetch_failing, after=after, all_pages=all_pages)
 
 
-def _failing(invocation: Invocation, page: Page) -> tuple[_Failing, ...]:
+def _failing(invocation: Invocation, page: Page[ScheduleInfo]) -> tuple[_Failing, ...]:
     from celery_dynbeat.monitoring.statistics.recent_runs import last_errors  # noqa: PLC0415
 
     ids = [each.id for each in page.items]

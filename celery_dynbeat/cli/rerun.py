@@ -17,7 +17,7 @@ from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.parameter_types import Instant, Number, RunId
 from celery_dynbeat.cli.base.progress import progress
 from celery_dynbeat.cli.waiting import POLL_SECONDS, wait_for_run
-from celery_dynbeat.client import RerunInfo, RunInfo, RunPage
+from celery_dynbeat.client import Page, RerunInfo, RunInfo
 from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.limits import MAX_PAGE_SIZE, MAX_RERUN_BATCH
 from celery_dynbeat.common.run_states import RERUNNABLE, UNFINISHED, Origin, Status
@@ -209,7 +209,7 @@ def _new_runs(
     those of other requests at the same time: a run does not say which request has made it.
     """
 
-    def fetch(cursor: str | None) -> RunPage:
+    def fetch(cursor: str | None) -> Page[RunInfo]:
         return invocation.calls.runs(
             origin=Origin.RERUN.value,
             status=status,

@@ -1,4 +1,4 @@
-"""``dynbeat runs``: the history."""
+"""``dynbeat runs|show-run``: the history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from celery_dynbeat.cli.base.invocation import Invocation
 from celery_dynbeat.cli.base.options import complete_names, owners_option, page_options
 from celery_dynbeat.cli.base.parameter_types import Instant, RunId
 from celery_dynbeat.cli.schedule_columns import RUNS
-from celery_dynbeat.client import RunInfo, RunPage
+from celery_dynbeat.client import Page, RunInfo
 from celery_dynbeat.client.typed_text import TypedInstant
 from celery_dynbeat.common.run_states import Origin, Status
 
@@ -24,12 +24,10 @@ STATUSES = [each.value for each in Status]
     examples=(
         "runs --status failed --status lost --since 1d --all-owners",
         "runs digest --owner user:42 --all --json",
-        "runs --id 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
     ),
 )
 @click.argument("name", required=False, shell_complete=complete_names)
 @owners_option
-@click.option("--id", "run_id", type=RunId(), help="Show one run, with its arguments.")
 @click.option(
     "--status", type=click.Choice(STATUSES), multiple=True, help="This status. Repeatable."
 )
@@ -40,25 +38,10 @@ STATUSES = [each.value for each in Status]
 @click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
 @click.option("--until", type=Instant(-1), help="Only fire times until then.")
 @page_options
-def runs(invocation: Invocation, *, name: str | None, run_id: str | None, **given: Any) -> None:
-    """List runs, the newest fire time first.
-
-    With NAME, those of one schedule are listed. With --all-owners, the run that was created last
-    comes first. --id shows the arguments that the run was sent with, as far as the audit has the
-    edits since then, and the traceback.
-    """
-    if run_id is not None:
-        _show_one(invocation, run_id)
-    elif name is not None and invocation.owner is None:
-        raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
-    else:
-        _list(invocation, name, **given)
-
-
-def _list(
+def runs(
     invocation: Invocation,
-    name: str | None,
     *,
+    name: str | None,
     status: Sequence[str],
     since: TypedInstant | None,
     until: TypedInstant | None,
@@ -66,22 +49,41 @@ def _list(
     all_pages: bool,
     **filters: Any,
 ) -> None:
+    """List runs, the newest fire time first. `dynbeat show-run` shows one.
+
+    With NAME, those of one schedule are listed. With --all-owners, the run that was created last
+    comes first.
+    """
+    if name is not None and invocation.owner is None:
+        raise click.UsageError("NAME and --all-owners exclude each other", invocation.context)
     filters |= {
         "status": status or None,
         "since": invocation.instant(since),
         "until": invocation.instant(until),
     }
 
-    def fetch(cursor: str | None) -> RunPage:
-        if invocation.owner is None:
-            return invocation.schedules.runs(after=cursor, **filters)
-        return invocation.mine.runs(name, after=cursor, **filters)
+    def fetch(cursor: str | None) -> Page[RunInfo]:
+        return invocation.calls.runs(name, after=cursor, **filters)
 
     invocation.show_pages(RUNS, fetch, after=after, all_pages=all_pages, name=name)
 
 
-def _show_one(invocation: Invocation, run_id: str) -> None:
-    as_dict = (run := invocation.run_calls.run(run_id)).to_dict()
+@command(
+    "show-run",
+    examples=(
+        "show-run 01a203ec-f449-7a5a-aa02-b03ca0cb18fc",
+        "show-run 01a203ec-f449-7a5a-aa02-b03ca0cb18fc --owner user:42 --json",
+    ),
+)
+@click.argument("run_id", type=RunId())
+@click.option("--owner", default=None, metavar="OWNER", help="Only a run of OWNER.")
+def show_run(invocation: Invocation, *, run_id: str) -> None:
+    """Show one run, with its arguments and its traceback.
+
+    The arguments are those that the run was sent with, as far as the audit has the edits since
+    then.
+    """
+    as_dict = (run := invocation.calls.get_run(run_id)).to_dict()
     values = {key: getattr(run, key) for key in as_dict if key != "traceback"}
     arguments = _arguments(invocation, run)
     values, as_dict = {**values, **arguments}, {**as_dict, **arguments}

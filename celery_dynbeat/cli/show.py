@@ -12,7 +12,7 @@ from celery_dynbeat.cli.base.parameter_types import Number
 from celery_dynbeat.cli.holds import described
 from celery_dynbeat.cli.schedule_columns import RUNS
 from celery_dynbeat.client import FireTime, ScheduleInfo
-from celery_dynbeat.client.views.base import as_json
+from celery_dynbeat.client.results.base import as_json
 from celery_dynbeat.common.ping_urls import masked
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, ())

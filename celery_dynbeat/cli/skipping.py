@@ -34,7 +34,7 @@ def skip(
         raise click.UsageError("give either FIRE_TIME or --next", invocation.context)
     mine = invocation.mine
     if (at := invocation.instant(fire_time)) is None:
-        at = next(iter(mine.upcoming(name, count=1)), None)
+        at = next((each.at for each in mine.upcoming(name, count=1)), None)
     if at is None:
         invocation.refuse(f"{invocation.label(name)} has no next fire time")
     info = mine.skip(name, at, reason=invocation.reason)

@@ -14,11 +14,11 @@ POLL_SECONDS = 0.5
 def wait_for_run(invocation: Invocation, run_id: str) -> None:
     """Return when the run has ended, print how, and exit with status 1 if it did not succeed."""
     with progress("waiting for the run") as advance:
-        run = invocation.schedules.run(run_id)
+        run = invocation.schedules.get_run(run_id)
         while run.finished_at is None:
             advance(0)
             time.sleep(POLL_SECONDS)
-            run = invocation.schedules.run(run_id)
+            run = invocation.schedules.get_run(run_id)
     invocation.output.done(_words(run), run.to_dict())
     invocation.context.exit(0 if run.status == Status.SUCCEEDED else 1)
 

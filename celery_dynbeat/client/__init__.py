@@ -15,18 +15,17 @@ from celery_dynbeat.runtime.log_format import LogFormat
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-    from celery_dynbeat.client.fields import Changes, Fields, NewFields
-    from celery_dynbeat.client.new_rows import NewSchedule
+    from celery_dynbeat.client.edit.conversion import TaskLike, TriggerLike
+    from celery_dynbeat.client.edit.fields import Changes, Fields, NewFields
+    from celery_dynbeat.client.edit.new_rows import NewSchedule
+    from celery_dynbeat.client.filters import ChangeFilter, RunFilter, ScheduleFilter
     from celery_dynbeat.client.owner import OwnerSchedules
-    from celery_dynbeat.client.schedules import Schedules
-    from celery_dynbeat.client.views import (
+    from celery_dynbeat.client.results import (
         AlertInfo,
         AlertTargetInfo,
         BackfillInfo,
         BoundedCount,
         ChangeInfo,
-        ChangePage,
         FireTime,
         HoldInfo,
         Info,
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
         PreviewedFireTime,
         RerunInfo,
         RunInfo,
-        RunPage,
         ScheduleInfo,
     )
+    from celery_dynbeat.client.schedules import Schedules
     from celery_dynbeat.common.clock import Clock
     from celery_dynbeat.runtime.context import Context
     from celery_dynbeat.runtime.sessions import CurrentSession
@@ -144,8 +143,8 @@ __all__ = [
     "AlertTargetInfo",
     "BackfillInfo",
     "BoundedCount",
+    "ChangeFilter",
     "ChangeInfo",
-    "ChangePage",
     "Changes",
     "Dynbeat",
     "Fields",
@@ -159,8 +158,9 @@ __all__ = [
     "Preview",
     "PreviewedFireTime",
     "RerunInfo",
+    "RunFilter",
     "RunInfo",
-    "RunPage",
+    "ScheduleFilter",
     "ScheduleInfo",
     "Schedules",
     "TaskLike",
@@ -169,16 +169,17 @@ __all__ = [
 ]
 
 _LAZY_EXPORTS = {
-    "conversion": ("TaskLike", "TriggerLike"),
-    "fields": ("Changes", "Fields", "NewFields"),
+    "edit.conversion": ("TaskLike", "TriggerLike"),
+    "edit.fields": ("Changes", "Fields", "NewFields"),
+    "filters": ("ChangeFilter", "RunFilter", "ScheduleFilter"),
     "owner": ("OwnerSchedules",),
-    "new_rows": ("NewSchedule",),
+    "edit.new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
-    "views": (
+    "results": (
         *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
-        *("ChangeInfo", "ChangePage", "FireTime", "HoldInfo", "Info", "Page"),
+        *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+        *("RerunInfo", "RunInfo", "ScheduleInfo"),
     ),
 }
 

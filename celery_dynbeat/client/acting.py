@@ -27,6 +27,23 @@ _blocks: ContextVar[tuple[Acting, ...]] = ContextVar("dynbeat_acting", default=(
 
 
 @contextmanager
+def acting_as(*, actor: str | None, reason: str | None) -> Iterator[None]:
+    """Do the edits of one call in the name of ``actor``. None: as the innermost block.
+
+    Raises InvalidScheduleError.
+    """
+    if actor is None and reason is None:
+        yield
+        return
+    present = current_actor()
+    with acting(
+        actor=present.actor if actor is None else actor,
+        reason=present.reason if reason is None else reason,
+    ):
+        yield
+
+
+@contextmanager
 def acting(*, actor: str, reason: str = "") -> Iterator[None]:
     """Make ``actor`` and ``reason`` part of the audit of each edit in the block.
 
@@ -34,9 +51,7 @@ def acting(*, actor: str, reason: str = "") -> Iterator[None]:
     Blocks can be nested: the inner actor and reason replace the outer ones. Raises
     InvalidScheduleError with field ``"actor"`` or ``"reason"``.
     """
-    check_name("actor", actor, empty=True)
-    check_text("reason", reason)
-    block = Acting(actor, reason)
+    block = Acting(check_name("actor", actor, empty=True), check_text("reason", reason))
     _blocks.set((*_blocks.get(), block))
     try:
         yield

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import audit, checks, edits
-from celery_dynbeat.client.queries import check_limit
-from celery_dynbeat.client.views import BackfillInfo
+from celery_dynbeat.client import checks
+from celery_dynbeat.client.checks import check_limit
+from celery_dynbeat.client.edit import audit, edits
+from celery_dynbeat.client.results import BackfillInfo
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (

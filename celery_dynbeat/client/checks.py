@@ -10,7 +10,7 @@ from uuid import UUID
 
 from celery_dynbeat.client.plain_values import copy_plain
 from celery_dynbeat.common.errors import InvalidScheduleError
-from celery_dynbeat.common.limits import NAME_LENGTH
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE, NAME_LENGTH
 from celery_dynbeat.common.text import as_text, shorten
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.limits import FIRST_YEAR, LAST_YEAR
@@ -155,6 +155,11 @@ def check_integer(field: str, value: Any, *, minimum: int, maximum: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise invalid(field, value, f"must be a whole number from {minimum} to {maximum}")
     return value
+
+
+def check_limit(field: str, value: object) -> None:
+    """Raise InvalidScheduleError unless ``value`` is a number of rows from 1 to MAX_PAGE_SIZE."""
+    check_integer(field, value, minimum=1, maximum=MAX_PAGE_SIZE)
 
 
 def check_number(field: str, value: Any, *, minimum: float, maximum: float) -> float:

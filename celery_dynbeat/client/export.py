@@ -6,15 +6,15 @@ Each batch is one read of at most BATCH_SIZE rows, so memory does not grow with 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import AlertInfo, ItemPage, Page, RunPage
-from celery_dynbeat.client.views.base import as_json
-from celery_dynbeat.client.views.page import ChangePage
+from celery_dynbeat.client.results import Page
+from celery_dynbeat.client.results.base import as_json
+from celery_dynbeat.client.shared import SharedCalls
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import alert_pages, exports
+from celery_dynbeat.store import exports
 
 BATCH_SIZE = 500
 #: The version of this format, in the first line.
@@ -23,24 +23,15 @@ FORMAT = 1
 Line = dict[str, Any]
 
 
-class _Lists(Protocol):
-    """The pages of an owner that an export contains."""
-
-    def list(self, *, limit: int, after: str | None, session: Session | None) -> Page: ...
-
-    def runs(self, *, limit: int, after: str | None, session: Session | None) -> RunPage: ...
-
-    def changes(self, *, limit: int, after: str | None, session: Session | None) -> ChangePage: ...
-
-
 def lines(
-    context: Context, lists: _Lists, *, owner: str, session: Session | None
+    context: Context, calls: SharedCalls, *, owner: str, session: Session | None
 ) -> Iterator[Line]:
     """Yield the lines: the owner, then its schedules, runs, changes, alerts, backfills ..."""
     yield _header(context, owner=owner, session=session)
-    yield from _of_pages("schedule", lists.list, session)
-    yield from _of_pages("run", lists.runs, session)
-    yield from _of_pages("change", lists.changes, session)
+    yield from _of_pages("schedule", calls.list, session)
+    yield from _of_pages("run", calls.runs, session)
+    yield from _of_pages("change", calls.changes, session)
+    yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
     for record, read in _TABLES.items():
         yield from _of_table(context, record, partial(read, owner=owner), session)
 
@@ -58,7 +49,7 @@ def _header(context: Context, *, owner: str, session: Session | None) -> Line:
 
 
 def _of_pages(
-    record: str, read: Callable[..., ItemPage[Any]], session: Session | None
+    record: str, read: Callable[..., Page[Any]], session: Session | None
 ) -> Iterator[Line]:
     after: str | None = None
     while True:
@@ -87,13 +78,7 @@ def _of_table(
         after_id = rows[-1]["id"]
 
 
-def _alerts(session: Session, *, owner: str, after_id: int, limit: int) -> list[Mapping[str, Any]]:
-    rows = alert_pages.page(session, owner=owner, only_open=False, after=after_id, limit=limit)
-    return [AlertInfo.of(row).to_dict() for row in rows]
-
-
 _TABLES: Mapping[str, Callable[..., list[Mapping[str, Any]]]] = {
-    "alert": _alerts,
     "backfill": exports.backfills,
     "rerun": exports.reruns,
     "hold": exports.holds,

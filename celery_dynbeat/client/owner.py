@@ -1,27 +1,22 @@
 """The schedules of one owner."""
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import alerting, audit, checks, edits, export, limits, owner_zone
-from celery_dynbeat.client.alerts import OwnerAlertCalls
+from celery_dynbeat.client import checks, export
+from celery_dynbeat.client.acting import current_actor
 from celery_dynbeat.client.backfills import BackfillCalls
-from celery_dynbeat.client.cancelling import OwnerCancelCalls
-from celery_dynbeat.client.changes import ChangeCalls
-from celery_dynbeat.client.conversion import TaskLike, TriggerLike
-from celery_dynbeat.client.fields import Changes, Fields, NewFields, require_trigger
-from celery_dynbeat.client.fire_times import FireTimeCalls
-from celery_dynbeat.client.history import RunCalls
-from celery_dynbeat.client.holds import OwnerHoldCalls
-from celery_dynbeat.client.lists import OwnerListCalls
-from celery_dynbeat.client.previews import PreviewCalls
-from celery_dynbeat.client.reruns import RerunCalls
-from celery_dynbeat.client.timezones import TimezoneCalls
-from celery_dynbeat.client.views import RunInfo, ScheduleInfo
+from celery_dynbeat.client.edit import alerting, audit, edits, limits, owner_zone
+from celery_dynbeat.client.edit.conversion import TaskLike, TriggerLike
+from celery_dynbeat.client.edit.fields import Changes, Fields, NewFields, require_trigger
+from celery_dynbeat.client.edit.fire_times import FireTimeCalls
+from celery_dynbeat.client.edit.previews import PreviewCalls
+from celery_dynbeat.client.edit.timezones import TimezoneCalls
+from celery_dynbeat.client.results import RunInfo, ScheduleInfo
+from celery_dynbeat.client.shared import SharedCalls
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,
@@ -30,7 +25,6 @@ from celery_dynbeat.common.errors import (
 )
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import schedules
 from celery_dynbeat.triggers import Trigger
 
@@ -66,32 +60,19 @@ def naming_other_fields(create: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-class OwnerSchedules(
-    BackfillCalls,
-    ChangeCalls,
-    FireTimeCalls,
-    OwnerAlertCalls,
-    OwnerCancelCalls,
-    OwnerHoldCalls,
-    OwnerListCalls,
-    PreviewCalls,
-    RerunCalls,
-    RunCalls,
-    TimezoneCalls,
-):
+class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, BackfillCalls):
     """The schedules of one owner. No call reads or changes the rows of another owner.
 
     Every call accepts ``session=``. It then joins the transaction of that session and does not
     commit. A rollback by the caller undoes it. Beat is notified when the caller commits.
 
+    Every change accepts ``actor=`` and ``reason=`` for the audit, by default those of
+    ``Dynbeat.acting``.
+
     Each call raises InvalidScheduleError for an invalid argument; its ``field`` is the name of the
     argument. Each call that plans fire times raises InvalidTriggerError if the stored trigger is
     damaged.
     """
-
-    def __init__(self, context: Context, owner: str) -> None:
-        self._context = context
-        self.owner = self._rerun_owner = checks.check_name("owner", owner, empty=True)
 
     @naming_other_fields
     def create(
@@ -100,6 +81,8 @@ class OwnerSchedules(
         *,
         task: TaskLike,
         trigger: TriggerLike,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
         **given: Unpack[NewFields],
     ) -> ScheduleInfo:
@@ -122,7 +105,7 @@ class OwnerSchedules(
             timezone = owner_zone.lock(self._context, session, self.owner, trigger)
             return self._insert(session, name, task, trigger, given, timezone=timezone)
 
-        return self._context.write(session, work)
+        return self._write(session, work, actor=actor, reason=reason)
 
     @rejecting_rename
     def update(
@@ -130,6 +113,8 @@ class OwnerSchedules(
         name: str,
         *,
         expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
         **changes: Unpack[Changes],
     ) -> ScheduleInfo:
@@ -151,15 +136,13 @@ class OwnerSchedules(
         def work(session: Session) -> ScheduleInfo:
             # The owner before the schedule, in the order of all locks.
             timezone = owner_zone.lock(self._context, session, self.owner, trigger)
-            row = edits.lock(
-                session, owner=self.owner, name=name, expected_version=expected_version
-            )
+            row = self._lock(session, name, expected_version)
             now = self._context.clock.now()
             with audit.recording(self._context, session, row, Action.UPDATE, now=now):
                 edits.change(self._context, session, row, changes, now=now, timezone=timezone)
             return ScheduleInfo.of(row)
 
-        return self._context.write(session, work)
+        return self._write(session, work, actor=actor, reason=reason)
 
     @naming_other_fields
     def upsert(
@@ -168,6 +151,8 @@ class OwnerSchedules(
         *,
         task: TaskLike,
         trigger: TriggerLike,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
         **given: Unpack[Fields],
     ) -> ScheduleInfo:
@@ -197,34 +182,39 @@ class OwnerSchedules(
                 edits.change(self._context, session, row, changes, now=now, timezone=timezone)
             return ScheduleInfo.of(row)
 
-        return self._context.write(session, work)
+        return self._write(session, work, actor=actor, reason=reason)
 
     def pause(
         self,
         name: str,
         *,
-        reason: str = "",
         expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
         """Stop the schedule until ``resume`` and revoke its runs that have not started.
 
-        Manual runs are not revoked. Raises ScheduleNotFoundError and StaleScheduleError.
+        ``reason`` becomes its ``paused_reason``. Manual runs are not revoked. Raises
+        ScheduleNotFoundError and StaleScheduleError.
         """
-        checks.check_text("reason", reason)
 
-        def work(session: Session, row: Schedule, now: datetime) -> None:
-            edits.pause(self._context, session, row, reason=reason, now=now)
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now, why = self._context.clock.now(), current_actor().reason
+            with audit.recording(self._context, session, row, Action.PAUSE, now=now):
+                edits.pause(self._context, session, row, reason=why, now=now)
+            return ScheduleInfo.of(row)
 
-        return self._edit(
-            name, session, work, Action.PAUSE, expected_version=expected_version, reason=reason
-        )
+        return self._write(session, work, actor=actor, reason=reason)
 
     def resume(
         self,
         name: str,
         *,
         expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
     ) -> ScheduleInfo:
         """Start the schedule again, with its next fire time after now.
@@ -234,16 +224,22 @@ class OwnerSchedules(
         InvalidTriggerError.
         """
 
-        def work(session: Session, row: Schedule, now: datetime) -> None:
-            edits.resume(self._context, session, row, now=now)
+        def work(session: Session) -> ScheduleInfo:
+            row = self._lock(session, name, expected_version)
+            now = self._context.clock.now()
+            with audit.recording(self._context, session, row, Action.RESUME, now=now):
+                edits.resume(self._context, session, row, now=now)
+            return ScheduleInfo.of(row)
 
-        return self._edit(name, session, work, Action.RESUME, expected_version=expected_version)
+        return self._write(session, work, actor=actor, reason=reason)
 
     def delete(
         self,
         name: str,
         *,
         expected_version: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
     ) -> None:
         """Delete the schedule and revoke its runs that have not started.
@@ -253,15 +249,10 @@ class OwnerSchedules(
         """
 
         def work(session: Session) -> None:
-            row = edits.lock(
-                session,
-                owner=self.owner,
-                name=name,
-                expected_version=expected_version,
-            )
+            row = self._lock(session, name, expected_version)
             edits.delete(self._context, session, row, now=self._context.clock.now())
 
-        self._context.write(session, work)
+        self._write(session, work, actor=actor, reason=reason)
 
     def get(self, name: str, *, session: Session | None = None) -> ScheduleInfo:
         """Return the schedule. Raises ScheduleNotFoundError."""
@@ -269,7 +260,14 @@ class OwnerSchedules(
             session, lambda session: ScheduleInfo.of(self._find(session, name))
         )
 
-    def run_now(self, name: str, *, session: Session | None = None) -> RunInfo:
+    def run_now(
+        self,
+        name: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> RunInfo:
         """Run the schedule once now, even if it is paused; its fire times do not change.
 
         The transaction records a run with origin ``"manual"``. A beat sends it within milliseconds
@@ -286,7 +284,7 @@ class OwnerSchedules(
             audit.record(self._context, session, [edit], now=now)
             return run
 
-        return self._context.write(session, work)
+        return self._write(session, work, actor=actor, reason=reason)
 
     def export(self, *, session: Session | None = None) -> Iterator[dict[str, Any]]:
         """Return an iterator over all data of the owner: one dict for each line of JSON.
@@ -329,30 +327,6 @@ class OwnerSchedules(
         audit.created(self._context, session, [row], now=now)
         self._context.notify_beat(session, next_run_at=row.next_run_at, now=now)
         return ScheduleInfo.of(row)
-
-    def _edit(
-        self,
-        name: str,
-        session: Session | None,
-        work: Callable[[Session, Schedule, datetime], None],
-        action: Action,
-        *,
-        expected_version: int | None,
-        reason: str = "",
-    ) -> ScheduleInfo:
-        def locked(session: Session) -> ScheduleInfo:
-            row = edits.lock(
-                session,
-                owner=self.owner,
-                name=name,
-                expected_version=expected_version,
-            )
-            now = self._context.clock.now()
-            with audit.recording(self._context, session, row, action, now=now, reason=reason):
-                work(session, row, now)
-            return ScheduleInfo.of(row)
-
-        return self._context.write(session, locked)
 
     def _find(self, session: Session, name: str) -> Schedule:
         row = schedules.get(session, owner=self.owner, name=checks.check_name("name", name))

@@ -6,12 +6,13 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import audit, checks
-from celery_dynbeat.client.history import StatusFilter
+from celery_dynbeat.client import checks
+from celery_dynbeat.client.checks import check_limit
+from celery_dynbeat.client.edit import audit
+from celery_dynbeat.client.filters import StatusFilter
 from celery_dynbeat.client.one_rerun import find_run, rerun
-from celery_dynbeat.client.queries import check_limit
-from celery_dynbeat.client.views import RerunInfo, RunInfo
-from celery_dynbeat.client.views.base import as_json
+from celery_dynbeat.client.results import RerunInfo, RunInfo
+from celery_dynbeat.client.results.base import as_json
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,

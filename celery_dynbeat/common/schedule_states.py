@@ -23,7 +23,5 @@ class State(StrEnum):
     FAILING = "failing"
 
 
-#: Other names of states.
-ALIASES = {"broken": State.QUARANTINED}
 #: The states in which schedules have a ``next_run_at``.
 TIMED = frozenset({State.ACTIVE, State.OVERDUE, State.FAILING})

@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.client.carried import Carried
+from celery_dynbeat.client.edit.carried import Carried
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.importing.conversion import in_zone
 from celery_dynbeat.importing.found import Converted, Found, SourceError

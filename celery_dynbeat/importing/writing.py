@@ -21,9 +21,10 @@ from functools import lru_cache, partial
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import alerting, audit, checks, edits, limits, owner_zone, timing
-from celery_dynbeat.client.carried import Carried
+from celery_dynbeat.client import checks
 from celery_dynbeat.client.columns import ScheduleColumns, is_same
+from celery_dynbeat.client.edit import alerting, audit, edits, limits, owner_zone, timing
+from celery_dynbeat.client.edit.carried import Carried
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import (
     InvalidScheduleError,

@@ -25,13 +25,14 @@ _INSERT = insert(CHANGES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeFilter:
-    """The filter of a list of changes; None means any. ``since`` is the earliest ``changed_at``."""
+    """The filter of a list of changes; None means any. since <= ``changed_at`` < until."""
 
     owner: str | None = None
     name: str | None = None
     actor: str | None = None
     action: str | None = None
     since: datetime | None = None
+    until: datetime | None = None
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -82,6 +83,8 @@ def _conditions(matching: ChangeFilter) -> Sequence[ColumnElement[bool]]:
     conditions = [column == value for column, value in equal.items() if value is not None]
     if matching.since is not None:
         conditions.append(Change.changed_at >= matching.since)
+    if matching.until is not None:
+        conditions.append(Change.changed_at < matching.until)
     if matching.owner is None and matching.actor:
         # The literal condition of the partial index.
         conditions.append(Change.actor != "")

@@ -86,6 +86,18 @@ def _without_nulls(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, A
 
 
 @in_index_order
+def ids_of(session: Session, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
+    """Return the ids of the schedules with these (owner, name) ``keys``, which exist."""
+    ids: dict[tuple[str, str], int] = {}
+    for start in range(0, len(keys), 500):
+        statement = select(Schedule.owner, Schedule.name, Schedule.id).where(
+            tuple_(Schedule.owner, Schedule.name).in_(keys[start : start + 500]),
+        )
+        ids.update(((row.owner, row.name), row.id) for row in session.execute(statement))
+    return ids
+
+
+@in_index_order
 def existing_keys(session: Session, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the (owner, name) ``keys`` that exist in the table."""
     existing: set[tuple[str, str]] = set()

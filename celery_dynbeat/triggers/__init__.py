@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from celery_dynbeat.common.lazy import lazy_exports
 from celery_dynbeat.triggers.base import Trigger
 from celery_dynbeat.triggers.kinds import KINDS, is_known
-from celery_dynbeat.triggers.parse import parse_trigger, trigger_from_json, trigger_from_text
+from celery_dynbeat.triggers.parse import parse_trigger
 
 if TYPE_CHECKING:
     from celery_dynbeat.triggers.composite.any_of import AnyOf
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from celery_dynbeat.triggers.cron.trigger import Cron
     from celery_dynbeat.triggers.every import Every
     from celery_dynbeat.triggers.once import Once
-    from celery_dynbeat.triggers.phrases.parse import trigger_from_words
     from celery_dynbeat.triggers.rrule.trigger import RRule
     from celery_dynbeat.triggers.solar import Solar
 
@@ -29,9 +28,6 @@ __all__ = [
     "Trigger",
     "is_known",
     "parse_trigger",
-    "trigger_from_json",
-    "trigger_from_text",
-    "trigger_from_words",
 ]
 
 #: Most applications use few of these.
@@ -41,7 +37,6 @@ _LAZY_EXPORTS = {
     "cron.trigger": ("Cron",),
     "every": ("Every",),
     "once": ("Once",),
-    "phrases.parse": ("trigger_from_words",),
     "rrule.trigger": ("RRule",),
     "solar": ("Solar",),
 }

@@ -1,12 +1,14 @@
 """The interface of every trigger, and the methods that follow from ``next_after`` alone."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from celery_dynbeat.common.errors import InvalidTriggerError
+from celery_dynbeat.common.text import shorten
 from celery_dynbeat.triggers.cursors import Cursor, SingleCursor
-from celery_dynbeat.triggers.kinds import load_class
+from celery_dynbeat.triggers.kinds import load_class, load_parser
 from celery_dynbeat.triggers.limits import MAX_SPEC_LENGTH
 from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, SearchBudget
 from celery_dynbeat.triggers.validation import utc
@@ -42,6 +44,53 @@ class Trigger(ABC):
     @abstractmethod
     def spec(self) -> str:
         """Return the rule as text without its zone. ``parse_trigger`` reads it back."""
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return the trigger for a text. The first characters of the text select the kind.
+
+        The text is a cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration
+        (``PT5M``, ``P1D``, ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``),
+        or the lines of a recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
+
+        ``Trigger.from_text`` returns a trigger of any kind, ``Cron.from_text`` only a ``Cron``.
+        Raises ``InvalidTriggerError``.
+        """
+        return cls._checked_kind(load_parser("text")(text), text)
+
+    @classmethod
+    def from_words(
+        cls, text: str, *, timezone: str | None = None, date_timezone: str | None = None
+    ) -> Self:
+        """Return the trigger for English words, such as ``weekdays at 9`` or ``in 40 hours``.
+
+        It also reads each text that ``from_text`` reads. Hours without am and pm are those of the
+        24-hour clock. The words can end with their own zone: ``daily at 9, Asia/Seoul``.
+
+        Rules of the wall clock are in ``timezone``. None leaves them without a zone, so that they
+        follow the zone of their owner. A date is an instant, so it needs a zone: ``on 2026-12-24
+        at 18:00`` is in ``timezone``, else in ``date_timezone``.
+
+        Raises ``InvalidTriggerError`` with field ``"trigger"``, with field ``"timezone"`` for an
+        unknown or missing zone, or with the fields of ``from_text``.
+        """
+        parse = load_parser("words")
+        return cls._checked_kind(parse(text, timezone=timezone, date_timezone=date_timezone), text)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> Self:
+        """Return the trigger that ``to_json`` wrote: keys ``kind``, ``spec``, ``timezone``.
+
+        Raises ``InvalidTriggerError``, also for a missing or unknown key.
+        """
+        return cls._checked_kind(load_parser("json")(data), data)
+
+    @classmethod
+    def _checked_kind(cls, trigger: "Trigger", given: object) -> Self:
+        if isinstance(trigger, cls):
+            return trigger
+        message = f"{shorten(given)} is a trigger of kind {trigger.kind!r}, not {cls.__name__}"
+        raise InvalidTriggerError(message, field="trigger")
 
     @classmethod
     def from_spec(cls, spec: str, timezone: str | None) -> "Trigger":
@@ -161,7 +210,7 @@ class Trigger(ABC):
         return self.spec
 
     def to_json(self) -> dict[str, str | None]:
-        """Return a dict for JSON. ``trigger_from_json`` reads it back."""
+        """Return a dict for JSON. ``from_json`` reads it back."""
         return {"kind": self.kind, "spec": self.spec, "timezone": self.timezone}
 
     def in_zone(self, name: str) -> "Trigger":  # noqa: ARG002 - only wall clocks have zones

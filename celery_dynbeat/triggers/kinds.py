@@ -1,4 +1,4 @@
-"""The kinds of triggers, and where the class of each kind is.
+"""The kinds of triggers, and where the class of each kind and each parser is.
 
 A class is imported when it is needed first: most applications use two or three kinds.
 """
@@ -15,6 +15,12 @@ _CLASSES = {
     "solar": ("solar", "Solar"),
     "any_of": ("composite.any_of", "AnyOf"),
     "excluding": ("composite.excluding", "Excluding"),
+}
+#: Their modules import the base class of the triggers, which calls them.
+_PARSERS = {
+    "text": ("parse", "trigger_from_text"),
+    "words": ("phrases.parse", "trigger_from_words"),
+    "json": ("parse", "trigger_from_json"),
 }
 #: The kinds that this version can read.
 KINDS = tuple(_CLASSES)
@@ -35,3 +41,9 @@ def load_class(kind: str) -> Any:
         return getattr(import_module(f"{_PACKAGE}.{module}"), name)
     except OSError as error:
         raise ImportError(f"the class of {kind!r} triggers cannot be loaded: {error}") from error
+
+
+def load_parser(notation: str) -> Any:
+    """Return the function that reads triggers in ``notation``: ``text``, ``words`` or ``json``."""
+    module, name = _PARSERS[notation]
+    return getattr(import_module(f"{_PACKAGE}.{module}"), name)

@@ -38,22 +38,12 @@ def parse_trigger(kind: str, spec: str, *, timezone: str | None = None) -> Trigg
 
 
 def trigger_from_json(data: Mapping[str, object]) -> Trigger:
-    """Return the trigger that ``Trigger.to_json`` wrote: keys ``kind``, ``spec``, ``timezone``.
-
-    Raises ``InvalidTriggerError``, also for a missing or unknown key.
-    """
+    """See ``Trigger.from_json``."""
     return _parse_whole(*_texts(data))
 
 
 def trigger_from_text(text: str) -> Trigger:
-    """Return the trigger for a text. The first characters of the text select the kind.
-
-    The text is a cron expression (``0 9 * * mon-fri``, ``@daily``), an ISO 8601 duration
-    (``PT5M``, ``P1D``, ``R/2026-01-31T09:00:00Z/P1M``), an instant (``2026-11-21T09:00:00Z``), or
-    the lines of a recurrence rule (``FREQ=WEEKLY;BYDAY=MO``).
-
-    Raises ``InvalidTriggerError``.
-    """
+    """See ``Trigger.from_text``."""
     text = require_text(text, field="trigger", example="0 9 * * mon-fri")
     kind = kind_of(text)
     try:

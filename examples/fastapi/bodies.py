@@ -64,7 +64,7 @@ class ShownReminder(ShownSchedule):
 class ShownFireTime(BaseModel):
     """A fire time, also in the zone of the user, and a note at a change of the clock."""
 
-    fire_at: datetime
+    at: datetime
     local: datetime
     note: str | None
 

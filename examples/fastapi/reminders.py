@@ -67,7 +67,7 @@ def preview(user: User, body: PreviewedRule) -> Preview:
     """Return the rule in words and its next fire times, in the user's time zone."""
     mine = dynbeat.sync.schedules.for_owner(owner_of(user))
     trigger = body.rule.trigger(ZoneInfo(mine.timezone()))
-    return mine.preview(body.name or "preview", trigger)
+    return mine.preview(trigger, body.name or None)
 
 
 @router.post(
@@ -139,7 +139,7 @@ async def act(
             await mine.run_now(name, session=session)
         else:
             for fire_time in await mine.upcoming(name, count=1, session=session):
-                await mine.skip(name, fire_time, session=session)
+                await mine.skip(name, fire_time.at, session=session)
         schedule = await mine.get(name, session=session)
         return _shown(schedule, await mine.timezone(session=session))
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import PydanticCustomError
 
-from celery_dynbeat import Cron, Every, InvalidTriggerError, Once, Trigger, trigger_from_words
+from celery_dynbeat import Cron, Every, InvalidTriggerError, Once, Trigger
 
 
 def _whole_minute(at: time) -> time:
@@ -77,7 +77,7 @@ class WordsRule(BaseModel):
 
     def trigger(self, zone: ZoneInfo) -> Trigger:
         """Return the trigger. Only a date needs the zone: other rules follow that of the user."""
-        trigger = trigger_from_words(self.text, date_timezone=str(zone))
+        trigger = Trigger.from_words(self.text, date_timezone=str(zone))
         if trigger.kind == "rrule":
             # Its fire times can take the event loop ten times as long as those of a Cron.
             raise InvalidTriggerError("Write words or a cron expression.", field="trigger")

@@ -74,7 +74,7 @@ def create(dynbeat: Dynbeat, bar: Progress, options: argparse.Namespace, base: d
     )
     task = bar.add_task("creating", total=options.users * PER_USER, figures="")
     while batch := list(islice(schedules, CREATE_BATCH_SIZE)):
-        bar.advance(task, dynbeat.schedules.create_many(batch))
+        bar.advance(task, len(dynbeat.schedules.create_many(batch)))
 
 
 def start(stack: ExitStack, options: argparse.Namespace, logs: Path) -> Sequence[Program]:

@@ -115,9 +115,9 @@ class Demo:
     def show_schedules(self) -> None:
         """Show each schedule with its next three fire times."""
         shown = [
-            (schedule, self.all.for_owner(owner).upcoming(schedule.name, count=3))
-            for owner in OWNERS
-            for schedule in self.all.list(owner=owner)
+            (schedule, mine.upcoming(schedule.name, count=3))
+            for mine in map(self.all.for_owner, OWNERS)
+            for schedule in mine.list()
         ]
         self.screen.show_schedules(shown)
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime, timedelta
+from datetime import timedelta
 from statistics import median_low
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from celery_dynbeat import RunInfo, ScheduleInfo
+from celery_dynbeat import FireTime, RunInfo, ScheduleInfo
 
 COLOURS = {"succeeded": "green", "failed": "red", "revoked": "yellow", "skipped": "yellow"}
 PLAIN_WIDTH = 130
@@ -58,12 +58,12 @@ class Screen:
             soft_wrap=True,
         )
 
-    def show_schedules(self, upcoming: Sequence[tuple[ScheduleInfo, Sequence[datetime]]]) -> None:
+    def show_schedules(self, upcoming: Sequence[tuple[ScheduleInfo, Sequence[FireTime]]]) -> None:
         """Show the next fire times of each schedule: in the live table, or printed once."""
         table = Table("owner", "schedule", "trigger", "next fire times, in its own zone")
-        for schedule, instants in upcoming:
+        for schedule, fire_times in upcoming:
             trigger = schedule.trigger.describe() if schedule.trigger else "?"
-            table.add_row(schedule.owner, schedule.name, trigger, _when(schedule, instants))
+            table.add_row(schedule.owner, schedule.name, trigger, _when(schedule, fire_times))
         if self.is_live:
             self._live.update(table, refresh=True)
         else:
@@ -81,13 +81,13 @@ class Screen:
         self._console.print(table)
 
 
-def _when(schedule: ScheduleInfo, instants: Sequence[datetime]) -> str:
+def _when(schedule: ScheduleInfo, fire_times: Sequence[FireTime]) -> str:
     if not schedule.enabled:
         return f"paused: {schedule.paused_reason}"
-    if not instants:
+    if not fire_times:
         return "finished"
     zone = ZoneInfo(schedule.timezone)
-    return ", ".join(f"{at.astimezone(zone):%a %H:%M:%S}" for at in instants)
+    return ", ".join(f"{each.at.astimezone(zone):%a %H:%M:%S}" for each in fire_times)
 
 
 def _median_lag(runs: Iterable[RunInfo]) -> timedelta | None:

@@ -33,5 +33,5 @@ def test_the_retry_of_a_cancelled_run_starts_no_task(file_site):
     assert mine.cancel_run(run.id).status == "revoked"
 
     worker.wait_for_log(f"run {run.id} refused: it has ended as revoked")
-    assert mine.run(run.id).status == "revoked"
+    assert mine.get_run(run.id).status == "revoked"
     assert len(file_site.event_log.starts(run.id)) == 1

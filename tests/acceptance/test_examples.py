@@ -115,7 +115,7 @@ def test_the_flower_demo_shows_all_states_until_it_is_interrupted(flower_demo, t
             pytest.fail((tmp_path / "log").read_text())
 
     url = wait_until(address, within=60)[0]
-    for state in ("paused", "held", "failing", "finished", "broken"):
+    for state in ("paused", "held", "failing", "finished", "quarantined"):
         shown = f"{url}?state={state}"
         wait_until(lambda shown=shown: has_rows(shown), within=30, message=state)
     programs = psutil.Process(flower_demo.pid).children(recursive=True)

@@ -4,10 +4,9 @@ import base64
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, trigger_from_json
+from celery_dynbeat import AnyOf, Cron, Every, Excluding, Once, RRule, Solar, Trigger
 from celery_dynbeat.client.acting import acting
 from celery_dynbeat.common.run_ids import new_run_id
-from celery_dynbeat.triggers import trigger_from_text, trigger_from_words
 from tests.support.applications import MINUTELY, START
 
 
@@ -124,6 +123,11 @@ CALLS = {
     "create": (lambda mine, value: mine.create(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "upsert": (lambda mine, value: mine.upsert(value, task="t", trigger=MINUTELY), [*ANY, ""]),
     "reason": (lambda mine, value: mine.pause("n", reason=value), [*ANY, "\x00", "\ud800"]),
+    "actor of a call": (lambda mine, value: mine.pause("n", actor=value), [*ANY, "\x00", "\ud800"]),
+    "of owner": (lambda mine, value: mine.runs(owner=value), [*ANY, "", "user:7", "\x00"]),
+    "holds after": (lambda mine, value: mine.holds(after=value), CURSORS),
+    "alerts after": (lambda mine, value: mine.alerts(after=value), CURSORS),
+    "changes until": (lambda mine, value: mine.changes(until=value), [*ANY, START.isoformat()]),
     "session": (lambda mine, value: mine.get("n", session=value), [*ANY, False, 0, ""]),
     "version": (lambda mine, value: mine.pause("n", expected_version=value), [*ANY, -1, True, "1"]),
     "delete": (lambda mine, value: mine.delete("n", expected_version=value), [*ANY, 2**31]),
@@ -138,7 +142,7 @@ CALLS = {
     "tag": (lambda mine, value: mine.list(tag=value), [*ANY, "\x00"]),
     "runs of": (lambda mine, value: mine.runs(value), [*ANY, "\x00", "n "]),
     "runs after": (lambda mine, value: mine.runs(after=value), CURSORS),
-    "run id": (lambda mine, value: mine.run(value), [*ANY, "", "0" * 35, "{" + "0" * 32]),
+    "run id": (lambda mine, value: mine.get_run(value), [*ANY, "", "0" * 35, "{" + "0" * 32]),
     "until": (lambda mine, value: mine.runs(until=value), [*ANY, START.replace(tzinfo=None)]),
     "runs with task": (lambda mine, value: mine.runs(task=value), [*ANY, "\x00"]),
     "statuses": (lambda mine, value: mine.runs(status=[value]), [*ANY, "", {}, "SENT"]),
@@ -177,23 +181,23 @@ CALLS = {
         lambda mine, value: acting_pause(mine, reason=value),
         [*ANY, "\x00", "\ud800", None],
     ),
-    "preview": (lambda mine, value: mine.preview("n", value), [*ANY, None, "", "* * * *"]),
-    "preview of": (lambda mine, value: mine.preview(value, MINUTELY), [*ANY, "", "n\n"]),
-    "preview count": (lambda mine, value: mine.preview("n", MINUTELY, value), [*ANY, 0, 10**9]),
-    "preview jitter": (lambda mine, value: mine.preview("n", MINUTELY, jitter=value), DURATIONS),
+    "preview": (lambda mine, value: mine.preview(value), [*ANY, None, "", "* * * *"]),
+    "preview of": (lambda mine, value: mine.preview(MINUTELY, value), [*ANY, "", "n\n"]),
+    "preview count": (lambda mine, value: mine.preview(MINUTELY, "n", value), [*ANY, 0, 10**9]),
+    "preview jitter": (lambda mine, value: mine.preview(MINUTELY, "n", jitter=value), DURATIONS),
     "preview start": (
-        lambda mine, value: mine.preview("n", MINUTELY, start_at=value),
+        lambda mine, value: mine.preview(MINUTELY, "n", start_at=value),
         FIELDS["start_at"],
     ),
     "preview runs": (
-        lambda mine, value: mine.preview("n", MINUTELY, max_runs=value),
+        lambda mine, value: mine.preview(MINUTELY, "n", max_runs=value),
         FIELDS["max_runs"],
     ),
     "owner zone": (
         lambda mine, value: mine.set_timezone(value),
         [*ANY, "", "../../etc/passwd", "UTC\x00", "\ud800", "Europe"],
     ),
-    "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800", None]),
+    "hold reason": (lambda mine, value: mine.hold(reason=value), [*ANY, "\x00", "\ud800"]),
     "hold until": (
         lambda mine, value: mine.hold(reason="", until=value),
         [
@@ -233,13 +237,13 @@ CALLS = {
 EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]
 #: Constructors of triggers.
 TRIGGERS = {
-    "text": (trigger_from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
+    "text": (Trigger.from_text, [*ANY, "", "P" * 4_000, "FREQ=" * 4_000, "R" + "1" * 4_000 + "/",
              "2026-" + "1" * 300, "=,;" * 4_000, None]),
-    "words": (trigger_from_words, [*ANY, "", "monday and " * 10_000, "at 9 " * 4_000, "\ud800 at 9",
+    "words": (Trigger.from_words, [*ANY, "", "monday and " * 10_000, "at 9 " * 4_000, "\ud800 at 9",
               "a-" * 4_000, "every " + "9" * 4_000 + " days", "2026-" + "1" * 300, None]),
-    "words zone": (lambda zone: trigger_from_words("daily at 9", timezone=zone),
+    "words zone": (lambda zone: Trigger.from_words("daily at 9", timezone=zone),
                    [*ANY, "UTC\x00", "../UTC", "\ud800"]),
-    "json": (trigger_from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
+    "json": (Trigger.from_json, [*ANY, {"kind": DEEP}, {"kind": MANY}, {"kind": Hostile()},
              {LONG: 1}, {Hostile(): 1}, {"kind": "cron", "spec": LONG},
              {"kind": "any_of", "spec": "[" * 7_000}, {"kind": "any_of", "spec": DEEP},
              {"kind": "cron", "spec": "* * * * *", "timezone": WIDE}]),

@@ -8,7 +8,7 @@ from celery_dynbeat import (
     DynbeatError,
     InvalidScheduleError,
     InvalidTriggerError,
-    trigger_from_json,
+    Trigger,
 )
 from tests.security import hostile_values
 from tests.security.bounds import MEGABYTES, attempt, megabytes_of
@@ -115,7 +115,7 @@ def test_an_extreme_query_takes_little_memory(sqlite_url, clock):
             hostile_values.DEEP,
             hostile_values.DOUBLED,
         ):
-            for question in (mine.get, mine.runs, dynbeat.schedules.for_owner, trigger_from_json):
+            for question in (mine.get, mine.runs, dynbeat.schedules.for_owner, Trigger.from_json):
                 assert megabytes_of(question, value) < MEGABYTES
             assert megabytes_of(mine.list, after=value) < MEGABYTES
 

@@ -12,7 +12,7 @@ from celery_dynbeat import (
     DynbeatError,
     InvalidScheduleError,
     InvalidTriggerError,
-    trigger_from_json,
+    Trigger,
 )
 from celery_dynbeat.testing import FrozenClock, ManualBeat
 from tests.security.bounds import attempt
@@ -170,7 +170,7 @@ def check(url, *, examples):
 
 
 def make(dynbeat, owner, name, form, kind, spec, zone):
-    trigger = attempt(trigger_from_json, {"kind": kind, "spec": spec, "timezone": zone})
+    trigger = attempt(Trigger.from_json, {"kind": kind, "spec": spec, "timezone": zone})
     if isinstance(trigger, InvalidTriggerError):
         # The fields are still tested.
         trigger = MINUTELY

@@ -65,7 +65,7 @@ LISTS = {
 }
 #: Calls for the run of another owner.
 RUNS = {
-    "run": lambda mine, theirs, **how: mine.run(theirs.run_id, **how),
+    "get_run": lambda mine, theirs, **how: mine.get_run(theirs.run_id, **how),
     "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
     "cancel_run": lambda mine, theirs, **how: mine.cancel_run(theirs.run_id, **how),
 }
@@ -81,7 +81,10 @@ WITHOUT |= {"acknowledge_alert", "snooze_alert"}
 CREATES = {
     "create": lambda mine, **how: mine.create(NAME, task="t", trigger=MINUTELY, **how),
     "upsert": lambda mine, **how: mine.upsert(NAME, task="other", trigger=Every(9), **how),
+    "create_many": lambda mine, **how: mine.create_many([NEW], **how)[0],
 }
+#: Calls with a filter by owner.
+FILTERED = {"list", "count", "runs", "count_runs", "cancel_runs", "changes"}
 VERSIONED = {"update", "pause", "resume", "delete", "skip", "unskip"}
 
 
@@ -101,6 +104,26 @@ def test_each_call_that_spans_owners_is_covered():
     calls |= {"alert_targets"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
+
+
+@pytest.mark.parametrize("name", sorted(FILTERED))
+@pytest.mark.parametrize("owner", ALIKE)
+def test_a_filter_by_another_owner_is_rejected(dynbeat, name, owner):
+    call = getattr(dynbeat.schedules.for_owner(owner), name)
+
+    with pytest.raises(InvalidScheduleError) as raised:
+        call(owner=VICTIM)
+
+    assert raised.value.field == "owner"
+    assert call(owner=owner) == call(owner=None) == call()
+
+
+@pytest.mark.parametrize("name", sorted(FILTERED))
+def test_a_filter_that_does_not_exist_is_rejected(dynbeat, name):
+    for calls in (dynbeat.schedules, dynbeat.schedules.for_owner(VICTIM)):
+        with pytest.raises(InvalidScheduleError, match="did you mean owner") as raised:
+            getattr(calls, name)(ownr=VICTIM)
+        assert raised.value.field == "ownr"
 
 
 def test_only_the_alerts_of_the_owner_are_listed_and_changed(dynbeat, clock):

@@ -1,7 +1,7 @@
 """Applications without a broker, for tests that run beat under a frozen clock."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from celery import Celery
 from sqlalchemy import Engine, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from celery_dynbeat import AsyncDynbeat, Dynbeat, Every
+from celery_dynbeat import AsyncDynbeat, Dynbeat, Every, FireTime
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.testing import FrozenClock
@@ -61,6 +61,11 @@ async def async_application(
             pool: Any = made.context.database.engine.pool
             await made.dispose()
         assert pool.checkedout() == 0
+
+
+def instants(fire_times: Iterable[FireTime]) -> list[datetime]:
+    """Return the instants of what ``upcoming`` returned."""
+    return [each.at for each in fire_times]
 
 
 def execute(dynbeat: Dynbeat, statement: str, **parameters: Any) -> int:

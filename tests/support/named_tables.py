@@ -52,7 +52,7 @@ def results(dynbeat: Dynbeat) -> Iterator[Any]:
     mine.rerun_many(since=START)
     mine.backfill("n1", start=START - timedelta(minutes=10), end=START)
     beat.run_until_idle()
-    mine.skip("daily", mine.preview("daily", Cron("0 9 * * *")).fire_times[0].fire_at)
+    mine.skip("daily", mine.preview(Cron("0 9 * * *")).fire_times[0].at)
     for state in ("active", "paused", "held", "quarantined", "finished", "overdue", "failing"):
         yield state, [each.name for each in mine.list(state=state)]
     yield [each.name for each in everything.list(name_prefix="n", order="next_run_at")]

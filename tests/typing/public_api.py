@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, Unpack, assert_type
 
 from celery import Celery
 from celery.schedules import crontab
@@ -19,7 +19,6 @@ from celery_dynbeat import (
     BackfillInfo,
     BoundedCount,
     ChangeInfo,
-    ChangePage,
     Cron,
     CurrentRun,
     Dynbeat,
@@ -32,14 +31,12 @@ from celery_dynbeat import (
     PreviewedFireTime,
     RerunInfo,
     RRule,
+    RunFilter,
     RunInfo,
-    RunPage,
     ScheduleInfo,
     Solar,
     Trigger,
     current_run,
-    trigger_from_text,
-    trigger_from_words,
 )
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.celery_schedules import schedule_of, trigger_of
@@ -92,15 +89,15 @@ mine.create("crontab", task=send, trigger=crontab(minute=0, hour=9))
 mine.create("text", task="t", trigger="0 9 * * mon-fri", enabled=False, paused_reason="unpaid")
 mine.upsert("duration", task=send, trigger=timedelta(minutes=5))
 mine.update("instant", trigger=datetime(2026, 11, 21, tzinfo=UTC))
-assert_type(trigger_from_text("PT5M"), Trigger)
-assert_type(trigger_from_words("daily at 9", timezone="UTC", date_timezone=None), Trigger)
+assert_type(Trigger.from_text("PT5M"), Trigger)
+assert_type(Trigger.from_words("daily at 9", timezone="UTC", date_timezone=None), Trigger)
 assert_type(Once.after(5).at, datetime)
 assert_type(Once.after(timedelta(minutes=5)).delay, timedelta | None)
 assert_type(made.trigger, Trigger | None)
 assert_type(made.next_run_at, datetime | None)
 assert_type(mine.update("digest", trigger=Every(300), expected_version=3), ScheduleInfo)
 assert_type(mine.upsert("x", task="t", trigger=Once.after(timedelta(minutes=5))), ScheduleInfo)
-assert_type(mine.pause("digest", reason="on holiday"), ScheduleInfo)
+assert_type(mine.pause("digest", reason="on holiday", actor="alice"), ScheduleInfo)
 assert_type(mine.resume("digest"), ScheduleInfo)
 assert_type(mine.run_now("digest"), RunInfo)
 assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
@@ -112,7 +109,6 @@ assert_type(again.progress, float)
 assert_type(mine.reruns(limit=5), Sequence[RerunInfo])
 assert_type(mine.get_rerun(again.id), RerunInfo)
 assert_type(dynbeat.schedules.cancel_rerun(again.id), RerunInfo)
-assert_type(mine.upcoming("digest", count=5), Sequence[datetime])
 fire_times = mine.upcoming("digest", with_skipped=True)
 assert_type(fire_times, Sequence[FireTime])
 assert_type(fire_times[0].at, datetime)
@@ -120,20 +116,20 @@ assert_type(fire_times[0].is_skipped, bool)
 assert_type(fire_times[0].reason, str | None)
 assert_type(mine.skip("digest", fire_times[0].at, reason="holiday"), ScheduleInfo)
 assert_type(mine.unskip("digest", fire_times[0].at, expected_version=3), ScheduleInfo)
-assert_type(mine.list(tag="red", limit=10), Page)
-assert_type(mine.list(state="failing", name_prefix="rep", order="next_run_at"), Page)
+assert_type(mine.list(tag="red", limit=10), Page[ScheduleInfo])
+assert_type(mine.list(state="failing", name_prefix="rep", order="next_run_at"), Page[ScheduleInfo])
 assert_type(dynbeat.schedules.count(owner=None, state="overdue"), BoundedCount)
 assert_type(mine.count(name_prefix="rep").exact, bool)
 assert_type(mine.list()[0].state, str)
 assert_type(mine.list()[0], ScheduleInfo)
 assert_type(mine.list().cursor, str | None)
-assert_type(mine.runs("digest", status="failed", since=clock.now()), RunPage)
+assert_type(mine.runs("digest", status="failed", since=clock.now()), Page[RunInfo])
 assert_type(mine.runs(status=("failed", "lost"), task="t", until=clock.now()).cursor, str | None)
 assert_type(mine.runs()[0], RunInfo)
-assert_type(mine.run(mine.runs()[0].id), RunInfo)
-assert_type(dynbeat.schedules.runs(owner=None, origin="manual", after=None), RunPage)
-assert_type(dynbeat.schedules.run(mine.runs()[0].id).to_dict(), dict[str, Any])
-assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), ChangePage)
+assert_type(mine.get_run(mine.runs()[0].id), RunInfo)
+assert_type(dynbeat.schedules.runs(owner=None, origin="manual", after=None), Page[RunInfo])
+assert_type(dynbeat.schedules.get_run(mine.runs()[0].id).to_dict(), dict[str, Any])
+assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), Page[ChangeInfo])
 assert_type(mine.changes()[0].before, Mapping[str, Any] | None)
 assert_type(dynbeat.schedules.changes(action="delete")[0], ChangeInfo)
 assert_type(mine.run_now("digest").lag, timedelta | None)
@@ -148,7 +144,7 @@ assert_type(mine.timezone(), str)
 assert_type(made.inherits_timezone, bool)
 assert_type(made.given_trigger, Trigger | None)
 assert_type(made.stored_trigger, Mapping[str, str])
-shown = mine.preview("digest", "0 9 * * mon-fri", 3, jitter=30, end_at=clock.now())
+shown = mine.preview("0 9 * * mon-fri", "digest", 3, jitter=30, end_at=clock.now())
 assert_type(shown, Preview)
 assert_type(shown.warnings, Sequence[str])
 assert_type(shown.fire_times[0], PreviewedFireTime)
@@ -158,7 +154,8 @@ mine.delete("digest")
 
 many: list[NewSchedule] = [{"name": "n", "task": "t", "trigger": Every(5), "tags": ["a"]}]
 many.append({"name": "m", "task": send, "trigger": "PT5M", "enabled": False})
-assert_type(dynbeat.schedules.create_many(many), int)
+assert_type(dynbeat.schedules.create_many(many), Sequence[ScheduleInfo])
+assert_type(mine.create_many(many, actor="alice", reason="ticket 12"), Sequence[ScheduleInfo])
 assert_type(dynbeat.schedules.delete_owner("user:42"), int)
 dynbeat.schedules.delete_owner("user:42", erase_history=True, progress=print)
 assert_type(mine.export(), Iterator[dict[str, Any]])
@@ -185,6 +182,9 @@ mine.update("n", trigger=None)  # type: ignore[arg-type]
 mine.create("n", task="t", trigger=Every(5), colour="red")  # type: ignore[call-arg]
 mine.create("n", task="t", trigger=Every(5), max_runs="2")  # type: ignore[arg-type]
 mine.create("n", "t", Every(5))  # type: ignore[call-arg]
+mine.list(colour="red")  # type: ignore[call-arg]
+mine.runs(status=5)  # type: ignore[arg-type]
+mine.cancel_runs(until="now")  # type: ignore[arg-type]
 
 run_of_task = current_run()
 assert_type(run_of_task, CurrentRun | None)
@@ -194,15 +194,19 @@ if run_of_task is not None:
     assert_type((run_of_task.origin, run_of_task.last_success_at), tuple[str, datetime | None])
 
 assert_type(mine.hold(reason="ticket 12", until=clock.now()), HoldInfo)
-assert_type(mine.holds(), Sequence[HoldInfo])
-assert_type(mine.alerts(only_open=False), Sequence[AlertInfo])
-assert_type(dynbeat.schedules.alerts(limit=10, after=7), Sequence[AlertInfo])
+assert_type(mine.holds(), Page[HoldInfo])
+assert_type(mine.alerts(only_open=False), Page[AlertInfo])
+assert_type(dynbeat.schedules.alerts(limit=10, after="x"), Page[AlertInfo])
 assert_type(dynbeat.schedules.alert_targets(), Sequence[AlertTargetInfo])
 assert_type(mine.release(all_actors=True), Sequence[HoldInfo])
 with dynbeat.acting(actor="alice"):
     assert_type(dynbeat.schedules.hold(reason="incident"), HoldInfo)
-assert_type(dynbeat.schedules.holds(limit=10, after=7), Sequence[HoldInfo])
+assert_type(dynbeat.schedules.holds(limit=10, after="x"), Page[HoldInfo])
 assert_type(dynbeat.schedules.release(), Sequence[HoldInfo])
+
+
+def failed_runs(**matching: Unpack[RunFilter]) -> Page[RunInfo]:
+    return mine.runs("digest", **matching)
 
 
 async def awaited() -> None:
@@ -214,9 +218,10 @@ async def awaited() -> None:
     with made_async.acting(actor="alice"):
         assert_type(await own.pause("digest", reason="on holiday"), ScheduleInfo)
     assert_type(await own.update("digest", jitter=5), ScheduleInfo)
-    assert_type(await own.upcoming("digest"), Sequence[datetime])
     assert_type(await own.upcoming("digest", with_skipped=True), Sequence[FireTime])
-    assert_type(await own.list(limit=5), Page)
+    assert_type(await own.list(limit=5, tag="red"), Page[ScheduleInfo])
+    assert_type(await own.get_run("r"), RunInfo)
+    await own.list(colour="red")  # type: ignore[call-arg]
     async for line in own.export():
         assert_type(line, dict[str, Any])
     async with AsyncSession(create_async_engine("sqlite+aiosqlite://")) as async_session:

@@ -118,7 +118,7 @@ def test_a_crontab_without_an_application_is_in_the_given_zone(given, text):
 
 
 def test_text_is_rejected_with_the_trigger_to_write():
-    with pytest.raises(InvalidScheduleError, match=r"trigger_from_text\('PT5M'\)"):
+    with pytest.raises(InvalidScheduleError, match=r"Trigger.from_text\('PT5M'\)"):
         trigger_of("PT5M", timezone="UTC")
 
 

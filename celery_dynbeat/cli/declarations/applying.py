@@ -208,7 +208,7 @@ def _prune(
 def _all_of(
     mine: "OwnerSchedules", session: "Session", *, tag: str | None
 ) -> Sequence[ScheduleInfo]:
-    def fetch(after: str | None) -> Page:
+    def fetch(after: str | None) -> Page[ScheduleInfo]:
         return mine.list(tag=tag, limit=MAX_PAGE_SIZE, after=after, session=session)
 
     return [info for page in pages(fetch) for info in page]

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_dynbeat.client import ScheduleInfo
-from celery_dynbeat.client.fields import FIELD_DEFAULTS
+from celery_dynbeat.client.edit.fields import FIELD_DEFAULTS
 from celery_dynbeat.common.alert_rules import AlertRules
 from celery_dynbeat.common.errors import InvalidScheduleError, InvalidTriggerError
 from celery_dynbeat.common.text import shorten
-from celery_dynbeat.triggers import Trigger, trigger_from_json, trigger_from_text
+from celery_dynbeat.triggers import Trigger
 
 #: The fields with their defaults: what a declared schedule has where its file says nothing.
 DEFAULTS: Mapping[str, Any] = {"args": [], "kwargs": {}, "options": {}, **FIELD_DEFAULTS}
@@ -61,14 +61,14 @@ def trigger_of(given: object, *, timezone: object) -> Trigger:
         # The spec of a combined trigger may be an object or a list, which people can read.
         text = json.dumps(spec, ensure_ascii=False) if isinstance(spec, list | dict) else spec
         zone = {} if timezone is None else {"timezone": timezone}
-        return trigger_from_json({**zone, **given, "spec": text})
+        return Trigger.from_json({**zone, **given, "spec": text})
     if not isinstance(given, str):
         rule = (
             "must be a text ('0 9 * * mon-fri', 'PT5M', '2026-11-21T09:00:00Z', the lines of an"
             " RRULE), or an object with kind, spec and timezone"
         )
         raise InvalidTriggerError(f"trigger = {shorten(given)}: {rule}", field="trigger")
-    trigger = trigger_from_text(given)
+    trigger = Trigger.from_text(given)
     if timezone is None:
         return trigger
     return _in_zone(trigger, timezone)
@@ -78,7 +78,7 @@ def _in_zone(trigger: Trigger, timezone: object) -> Trigger:
     if trigger.timezone is not None and trigger.timezone != timezone:
         rule = f"the trigger names the zone {trigger.timezone!r} itself; leave one of them out"
         raise InvalidScheduleError(f"timezone = {shorten(timezone)}: {rule}", field="timezone")
-    zoned = trigger_from_json({**trigger.to_json(), "timezone": timezone})
+    zoned = Trigger.from_json({**trigger.to_json(), "timezone": timezone})
     if zoned.timezone is None:
         rule = f"a trigger of the kind {trigger.kind!r} follows no wall clock; leave timezone out"
         raise InvalidScheduleError(f"timezone = {shorten(timezone)}: {rule}", field="timezone")
@@ -136,7 +136,7 @@ def _declared_trigger(info: ScheduleInfo) -> dict[str, Any]:
     zone = {} if as_json["timezone"] is None else {"timezone": as_json["timezone"]}
     text = info.given_trigger.spec
     try:
-        if trigger_of(text, timezone=zone.get("timezone")) == trigger_from_json(as_json):
+        if trigger_of(text, timezone=zone.get("timezone")) == Trigger.from_json(as_json):
             return {"trigger": text, **zone}
     except (InvalidScheduleError, InvalidTriggerError):
         pass

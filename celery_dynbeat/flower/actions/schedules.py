@@ -119,7 +119,7 @@ class SkipNextAction(ActionHandler):
             raise InvalidScheduleError(msg, field="schedule")
         mine = self.for_owner(key.owner)
         fire_at = fire_time(self.field("fire_time")) or next(
-            iter(mine.upcoming(key.name, count=1)), None
+            (each.at for each in mine.upcoming(key.name, count=1)), None
         )
         if fire_at is None:
             return Message(f"“{key}” has no fire time to skip.", "warning")

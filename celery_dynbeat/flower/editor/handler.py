@@ -31,8 +31,6 @@ from celery_dynbeat.triggers import Trigger
 MAX_TASKS = 200
 #: The arguments of ``preview`` that are fields of the form.
 TIMING_FIELDS = ("jitter", "start_at", "end_at", "max_runs")
-#: The name of a preview whose schedule has none yet. An ``H`` depends on it.
-_UNNAMED = "new schedule"
 
 
 class EditorHandler(PageHandler):
@@ -114,9 +112,9 @@ class EditorHandler(PageHandler):
         if info is not None and not {"trigger", *TIMING_FIELDS} & changes.keys():
             return self._stored_preview(form, info, trigger, timing)
         remaining = _remaining_runs(info, timing["max_runs"])
-        name = form.name if "name" not in form.errors and form.name else _UNNAMED
+        name = form.name if "name" not in form.errors and form.name else None
         timing["max_runs"] = remaining or None
-        shown = mine.preview(name, trigger, COUNT, **timing)
+        shown = mine.preview(trigger, name, COUNT, **timing)
         view = preview_of(shown, viewer=self.zone.viewer)
         if remaining != 0:
             return view
@@ -129,7 +127,7 @@ class EditorHandler(PageHandler):
         mine = self.for_owner(form.owner)
         fire_times = mine.upcoming(form.name, count=COUNT, with_skipped=True)
         try:
-            warnings = mine.preview(form.name, trigger, 1, **timing).warnings
+            warnings = mine.preview(trigger, form.name, 1, **timing).warnings
         except DynbeatError:
             # A schedule that create() would refuse, such as a one-off that has passed.
             warnings = ()

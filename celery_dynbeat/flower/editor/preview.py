@@ -41,8 +41,8 @@ def preview_of(preview: Preview, *, viewer: ZoneInfo) -> PreviewView:
     zone = _zone(preview.trigger, preview.timezone)
     rows = [
         PreviewRow(
-            at=each.fire_at,
-            delay=each.run_at - each.fire_at if each.run_at > each.fire_at else None,
+            at=each.at,
+            delay=each.run_at - each.at if each.run_at > each.at else None,
             remark=each.note,
         )
         for each in preview.fire_times

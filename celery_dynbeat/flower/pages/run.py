@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_dynbeat.client.views import RunInfo, ScheduleInfo
+from celery_dynbeat.client.results import RunInfo, ScheduleInfo
 from celery_dynbeat.common.errors import RunNotFoundError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.flower.base.page import PageHandler
@@ -63,7 +63,7 @@ class RunPage(PageHandler):
         )
 
     def _read(self, run_id: str) -> _Found:
-        run = self.schedules.run(run_id)
+        run = self.schedules.get_run(run_id)
         mine = self.for_owner(run.owner)
         schedule = schedule_of(mine, run)
         until = run.scheduled_for + _RERUN_SPAN
@@ -98,7 +98,7 @@ class RunLinkData(PageHandler):
     async def get(self, run_id: str) -> None:
         """Answer with JSON."""
         try:
-            await self.call(lambda: self.schedules.run(run_id))
+            await self.call(lambda: self.schedules.get_run(run_id))
         except (RunNotFoundError, ValueError):
             self.finish({"url": None})
             return

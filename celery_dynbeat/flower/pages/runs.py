@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from celery_dynbeat.client import OwnerSchedules, Schedules
-from celery_dynbeat.client.views import BoundedCount, RunPage
+from celery_dynbeat.client.results import BoundedCount, Page, RunInfo
 from celery_dynbeat.common.errors import InvalidScheduleError
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin
@@ -105,7 +105,7 @@ class RunsPage(PageHandler):
             "paging": paging(self.place, cursor=runs.cursor, here=self.here),
         }
 
-    def _page(self, matching: RunFilter) -> RunPage:
+    def _page(self, matching: RunFilter) -> Page[RunInfo]:
         place = self.place
         arguments = matching.arguments(limit=place.size, after=place.after)
         return self._calls(matching).runs(**arguments)

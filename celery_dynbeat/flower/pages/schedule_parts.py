@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.views import ChangeInfo, ScheduleInfo
+from celery_dynbeat.client.results import ChangeInfo, ScheduleInfo
 from celery_dynbeat.common.durations import format_duration
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.flower.base.fragments import as_json, local_time

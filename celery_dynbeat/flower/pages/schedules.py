@@ -41,7 +41,9 @@ _MAX_HOLDS = 1_000
 _SEARCHED = frozenset({"owner", "task", "tag", "name_prefix"})
 
 
-def schedule_rows(page: PageHandler, found: Page, *, now: datetime) -> Sequence[ScheduleRow]:
+def schedule_rows(
+    page: PageHandler, found: Page[ScheduleInfo], *, now: datetime
+) -> Sequence[ScheduleRow]:
     """Return the rows that ``page`` shows of the schedules. Reads their runs and the holds."""
     context = page.dynbeat.context
     runs = recent_runs(context, schedule_ids=[info.id for info in found], limit=RUNS)
@@ -153,7 +155,7 @@ class SchedulesPage(ScheduleFilterHandler):
         state = self.state or (State.ACTIVE if self.order == BY_NEXT_RUN else None)
         return self.schedules.count(state=state, **self.filters)
 
-    def _page(self) -> tuple[Page, datetime, Sequence[ScheduleRow]]:
+    def _page(self) -> tuple[Page[ScheduleInfo], datetime, Sequence[ScheduleRow]]:
         context, place = self.dynbeat.context, self.place
         page = self.schedules.list(
             state=self.state or None,

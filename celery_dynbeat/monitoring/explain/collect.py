@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.broker.outages import parse_report
 from celery_dynbeat.broker.task_message import MessageSender
 from celery_dynbeat.client import Dynbeat, HoldInfo, OwnerSchedules, RunInfo, ScheduleInfo
-from celery_dynbeat.client.options import refused_content_type
+from celery_dynbeat.client.edit.options import refused_content_type
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.monitoring.explain.causes import find_cause

@@ -17,7 +17,7 @@ _ORIGINS: Mapping[str, str] = {
     Origin.RERUN: "rerun of the fire time",
 }
 #: A command that shows the error and the traceback of a run, and one that runs it again.
-_SHOW = "`celery -A your_app dynbeat runs --id {id}`"
+_SHOW = "`celery -A your_app dynbeat show-run {id}`"
 _RERUN = "`celery -A your_app dynbeat rerun {id}`"
 _ENDINGS = {
     Status.FAILED: (

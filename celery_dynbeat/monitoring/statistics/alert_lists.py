@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import AlertInfo
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.results import AlertInfo
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.alert_kinds import SEVERITIES, AlertKind, Severity
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import alert_pages

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import queries
-from celery_dynbeat.client.views import Info
+from celery_dynbeat.client import checks
+from celery_dynbeat.client.lists import queries
+from celery_dynbeat.client.results import Info
 from celery_dynbeat.monitoring.statistics.timeline import (
     check_window,
     future_runs,
@@ -55,7 +56,7 @@ def schedules_of_bin(
 
     The numbers are those of ``timeline`` with the same filter. Raises InvalidScheduleError.
     """
-    queries.check_limit("limit", limit)
+    checks.check_limit("limit", limit)
     start, end = check_window("start_at", start_at, "end_at", end_at)
     matching = queries.filter_of(context, owner=owner, task=task, tag=tag)
     at = context.now(session) if now is None else now

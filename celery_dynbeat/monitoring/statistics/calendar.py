@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks
-from celery_dynbeat.client.views import BoundedCount, Info
+from celery_dynbeat.client.results import BoundedCount, Info
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.monitoring.statistics.subject import schedule_row, upcoming_spec

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.history import filter_of
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.lists.history import filter_of
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.text import error_cause
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import run_pages

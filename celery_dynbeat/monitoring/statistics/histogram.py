@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import Info
+from celery_dynbeat.client.results import Info
 from celery_dynbeat.store import planned_runs, window_runs
 from celery_dynbeat.store.planned_runs import PlannedCounts
 from celery_dynbeat.store.schedule_filters import ScheduleFilter

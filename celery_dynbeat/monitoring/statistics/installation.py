@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session, undefer
 
-from celery_dynbeat.client.views import BackfillInfo, BoundedCount, HoldInfo, RerunInfo
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.results import BackfillInfo, BoundedCount, HoldInfo, RerunInfo
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.db.models import Node, NodeKind
 from celery_dynbeat.monitoring.health import SHOWN_FOR

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_dynbeat.broker import outages
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.db.models import Node
 from celery_dynbeat.monitoring.health import ALIVE, NodeState, clock_differs, state_of
 from celery_dynbeat.runtime.context import Context

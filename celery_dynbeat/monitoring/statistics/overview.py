@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import queries
-from celery_dynbeat.client.views import BoundedCount
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.lists import queries
+from celery_dynbeat.client.results import BoundedCount
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.common.run_states import UNSTARTED, Status
 from celery_dynbeat.common.schedule_states import State

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.history import filter_of
-from celery_dynbeat.client.views import BoundedCount
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.lists.history import filter_of
+from celery_dynbeat.client.results import BoundedCount
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.monitoring.statistics.lag import lag_of, percentile
 from celery_dynbeat.runtime.context import Context

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import Info
+from celery_dynbeat.client.results import Info
 from celery_dynbeat.monitoring.statistics.histogram import count_instants
 from celery_dynbeat.monitoring.statistics.planned_ticks import planned_ticks
 from celery_dynbeat.runtime.context import Context

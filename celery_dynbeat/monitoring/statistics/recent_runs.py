@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.queries import check_limit
-from celery_dynbeat.client.views.base import Info
+from celery_dynbeat.client.checks import check_limit
+from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.common.run_states import Origin, Status
 from celery_dynbeat.runtime.context import Context

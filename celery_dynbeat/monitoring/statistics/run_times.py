@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks
-from celery_dynbeat.client.views import Info
+from celery_dynbeat.client.results import Info
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.monitoring.statistics.subject import schedule_row

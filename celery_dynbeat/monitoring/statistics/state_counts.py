@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import queries
-from celery_dynbeat.client.views import BoundedCount
+from celery_dynbeat.client.lists import queries
+from celery_dynbeat.client.results import BoundedCount
 from celery_dynbeat.common.schedule_states import State
 from celery_dynbeat.runtime.context import Context
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks
-from celery_dynbeat.client.queries import check_limit
+from celery_dynbeat.client.checks import check_limit
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import suggestions as store
 

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import checks, queries
-from celery_dynbeat.client.views import Info
+from celery_dynbeat.client import checks
+from celery_dynbeat.client.lists import queries
+from celery_dynbeat.client.results import Info
 from celery_dynbeat.monitoring.statistics.histogram import (
     Bin,
     bins_from,

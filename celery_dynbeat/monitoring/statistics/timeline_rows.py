@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client.views import Info
+from celery_dynbeat.client.results import Info
 from celery_dynbeat.store.schedules import tags_of
 
 GroupBy: TypeAlias = Literal["owner", "task", "tag"]

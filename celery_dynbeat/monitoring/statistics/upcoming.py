@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.client import Info, ScheduleInfo, queries
+from celery_dynbeat.client import Info, ScheduleInfo, checks
+from celery_dynbeat.client.edit.fire_times import fire_times_of
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.monitoring.statistics.subject import schedule_row
 from celery_dynbeat.runtime.context import Context
@@ -53,7 +54,7 @@ def next_fire_times(
     that is quarantined, has none. Raises ScheduleNotFoundError, and InvalidScheduleError for a
     ``count`` beyond 1,000.
     """
-    queries.check_limit("count", count)
+    checks.check_limit("count", count)
 
     def work(session: Session) -> Sequence[NextFire]:
         row = schedule_row(session, owner=owner, name=name)
@@ -78,7 +79,7 @@ def next_of_row(
     zone = ZoneInfo(schedule.timezone)
     previous: datetime | None = None
     found: list[NextFire] = []
-    for each in queries.fire_times(context, session, row, count=count):
+    for each in fire_times_of(context, session, row, count=count):
         note = note_on(trigger, each.at, previous=previous, timezone=schedule.timezone)
         fire = NextFire(
             at=each.at,

@@ -41,18 +41,7 @@ _ZONE = re.compile(r"utc|[a-z][a-z0-9_+-]*/[a-z0-9_+/-]+", re.IGNORECASE)
 def trigger_from_words(
     text: str, *, timezone: str | None = None, date_timezone: str | None = None
 ) -> Trigger:
-    """Return the trigger for English words, such as ``weekdays at 9`` or ``in 40 hours``.
-
-    It also reads each text that ``trigger_from_text`` reads. Hours without am and pm follow
-    the 24-hour clock. The words can end with their own zone: ``daily at 9, Asia/Seoul``.
-
-    Rules of the wall clock are in ``timezone``. None leaves them without a zone, so that they
-    follow the zone of their owner. A date is an instant, so it needs a zone: ``on 2026-12-24 at
-    18:00`` is in ``timezone``, else in ``date_timezone``.
-
-    Raises ``InvalidTriggerError`` with field ``"trigger"``, with field ``"timezone"`` for an
-    unknown or missing zone, or with the fields of ``trigger_from_text``.
-    """
+    """See ``Trigger.from_words``."""
     text = require_text(text, field="trigger", example="weekdays at 9")
     zones = Zones(_checked(timezone), _checked(timezone or date_timezone))
     try:

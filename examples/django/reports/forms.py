@@ -10,7 +10,6 @@ from celery_dynbeat import (
     InvalidTriggerError,
     OwnerLimitError,
     Trigger,
-    trigger_from_words,
 )
 
 EXAMPLES = "every hour, weekdays at 9, first of the month at 9:30 pm, or a cron expression"
@@ -31,8 +30,8 @@ class ReportForm(forms.Form):
         mine = self._schedules
         try:
             # Only a date needs the zone: other rules follow that of the owner.
-            trigger = trigger_from_words(self.cleaned_data["rule"], date_timezone=mine.timezone())
-            mine.preview("report", trigger, count=1)
+            trigger = Trigger.from_words(self.cleaned_data["rule"], date_timezone=mine.timezone())
+            mine.preview(trigger, count=1)
         except (InvalidTriggerError, InvalidScheduleError, OwnerLimitError) as error:
             raise forms.ValidationError(str(error)) from error
         return trigger

@@ -62,7 +62,7 @@ async function preview() {
     const times = element("ol");
     for (const each of found.fire_times) {
       const note = each.note ? ` (${each.note})` : "";
-      times.append(element("li", local(each.fire_at, found.timezone) + note));
+      times.append(element("li", local(each.at, found.timezone) + note));
     }
     const warnings = found.warnings.map((each) => element("p", each, { className: "hint" }));
     shown.replaceChildren(element("strong", found.description), times, ...warnings);

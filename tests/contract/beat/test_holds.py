@@ -14,7 +14,7 @@ from celery_dynbeat.beat.holding import park_held
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import due, holds
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -310,7 +310,7 @@ def test_upcoming_shows_the_fire_times_after_now(mine, scope, clock, beat):
     scope.hold(reason="r")
     pass_minutes(beat, clock, 3)
 
-    assert list(mine.upcoming("n", count=2)) == [START + 4 * MINUTE, START + 5 * MINUTE]
+    assert list(instants(mine.upcoming("n", count=2))) == [START + 4 * MINUTE, START + 5 * MINUTE]
 
 
 def test_backfills_wait_for_the_release(mine, scope, clock, beat, sent):

@@ -12,7 +12,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.runtime.dead_attempts import MAX_ATTEMPTS
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, application, execute
+from tests.support.applications import MINUTELY, START, application, execute, instants
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -53,7 +53,7 @@ def test_jitter_delays_the_run_and_leaves_the_fire_time(mine, clock, beat, sent)
     beat.run_until_idle()
 
     assert [run.scheduled_for for run in sent] == [START + MINUTE]
-    assert mine.upcoming("n", count=1) == [START + 2 * MINUTE]
+    assert instants(mine.upcoming("n", count=1)) == [START + 2 * MINUTE]
 
 
 def test_an_edit_of_jitter_moves_the_next_run_and_not_its_fire_time(mine, clock, beat, sent):
@@ -121,12 +121,12 @@ def test_max_run_time_of_a_canvas_is_by_default_that_of_the_settings(
     mine.update("n", trigger=Every(days=30), max_run_time=None)
     clock.advance(dynbeat.context.settings.max_run_time - MINUTE)
     beat.run_until_idle()
-    assert mine.run(of_a_canvas.run_id).status == "retrying"
+    assert mine.get_run(of_a_canvas.run_id).status == "retrying"
 
     clock.advance(2 * MINUTE)
     beat.run_until_idle()
 
-    assert mine.run(of_a_canvas.run_id).status == "lost"
+    assert mine.get_run(of_a_canvas.run_id).status == "lost"
 
 
 @pytest.mark.usefixtures("run")

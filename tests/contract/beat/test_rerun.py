@@ -77,7 +77,7 @@ def test_a_request_can_name_a_task(dynbeat, mine, beat, sent, history):
     assert mine.rerun_many(since=START, task="t").total == 0
     history.pass_time()
 
-    assert {mine.run(run.run_id).rerun_of for run in sent} == {run.rerun_of for run in again}
+    assert {mine.get_run(run.run_id).rerun_of for run in sent} == {run.rerun_of for run in again}
     ended = mine.get_rerun(request.id)
     assert (ended.status, ended.made, ended.left_out) == ("finished", 2, 0)
 

@@ -55,8 +55,8 @@ def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
 
     assert (status, len(error.splitlines())) == (1, 1)
     assert failed[0].id in error
-    assert shown("runs", "--id", failed[0].id)[-1]
-    assert refused("runs", "--id", failed[0].id, "--owner", "user:7")[0] == 1
+    assert shown("show-run", failed[0].id)[-1]
+    assert refused("show-run", failed[0].id, "--owner", "user:7")[0] == 1
 
 
 @each_database
@@ -229,4 +229,4 @@ def test_a_wait_leaves_out_reruns_after_the_request_and_names_those_during_it(
     (result,) = results
     assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 2}
     assert "among them: 1 run that other requests made at the same time" in result.stderr
-    assert mine.run(after).status == "pending"
+    assert mine.get_run(after).status == "pending"

@@ -11,7 +11,7 @@ from celery_dynbeat import AlertRules, Cron, Every, Once, RRule, ScheduleNotFoun
 from celery_dynbeat.cli import dynbeat as group
 from celery_dynbeat.monitoring.statistics import planned_estimate, timeline
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.suites import each_database
 
 OWNER = ("--owner", "user:42")
@@ -126,7 +126,7 @@ def test_add_sets_every_field(as_json, dynbeat):
         (("list", "--limit", "0"), 2, "give a whole number of at least 1"),
         (("runs", "n", "--all-owners"), 2, "NAME and --all-owners exclude each other"),
         (("runs", "--status", "bad"), 2, "'bad' is not one of 'pending'"),
-        (("runs", "--id", "nope"), 2, "is not the id of a run"),
+        (("show-run", "nope"), 2, "is not the id of a run"),
         (("next", "nope"), 1, "has no schedule named 'nope'"),
         (("lst",), 2, "Did you mean one of these?\n    list"),
         (("list", "--onwer", "x"), 2, "Did you mean"),
@@ -353,7 +353,7 @@ def test_runs_filters_the_history(shown, as_json, mine):
     assert shown("runs", *OWNER, "--status", "failed", "--status", "lost") == []
     assert shown("runs", *OWNER, "--origin", "schedule") == []
     assert as_json("runs", "--all-owners") == [run.to_dict()]
-    assert dict(line.split("\t", 1) for line in shown("runs", *OWNER, "--id", run.id))["id"]
+    assert dict(line.split("\t", 1) for line in shown("show-run", *OWNER, run.id))["id"]
 
 
 def test_one_run_has_the_arguments_that_it_was_sent_with(dynbeat, shown, as_json, mine, clock):
@@ -361,11 +361,11 @@ def test_one_run_has_the_arguments_that_it_was_sent_with(dynbeat, shown, as_json
     clock.advance(timedelta(minutes=1))
     ManualBeat(dynbeat).run_until_idle()
     [run] = mine.runs("n")
-    assert 'kwargs\t{"a": 1}' in shown("runs", "--id", run.id)
+    assert 'kwargs\t{"a": 1}' in shown("show-run", run.id)
 
     mine.update("n", kwargs={"a": 2})
 
-    [unknown] = as_json("runs", "--id", run.id)
+    [unknown] = as_json("show-run", run.id)
     assert (unknown["args"], unknown["kwargs"]) == (None, None)
     assert "They are not known: they were changed at" in unknown["arguments"]
 
@@ -440,7 +440,7 @@ def test_times_are_in_the_zone_of_the_owner(shown, mine):
         "2026-11-22T00:00:00Z\t2026-11-22 09:00:00+09:00 Asia/Seoul\tin 15 h\t\t"
     ]
     shown("skip", "n", "2026-11-22T09:00", *OWNER)
-    assert mine.upcoming("n", count=1)[0].isoformat() == "2026-11-23T00:00:00+00:00"
+    assert instants(mine.upcoming("n", count=1))[0].isoformat() == "2026-11-23T00:00:00+00:00"
 
 
 def test_a_trigger_with_its_own_zone_is_shown_in_that_zone(shown, mine):

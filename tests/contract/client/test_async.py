@@ -154,11 +154,11 @@ async def call_each_of_owner(call):
     await call("update", "a", description="d", start_at=PAST)
     await call("pause", "a", reason="r")
     await call("resume", "a")
-    fire_time, *_ = await call("upcoming", "a")
+    fire_time = (await call("upcoming", "a"))[0].at
     await call("skip", "a", fire_time)
     assert (await call("upcoming", "a", with_skipped=True))[0].at == fire_time
     await call("unskip", "a", fire_time)
-    await call("preview", "b", "0 9 * * *")
+    await call("preview", "0 9 * * *", "b")
     assert await call("set_timezone", "Asia/Seoul") == 0
     assert await call("timezone") == "Asia/Seoul"
     run = await call("run_now", "a")
@@ -174,7 +174,7 @@ async def call_each_of_owner(call):
 
 
 async def call_each_of_both(call, run_id):
-    assert (await call("run", run_id)).id == run_id
+    assert (await call("get_run", run_id)).id == run_id
     assert [each.id for each in await call("runs")] == [run_id]
     assert (await call("count_runs")).count == 1
     assert await call("cancel_runs") == 0
@@ -208,8 +208,9 @@ def test_each_call_works(database_url):
             await call_each_of_both(mine, run_id)
             await call_each_of_both(every, run_id)
             await mine("delete", "a")
-            new = {"owner": "user:7", "name": "n", "task": "t", "trigger": MINUTELY}
-            assert await every("create_many", [new]) == 1
+            new = {"name": "n", "task": "t", "trigger": MINUTELY}
+            assert len(await mine("create_many", [new])) == 1
+            assert len(await every("create_many", [{**new, "owner": "user:7"}])) == 1
             assert await every("delete_owner", "user:7", erase_history=True) == 1
             await every("alert_targets")
 

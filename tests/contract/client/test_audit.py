@@ -100,7 +100,61 @@ def test_pause_and_resume_have_the_reason(dynbeat, mine):
     assert paused.before == {"enabled": True, "paused_reason": None, "version": 1}
     assert paused.after == {"enabled": False, "paused_reason": "unpaid", "version": 2}
     assert (resumed.action, resumed.reason, resumed.actor) == ("resume", "ticket 12", "bob")
-    assert (again.reason, again.after["paused_reason"]) == ("ticket 12", "unpaid again")
+    assert (again.reason, again.after["paused_reason"]) == ("unpaid again", "unpaid again")
+    assert again.actor == "bob"
+
+
+def test_a_pause_takes_the_reason_of_its_block(dynbeat, mine):
+    create(mine)
+    with dynbeat.acting(actor="bob", reason="ticket 12"):
+        assert mine.pause("n").paused_reason == "ticket 12"
+
+
+def test_each_change_names_the_actor_and_the_reason_of_its_call(dynbeat, mine):
+    by = {"actor": "ann", "reason": "ticket 12"}
+    create(mine, **by)
+    mine.create_many([{"name": "m", "task": "t", "trigger": MINUTELY}], **by)
+    mine.upsert("m", task="u", trigger=MINUTELY, **by)
+    mine.update("n", tags=["red"], **by)
+    mine.pause("n", **by)
+    mine.resume("n", **by)
+    fire_time = mine.upcoming("n")[0].at
+    mine.skip("n", fire_time, **by)
+    mine.unskip("n", fire_time, **by)
+    mine.set_timezone("Asia/Seoul", **by)
+    mine.cancel_run(mine.run_now("n", **by).id, **by)
+    mine.run_now("n", **by)
+    mine.cancel_runs(**by)
+    mine.hold(**by)
+    mine.release(**by)
+    mine.delete("n", **by)
+    dynbeat.schedules.delete_owner(mine.owner, **by)
+
+    changes = mine.changes()
+    assert {(each.actor, each.reason) for each in changes} == {("ann", "ticket 12")}
+    assert {each.action for each in changes} >= {
+        *("create", "update", "pause", "resume", "skip", "unskip", "set_timezone", "run_now"),
+        *("cancel", "hold", "release", "delete"),
+    }
+
+
+def test_a_call_names_one_of_both_and_its_block_the_other(dynbeat, mine):
+    with dynbeat.acting(actor="bob", reason="ticket 12"):
+        create(mine, actor="ann")
+        mine.pause("n", reason="unpaid")
+        mine.resume("n", actor="", reason="")
+
+    found = [(each.actor, each.reason) for each in mine.changes()]
+    assert found == [("", ""), ("bob", "unpaid"), ("ann", "ticket 12")]
+
+
+def test_changes_until_an_instant(mine, clock):
+    create(mine)
+    clock.advance(60)
+    mine.pause("n")
+
+    assert [each.action for each in mine.changes(until=clock.now())] == ["create"]
+    assert [each.action for each in mine.changes(since=clock.now())] == ["pause"]
 
 
 def test_a_delete_has_the_old_fields_and_stays_readable(mine):

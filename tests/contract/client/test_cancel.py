@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy.orm import Session
 
 from celery_dynbeat import InvalidScheduleError, RunNotFoundError
-from celery_dynbeat.client import cancelling
+from celery_dynbeat.client.control import cancelling
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import attempts, run_pages
-from tests.support.applications import MINUTELY, START, execute
+from tests.support.applications import MINUTELY, START, execute, instants
 from tests.support.ended_runs import end, start
 from tests.support.worker_stub import WorkerStub
 
@@ -59,9 +59,9 @@ def test_a_cancelled_run_is_revoked_and_the_guard_refuses_its_message(dynbeat, m
 
     assert (cancelled.status, cancelled.error) == ("revoked", CANCELLED)
     assert cancelled.finished_at == dynbeat.context.clock.now()
-    assert mine.run(run.id) == cancelled
+    assert mine.get_run(run.id) == cancelled
     assert not WorkerStub(dynbeat).start(sent[0])
-    assert mine.run(run.id) == cancelled
+    assert mine.get_run(run.id) == cancelled
 
 
 def test_a_cancelled_run_is_not_sent(mine, beat, sent):
@@ -72,7 +72,7 @@ def test_a_cancelled_run_is_not_sent(mine, beat, sent):
     beat.run_until_idle()
 
     assert sent == []
-    assert mine.run(pending.id).status == "revoked"
+    assert mine.get_run(pending.id).status == "revoked"
 
 
 def test_a_cancelled_run_is_not_sent_again(mine, clock, beat, sent, run):
@@ -89,7 +89,7 @@ def test_a_run_that_waits_for_a_retry_is_cancelled(dynbeat, mine, clock, beat, s
     worker = WorkerStub(dynbeat)
     assert worker.start(sent[0])
     worker.finish(sent[0], Status.RETRYING, retry_at=clock.now() + MINUTE)
-    assert mine.run(run.id).status == "retrying"
+    assert mine.get_run(run.id).status == "retrying"
 
     assert mine.cancel_run(run.id).status == "revoked"
 
@@ -174,7 +174,7 @@ def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
     beat.run_until_idle()
 
     assert mine.get_rerun(request.id).status == "finished"
-    assert mine.runs(origin="rerun") == [mine.run(rerun.id)]
+    assert mine.runs(origin="rerun") == [mine.get_run(rerun.id)]
     # A cancelled rerun can run again.
     assert mine.rerun(rerun.id).rerun_of == run.id
 
@@ -187,24 +187,24 @@ def test_a_running_run_is_refused_with_the_call_that_ends_it(dynbeat, mine, run)
 
     assert caught.value.field == "run_id"
     assert run.id in str(caught.value)
-    assert mine.run(run.id).status == "running"
+    assert mine.get_run(run.id).status == "running"
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed", "revoked", "lost", "expired"])
 def test_a_run_that_has_ended_is_refused(dynbeat, mine, run, status):
     start(dynbeat, run.id)
     end(dynbeat, run.id, status)
-    before = mine.run(run.id)
+    before = mine.get_run(run.id)
 
     with pytest.raises(InvalidScheduleError, match=f"has ended as {status}"):
         mine.cancel_run(run.id)
 
-    assert mine.run(run.id) == before
+    assert mine.get_run(run.id) == before
 
 
 def test_a_skipped_fire_time_is_refused(mine):
     mine.create("n", task="t", trigger=MINUTELY)
-    mine.skip("n", mine.upcoming("n")[0])
+    mine.skip("n", instants(mine.upcoming("n"))[0])
 
     with pytest.raises(InvalidScheduleError, match="skipped"):
         mine.cancel_run(mine.runs("n")[0].id)
@@ -216,7 +216,7 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine, theirs, run):
             calls.cancel_run(run_id)
         assert (caught.value.owner, caught.value.run_id) == (calls.owner, run_id)
 
-    assert mine.run(run.id) == run
+    assert mine.get_run(run.id) == run
     assert dynbeat.schedules.cancel_run(run.id.upper()).status == "revoked"
 
 
@@ -238,7 +238,7 @@ def test_the_rollback_of_the_caller_undoes_a_cancel(dynbeat, mine, run):
         assert mine.cancel_runs(session=session) == 0
         session.rollback()
 
-    assert mine.run(run.id) == run
+    assert mine.get_run(run.id) == run
     assert mine.changes(action="cancel") == []
 
 
@@ -294,8 +294,8 @@ def test_started_and_ended_runs_are_not_cancelled(dynbeat, mine):
 
     assert mine.cancel_runs() == len(others)
 
-    assert mine.run(running).status == "running"
-    assert mine.run(succeeded).status == "succeeded"
+    assert mine.get_run(running).status == "running"
+    assert mine.get_run(succeeded).status == "succeeded"
 
 
 @pytest.mark.usefixtures("crowd")
@@ -378,7 +378,7 @@ def test_an_invalid_argument_is_rejected(dynbeat, mine, run, field, value):
     with pytest.raises(InvalidScheduleError) as caught:
         dynbeat.schedules.cancel_runs(owner=5)
     assert caught.value.field == "owner"
-    assert mine.run(run.id) == run
+    assert mine.get_run(run.id) == run
 
 
 def test_a_filter_on_running_runs_is_refused_with_the_call_that_ends_them(mine):
@@ -406,7 +406,7 @@ def test_a_cancel_waits_for_a_starting_worker_and_leaves_the_run_to_it(dynbeat, 
     other.join(30)
 
     assert results == [0 if many else "run_id"]
-    assert mine.run(run.id).status == "running"
+    assert mine.get_run(run.id).status == "running"
     assert mine.changes(action="cancel") == []
 
 
@@ -427,7 +427,7 @@ def test_a_worker_waits_for_an_open_cancel_and_does_not_start_the_run(dynbeat, m
     other.join(30)
 
     assert started == [False]
-    assert mine.run(run.id).status == "revoked"
+    assert mine.get_run(run.id).status == "revoked"
 
 
 @pytest.mark.usefixtures("crowd")

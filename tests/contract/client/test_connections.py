@@ -39,7 +39,7 @@ from celery_dynbeat.monitoring.statistics import (
     timeline,
 )
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import MINUTELY, application, async_application
+from tests.support.applications import MINUTELY, application, async_application, instants
 
 SERVERS = ("postgresql_url", "mariadb_url")
 #: A call that asks for a second connection fails after pool_timeout.
@@ -113,7 +113,7 @@ class Seeds:
         now = self.dynbeat.context.clock.now()
         trigger = Every(60, anchor=now - HOUR)
         made = mine.create("n", task="t", trigger=trigger)
-        soon = mine.upcoming("n", count=2)
+        soon = instants(mine.upcoming("n", count=2))
         values = {
             "alert_id": lambda: self._add_alert(made),
             "buckets": lambda: 10,

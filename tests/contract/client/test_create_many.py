@@ -23,7 +23,8 @@ def new(number, **fields):
 
 
 def test_one_call_creates_five_thousand_schedules(dynbeat):
-    assert dynbeat.schedules.create_many(new(number) for number in range(5_000)) == 5_000
+    made = dynbeat.schedules.create_many(new(number) for number in range(5_000))
+    assert len(made) == 5_000
 
     assert dynbeat.schedules.for_owner("u4999").get("n").task == "t"
 
@@ -190,7 +191,7 @@ PAIR = [{**new(0), "owner": "u", "name": name} for name in ("first", "last")]
 
 def test_a_deadlock_that_takes_the_savepoint_away_is_repeated(crowded):
     with deadlock_of(crowded.context.database.engine):
-        assert crowded.schedules.create_many(PAIR) == 2
+        assert len(crowded.schedules.create_many(PAIR)) == 2
 
     assert [each.name for each in crowded.schedules.list(owner="u")] == ["first", "last", "x"]
 
@@ -205,3 +206,25 @@ def test_a_deadlock_in_the_callers_transaction_says_that_all_of_it_is_rolled_bac
 
     assert "1213" in str(caught.value.__cause__)
     assert [each.enabled for each in crowded.schedules.list(owner="u")] == [True]
+
+
+def test_it_returns_what_it_made_in_order(dynbeat):
+    names = [f"n{number}" for number in range(5)]
+    many = [{"owner": "user:7", "name": name, "task": "t", "trigger": "@daily"} for name in names]
+
+    made = dynbeat.schedules.create_many(reversed(many))
+
+    theirs = dynbeat.schedules.for_owner("user:7")
+    assert list(made) == [theirs.get(name) for name in reversed(names)]
+    assert list(made[1:3]) == [theirs.get("n3"), theirs.get("n2")]
+
+
+def test_an_owner_creates_only_its_own(mine):
+    new = {"name": "n", "task": "t", "trigger": "@daily"}
+
+    (made,) = mine.create_many([new])
+    with pytest.raises(InvalidScheduleError, match="schedule 0 of create_many: owner = 'user:7'"):
+        mine.create_many([{**new, "name": "m", "owner": "user:7"}])
+
+    assert made == mine.get("n")
+    assert mine.create_many([{**new, "name": "o", "owner": mine.owner}])[0].owner == mine.owner

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import InvalidScheduleError
 from celery_dynbeat.alerts.content import Cause, Content, Example, Group
 from celery_dynbeat.beat.pruner import LOWEST_ID
-from celery_dynbeat.client import erasure, export
+from celery_dynbeat.client import export
+from celery_dynbeat.client.control import erasure
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.alert_models import Alert, AlertMessage

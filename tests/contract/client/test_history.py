@@ -140,8 +140,8 @@ def test_the_cursor_of_another_order_is_rejected(dynbeat, mine):
 
 def test_a_run_is_found_by_its_id(dynbeat, mine, theirs, history):
     for run in history.values():
-        found = (mine if run.owner == mine.owner else theirs).run(run.id)
-        assert found == dynbeat.schedules.run(run.id.upper()) == run
+        found = (mine if run.owner == mine.owner else theirs).get_run(run.id)
+        assert found == dynbeat.schedules.get_run(run.id.upper()) == run
 
 
 @pytest.mark.parametrize("owner", ["user:41", "user:4", "", "User:42"])
@@ -150,7 +150,7 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine, owner):
     run = mine.run_now("n")
 
     with pytest.raises(RunNotFoundError, match=run.id) as caught:
-        dynbeat.schedules.for_owner(owner).run(run.id)
+        dynbeat.schedules.for_owner(owner).get_run(run.id)
 
     assert (caught.value.owner, caught.value.run_id) == (owner, run.id)
 
@@ -158,7 +158,7 @@ def test_the_run_of_another_owner_is_not_found(dynbeat, mine, owner):
 def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
     run_id = new_run_id(START)
 
-    for call in (mine.run, dynbeat.schedules.run):
+    for call in (mine.get_run, dynbeat.schedules.get_run):
         with pytest.raises(LookupError, match=run_id):
             call(run_id)
 
@@ -166,7 +166,7 @@ def test_a_run_that_does_not_exist_is_not_found(dynbeat, mine):
 @pytest.mark.parametrize("run_id", ["", "nonsense", None, 5, b"x", "{" * 100])
 def test_a_text_that_is_not_an_id_is_rejected(mine, run_id):
     with pytest.raises(InvalidScheduleError) as caught:
-        mine.run(run_id)
+        mine.get_run(run_id)
 
     assert caught.value.field == "run_id"
 
@@ -210,7 +210,7 @@ def test_a_rerun_shows_the_fire_time_of_its_original(dynbeat, mine):
         f" '2026-11-22 08:00:00', '{original.id}', 'pending', 'rerun')",
     )
 
-    found = mine.run(run)
+    found = mine.get_run(run)
 
     assert (found.rerun_of, found.scheduled_for.microsecond) == (original.id, 0)
     assert found.to_dict()["rerun_of"] == original.id

@@ -98,10 +98,22 @@ def test_holds_returns_pages(dynbeat):
     made = [dynbeat.schedules.for_owner(f"user:{n}").hold(reason="r") for n in range(5)]
 
     first = dynbeat.schedules.holds(limit=2)
-    second = dynbeat.schedules.holds(limit=2, after=first[-1].id)
-    third = dynbeat.schedules.holds(limit=2, after=second[-1].id)
+    second = dynbeat.schedules.holds(limit=2, after=first.cursor)
+    third = dynbeat.schedules.holds(limit=2, after=second.cursor)
 
     assert [*first, *second, *third] == made
+    assert third.cursor is None
+
+
+def test_the_holds_of_an_owner_are_pages_of_its_own_and_of_everything(dynbeat, mine):
+    made = [mine.hold(reason="r", actor="ann"), dynbeat.schedules.hold(actor="bob")]
+    dynbeat.schedules.for_owner("user:7").hold()
+    made += [mine.hold(actor="cat")]
+
+    first = mine.holds(limit=2)
+
+    assert [*first, *mine.holds(limit=2, after=first.cursor)] == made
+    assert [(hold.actor, hold.reason) for hold in made] == [("ann", "r"), ("bob", ""), ("cat", "")]
 
 
 def test_a_hold_is_not_listed_after_its_end(mine, clock):

@@ -19,7 +19,7 @@ from celery_dynbeat import (
     RRule,
 )
 from celery_dynbeat.testing import FrozenClock
-from tests.support.applications import START, execute
+from tests.support.applications import START, execute, instants
 from tests.support.property_application import EXAMPLE_FACTOR, delete_all_rows, prepared_application
 
 NINE = Cron("0 9 * * *")
@@ -40,7 +40,7 @@ def only(warnings, text):
 def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine):
     mine.set_timezone(SEOUL)
 
-    shown = mine.preview("digest", "0 9 * * mon-fri", 2)
+    shown = mine.preview("0 9 * * mon-fri", "digest", 2)
 
     assert shown.description == "At 09:00, Monday to Friday, Asia/Seoul"
     assert (shown.owner, shown.name, shown.timezone) == ("user:42", "digest", SEOUL)
@@ -48,17 +48,17 @@ def test_a_preview_shows_the_local_times_in_the_zone_of_the_owner(dynbeat, mine)
         "2026-11-23T09:00:00+09:00",
         "2026-11-24T09:00:00+09:00",
     ]
-    assert shown.fire_times[0].fire_at == datetime(2026, 11, 23, tzinfo=UTC)
+    assert shown.fire_times[0].at == datetime(2026, 11, 23, tzinfo=UTC)
     assert execute(dynbeat, "UPDATE dynbeat_schedule SET version = version") == 0
 
 
 def test_to_dict_is_json_with_the_local_offset(mine):
     mine.set_timezone(SEOUL)
 
-    (first,) = json.loads(json.dumps(mine.preview("a", NINE, 1).to_dict()))["fire_times"]
+    (first,) = json.loads(json.dumps(mine.preview(NINE, "a", 1).to_dict()))["fire_times"]
 
     assert first == {
-        "fire_at": "2026-11-22T00:00:00+00:00",
+        "at": "2026-11-22T00:00:00+00:00",
         "run_at": "2026-11-22T00:00:00+00:00",
         "local": "2026-11-22T09:00:00+09:00",
         "note": None,
@@ -70,22 +70,21 @@ def test_the_last_instant_of_the_calendar_has_a_preview(mine, zone):
     last = datetime.max.replace(tzinfo=UTC)
     mine.set_timezone(zone)
 
-    (shown,) = mine.preview("late", Once(last)).fire_times
+    (shown,) = mine.preview(Once(last), "late").fire_times
 
-    assert shown.fire_at == shown.local == last
+    assert shown.at == shown.local == last
     assert mine.create("late", task="t", trigger=Once(last)).next_run_at == last
 
 
 def test_h_and_jitter_have_the_values_of_the_schedule(mine):
-    shown = mine.preview("a", "H H * * *", jitter=600)
+    shown = mine.preview("H H * * *", "a", jitter=600)
     made = mine.create("a", task="t", trigger="H H * * *", jitter=600)
 
     assert shown.trigger == made.trigger
-    assert [each.fire_at for each in shown.fire_times] == list(mine.upcoming("a"))
+    assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
     assert shown.fire_times[0].run_at == made.next_run_at
     assert all(
-        timedelta(0) < each.run_at - each.fire_at < timedelta(minutes=10)
-        for each in shown.fire_times
+        timedelta(0) < each.run_at - each.at < timedelta(minutes=10) for each in shown.fire_times
     )
 
 
@@ -106,7 +105,7 @@ def test_it_raises_the_errors_of_create(limited, trigger, fields):
     mine = limited(min_interval=60).schedules.for_owner("user:42")
     errors = []
     for call in (
-        lambda: mine.preview("a", trigger, **fields),
+        lambda: mine.preview(trigger, "a", **fields),
         lambda: mine.create("a", task="t", trigger=trigger, **fields),
     ):
         with pytest.raises((InvalidScheduleError, InvalidTriggerError)) as refusal:
@@ -121,21 +120,21 @@ def test_it_raises_the_errors_of_create(limited, trigger, fields):
 @pytest.mark.parametrize("count", [0, 101, True, "5"])
 def test_the_count_is_bounded(mine, count):
     with pytest.raises(InvalidScheduleError) as refusal:
-        mine.preview("a", NINE, count)
+        mine.preview(NINE, "a", count)
 
     assert refusal.value.field == "count"
 
 
 def test_either_day_field_is_enough_in_cron(mine):
-    assert only(mine.preview("a", "0 9 13 * fri").warnings, "if one of them matches")
+    assert only(mine.preview("0 9 13 * fri", "a").warnings, "if one of them matches")
     for plain in ("0 9 13 * *", "0 9 * * fri", Cron("0 9 13 * fri", day_or=False)):
-        assert not only(mine.preview("a", plain).warnings, "if one of them matches")
+        assert not only(mine.preview(plain, "a").warnings, "if one of them matches")
 
 
 def test_a_rare_trigger_has_a_warning(mine):
-    assert only(mine.preview("a", "0 9 29 2 *", 1).warnings, "less than once a year")
-    assert not only(mine.preview("a", "0 9 1 1 *").warnings, "less than once a year")
-    assert not mine.preview("a", Once(START + timedelta(days=900))).warnings
+    assert only(mine.preview("0 9 29 2 *", "a", 1).warnings, "less than once a year")
+    assert not only(mine.preview("0 9 1 1 *", "a").warnings, "less than once a year")
+    assert not mine.preview(Once(START + timedelta(days=900)), "a").warnings
 
 
 def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):
@@ -143,22 +142,22 @@ def test_exclusions_without_effect_and_with_too_much_effect_have_warnings(mine):
     passed, sunday, next_monday = date(2026, 1, 5), date(2026, 11, 29), date(2026, 11, 30)
 
     for day in (passed, sunday):
-        assert only(mine.preview("a", monday.excluding(day)).warnings, "no excluded date")
-    assert not only(mine.preview("a", monday.excluding(next_monday)).warnings, "excluded")
+        assert only(mine.preview(monday.excluding(day), "a").warnings, "no excluded date")
+    assert not only(mine.preview(monday.excluding(next_monday), "a").warnings, "excluded")
     all_shown = monday.excluding(*(date(2026, 11, 23) + timedelta(weeks=n) for n in range(5)))
-    (warning,) = only(mine.preview("a", all_shown).warnings, "on excluded days")
+    (warning,) = only(mine.preview(all_shown, "a").warnings, "on excluded days")
     assert "2026-12-28" in warning
 
 
 def test_a_fixed_minute_without_h_and_jitter_has_a_warning_for_users(dynbeat, mine):
-    (warning,) = mine.preview("a", NINE).warnings
+    (warning,) = mine.preview(NINE, "a").warnings
     assert "'H 9 * * *'" in warning
-    assert "'H/5 * * * *'" in mine.preview("a", "*/5 * * * *").warnings[0]
+    assert "'H/5 * * * *'" in mine.preview("*/5 * * * *", "a").warnings[0]
 
     for quiet in ("H 9 * * *", Every(60)):
-        assert mine.preview("a", quiet).warnings == ()
-    assert mine.preview("a", NINE, jitter=60).warnings == ()
-    assert dynbeat.schedules.for_owner("").preview("a", NINE).warnings == ()
+        assert mine.preview(quiet, "a").warnings == ()
+    assert mine.preview(NINE, "a", jitter=60).warnings == ()
+    assert dynbeat.schedules.for_owner("").preview(NINE, "a").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_the_first_fire_time_after_a_clock_change_has_a_note(mine, clock, now, t
     mine.set_timezone(BERLIN)
     clock.move_to(datetime.fromisoformat(now).replace(tzinfo=UTC))
 
-    first = mine.preview("a", trigger).fire_times[0]
+    first = mine.preview(trigger, "a").fire_times[0]
 
     assert first.note is None if note is None else note in first.note
 
@@ -197,7 +196,7 @@ def test_a_change_of_the_clock_between_two_fire_times_has_a_note(mine, clock):
     mine.set_timezone(BERLIN)
     clock.move_to(datetime(2027, 3, 26, 12, tzinfo=UTC))
 
-    notes = [each.note for each in mine.preview("a", Every(86_400)).fire_times]
+    notes = [each.note for each in mine.preview(Every(86_400), "a").fire_times]
 
     assert "Europe/Berlin went forward by 1 hour" in notes[1]
     assert [notes[0], *notes[2:]] == [None, None, None, None]
@@ -255,18 +254,26 @@ def test_a_preview_equals_the_created_schedule(sqlite_url):
             mine.set_timezone(zone)
             fields = {"jitter": jitter, "max_runs": max_runs}
             try:
-                shown = mine.preview("a", trigger, **fields)
+                shown = mine.preview(trigger, "a", **fields)
             except InvalidScheduleError as error:
                 with pytest.raises(InvalidScheduleError, match=re.escape(str(error))):
                     mine.create("a", task="t", trigger=trigger, **fields)
                 return
             made = mine.create("a", task="t", trigger=trigger, **fields)
 
-            assert [each.fire_at for each in shown.fire_times] == list(mine.upcoming("a"))
+            assert [each.at for each in shown.fire_times] == list(instants(mine.upcoming("a")))
             assert shown.fire_times[0].run_at == made.next_run_at
             assert shown.trigger == made.trigger
             local = ZoneInfo(zone or "UTC")
-            assert all(each.local == each.fire_at for each in shown.fire_times)
+            assert all(each.local == each.at for each in shown.fire_times)
             assert all(each.local.tzinfo is local for each in shown.fire_times)
 
         each()
+
+
+def test_without_a_name_a_warning_says_that_times_can_differ(mine):
+    assert mine.preview(NINE).name is None
+    assert mine.preview(NINE).fire_times == mine.preview(NINE, "a").fire_times
+    for trigger, jitter in (("H H * * *", 0), (NINE, 600)):
+        assert only(mine.preview(trigger, jitter=jitter).warnings, "has no name")
+        assert not only(mine.preview(trigger, "a", jitter=jitter).warnings, "has no name")

@@ -76,7 +76,7 @@ def test_create_many_creates_nothing_when_one_owner_exceeds_the_limit(limited):
 
     assert "'user:42' has 1 schedules and would create 2 more" in str(caught.value)
     assert names(dynbeat) == ["a"]
-    assert dynbeat.schedules.create_many([many[0], *many[2:]]) == 3
+    assert len(dynbeat.schedules.create_many([many[0], *many[2:]])) == 3
 
 
 def test_a_rejection_leaves_the_callers_transaction_usable_and_unchanged(limited):

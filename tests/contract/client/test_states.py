@@ -211,11 +211,7 @@ def test_a_count_has_separators_and_json():
     assert many.to_dict() == {"count": 10_000, "exact": False}
 
 
-def test_broken_is_another_name_of_quarantined(crowd):
-    assert crowd.list(state="broken") == list(crowd.list(state="quarantined"))
-
-
-@pytest.mark.parametrize("state", ["", "late", "pause", 5, [], {}])
+@pytest.mark.parametrize("state", ["", "late", "broken", "pause", 5, [], {}])
 def test_an_unknown_state_is_rejected_with_the_list(mine, state):
     for call in (mine.list, mine.count):
         with pytest.raises(InvalidScheduleError, match=", ".join(sorted(STATES)[:1])) as caught:

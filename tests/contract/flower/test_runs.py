@@ -198,7 +198,7 @@ def test_a_run_shows_its_steps_and_its_error(made, dynbeat, mine, pages):
         assert f'<th scope="row">{step}</th>' in text
     assert "Sat 21 Nov 2026 09:01:00.000 +00" in text
     assert "Run again" in text
-    assert dynbeat.schedules.run(run_id).error in unescape(text).replace("\\u202e", "\u202e")
+    assert dynbeat.schedules.get_run(run_id).error in unescape(text).replace("\\u202e", "\u202e")
 
 
 def test_a_run_and_its_rerun_link_each_other(made, mine, pages):

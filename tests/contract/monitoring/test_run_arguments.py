@@ -52,7 +52,7 @@ def arguments(dynbeat, mine, clock):
     """Return a function that gives the arguments of a run."""
 
     def given(run_id):
-        run = dynbeat.schedules.run(run_id)
+        run = dynbeat.schedules.get_run(run_id)
         schedule = None if run.schedule_id is None else mine.get(run.name)
         return run_arguments(mine, run, schedule=schedule, now=clock.now())
 

@@ -70,7 +70,7 @@ def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
     clock.advance(SILENCE)
     mine.update("n", max_runs=1)
     beat.run_until_idle()
-    assert mine.run(run.run_id).status == "lost"
+    assert mine.get_run(run.run_id).status == "lost"
     assert mine.get("n").failing_since == clock.now()
 
     worker.finish(run)

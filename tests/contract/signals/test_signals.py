@@ -169,7 +169,7 @@ def test_a_lost_run_is_reported(dynbeat, mine, clock, beat, received):
     (lost,) = of(received, "run_lost")
     assert (lost.schedule, lost.attempt, lost.worker) == ("n", 1, "w@dead")
     assert (lost.task, lost.sent_again) == ("t", False)
-    assert mine.run(lost.run_id).status == Status.LOST
+    assert mine.get_run(lost.run_id).status == Status.LOST
 
 
 def test_holds_are_reported_after_the_commit_of_the_caller(dynbeat, mine, received):

@@ -12,7 +12,7 @@ from celery_dynbeat.beat.claim import CATCH_UP_BATCH
 from celery_dynbeat.common.run_states import UNFINISHED, UNSTARTED, Status
 from celery_dynbeat.db.models import Origin, Run
 from celery_dynbeat.testing import ManualBeat
-from tests.support.applications import START
+from tests.support.applications import START, instants
 from tests.support.expected_schedule import MAX_RUN_TIME
 from tests.support.property_application import delete_all_rows
 from tests.support.simulated_cluster import SimulatedCluster
@@ -206,7 +206,9 @@ class Watched(RuleBasedStateMachine):
         if expected.exempt or not expected.enabled or expected.due(now):
             return
         after = max(now, expected.after)
-        assert [*self.mine.upcoming(name, count=3)] == [*islice(expected.upcoming(after), 3)]
+        assert [*instants(self.mine.upcoming(name, count=3))] == [
+            *islice(expected.upcoming(after), 3)
+        ]
 
     @invariant()
     def rules_hold(self):

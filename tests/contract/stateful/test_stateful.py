@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from celery_dynbeat import InvalidScheduleError, Once
 from celery_dynbeat.beat import dispatcher
-from celery_dynbeat.client.skipping import MAX_SKIPPED
+from celery_dynbeat.client.edit.skipping import MAX_SKIPPED
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
 from celery_dynbeat.testing import FrozenClock

@@ -299,7 +299,7 @@ def test_the_end_is_reported_after_it_was_written_and_once(run, sink, dynbeat, m
     pings, seen = new_pings(), []
 
     def note(outcome):
-        seen.append(mine.run(run.id).status)
+        seen.append(mine.get_run(run.id).status)
         pings.report_end(outcome)
 
     recorder = Recorder(

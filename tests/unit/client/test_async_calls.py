@@ -1,6 +1,7 @@
 """The asynchronous calls have the signatures and the text of the synchronous ones."""
 
 import inspect
+import pydoc
 import runpy
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from celery_dynbeat.client import OwnerSchedules, Schedules, async_calls
 from celery_dynbeat.client.async_calls import AsyncOwnerSchedules, AsyncSchedules
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "generate_async_calls.py"
+STUB = Path(async_calls.__file__).with_suffix(".pyi")
 KINDS = [(AsyncOwnerSchedules, OwnerSchedules), (AsyncSchedules, Schedules)]
 
 
@@ -25,10 +27,19 @@ def parameters(call):
     ]
 
 
-def test_the_module_is_what_the_script_writes():
-    written = runpy.run_path(str(SCRIPT))["module"]()
+def test_the_stub_is_what_the_script_writes():
+    written = runpy.run_path(str(SCRIPT))["stub"]()
 
-    assert Path(async_calls.__file__).read_text() == written, "run `make docs`"
+    assert STUB.read_text() == written, "run `make docs`"
+
+
+def test_help_shows_the_signature_and_the_text_of_the_synchronous_call():
+    shown = pydoc.plain(pydoc.render_doc(AsyncOwnerSchedules.pause))
+
+    assert "async pause(self, name: str, *, expected_version: int | None = None" in shown
+    assert "AsyncSession" in shown
+    assert inspect.getdoc(AsyncOwnerSchedules.pause) == inspect.getdoc(OwnerSchedules.pause)
+    assert "Stop the schedule until ``resume``" in shown
 
 
 @pytest.mark.parametrize(("kind", "synchronous"), KINDS)
@@ -52,7 +63,7 @@ def test_each_call_is_awaited_and_returns_the_same_type(kind, synchronous):
             assert inspect.isfunction(call)
             assert "AsyncIterator" in str(returns)
         else:
-            assert inspect.iscoroutinefunction(inspect.unwrap(call)), name
+            assert inspect.iscoroutinefunction(call), name
             assert returns == inspect.signature(expected[name]).return_annotation, name
 
 

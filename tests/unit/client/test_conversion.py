@@ -9,7 +9,7 @@ from celery.local import PromiseProxy
 from celery.schedules import crontab, schedule, solar
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError, InvalidTriggerError, Once, RRule
-from celery_dynbeat.client.conversion import task_name, trigger_of
+from celery_dynbeat.client.edit.conversion import task_name, trigger_of
 from celery_dynbeat.triggers import Solar
 
 NINE = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -65,7 +65,7 @@ def test_a_crontab_keeps_the_time_zone_of_its_own_application(app):
         (300, "write Every"),
         (True, "must be a trigger"),
         (date(2026, 11, 21), "an aware datetime"),
-        ({"kind": "cron", "spec": "* * * * *"}, "trigger_from_json"),
+        ({"kind": "cron", "spec": "* * * * *"}, "Trigger.from_json"),
         (crontab(nowfun=datetime.now), "without relative and nowfun"),
         (schedule(300, relative=True), "without relative and nowfun"),
     ],

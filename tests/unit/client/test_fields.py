@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.client import fields
+from celery_dynbeat.client.edit import fields
 from celery_dynbeat.worker.outcome_recorder import storable_text
 
 

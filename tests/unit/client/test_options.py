@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from celery_dynbeat import InvalidScheduleError
-from celery_dynbeat.client import fields
+from celery_dynbeat.client.edit import fields
 
 #: All headers of a Celery message, and the other request attributes of a worker.
 RESERVED = [

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from celery_dynbeat import Every
-from celery_dynbeat.client.views import BackfillInfo, Info, Page, RunInfo
+from celery_dynbeat.client.results import BackfillInfo, Info, Page, RunInfo
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from celery_dynbeat.client.views import BoundedCount, ChangeInfo
+from celery_dynbeat.client.results import BoundedCount, ChangeInfo
 from celery_dynbeat.flower.pages.schedule_parts import (
     calendar_cells,
     changed_fields,

@@ -20,7 +20,6 @@ from celery_dynbeat.triggers import (
     Solar,
     Trigger,
     parse_trigger,
-    trigger_from_json,
 )
 
 START = datetime(2026, 3, 7, tzinfo=UTC)
@@ -79,7 +78,7 @@ nested = st.one_of(one, combinations(st.one_of(leaves, one)))
 def test_combinations_survive_text_json_pickle_and_copy(trigger):
     twins = [
         parse_trigger(trigger.kind, trigger.spec, timezone=trigger.timezone),
-        trigger_from_json(json.loads(json.dumps(trigger.to_json()))),
+        Trigger.from_json(json.loads(json.dumps(trigger.to_json()))),
         pickle.loads(pickle.dumps(trigger)),  # noqa: S301 - our own bytes
         copy.deepcopy(trigger),
     ]
@@ -235,7 +234,7 @@ def test_text_nested_too_deep_is_rejected_without_reading_its_parts():
 @pytest.mark.parametrize("data", [[], None, "cron", 5, {"kind": []}, {5: "cron"}])
 def test_json_that_is_not_a_trigger_is_rejected(data):
     with pytest.raises(InvalidTriggerError):
-        trigger_from_json(data)
+        Trigger.from_json(data)
 
 
 def test_a_repeated_json_key_is_rejected():

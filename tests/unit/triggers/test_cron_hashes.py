@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import AnyOf, Cron, Every, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import AnyOf, Cron, Every, Trigger, parse_trigger
 from celery_dynbeat.triggers.cron.expression import parse_expression, resolve_hashes
 from tests.unit.triggers import expressions
 
@@ -67,7 +67,7 @@ def test_text_and_json_contain_the_h():
 
     assert trigger.spec == "h/15 h(0-7) * * *"
     assert parse_trigger("cron", trigger.spec, timezone="Asia/Seoul") == trigger
-    assert trigger_from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
+    assert Trigger.from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
     assert trigger != trigger.hashed_by("")
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Cron, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import Cron, Trigger, parse_trigger
 from celery_dynbeat.triggers.cron import expression, trigger, wall_times
 from tests.unit.triggers import expressions
 
@@ -100,7 +100,7 @@ def test_a_cron_survives_text_and_json(expression, day_or, zone):
     trigger = Cron(expression.upper(), timezone=zone, day_or=day_or)
 
     assert parse_trigger("cron", trigger.spec, timezone=zone) == trigger
-    assert trigger_from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
+    assert Trigger.from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
     assert trigger.phrase()
 
 

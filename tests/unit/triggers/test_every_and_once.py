@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import trigger_from_words
+from celery_dynbeat import Trigger
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.triggers import AnyOf, Cron, Every, Once, RRule
 
@@ -219,7 +219,7 @@ def test_an_instant_is_described_in_the_zone_of_its_reader_and_read_back(zone):
     once, every = Once(at), Every(60, anchor=at)
 
     assert once.describe(zone) == f"Once at {shown[zone]}"
-    assert trigger_from_words(once.describe(zone)) == Once(at.replace(microsecond=0))
+    assert Trigger.from_words(once.describe(zone)) == Once(at.replace(microsecond=0))
     assert every.describe(zone) == f"Every minute from {shown[zone]}"
     assert AnyOf(once, Cron("0 9 * * *")).describe(zone).endswith(f"; or once at {shown[zone]}")
     assert once.excluding(date(2027, 1, 1)).describe(zone).startswith(f"Once at {shown[zone]}")
@@ -234,12 +234,12 @@ def test_an_instant_is_described_in_the_zone_of_its_reader_and_read_back(zone):
     ],
 )
 def test_an_amount_in_words_may_have_decimals(words, trigger):
-    assert trigger_from_words(words) == trigger
+    assert Trigger.from_words(words) == trigger
 
 
 def test_a_number_of_days_in_words_is_whole():
     with pytest.raises(InvalidTriggerError, match="whole numbers; write 'every 36 hours'"):
-        trigger_from_words("every 1.5 days")
+        Trigger.from_words("every 1.5 days")
 
 
 def test_a_zone_may_be_a_zoneinfo():

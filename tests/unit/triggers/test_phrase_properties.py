@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from celery_dynbeat import InvalidTriggerError, trigger_from_words
+from celery_dynbeat import InvalidTriggerError, Trigger
 from celery_dynbeat.triggers import AnyOf, Once
 
 NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -138,13 +138,13 @@ def fire_times(trigger, start):
 def test_a_sentence_fires_when_its_words_say(meaning, clocks, zone, start, shown, order):
     words = order.format(days=meaning.words, times=joined([shown(clock) for clock in clocks]))
 
-    trigger = trigger_from_words(words, timezone=zone)
+    trigger = Trigger.from_words(words, timezone=zone)
 
     expected = oracle(meaning, sorted(clocks), ZoneInfo(zone), start)[:60]
     assert list(islice(fire_times(trigger, start), len(expected))) == expected
     if not isinstance(trigger, AnyOf):
         # A description names its zone.
-        again = trigger_from_words(trigger.describe())
+        again = Trigger.from_words(trigger.describe())
         assert list(islice(fire_times(again, start), len(expected))) == expected
 
 
@@ -156,20 +156,20 @@ def test_a_sentence_fires_when_its_words_say(meaning, clocks, zone, start, shown
 def test_an_interval_and_a_delay_have_their_length(number, unit, start):
     amount = timedelta(**{f"{unit}s": number})
 
-    interval = trigger_from_words(f"every {number} {unit}s")
-    delay = trigger_from_words(f"in {number} {unit}s")
+    interval = Trigger.from_words(f"every {number} {unit}s")
+    delay = Trigger.from_words(f"in {number} {unit}s")
 
     assert interval.next_after(start) == delay.next_after(start) == start + amount
-    assert trigger_from_words(interval.describe()).next_after(start) == start + amount
+    assert Trigger.from_words(interval.describe()).next_after(start) == start + amount
 
 
 @given(day=st.dates(date(2026, 1, 1), date(2040, 1, 1)), clock=CLOCKS, zone=ZONES.map(ZoneInfo))
 def test_a_date_is_its_instant(day, clock, zone):
-    found = trigger_from_words(f"on {day} at {on_12_hours(clock)}", timezone=str(zone))
+    found = Trigger.from_words(f"on {day} at {on_12_hours(clock)}", timezone=str(zone))
 
     assert isinstance(found, Once)
     assert found.at == datetime.combine(day, clock, zone)
-    assert trigger_from_words(found.describe()) == found
+    assert Trigger.from_words(found.describe()) == found
 
 
 WORDS = [
@@ -183,7 +183,7 @@ WORDS = [
 @example("every 5 minutes")
 def test_any_text_is_a_trigger_or_an_error_of_triggers(text):
     try:
-        trigger = trigger_from_words(text)
+        trigger = Trigger.from_words(text)
     except InvalidTriggerError:
         return
     trigger.next_after(datetime(2026, 11, 21, tzinfo=UTC))

@@ -12,8 +12,7 @@ from celery_dynbeat import (
     InvalidTriggerError,
     Once,
     RRule,
-    trigger_from_text,
-    trigger_from_words,
+    Trigger,
 )
 from celery_dynbeat.triggers.phrases.parse import MAX_WORDS_LENGTH
 
@@ -39,7 +38,7 @@ SEOUL = "Asia/Seoul"
     ],
 )
 def test_a_duration_is_an_interval_or_a_delay(words, trigger):
-    assert trigger_from_words(words) == trigger
+    assert Trigger.from_words(words) == trigger
 
 
 @pytest.mark.parametrize(
@@ -82,10 +81,10 @@ def test_a_duration_is_an_interval_or_a_delay(words, trigger):
     ],
 )
 def test_days_and_times_are_a_cron_expression_that_follows_the_zone_of_its_owner(words, expression):
-    assert trigger_from_words(words) == Cron(expression)
-    assert trigger_from_words(words, timezone=SEOUL) == Cron(expression, timezone=SEOUL)
-    assert trigger_from_words(words, date_timezone=SEOUL) == Cron(expression)
-    assert trigger_from_words(f"{words}, {SEOUL}", timezone="UTC") == Cron(
+    assert Trigger.from_words(words) == Cron(expression)
+    assert Trigger.from_words(words, timezone=SEOUL) == Cron(expression, timezone=SEOUL)
+    assert Trigger.from_words(words, date_timezone=SEOUL) == Cron(expression)
+    assert Trigger.from_words(f"{words}, {SEOUL}", timezone="UTC") == Cron(
         expression, timezone=SEOUL
     )
 
@@ -93,8 +92,8 @@ def test_days_and_times_are_a_cron_expression_that_follows_the_zone_of_its_owner
 def test_times_of_day_that_one_expression_cannot_have_are_combined():
     combined = AnyOf(Cron("0 9 * * *"), Cron("30 17 * * *"))
 
-    assert trigger_from_words("daily at 9 and 17:30") == combined
-    assert trigger_from_words("daily at 9 and 17:30", timezone=SEOUL) == combined.in_zone(SEOUL)
+    assert Trigger.from_words("daily at 9 and 17:30") == combined
+    assert Trigger.from_words("daily at 9 and 17:30", timezone=SEOUL) == combined.in_zone(SEOUL)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +109,17 @@ def test_times_of_day_that_one_expression_cannot_have_are_combined():
 def test_a_date_is_one_instant_in_a_zone_that_must_be_known(words):
     nine_utc = Once(datetime(2026, 12, 24, 9, tzinfo=UTC))
 
-    assert trigger_from_words(words, timezone=SEOUL) == nine_utc
-    assert trigger_from_words(words, date_timezone=SEOUL) == nine_utc
-    assert trigger_from_words(words, timezone=SEOUL, date_timezone="UTC") == nine_utc
-    assert trigger_from_words(f"{words} {SEOUL}", timezone="UTC") == nine_utc
+    assert Trigger.from_words(words, timezone=SEOUL) == nine_utc
+    assert Trigger.from_words(words, date_timezone=SEOUL) == nine_utc
+    assert Trigger.from_words(words, timezone=SEOUL, date_timezone="UTC") == nine_utc
+    assert Trigger.from_words(f"{words} {SEOUL}", timezone="UTC") == nine_utc
     with pytest.raises(InvalidTriggerError, match="has no time zone") as missing:
-        trigger_from_words(words)
+        Trigger.from_words(words)
     assert missing.value.field == "timezone"
 
 
 def test_a_date_inside_a_gap_of_the_clock_is_the_first_instant_after_it():
-    found = trigger_from_words("on 2026-03-29 at 2:30", timezone="Europe/Berlin")
+    found = Trigger.from_words("on 2026-03-29 at 2:30", timezone="Europe/Berlin")
 
     assert found == Once(datetime(2026, 3, 29, 1, tzinfo=UTC))
 
@@ -134,19 +133,19 @@ def test_a_date_inside_a_gap_of_the_clock_is_the_first_instant_after_it():
     ],
 )
 def test_other_formats_of_text_are_read_as_before(text):
-    assert trigger_from_words(text) == trigger_from_text(text)
-    assert trigger_from_words(text, timezone=SEOUL) == trigger_from_text(text).in_zone(SEOUL)
+    assert Trigger.from_words(text) == Trigger.from_text(text)
+    assert Trigger.from_words(text, timezone=SEOUL) == Trigger.from_text(text).in_zone(SEOUL)
 
 
 def test_a_recurrence_rule_may_be_longer_than_words():
     text = f"FREQ=YEARLY;BYYEARDAY={','.join(map(str, range(1, 300)))}"
 
-    assert trigger_from_words(text) == RRule(text)
+    assert Trigger.from_words(text) == RRule(text)
 
 
 def test_an_invalid_cron_expression_keeps_its_own_error():
     with pytest.raises(InvalidTriggerError, match="minute '61'") as refused:
-        trigger_from_words("61 * * * *")
+        Trigger.from_words("61 * * * *")
 
     assert refused.value.field == "minute"
 
@@ -198,7 +197,7 @@ def test_an_invalid_cron_expression_keeps_its_own_error():
 )
 def test_a_refusal_names_the_value_the_rule_and_examples(words, rule):
     with pytest.raises(InvalidTriggerError) as refused:
-        trigger_from_words(words)
+        Trigger.from_words(words)
 
     message = str(refused.value)
     assert refused.value.field == "trigger"
@@ -218,16 +217,16 @@ def test_a_refusal_names_the_value_the_rule_and_examples(words, rule):
 )
 def test_a_near_miss_is_suggested(words, meant):
     with pytest.raises(InvalidTriggerError, match="did you mean") as refused:
-        trigger_from_words(words)
+        Trigger.from_words(words)
 
     assert f"did you mean {meant!r}?" in str(refused.value)
-    trigger_from_words(meant)
+    Trigger.from_words(meant)
 
 
 @pytest.mark.parametrize("words", ["daily at 9, Asia/Soul", "on 2026-12-24 at 9 Asia/Soul"])
 def test_an_unknown_zone_has_a_suggestion(words):
     with pytest.raises(InvalidTriggerError, match="did you mean 'Asia/Seoul'") as refused:
-        trigger_from_words(words)
+        Trigger.from_words(words)
 
     assert refused.value.field == "timezone"
 
@@ -235,7 +234,7 @@ def test_an_unknown_zone_has_a_suggestion(words):
 @pytest.mark.parametrize("zone", ["timezone", "date_timezone"])
 def test_an_unknown_zone_of_the_caller_is_refused_for_each_text(zone):
     with pytest.raises(InvalidTriggerError, match="unknown time zone"):
-        trigger_from_words("every 5 minutes", **{zone: "Asia/Soul"})
+        Trigger.from_words("every 5 minutes", **{zone: "Asia/Soul"})
 
 
 @pytest.mark.parametrize(
@@ -262,7 +261,7 @@ def test_an_unknown_zone_of_the_caller_is_refused_for_each_text(zone):
 def test_a_hostile_text_is_refused_quickly_with_a_short_message(text):
     started = time.perf_counter()
     with pytest.raises(InvalidTriggerError) as refused:
-        trigger_from_words(text)
+        Trigger.from_words(text)
 
     assert time.perf_counter() - started < 0.25
     assert len(str(refused.value)) < 600

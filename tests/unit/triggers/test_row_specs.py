@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once, RRule, parse_trigger
-from celery_dynbeat.triggers import Solar
+from celery_dynbeat import AnyOf, Cron, Every, InvalidTriggerError, Once, RRule
+from celery_dynbeat.triggers import Solar, parse_trigger
 
 ZONES = ["Asia/Seoul", "Europe/Berlin", "UTC"]
 NAMED = st.none() | st.sampled_from(ZONES)

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import RRule, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import RRule, Trigger, parse_trigger
 from tests.unit.triggers import recurrences
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -337,7 +337,7 @@ def test_any_rule_is_rejected_or_survives_text_and_fires_in_order_quickly(text, 
     assert found == sorted(set(found))
     assert all(fire_time > instant for fire_time in found)
     assert parse_trigger("rrule", trigger.spec, timezone=trigger.timezone) == trigger
-    assert trigger_from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
+    assert Trigger.from_json(json.loads(json.dumps(trigger.to_json()))) == trigger
     assert pickle.loads(pickle.dumps(trigger)) == trigger  # noqa: S301 - our own bytes
     assert trigger.phrase()
 

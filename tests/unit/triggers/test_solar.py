@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.triggers import Solar, parse_trigger, trigger_from_json
+from celery_dynbeat.triggers import Solar, Trigger, parse_trigger
 from celery_dynbeat.triggers import solar as module
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_solar_survives_text_json_and_pickle(latitude, longitude):
     trigger = Solar("solar_noon", latitude=latitude, longitude=longitude)
 
     assert parse_trigger("solar", trigger.spec) == trigger
-    assert trigger_from_json(trigger.to_json()) == trigger
+    assert Trigger.from_json(trigger.to_json()) == trigger
     assert pickle.loads(pickle.dumps(trigger)) == trigger  # noqa: S301 - our own bytes
     assert hash(parse_trigger("solar", trigger.spec)) == hash(trigger)
 

@@ -16,9 +16,8 @@ from celery_dynbeat.triggers import (
     Every,
     Once,
     RRule,
+    Trigger,
     parse_trigger,
-    trigger_from_json,
-    trigger_from_text,
 )
 from tests.unit.triggers import expressions
 
@@ -61,7 +60,7 @@ def test_a_trigger_survives_its_text(trigger):
 @given(triggers)
 def test_a_trigger_survives_json_pickle_and_copy(trigger):
     twins = [
-        trigger_from_json(json.loads(json.dumps(trigger.to_json()))),
+        Trigger.from_json(json.loads(json.dumps(trigger.to_json()))),
         pickle.loads(pickle.dumps(trigger)),  # noqa: S301 - our own bytes
         copy.deepcopy(trigger),
     ]
@@ -194,7 +193,7 @@ def test_invalid_text_is_rejected_with_its_field_and_the_reason(kind, spec, fiel
     ],
 )  # fmt: skip
 def test_the_beginning_of_a_text_selects_the_kind(text, expected):
-    assert trigger_from_text(text) == expected
+    assert Trigger.from_text(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,7 @@ def test_the_beginning_of_a_text_selects_the_kind(text, expected):
 )
 def test_a_text_that_is_not_a_trigger_is_rejected_with_the_reason(text, reason):
     with pytest.raises(InvalidTriggerError, match=reason):
-        trigger_from_text(text)
+        Trigger.from_text(text)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +227,7 @@ def test_a_text_that_is_not_a_trigger_is_rejected_with_the_reason(text, reason):
 )
 def test_invalid_json_is_rejected_with_the_key(data, field):
     with pytest.raises(InvalidTriggerError) as refusal:
-        trigger_from_json(data)
+        Trigger.from_json(data)
 
     assert refusal.value.field == field
 
@@ -300,3 +299,12 @@ def seconds_to_read(kind: str, spec: str, zone: str | None) -> float:
         trigger.next_after(NINE)
         assert trigger.describe()
     return time.thread_time() - started
+
+
+def test_a_class_reads_only_its_own_kind():
+    assert Cron.from_text("0 9 * * *") == Cron("0 9 * * *")
+    assert Every.from_json(Every(300).to_json()) == Every(300)
+    assert Cron.from_words("weekdays at 9") == Cron("0 9 * * mon-fri")
+    for parse in (Cron.from_text, Cron.from_words):
+        with pytest.raises(InvalidTriggerError, match="of kind 'every', not Cron"):
+            parse("PT5M")

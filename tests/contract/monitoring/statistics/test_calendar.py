@@ -9,7 +9,7 @@ import pytest
 from celery_dynbeat import Cron, Every, InvalidScheduleError, RRule, ScheduleNotFoundError
 from celery_dynbeat.monitoring.statistics import calendar as calendar_module
 from celery_dynbeat.monitoring.statistics.calendar import DAYS_AHEAD, calendar
-from tests.support.applications import START, execute
+from tests.support.applications import START, execute, instants
 from tests.support.random_history import add_runs
 
 MICROSECOND = timedelta(microseconds=1)
@@ -88,11 +88,13 @@ TRIGGERS = {
 def test_planned_are_the_upcoming_fire_times_of_each_day(dynbeat, mine):
     for name, (trigger, fields) in TRIGGERS.items():
         mine.create(name, task="t", trigger=trigger, **fields)
-        mine.skip(name, mine.upcoming(name)[2])
+        mine.skip(name, instants(mine.upcoming(name))[2])
         for zone in ("America/New_York", "Asia/Seoul"):
             days = days_of(dynbeat, zone, name=name)
 
-            upcoming = [at for at in mine.upcoming(name, count=1_000) if at < days[-1].end_at]
+            upcoming = [
+                at for at in instants(mine.upcoming(name, count=1_000)) if at < days[-1].end_at
+            ]
             assert numbers(days, "planned") == local_dates(zone, upcoming)
             assert all(day.planned_exact for day in days)
 

@@ -7,7 +7,7 @@ import pytest
 
 from celery_dynbeat import Cron, Every, InvalidScheduleError, ScheduleNotFoundError
 from celery_dynbeat.monitoring.statistics.upcoming import next_fire_times
-from tests.support.applications import execute
+from tests.support.applications import execute, instants
 
 NEW_YORK, SEOUL = ZoneInfo("America/New_York"), ZoneInfo("Asia/Seoul")
 #: Two days before New York's clock goes back.
@@ -27,7 +27,7 @@ def digest(mine, clock):
 @pytest.mark.usefixtures("digest")
 def test_they_are_those_of_upcoming_with_the_skipped_ones(dynbeat, mine):
     with dynbeat.acting(actor="alice"):
-        mine.skip("digest", mine.upcoming("digest")[1], reason="holiday")
+        mine.skip("digest", instants(mine.upcoming("digest"))[1], reason="holiday")
 
     found = times_of(dynbeat, count=6)
 

@@ -22,7 +22,7 @@ from celery_dynbeat.monitoring.statistics.timeline import timeline
 from celery_dynbeat.store import window_runs
 from celery_dynbeat.triggers.cursors import SingleCursor, iter_fire_times
 from celery_dynbeat.triggers.search_budget import unlimited_budget
-from tests.support.applications import START, application, execute
+from tests.support.applications import START, application, execute, instants
 from tests.support.random_history import add_runs
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -71,7 +71,7 @@ def now(dynbeat, clock):
         )
         add_runs(dynbeat, schedule, times if schedule.enabled else ())
     mine = dynbeat.schedules.for_owner("user:1")
-    mine.skip("five", mine.upcoming("five")[1])
+    mine.skip("five", instants(mine.upcoming("five"))[1])
     return NOW
 
 
@@ -87,7 +87,7 @@ def future(dynbeat, now):
     return [
         (owner, name, at)
         for owner, name in SCHEDULES
-        for at in dynbeat.schedules.for_owner(owner).upcoming(name, count=1_000)
+        for at in instants(dynbeat.schedules.for_owner(owner).upcoming(name, count=1_000))
         if at < now + 50 * HOUR
     ]
 
@@ -148,8 +148,8 @@ def test_a_row_names_its_schedules_and_is_in_order(dynbeat, now):
         keys = {(bar.owner, bar.name) for bar in row.bars}
         keys |= {(tick.owner, tick.name) for tick in row.ticks}
         assert [(each.owner, each.name) for each in row.schedules] == sorted(keys)
-        for instants in ([bar.scheduled_for for bar in row.bars], [tick.at for tick in row.ticks]):
-            assert instants == sorted(instants)
+        for times in ([bar.scheduled_for for bar in row.bars], [tick.at for tick in row.ticks]):
+            assert times == sorted(times)
 
 
 def test_a_window_in_the_future_has_only_its_fire_times(dynbeat, now, future):

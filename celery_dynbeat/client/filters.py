@@ -1,0 +1,63 @@
+"""The filters of lists, counts and cancellations, as keyword arguments.
+
+A call takes ``**matching: Unpack[RunFilter]``: an editor shows the keywords, and mypy and pyright
+reject others. ``Calls`` rejects them at run time.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import TypeAlias, TypedDict
+
+#: A status, or several: ``"failed"``, ``("failed", "lost")``.
+StatusFilter: TypeAlias = str | Collection[str]
+
+
+class ScheduleFilter(TypedDict, total=False):
+    """The filter of a list of schedules. What is omitted, or None, matches any.
+
+    - ``owner``: the schedules of this owner. The calls of one owner accept only that owner.
+    - ``task``: the exact name of a task. ``tag``: one tag.
+    - ``enabled``: False matches paused schedules.
+    - ``state``: ``"active"``, ``"paused"``, ``"finished"``, ``"quarantined"``, ``"held"``,
+      ``"overdue"`` or ``"failing"``.
+    - ``name_prefix``: the text with which the name begins, case-sensitive.
+    """
+
+    owner: str | None
+    task: str | None
+    enabled: bool | None
+    tag: str | None
+    state: str | None
+    name_prefix: str | None
+
+
+class RunFilter(TypedDict, total=False):
+    """The filter of runs. What is omitted, or None, matches any.
+
+    - ``owner``: the runs of this owner. The calls of one owner accept only that owner.
+    - ``status``: one status, or several. ``task``: the exact name. ``origin``: such as
+      ``"manual"``.
+    - ``since``, ``until``: aware datetimes; since <= fire time < until.
+    """
+
+    owner: str | None
+    status: StatusFilter | None
+    task: str | None
+    origin: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class ChangeFilter(TypedDict, total=False):
+    """The filter of changes. What is omitted, or None, matches any.
+
+    - ``owner``: the edits of this owner. The calls of one owner accept only that owner.
+    - ``actor``: the exact name. ``action``: such as ``"pause"``.
+    - ``since``, ``until``: aware datetimes; since <= time of the edit < until.
+    """
+
+    owner: str | None
+    actor: str | None
+    action: str | None
+    since: datetime | None
+    until: datetime | None

@@ -1,0 +1,42 @@
+"""What all calls of the API have in common."""
+
+import inspect
+
+import pytest
+
+from celery_dynbeat.client import OwnerSchedules, Schedules
+
+READS = {
+    *("alert_targets", "alerts", "backfills", "changes", "count", "count_runs", "export"),
+    *("for_owner", "get", "get_backfill", "get_rerun", "get_run", "holds", "list", "preview"),
+    *("reruns", "runs", "timezone", "upcoming"),
+}
+CALLS = [
+    (kind, name)
+    for kind in (OwnerSchedules, Schedules)
+    for name, _ in inspect.getmembers(kind, inspect.isfunction)
+    if not name.startswith("_")
+]
+#: They take the actor and the reason of the block only.
+REQUESTS = {"backfill", "cancel_backfill", "cancel_rerun", "rerun", "rerun_many"}
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS)
+def test_each_change_takes_an_actor_and_a_reason(kind, name):
+    parameters = inspect.signature(getattr(kind, name)).parameters
+    is_change = name not in READS | REQUESTS
+
+    assert ({"actor", "reason"} <= parameters.keys()) is is_change
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS)
+def test_each_list_has_the_same_size_and_a_cursor(kind, name):
+    parameters = inspect.signature(getattr(kind, name)).parameters
+    if "after" in parameters:
+        assert (parameters["limit"].default, parameters["after"].default) == (100, None)
+
+
+@pytest.mark.parametrize("name", [name for kind, name in CALLS if kind is Schedules])
+def test_both_scopes_share_the_implementation_of_a_call(name):
+    if hasattr(OwnerSchedules, name):
+        assert getattr(OwnerSchedules, name) is getattr(Schedules, name)
