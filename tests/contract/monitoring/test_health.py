@@ -615,12 +615,12 @@ def test_missing_tables_are_reported_and_not_created(database_url, clock):
 
 @pytest.mark.usefixtures("working_nodes")
 def test_tables_of_an_older_version_are_outdated(dynbeat):
-    execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0001'")
+    execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0000'")
 
     report = status_json(dynbeat)
 
     assert codes(report) == ["schema_outdated"]
-    assert "at revision 0001, but this version needs" in report["problems"][0]["text"]
+    assert "at revision 0000, but this version needs" in report["problems"][0]["text"]
 
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])
