@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from celery_dynbeat.common.errors import (
     AlertNotFoundError,
-    BackfillNotFoundError,
     ConfigurationError,
     DispatchError,
     DynbeatError,
@@ -12,7 +11,7 @@ from celery_dynbeat.common.errors import (
     InvalidScheduleError,
     InvalidTriggerError,
     OwnerLimitError,
-    RerunNotFoundError,
+    RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from celery_dynbeat.client import (
         AlertInfo,
         AlertTargetInfo,
-        BackfillInfo,
         BoundedCount,
         ChangeInfo,
         ChangePage,
@@ -37,7 +35,8 @@ if TYPE_CHECKING:
         Page,
         Preview,
         PreviewedFireTime,
-        RerunInfo,
+        RequestInfo,
+        RequestPage,
         RunInfo,
         RunPage,
         ScheduleInfo,
@@ -68,8 +67,6 @@ __all__ = [
     "AlertTargetInfo",
     "AnyOf",
     "AsyncDynbeat",
-    "BackfillInfo",
-    "BackfillNotFoundError",
     "BoundedCount",
     "ChangeInfo",
     "ChangePage",
@@ -94,8 +91,9 @@ __all__ = [
     "Preview",
     "PreviewedFireTime",
     "RRule",
-    "RerunInfo",
-    "RerunNotFoundError",
+    "RequestInfo",
+    "RequestNotFoundError",
+    "RequestPage",
     "RunInfo",
     "RunNotFoundError",
     "RunPage",
@@ -116,10 +114,10 @@ __all__ = [
 
 _LAZY_EXPORTS = {
     "client": (
-        *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "AlertTargetInfo", "BoundedCount"),
         *("ChangeInfo", "ChangePage", "Dynbeat", "FireTime", "HoldInfo", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+        *("RequestInfo", "RequestPage", "RunInfo", "RunPage", "ScheduleInfo"),
     ),
     "client.aio": ("AsyncDynbeat",),
     "common.alert_rules": ("AlertRules",),

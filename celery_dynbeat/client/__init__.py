@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from celery_dynbeat.client.views import (
         AlertInfo,
         AlertTargetInfo,
-        BackfillInfo,
         BoundedCount,
         ChangeInfo,
         ChangePage,
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
         Page,
         Preview,
         PreviewedFireTime,
-        RerunInfo,
+        RequestInfo,
+        RequestPage,
         RunInfo,
         RunPage,
         ScheduleInfo,
@@ -142,7 +142,6 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 __all__ = [
     "AlertInfo",
     "AlertTargetInfo",
-    "BackfillInfo",
     "BoundedCount",
     "ChangeInfo",
     "ChangePage",
@@ -158,7 +157,8 @@ __all__ = [
     "Page",
     "Preview",
     "PreviewedFireTime",
-    "RerunInfo",
+    "RequestInfo",
+    "RequestPage",
     "RunInfo",
     "RunPage",
     "ScheduleInfo",
@@ -175,10 +175,10 @@ _LAZY_EXPORTS = {
     "new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "views": (
-        *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "AlertTargetInfo", "BoundedCount"),
         *("ChangeInfo", "ChangePage", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RerunInfo", "RunInfo", "RunPage", "ScheduleInfo"),
+        *("RequestInfo", "RequestPage", "RunInfo", "RunPage", "ScheduleInfo"),
     ),
 }
 

@@ -15,13 +15,13 @@ from celery_dynbeat.client.schedules import Schedules
 from celery_dynbeat.client.views import (
     AlertInfo,
     AlertTargetInfo,
-    BackfillInfo,
     BoundedCount,
     ChangePage,
     FireTime,
     HoldInfo,
     Page,
-    RerunInfo,
+    RequestInfo,
+    RequestPage,
     RunInfo,
     RunPage,
     ScheduleInfo,
@@ -75,62 +75,57 @@ class AsyncOwnerSchedules:
         self,
         name: str,
         *,
-        start: datetime,
-        end: datetime,
+        since: datetime,
+        until: datetime,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> BackfillInfo:
-        """Run the schedule for its fire times in [start, end] that have no run, oldest first.
+    ) -> RequestInfo:
+        """Run the past fire times of a schedule that have no run: since <= fire time < until.
 
-        ``start`` and ``end`` are aware datetimes in the past. Beat creates the runs while no
-        schedule is due. At most ``batch_size`` of them are unfinished at any time, or one if runs
-        of the schedule must not overlap. They do not count against ``max_runs``. The backfill of a
-        paused schedule waits for the resume.
+        ``since`` and ``until`` are aware datetimes in the past. Beat creates the runs, the oldest
+        first, while no schedule is due. At most ``batch_size`` of them are unfinished at any time,
+        or one if runs of the schedule must not overlap. They do not count against ``max_runs``. The
+        backfill of a paused schedule waits for the resume. ``actor`` and ``reason`` are for the
+        audit; ``acting()`` presets them.
 
-        Raises ScheduleNotFoundError. Raises InvalidScheduleError if the range contains no fire time
+        Raises ScheduleNotFoundError. Raises InvalidScheduleError if the span contains no fire time
         or more than 10,000, if finding them takes too many steps, or if the schedule has a running
         backfill.
         """
         return await self._context.call(
             session,
             lambda session: self._calls.backfill(
-                name, start=start, end=end, batch_size=batch_size, session=session
+                name,
+                since=since,
+                until=until,
+                batch_size=batch_size,
+                actor=actor,
+                reason=reason,
+                session=session,
             ),
         )
 
-    async def backfills(
-        self, name: str, *, limit: int = 20, session: AnyAsyncSession | None = None
-    ) -> Sequence[BackfillInfo]:
-        """Return up to ``limit`` backfills of the schedule, newest first.
+    async def cancel_request(
+        self,
+        request_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestInfo:
+        """Stop a request and revoke its runs that have not started.
 
-        Raises ScheduleNotFoundError.
+        A request that has ended keeps its ``finished_at``. It becomes ``"cancelled"`` if a run was
+        revoked. ``actor`` and ``reason`` are for the audit; ``acting()`` presets them. Raises
+        RequestNotFoundError.
         """
         return await self._context.call(
-            session, lambda session: self._calls.backfills(name, limit=limit, session=session)
-        )
-
-    async def cancel_backfill(
-        self, name: str, backfill_id: int | None = None, *, session: AnyAsyncSession | None = None
-    ) -> BackfillInfo:
-        """Stop a backfill and revoke its runs that have not started.
-
-        Without ``backfill_id`` the newest backfill is cancelled. A backfill that has ended keeps
-        its ``finished_at``. Fire times without a run stay without a run. Raises
-        ScheduleNotFoundError and BackfillNotFoundError.
-        """
-        return await self._context.call(
-            session, lambda session: self._calls.cancel_backfill(name, backfill_id, session=session)
-        )
-
-    async def cancel_rerun(
-        self, rerun_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RerunInfo:
-        """Stop a request of ``rerun_many`` and revoke its new runs that have not started.
-
-        A request that has ended keeps its ``finished_at``. Raises RerunNotFoundError.
-        """
-        return await self._context.call(
-            session, lambda session: self._calls.cancel_rerun(rerun_id, session=session)
+            session,
+            lambda session: self._calls.cancel_request(
+                request_id, actor=actor, reason=reason, session=session
+            ),
         )
 
     async def cancel_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo:
@@ -327,8 +322,8 @@ class AsyncOwnerSchedules:
         """Return an iterator over all data of the owner: one dict for each line of JSON.
 
         ``record`` names what a dict is. The first is ``"owner"``, with the time of the export.
-        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"backfill"``,
-        ``"rerun"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
+        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"request"``,
+        ``"alert"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
         of tasks.
 
         At most 500 rows are in memory. Each batch is one read: without ``session``, an edit during
@@ -343,12 +338,12 @@ class AsyncOwnerSchedules:
             session, lambda session: self._calls.get(name, session=session)
         )
 
-    async def get_rerun(
-        self, rerun_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RerunInfo:
-        """Return the request of ``rerun_many`` with its progress. Raises RerunNotFoundError."""
+    async def get_request(
+        self, request_id: int, *, session: AnyAsyncSession | None = None
+    ) -> RequestInfo:
+        """Return a request with its progress. Raises RequestNotFoundError."""
         return await self._context.call(
-            session, lambda session: self._calls.get_rerun(rerun_id, session=session)
+            session, lambda session: self._calls.get_request(request_id, session=session)
         )
 
     async def hold(
@@ -485,13 +480,42 @@ class AsyncOwnerSchedules:
             session, lambda session: self._calls.release(all_actors=all_actors, session=session)
         )
 
-    async def rerun(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo:
+    async def requests(
+        self,
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestPage:
+        """Return one page of up to ``limit`` requests, the newest first.
+
+        ``name`` selects the requests for one schedule, ``kind`` the ``"backfill"`` or ``"rerun"``
+        requests. ``after`` is the ``cursor`` of the previous page. ``limit`` is at most 1,000.
+        """
+        return await self._context.call(
+            session,
+            lambda session: self._calls.requests(
+                name, kind=kind, limit=limit, after=after, session=session
+            ),
+        )
+
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo:
         """Run an ended run again, at once, also if its schedule is paused or held.
 
         The new run has the origin ``"rerun"``, and ``rerun_of`` is the id of the original run. The
         task receives the original fire time. Task, arguments, options and policies are those of the
         schedule now. ``expires_after`` counts from this call. A beat sends the run within
-        milliseconds after the commit.
+        milliseconds after the commit. ``actor`` and ``reason`` are for the audit; ``acting()``
+        presets them.
 
         Raises RunNotFoundError. Raises InvalidScheduleError
 
@@ -502,7 +526,8 @@ class AsyncOwnerSchedules:
         - in a MySQL transaction whose snapshot is older than a rerun of the same run.
         """
         return await self._context.call(
-            session, lambda session: self._calls.rerun(run_id, session=session)
+            session,
+            lambda session: self._calls.rerun(run_id, actor=actor, reason=reason, session=session),
         )
 
     async def rerun_many(
@@ -514,8 +539,10 @@ class AsyncOwnerSchedules:
         name: str | None = None,
         task: str | None = None,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> RerunInfo:
+    ) -> RequestInfo:
         """Run ended runs again, in the background: those with since <= fire time < until.
 
         - ``since`` and ``until`` are aware datetimes. ``until`` None means now.
@@ -527,7 +554,9 @@ class AsyncOwnerSchedules:
         Beat makes the new runs while no schedule is due. If runs of a schedule must not overlap, it
         makes one at a time, and only while the schedule has no unfinished run. Runs that have a
         rerun do not match, but their newest rerun can. So a second call repeats nothing. Runs whose
-        schedule is deleted, paused or quarantined or must not run its task are left out.
+        schedule is deleted, paused or quarantined or must not run its task are excluded.
+
+        ``actor`` and ``reason`` are for the audit; ``acting()`` presets them.
 
         Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
         InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.
@@ -541,19 +570,10 @@ class AsyncOwnerSchedules:
                 name=name,
                 task=task,
                 batch_size=batch_size,
+                actor=actor,
+                reason=reason,
                 session=session,
             ),
-        )
-
-    async def reruns(
-        self, *, limit: int = 20, session: AnyAsyncSession | None = None
-    ) -> Sequence[RerunInfo]:
-        """Return up to ``limit`` requests of ``rerun_many``, newest first.
-
-        An owner sees the requests for its own runs. ``limit`` is at most 1,000.
-        """
-        return await self._context.call(
-            session, lambda session: self._calls.reruns(limit=limit, session=session)
         )
 
     async def resume(
@@ -875,15 +895,25 @@ class AsyncSchedules:
             ),
         )
 
-    async def cancel_rerun(
-        self, rerun_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RerunInfo:
-        """Stop a request of ``rerun_many`` and revoke its new runs that have not started.
+    async def cancel_request(
+        self,
+        request_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestInfo:
+        """Stop a request and revoke its runs that have not started.
 
-        A request that has ended keeps its ``finished_at``. Raises RerunNotFoundError.
+        A request that has ended keeps its ``finished_at``. It becomes ``"cancelled"`` if a run was
+        revoked. ``actor`` and ``reason`` are for the audit; ``acting()`` presets them. Raises
+        RequestNotFoundError.
         """
         return await self._context.call(
-            session, lambda session: self._calls.cancel_rerun(rerun_id, session=session)
+            session,
+            lambda session: self._calls.cancel_request(
+                request_id, actor=actor, reason=reason, session=session
+            ),
         )
 
     async def cancel_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo:
@@ -1039,12 +1069,12 @@ class AsyncSchedules:
 
         Their runs that have not started are revoked. The history stays until it is pruned.
 
-        With ``erase_history`` the owner's runs, changes, backfills and requests of reruns are
-        deleted, too. Running tasks continue; their rows are deleted. One change remains: the
-        owner's name, with the actor and the reason of this call. Without ``session`` each batch
-        commits: first the schedules stop, then the history is deleted. ``progress`` is called after
-        each batch with the number of deleted rows. If the call fails, repeat it. Let the
-        application create nothing for the owner meanwhile.
+        With ``erase_history`` the owner's runs, changes and requests are deleted, too. Running
+        tasks continue; their rows are deleted. One change remains: the owner's name, with the actor
+        and the reason of this call. Without ``session`` each batch commits: first the schedules
+        stop, then the history is deleted. ``progress`` is called after each batch with the number
+        of deleted rows. If the call fails, repeat it. Let the application create nothing for the
+        owner meanwhile.
 
         Raises InvalidScheduleError.
         """
@@ -1055,12 +1085,12 @@ class AsyncSchedules:
             ),
         )
 
-    async def get_rerun(
-        self, rerun_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RerunInfo:
-        """Return the request of ``rerun_many`` with its progress. Raises RerunNotFoundError."""
+    async def get_request(
+        self, request_id: int, *, session: AnyAsyncSession | None = None
+    ) -> RequestInfo:
+        """Return a request with its progress. Raises RequestNotFoundError."""
         return await self._context.call(
-            session, lambda session: self._calls.get_rerun(rerun_id, session=session)
+            session, lambda session: self._calls.get_request(request_id, session=session)
         )
 
     async def hold(
@@ -1134,13 +1164,42 @@ class AsyncSchedules:
             session, lambda session: self._calls.release(all_actors=all_actors, session=session)
         )
 
-    async def rerun(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo:
+    async def requests(
+        self,
+        *,
+        owner: str | None = None,
+        kind: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestPage:
+        """Return one page of up to ``limit`` requests, the newest first.
+
+        Without ``owner``, the requests of all owners and those for all owners are returned. The
+        other arguments are those of ``for_owner(owner).requests()``.
+        """
+        return await self._context.call(
+            session,
+            lambda session: self._calls.requests(
+                owner=owner, kind=kind, limit=limit, after=after, session=session
+            ),
+        )
+
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo:
         """Run an ended run again, at once, also if its schedule is paused or held.
 
         The new run has the origin ``"rerun"``, and ``rerun_of`` is the id of the original run. The
         task receives the original fire time. Task, arguments, options and policies are those of the
         schedule now. ``expires_after`` counts from this call. A beat sends the run within
-        milliseconds after the commit.
+        milliseconds after the commit. ``actor`` and ``reason`` are for the audit; ``acting()``
+        presets them.
 
         Raises RunNotFoundError. Raises InvalidScheduleError
 
@@ -1151,58 +1210,43 @@ class AsyncSchedules:
         - in a MySQL transaction whose snapshot is older than a rerun of the same run.
         """
         return await self._context.call(
-            session, lambda session: self._calls.rerun(run_id, session=session)
+            session,
+            lambda session: self._calls.rerun(run_id, actor=actor, reason=reason, session=session),
         )
 
     async def rerun_many(
         self,
         *,
+        owner: str | None = None,
         since: datetime,
         until: datetime | None = None,
         status: StatusFilter = (Status.FAILED, Status.LOST),
         name: str | None = None,
         task: str | None = None,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> RerunInfo:
-        """Run ended runs again, in the background: those with since <= fire time < until.
+    ) -> RequestInfo:
+        """Run ended runs of all owners again, or those of ``owner``.
 
-        - ``since`` and ``until`` are aware datetimes. ``until`` None means now.
-        - ``status``: one or several of ``failed``, ``lost``, ``revoked``, ``expired`` and
-          ``succeeded``.
-        - ``name``: only runs of the schedules of this name. ``task``: only runs that had this task.
-        - At most ``batch_size`` (1 to 1,000) of the new runs are unfinished at any time.
-
-        Beat makes the new runs while no schedule is due. If runs of a schedule must not overlap, it
-        makes one at a time, and only while the schedule has no unfinished run. Runs that have a
-        rerun do not match, but their newest rerun can. So a second call repeats nothing. Runs whose
-        schedule is deleted, paused or quarantined or must not run its task are left out.
-
-        Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
-        InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.
+        The other arguments are those of ``for_owner(owner).rerun_many()``. The request belongs to
+        ``owner``. Only the calls across owners see a request without an owner.
         """
         return await self._context.call(
             session,
             lambda session: self._calls.rerun_many(
+                owner=owner,
                 since=since,
                 until=until,
                 status=status,
                 name=name,
                 task=task,
                 batch_size=batch_size,
+                actor=actor,
+                reason=reason,
                 session=session,
             ),
-        )
-
-    async def reruns(
-        self, *, limit: int = 20, session: AnyAsyncSession | None = None
-    ) -> Sequence[RerunInfo]:
-        """Return up to ``limit`` requests of ``rerun_many``, newest first.
-
-        An owner sees the requests for its own runs. ``limit`` is at most 1,000.
-        """
-        return await self._context.call(
-            session, lambda session: self._calls.reruns(limit=limit, session=session)
         )
 
     async def run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo:

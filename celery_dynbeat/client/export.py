@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.client.views import AlertInfo, ItemPage, Page, RunPage
 from celery_dynbeat.client.views.base import as_json
-from celery_dynbeat.client.views.page import ChangePage
+from celery_dynbeat.client.views.page import ChangePage, RequestPage
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.store import alert_pages, exports
 
@@ -32,15 +32,20 @@ class _Lists(Protocol):
 
     def changes(self, *, limit: int, after: str | None, session: Session | None) -> ChangePage: ...
 
+    def requests(
+        self, *, limit: int, after: str | None, session: Session | None
+    ) -> RequestPage: ...
+
 
 def lines(
     context: Context, lists: _Lists, *, owner: str, session: Session | None
 ) -> Iterator[Line]:
-    """Yield the lines: the owner, then its schedules, runs, changes, alerts, backfills ..."""
+    """Yield the lines: the owner, then its schedules, runs, changes, requests ..."""
     yield _header(context, owner=owner, session=session)
     yield from _of_pages("schedule", lists.list, session)
     yield from _of_pages("run", lists.runs, session)
     yield from _of_pages("change", lists.changes, session)
+    yield from _of_pages("request", lists.requests, session)
     for record, read in _TABLES.items():
         yield from _of_table(context, record, partial(read, owner=owner), session)
 
@@ -94,7 +99,5 @@ def _alerts(session: Session, *, owner: str, after_id: int, limit: int) -> list[
 
 _TABLES: Mapping[str, Callable[..., list[Mapping[str, Any]]]] = {
     "alert": _alerts,
-    "backfill": exports.backfills,
-    "rerun": exports.reruns,
     "hold": exports.holds,
 }

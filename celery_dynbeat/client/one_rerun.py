@@ -33,7 +33,7 @@ def rerun(context: Context, session: Session, run: Run) -> Run:
     now = context.clock.now()
     _check_ended(run)
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
-    reruns.touch_schedules(session, [row.id])
+    schedules.touch(session, [row.id])
     newest = next(iter(reruns.newest_of_family(session, run)), run)
     _check_may_overlap(context, session, row, newest, now=now)
     run_id = _add(context, session, row, run, newest, now=now)
@@ -83,8 +83,8 @@ def _add(
 def _check_ended(run: Run) -> None:
     if run.status == Status.SKIPPED:
         rule = (
-            "the fire time was skipped, there is no run to repeat: call backfill() with start and"
-            f" end = {run.scheduled_for}"
+            "the fire time was skipped, there is no run to repeat: call backfill() with since ="
+            f" {run.scheduled_for} and a later until"
         )
         raise checks.invalid("run_id", run.id, rule)
     if run.status not in RERUNNABLE:

@@ -19,7 +19,8 @@ from celery_dynbeat.client.history import RunCalls
 from celery_dynbeat.client.holds import OwnerHoldCalls
 from celery_dynbeat.client.lists import OwnerListCalls
 from celery_dynbeat.client.previews import PreviewCalls
-from celery_dynbeat.client.reruns import RerunCalls
+from celery_dynbeat.client.requests import OwnerRequestCalls
+from celery_dynbeat.client.reruns import OwnerRerunCalls
 from celery_dynbeat.client.timezones import TimezoneCalls
 from celery_dynbeat.client.views import RunInfo, ScheduleInfo
 from celery_dynbeat.common.actions import Action
@@ -74,8 +75,9 @@ class OwnerSchedules(
     OwnerCancelCalls,
     OwnerHoldCalls,
     OwnerListCalls,
+    OwnerRequestCalls,
+    OwnerRerunCalls,
     PreviewCalls,
-    RerunCalls,
     RunCalls,
     TimezoneCalls,
 ):
@@ -91,7 +93,7 @@ class OwnerSchedules(
 
     def __init__(self, context: Context, owner: str) -> None:
         self._context = context
-        self.owner = self._rerun_owner = checks.check_name("owner", owner, empty=True)
+        self.owner = self._request_owner = checks.check_name("owner", owner, empty=True)
 
     @naming_other_fields
     def create(
@@ -292,8 +294,8 @@ class OwnerSchedules(
         """Return an iterator over all data of the owner: one dict for each line of JSON.
 
         ``record`` names what a dict is. The first is ``"owner"``, with the time of the export.
-        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"backfill"``,
-        ``"rerun"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
+        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"request"``,
+        ``"alert"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
         of tasks.
 
         At most 500 rows are in memory. Each batch is one read: without ``session``, an edit during

@@ -1,28 +1,24 @@
-"""Run ended runs again: one of them, or many in the background; list and cancel."""
+"""Run ended runs again: one of them, or many in the background."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import audit, checks
 from celery_dynbeat.client.history import StatusFilter
 from celery_dynbeat.client.one_rerun import find_run, rerun
-from celery_dynbeat.client.queries import check_limit
-from celery_dynbeat.client.views import RerunInfo, RunInfo
-from celery_dynbeat.client.views.base import as_json
+from celery_dynbeat.client.requests import OneRequestCalls, acting_as, recorded
+from celery_dynbeat.client.views import RequestInfo, RunInfo
 from celery_dynbeat.common.actions import Action
-from celery_dynbeat.common.errors import (
-    InvalidScheduleError,
-    RerunNotFoundError,
-    ScheduleNotFoundError,
-)
-from celery_dynbeat.common.limits import MAX_RERUN_BATCH
-from celery_dynbeat.common.run_states import RERUNNABLE, Status
-from celery_dynbeat.db.models import Rerun
+from celery_dynbeat.common.errors import InvalidScheduleError, ScheduleNotFoundError
+from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
+from celery_dynbeat.common.run_states import RERUNNABLE, RequestKind, Status
+from celery_dynbeat.db.models import Request
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import reruns, schedules
+from celery_dynbeat.store import requests, reruns, schedules
 from celery_dynbeat.store.reruns import RerunFilter
 
 #: Runs of one request.
@@ -32,20 +28,22 @@ MAX_SEARCHED = 10_000_000
 SEARCHED_AT_ONCE = 10_000
 
 
-class RerunCalls:
-    """The calls of OwnerSchedules and Schedules for reruns."""
-
-    _context: Context
-    #: The owner whose runs the calls see. None: all owners.
-    _rerun_owner: str | None = None
-
-    def rerun(self, run_id: str, *, session: Session | None = None) -> RunInfo:
+class _RerunCall(OneRequestCalls):
+    def rerun(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> RunInfo:
         """Run an ended run again, at once, also if its schedule is paused or held.
 
         The new run has the origin ``"rerun"``, and ``rerun_of`` is the id of the original run. The
         task receives the original fire time. Task, arguments, options and policies are those of the
         schedule now. ``expires_after`` counts from this call. A beat sends the run within
-        milliseconds after the commit.
+        milliseconds after the commit. ``actor`` and ``reason`` are for the audit; ``acting()``
+        presets them.
 
         Raises RunNotFoundError. Raises InvalidScheduleError
 
@@ -58,14 +56,21 @@ class RerunCalls:
         run_id = checks.check_run_id("run_id", run_id)
 
         def work(session: Session) -> RunInfo:
-            run = find_run(session, owner=self._rerun_owner, run_id=run_id)
+            run = find_run(session, owner=self._request_owner, run_id=run_id)
             new = RunInfo.of(rerun(self._context, session, run))
             values = {"run_id": new.id, "rerun_of": run_id}
             edit = audit.Edit(owner=new.owner, name=new.name, action=Action.RERUN, new=values)
             audit.record(self._context, session, [edit], now=new.created_at)
             return new
 
-        return self._context.write(session, work)
+        with acting_as(actor, reason):
+            return self._context.write(session, work)
+
+
+class OwnerRerunCalls(_RerunCall):
+    """The calls of OwnerSchedules that run ended runs again."""
+
+    owner: str
 
     def rerun_many(
         self,
@@ -76,8 +81,10 @@ class RerunCalls:
         name: str | None = None,
         task: str | None = None,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
-    ) -> RerunInfo:
+    ) -> RequestInfo:
         """Run ended runs again, in the background: those with since <= fire time < until.
 
         - ``since`` and ``until`` are aware datetimes. ``until`` None means now.
@@ -89,111 +96,117 @@ class RerunCalls:
         Beat makes the new runs while no schedule is due. If runs of a schedule must not overlap, it
         makes one at a time, and only while the schedule has no unfinished run. Runs that have a
         rerun do not match, but their newest rerun can. So a second call repeats nothing. Runs whose
-        schedule is deleted, paused or quarantined or must not run its task are left out.
+        schedule is deleted, paused or quarantined or must not run its task are excluded.
+
+        ``actor`` and ``reason`` are for the audit; ``acting()`` presets them.
 
         Raises ScheduleNotFoundError if the owner has no schedule ``name``. Raises
         InvalidScheduleError for an invalid argument, and if more than 100,000 runs match.
         """
-        now = self._context.now(session)
-        matching = self._filter(
-            status=status, since=since, until=until, name=name, task=task, now=now
+        return _request(
+            self._context,
+            session,
+            owner=self.owner,
+            since=since,
+            until=until,
+            status=status,
+            name=name,
+            task=task,
+            batch_size=batch_size,
+            actor=actor,
+            reason=reason,
         )
-        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_RERUN_BATCH)
 
-        def search(session: Session) -> tuple[RerunFilter, int]:
-            found = _with_schedule(session, matching)
-            return found, _count(session, found)
 
-        # Before the write: SQLite lets no other process write during a write.
-        found, total = self._context.read_many(session, search)
+class RerunCalls(_RerunCall):
+    """The calls of Schedules that run ended runs again."""
 
-        def work(session: Session) -> RerunInfo:
-            row = _new_row(found, total=total, batch_size=batch_size)
-            reruns.add(session, row)
-            if total:
-                self._context.notifier.notify(session)
-            return self._recorded(session, row, Action.RERUN_MANY)
-
-        return self._context.write(session, work)
-
-    def reruns(self, *, limit: int = 20, session: Session | None = None) -> Sequence[RerunInfo]:
-        """Return up to ``limit`` requests of ``rerun_many``, newest first.
-
-        An owner sees the requests for its own runs. ``limit`` is at most 1,000.
-        """
-        check_limit("limit", limit)
-
-        def work(session: Session) -> Sequence[RerunInfo]:
-            history = reruns.history(session, owner=self._rerun_owner, limit=limit)
-            return [RerunInfo.of(row) for row in history]
-
-        return self._context.read_many(session, work)
-
-    def get_rerun(self, rerun_id: int, *, session: Session | None = None) -> RerunInfo:
-        """Return the request of ``rerun_many`` with its progress. Raises RerunNotFoundError."""
-        _check_rerun_id(rerun_id)
-
-        def work(session: Session) -> RerunInfo:
-            return RerunInfo.of(self._find_rerun(session, rerun_id))
-
-        return self._context.read(session, work)
-
-    def cancel_rerun(self, rerun_id: int, *, session: Session | None = None) -> RerunInfo:
-        """Stop a request of ``rerun_many`` and revoke its new runs that have not started.
-
-        A request that has ended keeps its ``finished_at``. Raises RerunNotFoundError.
-        """
-        _check_rerun_id(rerun_id)
-
-        def work(session: Session) -> RerunInfo:
-            row = self._find_rerun(session, rerun_id, for_update=True)
-            _cancel(session, row, now=self._context.clock.now())
-            return self._recorded(session, row, Action.CANCEL_RERUN)
-
-        return self._context.write(session, work)
-
-    def _recorded(self, session: Session, row: Rerun, action: Action) -> RerunInfo:
-        """Write the edit of a request to the audit and return the request."""
-        info = RerunInfo.of(row)
-        names = ("id", "task", "statuses", "since", "until", "total", "made")
-        values = {name: as_json(getattr(info, name)) for name in names}
-        edit = audit.Edit(owner=info.owner, name=info.name or "", action=action, new=values)
-        audit.record(self._context, session, [edit], now=self._context.clock.now())
-        return info
-
-    def _filter(
+    def rerun_many(
         self,
         *,
-        status: StatusFilter,
+        owner: str | None = None,
         since: datetime,
-        until: datetime | None,
-        name: str | None,
-        task: str | None,
-        now: datetime,
-    ) -> RerunFilter:
-        since = checks.check_required_instant("since", since)
-        until = checks.check_instant("until", until) or now
-        if since > now:
-            raise checks.invalid("since", since, f"must not lie in the future (it is {now} now)")
-        if since > until:
-            raise checks.invalid("since", since, f"must not be after until = {until}")
-        return RerunFilter(
-            owner=self._rerun_owner,
-            name=None if name is None else checks.check_name("name", name),
-            schedule_id=None,
-            task=None if task is None else checks.check_name("task", task),
-            statuses=_check_statuses(status),
+        until: datetime | None = None,
+        status: StatusFilter = (Status.FAILED, Status.LOST),
+        name: str | None = None,
+        task: str | None = None,
+        batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: Session | None = None,
+    ) -> RequestInfo:
+        """Run ended runs of all owners again, or those of ``owner``.
+
+        The other arguments are those of ``for_owner(owner).rerun_many()``. The request belongs to
+        ``owner``. Only the calls across owners see a request without an owner.
+        """
+        if owner is not None:
+            checks.check_name("owner", owner, empty=True)
+        return _request(
+            self._context,
+            session,
+            owner=owner,
             since=since,
-            until=min(until, now),
-            requested_at=now,
+            until=until,
+            status=status,
+            name=name,
+            task=task,
+            batch_size=batch_size,
+            actor=actor,
+            reason=reason,
         )
 
-    def _find_rerun(self, session: Session, rerun_id: int, *, for_update: bool = False) -> Rerun:
-        owner = self._rerun_owner
-        row = reruns.get(session, rerun_id=rerun_id, owner=owner, for_update=for_update)
-        if row is None:
-            raise RerunNotFoundError(owner=owner, rerun_id=rerun_id)
-        return row
+
+def _request(
+    context: Context,
+    session: Session | None,
+    *,
+    batch_size: int,
+    actor: str | None,
+    reason: str | None,
+    **which: Any,
+) -> RequestInfo:
+    """Store the request that the arguments of ``rerun_many`` describe, and return it."""
+    now = context.now(session)
+    matching = _filter(which, now=now)
+    checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_REQUEST_BATCH)
+
+    def search(session: Session) -> tuple[RerunFilter, int]:
+        found = _with_schedule(session, matching)
+        return found, _count(session, found)
+
+    # Before the write: SQLite lets no other process write during a write.
+    found, total = context.read_many(session, search)
+
+    def work(session: Session) -> RequestInfo:
+        row = _new_row(found, total=total, batch_size=batch_size)
+        requests.add(session, row)
+        if total:
+            context.notifier.notify(session)
+        return recorded(context, session, row, Action.RERUN_MANY, now=now)
+
+    with acting_as(actor, reason):
+        return context.write(session, work)
+
+
+def _filter(which: Mapping[str, Any], *, now: datetime) -> RerunFilter:
+    name, task = which["name"], which["task"]
+    since = checks.check_required_instant("since", which["since"])
+    until = checks.check_instant("until", which["until"]) or now
+    if since > now:
+        raise checks.invalid("since", since, f"must not lie in the future (it is {now} now)")
+    if since > until:
+        raise checks.invalid("since", since, f"must not be after until = {until}")
+    return RerunFilter(
+        owner=which["owner"],
+        name=None if name is None else checks.check_name("name", name),
+        schedule_id=None,
+        task=None if task is None else checks.check_name("task", task),
+        statuses=_check_statuses(which["status"]),
+        since=since,
+        until=min(until, now),
+        requested_at=now,
+    )
 
 
 def _check_statuses(status: StatusFilter) -> tuple[str, ...]:
@@ -205,18 +218,14 @@ def _check_statuses(status: StatusFilter) -> tuple[str, ...]:
     return statuses
 
 
-def _check_rerun_id(rerun_id: object) -> None:
-    checks.check_integer("rerun_id", rerun_id, minimum=1, maximum=2**63 - 1)
-
-
 def _with_schedule(session: Session, matching: RerunFilter) -> RerunFilter:
     """Return the filter with the id of the schedule that it names, if it names one."""
     if matching.owner is None or matching.name is None:
         return matching
-    row = schedules.get(session, owner=matching.owner, name=matching.name)
-    if row is None:
+    schedule_id = schedules.find_id(session, owner=matching.owner, name=matching.name)
+    if schedule_id is None:
         raise ScheduleNotFoundError(owner=matching.owner, name=matching.name)
-    return replace(matching, schedule_id=row.id)
+    return replace(matching, schedule_id=schedule_id)
 
 
 def _count(session: Session, matching: RerunFilter) -> int:
@@ -244,20 +253,20 @@ def _too_many(matching: RerunFilter, problem: str) -> InvalidScheduleError:
     return checks.invalid("since", matching.since, rule)
 
 
-def _new_row(matching: RerunFilter, *, total: int, batch_size: int) -> Rerun:
+def _new_row(matching: RerunFilter, *, total: int, batch_size: int) -> Request:
     start, now = matching.start(), matching.requested_at
-    return Rerun(
+    return Request(
+        kind=RequestKind.RERUN,
         owner=matching.owner,
         name=matching.name,
-        schedule_id=matching.schedule_id,
         task=matching.task,
         statuses=list(matching.statuses),
         since=matching.since,
         until=matching.until,
         batch_size=batch_size,
         total=total,
-        made=0,
-        left_out=0,
+        created=0,
+        excluded=0,
         after_at=start.at,
         after_id=start.run_id,
         waiting_ids=[],
@@ -267,13 +276,3 @@ def _new_row(matching: RerunFilter, *, total: int, batch_size: int) -> Rerun:
         finished_at=None if total else now,
         cancelled=False,
     )
-
-
-def _cancel(session: Session, row: Rerun, *, now: datetime) -> None:
-    reason = "the rerun was cancelled"
-    revoked = reruns.revoke_unstarted(session, row.unfinished_ids, now=now, reason=reason)
-    if row.finished_at is None:
-        row.finished_at, row.next_run_at, row.cancelled = now, None, True
-    elif revoked:
-        row.cancelled = True
-    session.flush()

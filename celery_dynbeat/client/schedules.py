@@ -15,6 +15,7 @@ from celery_dynbeat.client.holds import HoldCalls
 from celery_dynbeat.client.lists import ListCalls
 from celery_dynbeat.client.new_rows import NewRows, NewSchedule
 from celery_dynbeat.client.owner import OwnerSchedules
+from celery_dynbeat.client.requests import RequestCalls
 from celery_dynbeat.client.reruns import RerunCalls
 from celery_dynbeat.client.views import BoundedCount, ChangePage, RunInfo, RunPage
 from celery_dynbeat.runtime.context import Context
@@ -22,7 +23,7 @@ from celery_dynbeat.store import schedules
 from celery_dynbeat.store.changes import ChangeFilter
 
 
-class Schedules(AlertCalls, CancelCalls, HoldCalls, ListCalls, RerunCalls):
+class Schedules(AlertCalls, CancelCalls, HoldCalls, ListCalls, RequestCalls, RerunCalls):
     """The calls that span owners. ``for_owner`` gives the calls of one owner.
 
     Every call accepts ``session=`` and then joins the transaction of the caller.
@@ -81,12 +82,12 @@ class Schedules(AlertCalls, CancelCalls, HoldCalls, ListCalls, RerunCalls):
 
         Their runs that have not started are revoked. The history stays until it is pruned.
 
-        With ``erase_history`` the owner's runs, changes, backfills and requests of reruns are
-        deleted, too. Running tasks continue; their rows are deleted. One change remains: the
-        owner's name, with the actor and the reason of this call. Without ``session`` each batch
-        commits: first the schedules stop, then the history is deleted. ``progress`` is called after
-        each batch with the number of deleted rows. If the call fails, repeat it. Let the
-        application create nothing for the owner meanwhile.
+        With ``erase_history`` the owner's runs, changes and requests are deleted, too. Running
+        tasks continue; their rows are deleted. One change remains: the owner's name, with the actor
+        and the reason of this call. Without ``session`` each batch commits: first the schedules
+        stop, then the history is deleted. ``progress`` is called after each batch with the number
+        of deleted rows. If the call fails, repeat it. Let the application create nothing for the
+        owner meanwhile.
 
         Raises InvalidScheduleError.
         """

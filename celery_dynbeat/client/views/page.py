@@ -6,6 +6,7 @@ from typing import Generic, TypeVar, overload
 
 from celery_dynbeat.client.views.base import Info
 from celery_dynbeat.client.views.change import ChangeInfo
+from celery_dynbeat.client.views.request import RequestInfo
 from celery_dynbeat.client.views.run import RunInfo
 from celery_dynbeat.client.views.schedule import ScheduleInfo
 
@@ -53,6 +54,12 @@ class Page(ItemPage[ScheduleInfo]):
 
 class ChangePage(ItemPage[ChangeInfo]):
     """One page of changes."""
+
+    __slots__ = ()
+
+
+class RequestPage(ItemPage[RequestInfo]):
+    """One page of requests."""
 
     __slots__ = ()
 

@@ -386,14 +386,14 @@ def test_a_running_rerun_is_counted(dynbeat, mine, clock):
 
     assert mine.rerun_many(since=run.created_at).total == 1
 
-    assert status_json(dynbeat)["reruns"] == {"count": 1, "more": False}
+    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
 
 
 def test_a_running_backfill_is_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
-    mine.backfill("n", start=START - timedelta(hours=2), end=START - timedelta(hours=1))
+    mine.backfill("n", since=START - timedelta(hours=2), until=START - timedelta(hours=1) + SECOND)
 
-    assert status_json(dynbeat)["backfills"] == {"count": 1, "more": False}
+    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
 
 
 @pytest.mark.usefixtures("working_nodes")

@@ -29,8 +29,7 @@ MYSQL = ("mariadb", "mysql")
 def upgrade() -> None:
     _create_schedule()
     _create_run()
-    _create_backfill()
-    _create_rerun()
+    _create_request()
     _create_hold()
     _create_change()
     _create_owner()
@@ -53,8 +52,7 @@ def downgrade() -> None:
         "owner",
         "change",
         "hold",
-        "rerun",
-        "backfill",
+        "request",
         "run",
         "schedule",
     ):
@@ -177,14 +175,14 @@ def _create_schedule() -> None:
         where="next_run_at IS NOT NULL",
     )
     _create_index(
+        "ix_dynbeat_schedule_failing", "dynbeat_schedule", ["failing_since"], only_on=MYSQL
+    )
+    _create_index(
         "ix_dynbeat_schedule_failing",
         "dynbeat_schedule",
         ["owner", "name"],
         where="failing_since IS NOT NULL",
         only_on=WITH_PARTIAL_INDEXES,
-    )
-    _create_index(
-        "ix_dynbeat_schedule_failing", "dynbeat_schedule", ["failing_since"], only_on=MYSQL
     )
     _create_index(
         "ix_dynbeat_schedule_finished",
@@ -222,16 +220,16 @@ def _create_schedule() -> None:
     _create_index(
         "ix_dynbeat_schedule_quarantined",
         "dynbeat_schedule",
-        ["owner", "name"],
-        where="error IS NOT NULL",
-        only_on=WITH_PARTIAL_INDEXES,
+        ["error"],
+        mysql_length=1,
+        only_on=MYSQL,
     )
     _create_index(
         "ix_dynbeat_schedule_quarantined",
         "dynbeat_schedule",
-        ["error"],
-        mysql_length=1,
-        only_on=MYSQL,
+        ["owner", "name"],
+        where="error IS NOT NULL",
+        only_on=WITH_PARTIAL_INDEXES,
     )
     _create_index(
         "ix_dynbeat_schedule_unplanned",
@@ -272,6 +270,7 @@ def _create_run() -> None:
         sa.Column("worker", ExactText(255), nullable=True),
         sa.Column("worker_pid", sa.Integer(), nullable=True),
         sa.Column("redelivered_attempt", sa.Integer(), nullable=True),
+        sa.Column("request_id", BIG_ID, nullable=True),
         sa.Column("rerun_of", RunId(), nullable=True),
         sa.Column("nominal_at", UtcDateTime(), nullable=True),
         sa.Column("traceparent", ExactText(55), nullable=True),
@@ -322,73 +321,55 @@ def _create_run() -> None:
     )
 
 
-def _create_backfill() -> None:
+def _create_request() -> None:
     _create_table(
-        "dynbeat_backfill",
+        "dynbeat_request",
         sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("kind", ExactText(16), nullable=False),
+        sa.Column("owner", ExactText(255), nullable=True),
+        sa.Column("name", ExactText(255), nullable=True),
         sa.Column(
             "schedule_id",
             BIG_ID,
             sa.ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
-            nullable=False,
+            nullable=True,
         ),
-        sa.Column("start_at", UtcDateTime(), nullable=False),
-        sa.Column("end_at", UtcDateTime(), nullable=False),
-        sa.Column("batch_size", sa.Integer(), nullable=False),
-        sa.Column("total", sa.Integer(), nullable=False),
-        sa.Column("made", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("present", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("next_fire_at", UtcDateTime(), nullable=True),
-        sa.Column("next_run_at", UtcDateTime(), nullable=True),
-        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
-        sa.Column("finished_at", UtcDateTime(), nullable=True),
-        sa.Column("cancelled", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.CheckConstraint("batch_size > 0", name="batch_size_positive"),
-        sa.CheckConstraint("start_at <= end_at", name="span_ordered"),
-    )
-    _create_index("ix_dynbeat_backfill_newest", "dynbeat_backfill", ["schedule_id", "id"])
-    _create_index(
-        "ix_dynbeat_backfill_next_run_at",
-        "dynbeat_backfill",
-        ["next_run_at"],
-        where="next_run_at IS NOT NULL",
-    )
-
-
-def _create_rerun() -> None:
-    _create_table(
-        "dynbeat_rerun",
-        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
-        sa.Column("owner", ExactText(255), nullable=True),
-        sa.Column("name", ExactText(255), nullable=True),
-        sa.Column("schedule_id", BIG_ID, nullable=True),
         sa.Column("task", ExactText(255), nullable=True),
-        sa.Column("statuses", sa.JSON(), nullable=False),
+        sa.Column("statuses", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
         sa.Column("since", UtcDateTime(), nullable=False),
         sa.Column("until", UtcDateTime(), nullable=False),
         sa.Column("batch_size", sa.Integer(), nullable=False),
         sa.Column("total", sa.Integer(), nullable=False),
-        sa.Column("made", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("left_out", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("created", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("excluded", sa.Integer(), server_default="0", nullable=False),
         sa.Column("after_at", UtcDateTime(), nullable=False),
-        sa.Column("after_id", RunId(), nullable=False),
+        sa.Column("after_id", RunId(), nullable=True),
         sa.Column("waiting_ids", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
         sa.Column("unfinished_ids", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
         sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
         sa.Column("cancelled", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.CheckConstraint("kind IN ('backfill', 'rerun')", name="kind_known"),
+        sa.CheckConstraint(
+            "kind <> 'backfill' OR (owner IS NOT NULL AND name IS NOT NULL)",
+            name="backfill_of_schedule",
+        ),
         sa.CheckConstraint("batch_size > 0", name="batch_size_positive"),
         sa.CheckConstraint("since <= until", name="span_ordered"),
+        sa.CheckConstraint(
+            "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
+        ),
         *_json_checks("statuses", "waiting_ids", "unfinished_ids"),
     )
     _create_index(
-        "ix_dynbeat_rerun_next_run_at",
-        "dynbeat_rerun",
+        "ix_dynbeat_request_next_run_at",
+        "dynbeat_request",
         ["next_run_at"],
         where="next_run_at IS NOT NULL",
     )
-    _create_index("ix_dynbeat_rerun_owner", "dynbeat_rerun", ["owner", "id"])
+    _create_index("ix_dynbeat_request_owner", "dynbeat_request", ["owner", "id"])
+    _create_index("ix_dynbeat_request_schedule", "dynbeat_request", ["schedule_id", "id"])
 
 
 def _create_hold() -> None:
