@@ -9,7 +9,7 @@
 - In a request for all owners, the runs of a held owner wait.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -65,10 +65,11 @@ def next_batch(session: Session, request: Row, *, now: datetime, settings: Setti
     if capacity <= 0:
         return wait(now + settings.poll_interval)
     found = _find(session, request, capacity=capacity)
-    rows = _lock_schedules(session, found.candidates, now=now, settings=settings)
-    selection = select_reruns(found.candidates, rows.state(capacity))
-    selection = _recheck(session, request, selection)
-    outgoing = _record(session, request, selection, rows.by_id, now=now, settings=settings)
+    state = _lock_schedules(
+        session, found.candidates, capacity=capacity, now=now, settings=settings
+    )
+    selection = _recheck(session, request, select_reruns(found.candidates, state))
+    outgoing = _record(session, request, selection, state.runnable, now=now, settings=settings)
     values = _progress(request, found, selection, now=now, settings=settings)
     values["unfinished_ids"] = [*unfinished, *(run.run_id for run in outgoing)]
     return Batch(outgoing, values)
@@ -113,22 +114,15 @@ def _filter(session: Session, request: Row) -> RerunFilter:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Schedules:
-    """The schedules that this transaction has locked and that can run, and why others wait."""
-
-    by_id: Mapping[int, Row]
-    unavailable: Collection[int]
-    exclusive: Collection[int]
-    busy: Collection[int]
-
-    def state(self, capacity: int) -> RerunState:
-        return RerunState(self.by_id, self.unavailable, self.exclusive, self.busy, capacity)
-
-
 def _lock_schedules(
-    session: Session, candidates: Sequence[Row], *, now: datetime, settings: Settings
-) -> _Schedules:
+    session: Session,
+    candidates: Sequence[Row],
+    *,
+    capacity: int,
+    now: datetime,
+    settings: Settings,
+) -> RerunState:
+    """Lock the schedules of the candidates. Return those that can run, and why others wait."""
     ids = sorted({each.schedule_id for each in candidates if each.schedule_id is not None})
     rows, unreadable = due.lock_by_ids(session, ids)
     quarantine_unreadable(session, unreadable, now=now)
@@ -140,7 +134,7 @@ def _lock_schedules(
     exclusive = exclusive_schedules(runnable, settings)
     busy = busy_schedules(session, exclusive, now=now, settings=settings)
     locked = set(due.existing_ids(session, missing)) if missing else set()
-    return _Schedules(runnable, locked | held, exclusive, busy)
+    return RerunState(runnable, locked | held, exclusive, busy, capacity)
 
 
 def _recheck(session: Session, request: Row, selection: RerunSelection) -> RerunSelection:

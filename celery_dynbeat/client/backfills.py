@@ -106,18 +106,12 @@ def _new_backfill(
         owner=row.owner,
         name=row.name,
         schedule_id=row.id,
-        statuses=[],
         since=since,
         until=until,
         total=len(instants),
-        created=0,
-        excluded=0,
         after_at=before,
-        waiting_ids=[],
-        unfinished_ids=[],
         next_run_at=now,
         created_at=now,
-        cancelled=False,
     )
 
 

@@ -273,25 +273,25 @@ class Request(Base):
     )
     task: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
     # A JSON array: the statuses of the runs that run again.
-    statuses: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    statuses: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     until: Mapped[datetime] = mapped_column(UtcDateTime)
     batch_size: Mapped[int]
     # Numbers of fire times or runs: in total, made into new runs, and excluded because they cannot
     # or need not run.
     total: Mapped[int]
-    created: Mapped[int] = mapped_column(server_default="0")
-    excluded: Mapped[int] = mapped_column(server_default="0")
+    created: Mapped[int] = mapped_column(default=0, server_default="0")
+    excluded: Mapped[int] = mapped_column(default=0, server_default="0")
     after_at: Mapped[datetime] = mapped_column(UtcDateTime)
     after_id: Mapped[str | None] = mapped_column(RunId)
     # JSON arrays of ids: runs before the position that cannot run again yet, and the new runs that
     # were unfinished when beat last made some.
-    waiting_ids: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
-    unfinished_ids: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    waiting_ids: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
+    unfinished_ids: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    cancelled: Mapped[bool] = mapped_column(server_default=false())
+    cancelled: Mapped[bool] = mapped_column(default=False, server_default=false())
 
     __table_args__ = (
         CheckConstraint(

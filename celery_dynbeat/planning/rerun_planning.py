@@ -9,7 +9,7 @@
 The candidates of one schedule keep their order.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 class RerunState:
     """What decides about the candidates, by the ids of their schedules.
 
-    ``runnable`` can run again. Those in ``unavailable`` are held, or another transaction has locked
-    them. A schedule in ``exclusive`` has at most one unfinished run; one in ``busy`` has one
-    already. ``capacity`` is the number of runs that may be made.
+    ``runnable`` are the rows of those that can run again. Those in ``unavailable`` are held, or
+    another transaction has locked them. A schedule in ``exclusive`` has at most one unfinished run;
+    one in ``busy`` has one already. ``capacity`` is the number of runs that may be made.
     """
 
-    runnable: Collection[int]
+    runnable: Mapping[int, Any]
     unavailable: Collection[int]
     exclusive: Collection[int]
     busy: Collection[int]

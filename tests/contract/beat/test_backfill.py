@@ -685,7 +685,7 @@ def test_an_unknown_schedule_raises_schedule_not_found(mine):
         ({"batch_size": 1001}, "batch_size", "from 1 to 1000"),
     ],
 )
-def test_an_invalid_range_is_rejected(mine, given, field, reason):
+def test_an_invalid_span_is_rejected(mine, given, field, reason):
     mine.create("n", task="t", trigger=HOURLY)
 
     with pytest.raises(InvalidScheduleError, match=reason) as caught:
@@ -811,12 +811,12 @@ def test_a_batch_ends_when_its_search_has_taken_a_quarter_of_a_plan(sqlite_url, 
     assert first == pytest.approx(limit, abs=2)
 
 
-def test_a_range_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlite_url, clock):
+def test_a_span_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlite_url, clock):
     with application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=Solar("sunrise", latitude=37.5, longitude=127))
 
-        with pytest.raises(InvalidScheduleError, match="split the range, for example") as refusal:
+        with pytest.raises(InvalidScheduleError, match="split the span, for example") as refusal:
             mine.backfill("n", since=START - 3660 * DAY, until=START + SECOND)
 
         assert refusal.value.field == "start"
