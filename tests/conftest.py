@@ -22,7 +22,11 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.support.fixtures", "tests.support.fault_summary"]
+pytest_plugins = [
+    "tests.support.fixtures",
+    "tests.support.fault_summary",
+    "tests.support.next_migration",
+]
 
 # No deadline: tests run in parallel, so the time of one example depends on the others.
 settings.register_profile(

@@ -1,37 +1,38 @@
-"""Make runs for past fire times: one batch of one backfill in each transaction.
+"""Which past fire times of its schedule a batch of a backfill runs.
 
-    due backfill -> capacity? -> next fire times -> record runs where none exist -> publish
-                    none: due again after the poll interval
+    next fire times -> those without a run -> record their runs, correct the skipped rows
 
-- At most ``batch_size`` runs of a schedule's backfills are unfinished, so that they do not flood
-  the queue. If the overlap policy is not ``allow``, one run is made at a time, and only while the
-  schedule has no unfinished run.
-- A run counts as unfinished until it ends or has run for max_run_time, as for overlap.
 - Fire times from the schedule's next fire time on are left to the claim.
-- The backfill of a paused, held or quarantined schedule waits. So does one whose trigger this
-  version does not support.
-- A trigger that cannot be evaluated and a schedule that cannot be read are quarantined. A backfill
-  that cannot be read is cancelled.
-- A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
+- The backfill of a paused or quarantined schedule waits. So does one whose trigger this version
+  does not support, and one whose schedule another transaction has locked.
+- A trigger that cannot be evaluated and a schedule that cannot be read are quarantined. The
+  backfill continues when the schedule is repaired.
+- All batches together have at most ``total`` fire times, as counted when the backfill was made.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
 from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
+from celery_dynbeat.beat.request_batch import (
+    BATCH_PAUSE,
+    Batch,
+    UnusableRequestError,
+    busy_schedules,
+    exclusive_schedules,
+    unfinished_runs,
+    wait,
+)
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Backfill, Origin, Schedule
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning.backfill_planning import (
     SkippedRemainder,
     fire_times,
@@ -45,138 +46,136 @@ from celery_dynbeat.planning.schedule_spec import (
     spec_from_row,
     with_search_budget,
 )
-from celery_dynbeat.store import backfills, holds, run_rows, runs, skips
-from celery_dynbeat.store.rows import names_of
+from celery_dynbeat.store import backfills, due, run_rows, runs, skips
+from celery_dynbeat.store.rows import Row
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
-logger = logging.getLogger(__name__)
 
-#: The time between two batches of one backfill.
-BATCH_PAUSE = timedelta(seconds=1)
-
-
-class Backfilled(NamedTuple):
-    """The number of backfills that were handled, and the new runs to publish."""
-
-    handled: int
-    outgoing: Sequence[OutgoingRun]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The fire times that become runs.
-
-    ``remainders`` is what the skipped rows that covered them still cover, by row id.
-    """
-
-    missing: Sequence[datetime]
-    remainders: Mapping[str, SkippedRemainder]
-
-
-def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> Backfilled:
-    """Make the next batch of the backfill that has been due the longest, if any."""
-    locked = backfills.lock_oldest_due(session, now=now)
-    if locked is None:
-        return Backfilled(backfills.delete_orphans(session, now=now), [])
-    if isinstance(locked, backfills.UnreadableBackfill):
-        _handle_unreadable(session, locked, now=now, settings=settings)
-        return Backfilled(1, [])
-    backfill, schedule = locked
-    outgoing: Sequence[OutgoingRun] = []
-    if _must_wait(session, schedule, now=now):
-        backfill.next_run_at = now + settings.poll_interval
-    else:
-        try:
-            outgoing = _run_batch(session, backfill, schedule, now=now, settings=settings)
-        except (SQLAlchemyError, ImportError):
-            raise
-        # Invalid text, a removed time zone: only this schedule is affected.
-        except Exception as error:  # noqa: BLE001
-            schedule.error = log_quarantined(schedule, error)
-            report_quarantined(
-                session,
-                schedule_id=schedule.id,
-                owner=schedule.owner,
-                name=schedule.name,
-                error=schedule.error,
-            )
-            add_facts(session, [schedule.id], now=now)
-            schedule.next_run_at = schedule.held_at = None
-            backfill.next_run_at = now + settings.poll_interval
-    session.flush()
-    return Backfilled(1, outgoing)
-
-
-def _must_wait(session: Session, schedule: Schedule, *, now: datetime) -> bool:
+def next_batch(session: Session, request: Row, *, now: datetime, settings: Settings) -> Batch:
+    """Record the next batch of a backfill."""
+    locked = due.lock_by_ids(session, [request.schedule_id])
+    quarantine_unreadable(session, locked.unreadable, now=now)
+    if not locked.rows:
+        if not locked.unreadable and not due.existing_ids(session, [request.schedule_id]):
+            raise UnusableRequestError("its schedule was deleted")
+        return wait(now + (settings.poll_interval if locked.unreadable else BATCH_PAUSE))
+    schedule = locked.rows[0]
     if not schedule.enabled or schedule.error is not None or not is_known(schedule.trigger_kind):
-        return True
-    return holds.end_of(session, owner=schedule.owner, now=now) is not None
+        return wait(now + settings.poll_interval)
+    try:
+        return _run_batch(session, request, schedule, now=now, settings=settings)
+    except (SQLAlchemyError, ImportError):
+        raise
+    # Invalid text, a removed time zone: only this schedule is affected.
+    except Exception as error:  # noqa: BLE001
+        _quarantine(session, schedule, error, now=now)
+        return wait(now + settings.poll_interval)
+
+
+def _quarantine(session: Session, schedule: Row, error: Exception, *, now: datetime) -> None:
+    text = log_quarantined(schedule, error)
+    quarantined = {"id": schedule.id, "next_run_at": None, "held_at": None, "error": text}
+    due.advance(session, [quarantined])
+    report_quarantined(
+        session, schedule_id=schedule.id, owner=schedule.owner, name=schedule.name, error=text
+    )
+    add_facts(session, [schedule.id], now=now)
 
 
 def _run_batch(
-    session: Session,
-    backfill: Backfill,
-    schedule: Schedule,
-    *,
-    now: datetime,
-    settings: Settings,
-) -> Sequence[OutgoingRun]:
+    session: Session, request: Row, schedule: Row, *, now: datetime, settings: Settings
+) -> Batch:
     task_allowlist.check(settings, owner=schedule.owner, task=schedule.task)
     whole = spec_from_row(schedule, settings)
     # The row is locked, so each batch searches as long as one plan of a claim at most.
     spec = with_search_budget(whole)
-    capacity = _capacity(session, backfill, spec, now)
+    unfinished = unfinished_runs(session, request, started_after=now - spec.max_run_time)
+    capacity = request.batch_size - len(unfinished)
+    if exclusive := exclusive_schedules({schedule.id: schedule}, settings):
+        is_busy = busy_schedules(session, exclusive, now=now, settings=settings)
+        capacity = 0 if is_busy else 1
     if capacity <= 0:
         # Not BATCH_PAUSE: hundreds of waiting backfills would take all of beat's time.
-        backfill.next_run_at = now + settings.poll_interval
-        return []
-    window = _window(backfill, schedule, spec)
+        return wait(now + settings.poll_interval)
+    window = _window(request, schedule, spec)
     if not window:
-        _wait_or_end(backfill, schedule, spec, now)
-        return []
+        return _wait_or_end(request, schedule, spec, now)
     present = backfills.fire_times_with_run(session, schedule_id=schedule.id, instants=window)
     selection = select_missing(window, present=present, capacity=capacity)
-    remainders = _remainders(session, schedule, whole, selection.missing)
-    batch = _Batch(selection.missing, remainders)
-    outgoing = _record(session, schedule, batch, now=now, settings=settings)
-    backfill.made += len(outgoing)
-    backfill.present += len(selection.done) - len(outgoing)
-    _advance(backfill, spec, selection.done[-1], now=now, made=bool(outgoing))
-    return outgoing
-
-
-def _capacity(session: Session, backfill: Backfill, spec: ScheduleSpec, now: datetime) -> int:
-    """Return how many runs may be made now."""
-    is_exclusive = spec.overlap != "allow"
-    limit = 1 if is_exclusive else backfill.batch_size
-    unfinished = backfills.count_unfinished_runs(
-        session,
-        schedule_id=backfill.schedule_id,
-        started_after=now - spec.max_run_time,
-        origin=None if is_exclusive else Origin.BACKFILL,
-        limit=limit,
+    outgoing = _record(
+        session, request, schedule, whole, selection.missing, now=now, settings=settings
     )
-    return limit - unfinished
+    created = request.created + len(outgoing)
+    excluded = request.excluded + len(selection.done) - len(outgoing)
+    values: dict[str, Any] = {
+        "created": created,
+        "excluded": excluded,
+        "unfinished_ids": [*unfinished, *(run.run_id for run in outgoing)],
+        "after_at": selection.done[-1],
+        # If all fire times had runs, no run was made: continue without a pause.
+        "next_run_at": now + BATCH_PAUSE if outgoing else now,
+    }
+    is_last = created + excluded >= request.total or not fire_times(
+        spec, after=selection.done[-1], until=request.until, limit=1
+    )
+    return Batch(outgoing, values | _ended(now) if is_last else values)
 
 
-def _window(backfill: Backfill, schedule: Schedule, spec: ScheduleSpec) -> list[datetime]:
-    """Return the fire times of the next batch.
-
-    All batches together have at most ``total`` fire times, as counted when the backfill was made.
-    """
-    if backfill.next_fire_at is None:
-        return []
-    left = backfill.total - backfill.made - backfill.present
-    end = backfill.end_at
+def _window(request: Row, schedule: Row, spec: ScheduleSpec) -> list[datetime]:
+    """Return the fire times of the next batch."""
+    until = request.until
     if schedule.next_fire_at is not None and schedule.finished_at is None:
-        end = min(end, schedule.next_fire_at - MICROSECOND)
-    limit = min(backfill.batch_size, left)
-    return fire_times(spec, start=backfill.next_fire_at, end=end, limit=limit)
+        until = min(until, schedule.next_fire_at)
+    left = request.total - request.created - request.excluded
+    limit = min(request.batch_size, left)
+    return fire_times(spec, after=request.after_at, until=until, limit=limit)
+
+
+def _wait_or_end(request: Row, schedule: Row, spec: ScheduleSpec, now: datetime) -> Batch:
+    if not fire_times(spec, after=request.after_at, until=request.until, limit=1):
+        return Batch((), _ended(now))
+    # The claim decides about the remaining fire times as soon as they are due.
+    return wait(max(now + BATCH_PAUSE, schedule.next_run_at or now))
+
+
+def _ended(now: datetime) -> dict[str, Any]:
+    return {"next_run_at": None, "finished_at": now}
+
+
+def _record(
+    session: Session,
+    request: Row,
+    schedule: Row,
+    spec: ScheduleSpec,
+    missing: Sequence[datetime],
+    *,
+    now: datetime,
+    settings: Settings,
+) -> Sequence[OutgoingRun]:
+    remainders = _remainders(session, schedule, spec, missing)
+    if schedule.skipped_until is not None:
+        skips.remove(session, schedule_id=schedule.id, instants=missing)
+    for run_id, remainder in remainders.items():
+        backfills.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
+    new = [
+        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings, origin=Origin.BACKFILL)
+        for at in missing
+    ]
+    overdue_at = now + settings.dispatch_timeout
+    pending = [
+        {**run_rows.pending_row(run, now=now, overdue_at=overdue_at), "request_id": request.id}
+        for run in new
+    ]
+    added = runs.add(session, pending)
+    for remainder in remainders.values():
+        if remainder.older is not None:
+            _add_skipped(session, schedule, remainder.older, now)
+    return [run for run in new if run.run_id in added]
 
 
 def _remainders(
-    session: Session, schedule: Schedule, spec: ScheduleSpec, missing: Sequence[datetime]
+    session: Session, schedule: Row, spec: ScheduleSpec, missing: Sequence[datetime]
 ) -> Mapping[str, SkippedRemainder]:
     """Return what the skipped rows that cover ``missing`` still cover without them, by id.
 
@@ -206,7 +205,7 @@ def _remainders(
 
 
 def _skipped_by_call(
-    session: Session, schedule: Schedule, *, first: datetime, last: datetime
+    session: Session, schedule: Row, *, first: datetime, last: datetime
 ) -> Sequence[datetime]:
     """Return the fire times that skip() took out. A backfill runs them like other skipped ones."""
     if schedule.skipped_until is None or schedule.skipped_until < first:
@@ -214,89 +213,10 @@ def _skipped_by_call(
     return skips.in_span(session, schedule_id=schedule.id, first=first, last=last)
 
 
-def _record(
-    session: Session,
-    schedule: Schedule,
-    batch: _Batch,
-    *,
-    now: datetime,
-    settings: Settings,
-) -> Sequence[OutgoingRun]:
-    if schedule.skipped_until is not None:
-        skips.remove(session, schedule_id=schedule.id, instants=batch.missing)
-    for run_id, remainder in batch.remainders.items():
-        backfills.shrink_skipped(session, run_id=run_id, fire_count=remainder.newer)
-    new = [
-        run_rows.new_outgoing_run(schedule, at, now=now, settings=settings, origin=Origin.BACKFILL)
-        for at in batch.missing
-    ]
-    overdue_at = now + settings.dispatch_timeout
-    pending = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
-    added = runs.add(session, pending)
-    for remainder in batch.remainders.values():
-        if remainder.older is not None:
-            _add_skipped(session, schedule, remainder.older, now)
-    return [run for run in new if run.run_id in added]
-
-
-def _add_skipped(session: Session, schedule: Schedule, skip: Skip, now: datetime) -> None:
+def _add_skipped(session: Session, schedule: Row, skip: Skip, now: datetime) -> None:
     record = run_rows.skipped_row(schedule, skip, now=now)
     # The instant may have a row if the count came from another trigger. The count must be recorded
     # in any case.
     while not runs.add(session, [record]):
         record["scheduled_for"] -= MICROSECOND
     report_skipped(session, [record])
-
-
-def _advance(
-    backfill: Backfill, spec: ScheduleSpec, last: datetime, *, now: datetime, made: bool
-) -> None:
-    following = fire_times(spec, start=last + MICROSECOND, end=backfill.end_at, limit=1)
-    if not following or backfill.made + backfill.present >= backfill.total:
-        _end(backfill, now)
-        return
-    backfill.next_fire_at = following[0]
-    # If all fire times had runs, no run was made: continue without a pause.
-    backfill.next_run_at = now + BATCH_PAUSE if made else now
-
-
-def _wait_or_end(backfill: Backfill, schedule: Schedule, spec: ScheduleSpec, now: datetime) -> None:
-    start = backfill.next_fire_at
-    if start is None or not fire_times(spec, start=start, end=backfill.end_at, limit=1):
-        _end(backfill, now)
-    else:
-        # The claim decides about the remaining fire times as soon as they are due.
-        backfill.next_run_at = max(now + BATCH_PAUSE, schedule.next_run_at or now)
-
-
-def _end(backfill: Backfill, now: datetime) -> None:
-    backfill.next_fire_at = backfill.next_run_at = None
-    backfill.finished_at = now
-
-
-def _handle_unreadable(
-    session: Session, unreadable: backfills.UnreadableBackfill, *, now: datetime, settings: Settings
-) -> None:
-    """Quarantine the schedule or cancel the backfill, whichever cannot be read.
-
-    The backfill of a quarantined schedule continues when the schedule is repaired.
-    """
-    if unreadable.schedule is not None:
-        quarantine_unreadable(session, [unreadable.schedule], now=now)
-    if unreadable.backfill is None:
-        until = now + settings.poll_interval
-        backfills.defer(session, backfill_id=unreadable.backfill_id, until=until)
-        return
-    names = names_of(session, Schedule, [unreadable.schedule_id])[unreadable.schedule_id]
-    logger.error(
-        "backfill %s cannot be read and is cancelled: %s",
-        unreadable.backfill_id,
-        unreadable.backfill,
-        extra={
-            "event": Event.BACKFILL_CANCELLED,
-            "owner": names.owner,
-            "schedule": names.name,
-            "backfill_id": unreadable.backfill_id,
-        },
-    )
-    backfills.cancel_unread(session, backfill_id=unreadable.backfill_id, now=now)

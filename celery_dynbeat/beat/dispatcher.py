@@ -2,8 +2,7 @@
 
     connect -> poll -> claim, plan, record (1 transaction) -> publish -> confirm (1 UPDATE)
                     -> sweep: take overdue runs (1 transaction) -> publish -> confirm
-                    -> no backlog: a batch of a backfill and of a rerun, published and confirmed
-                       in the same way
+                    -> no backlog: a batch of a request, published and confirmed in the same way
 
 After a sleep that ended at a fire time or with a notification, the pass claims before it polls. If
 it claimed a row, the next pass polls. While the confirm of one batch runs in the background, the
@@ -35,7 +34,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.backfill import Backfilled, run_due_backfill
 from celery_dynbeat.beat.background import Executor, InlineExecutor
 from celery_dynbeat.beat.claim import Claimed, claim, plan_unplanned
 from celery_dynbeat.beat.declined_runs import decide_declined
@@ -44,7 +42,7 @@ from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance
 from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
 from celery_dynbeat.beat.reporting import report_published, report_quarantined
-from celery_dynbeat.beat.rerun import RerunBatch, run_due_rerun
+from celery_dynbeat.beat.requests import RequestedRuns, run_due_request
 from celery_dynbeat.beat.sent_runs import log_declined, log_sent
 from celery_dynbeat.beat.sweep import Swept, take_overdue
 from celery_dynbeat.beat.termination import Termination
@@ -54,6 +52,7 @@ from celery_dynbeat.broker.publisher import PublishResult, unsent
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.run_states import RequestKind
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
@@ -181,11 +180,9 @@ class Dispatcher:
         if is_due(pending.overdue_at, now):
             handled += self._sweep(now)
         handled += self._maintenance.rescue(now)
-        # Backfills, reruns and pruning can wait. Fire times that are due come first.
-        if not self._has_backlog and is_due(pending.backfill_at, now):
-            handled += self._backfill(now)
-        if not self._has_backlog and is_due(pending.rerun_at, now):
-            handled += self._rerun(now)
+        # Requests and pruning can wait. Fire times that are due come first.
+        if not self._has_backlog and is_due(pending.request_at, now):
+            handled += self._run_request(now)
         if not self._has_backlog:
             self._maintenance.prune(now)
         if handled:
@@ -264,31 +261,21 @@ class Dispatcher:
         self._send(swept.outgoing, Event.RUNS_REPUBLISHED, began_ns)
         return swept.handled
 
-    def _backfill(self, now: datetime) -> int:
-        def work(session: Session) -> Backfilled:
-            backfilled = run_due_backfill(session, now=now, settings=self._settings)
-            self._traces.read(session, backfilled.outgoing)
+    def _run_request(self, now: datetime) -> int:
+        def work(session: Session) -> RequestedRuns:
+            requested = run_due_request(session, now=now, settings=self._settings)
+            is_rerun = requested.kind is RequestKind.RERUN
+            self._traces.read(session, requested.outgoing, may_have_traces=is_rerun)
             self._failpoint("recorded")
-            return backfilled
+            return requested
 
         began_ns = time.time_ns()
-        backfilled = self._database.run(work)
+        requested = self._database.run(work)
         self._failpoint("committed")
-        self._send(backfilled.outgoing, Event.RUNS_BACKFILLED, began_ns)
-        return backfilled.handled
-
-    def _rerun(self, now: datetime) -> int:
-        def work(session: Session) -> RerunBatch:
-            batch = run_due_rerun(session, now=now, settings=self._settings)
-            self._traces.read(session, batch.outgoing, may_have_traces=True)
-            self._failpoint("recorded")
-            return batch
-
-        began_ns = time.time_ns()
-        batch = self._database.run(work)
-        self._failpoint("committed")
-        self._send(batch.outgoing, Event.RUNS_RERUN, began_ns)
-        return batch.handled
+        is_rerun = requested.kind is RequestKind.RERUN
+        event = Event.RUNS_RERUN if is_rerun else Event.RUNS_BACKFILLED
+        self._send(requested.outgoing, event, began_ns)
+        return requested.handled
 
     def _send(self, outgoing: Sequence[OutgoingRun], event: Event, began_ns: int) -> None:
         """Wait for the last confirm, publish the runs, and start their confirm.

@@ -1,49 +1,42 @@
-"""Run ended runs again: one batch of one request in each transaction.
+"""Which ended runs a batch of a rerun runs again.
 
-    due request -> capacity? -> waiting runs, and the next matching runs -> record reruns -> publish
-                   none: due again after the poll interval
+    waiting runs, and the next runs that match -> lock their schedules -> record reruns
 
-- At most ``batch_size`` reruns of a request are unfinished, so that they do not flood the queue. A
-  rerun counts as unfinished until it ends or has run for dynbeat_max_run_time.
-- If the overlap policy of a schedule is not ``allow``, one rerun is made at a time, and only while
-  the schedule has no unfinished run. Until then the run waits. Runs of other schedules do not.
-- Left out are runs that no longer match, that have a newer rerun, or whose schedule is deleted,
+- If the runs of a schedule must not overlap, its ended runs wait while it has an unfinished run.
+  Runs of other schedules do not wait for them.
+- Excluded are runs that no longer match, that have a newer rerun, or whose schedule is deleted,
   paused or quarantined or must not run its task.
-- During a hold of everything or of the request's owner, nothing is made. The runs of another held
-  owner wait.
-- The schedules are locked, so that no two transactions make a rerun of the same run.
-- A request that cannot be read is cancelled.
-- A crash leaves what a crash of a claim leaves: nothing, or pending runs that the sweep publishes.
+- In a request for all owners, the runs of a held owner wait.
 """
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.quarantine import quarantine_unreadable
+from celery_dynbeat.beat.request_batch import (
+    BATCH_PAUSE,
+    Batch,
+    busy_schedules,
+    exclusive_schedules,
+    unfinished_runs,
+    wait,
+)
 from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.run_ids import is_run_id
-from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Origin, Rerun
+from celery_dynbeat.db.models import Origin
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.planning.rerun_planning import RerunSelection, RerunState, select_reruns
 from celery_dynbeat.planning.schedule_spec import expires_at, max_run_time
 from celery_dynbeat.runtime.reruns import Record, add_reruns, is_fire_time, rerun_record
-from celery_dynbeat.store import due, holds, overlaps, reruns, run_rows
+from celery_dynbeat.store import due, holds, reruns, run_rows, schedules
 from celery_dynbeat.store.reruns import Position, RerunFilter
-from celery_dynbeat.store.rows import Row, names_of
+from celery_dynbeat.store.rows import Row
 
-logger = logging.getLogger(__name__)
-
-#: The time between two batches of one request.
-BATCH_PAUSE = timedelta(seconds=1)
 #: Runs of one request that wait for their schedules.
 MAX_WAITING = 1_000
 #: Runs that one batch searches for matching ones.
@@ -52,91 +45,34 @@ SEARCHED_PER_BATCH = 5_000
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-class RerunBatch(NamedTuple):
-    """The number of requests that were handled, and the new runs to publish."""
-
-    handled: int
-    outgoing: Sequence[OutgoingRun]
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The candidates of a batch, oldest first, and the position of the search after it.
 
-    ``left_out`` is the number of runs that no longer match or cannot be read. ``position`` is None
+    ``excluded`` is the number of runs that no longer match or cannot be read. ``position`` is None
     at the end of the search.
     """
 
     candidates: Sequence[Row]
-    left_out: int
+    excluded: int
     position: Position | None
 
 
-def run_due_rerun(session: Session, *, now: datetime, settings: Settings) -> RerunBatch:
-    """Make the next batch of the request that has been due the longest, if any."""
-    locked = reruns.lock_oldest_due(session, now=now)
-    for unreadable in locked.unreadable:
-        _cancel(session, unreadable.id, str(unreadable), now=now)
-    if not locked.rows:
-        return RerunBatch(len(locked.unreadable), [])
-    request = locked.rows[0]
-    error = _error_of(request)
-    if error is not None:
-        _cancel(session, request.id, error, now=now)
-        return RerunBatch(1, [])
-    return RerunBatch(1, _run_batch(session, request, now=now, settings=settings))
-
-
-def _error_of(request: Row) -> str | None:
-    """Return why a batch cannot use a request that was written by SQL, or None."""
-    for column in ("statuses", "waiting_ids", "unfinished_ids"):
-        value = getattr(request, column)
-        if not isinstance(value, list):
-            return f"{column} is not an array"
-    if not set(map(str, request.statuses)) <= set(Status):
-        return "statuses has an unknown status"
-    if not all(map(is_run_id, (*request.waiting_ids, *request.unfinished_ids))):
-        return "waiting_ids or unfinished_ids has a value that is not the id of a run"
-    return None
-
-
-def _cancel(session: Session, rerun_id: int, error: str, *, now: datetime) -> None:
-    names = names_of(session, Rerun, [rerun_id])[rerun_id]
-    logger.error(
-        "rerun %s cannot be read and is cancelled: %s",
-        rerun_id,
-        error,
-        extra={
-            "event": Event.RERUN_CANCELLED,
-            "owner": names.owner,
-            "schedule": names.name,
-            "rerun_id": rerun_id,
-        },
-    )
-    ended = {"next_run_at": None, "finished_at": now, "cancelled": True}
-    reruns.change(session, rerun_id=rerun_id, values=ended)
-
-
-def _run_batch(
-    session: Session, request: Row, *, now: datetime, settings: Settings
-) -> Sequence[OutgoingRun]:
-    unfinished = reruns.unfinished_ids(
-        session, request.unfinished_ids, started_after=now - settings.max_run_time
-    )
+def next_batch(session: Session, request: Row, *, now: datetime, settings: Settings) -> Batch:
+    """Record the next batch of a request for reruns."""
+    unfinished = unfinished_runs(session, request, started_after=now - settings.max_run_time)
     capacity = request.batch_size - len(unfinished)
-    if capacity <= 0 or holds.end_of(session, owner=request.owner, now=now) is not None:
-        until = now + settings.poll_interval
-        reruns.change(session, rerun_id=request.id, values={"next_run_at": until})
-        return []
+    if capacity <= 0:
+        return wait(now + settings.poll_interval)
     found = _find(session, request, capacity=capacity)
-    rows = _lock_schedules(session, found.candidates, now=now, settings=settings)
-    selection = select_reruns(found.candidates, rows.state(capacity))
-    selection = _recheck(session, request, selection)
-    outgoing = _record(session, request, selection, rows.by_id, now=now, settings=settings)
+    state = _lock_schedules(
+        session, found.candidates, capacity=capacity, now=now, settings=settings
+    )
+    selection = _recheck(session, request, select_reruns(found.candidates, state))
+    outgoing = _record(session, request, selection, state.runnable, now=now, settings=settings)
     values = _progress(request, found, selection, now=now, settings=settings)
     values["unfinished_ids"] = [*unfinished, *(run.run_id for run in outgoing)]
-    reruns.change(session, rerun_id=request.id, values=values)
-    return outgoing
+    return Batch(outgoing, values)
 
 
 def _find(session: Session, request: Row, *, capacity: int) -> _Found:
@@ -157,7 +93,7 @@ def _search(
     limit = min(capacity, MAX_WAITING - len(request.waiting_ids))
     if limit <= 0:
         return (), after
-    matching = _filter(request)
+    matching = _filter(session, request)
     last = reruns.last_position(session, matching, after=after, limit=SEARCHED_PER_BATCH)
     found = reruns.find(session, matching, after=after, last=last, limit=limit)
     ids = [each.run_id for each in found]
@@ -165,11 +101,11 @@ def _search(
     return ids, found[-1] if len(found) == limit else last
 
 
-def _filter(request: Row) -> RerunFilter:
+def _filter(session: Session, request: Row) -> RerunFilter:
     return RerunFilter(
         owner=request.owner,
         name=request.name,
-        schedule_id=request.schedule_id,
+        schedule_id=schedules.find_id(session, owner=request.owner, name=request.name),
         task=request.task,
         statuses=request.statuses,
         since=request.since,
@@ -178,22 +114,15 @@ def _filter(request: Row) -> RerunFilter:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Schedules:
-    """The schedules that this transaction has locked and that can run, and why others wait."""
-
-    by_id: Mapping[int, Row]
-    unavailable: Collection[int]
-    exclusive: Collection[int]
-    busy: Collection[int]
-
-    def state(self, capacity: int) -> RerunState:
-        return RerunState(self.by_id, self.unavailable, self.exclusive, self.busy, capacity)
-
-
 def _lock_schedules(
-    session: Session, candidates: Sequence[Row], *, now: datetime, settings: Settings
-) -> _Schedules:
+    session: Session,
+    candidates: Sequence[Row],
+    *,
+    capacity: int,
+    now: datetime,
+    settings: Settings,
+) -> RerunState:
+    """Lock the schedules of the candidates. Return those that can run, and why others wait."""
     ids = sorted({each.schedule_id for each in candidates if each.schedule_id is not None})
     rows, unreadable = due.lock_by_ids(session, ids)
     quarantine_unreadable(session, unreadable, now=now)
@@ -202,28 +131,19 @@ def _lock_schedules(
     held_owners = holds.ends_of(session, {row.owner for row in rows}, now=now)
     held = {row.id for row in rows if row.owner in held_owners}
     runnable = {row.id: row for row in rows if _can_run(row, now=now, settings=settings)}
-    exclusive = {
-        row.id: row for row in runnable.values() if (row.overlap or settings.overlap) != "allow"
-    }
-    busy = {
-        run.schedule_id
-        for run in overlaps.unfinished_runs(session, list(exclusive))
-        if run.started_at is None
-        or now - run.started_at < max_run_time(exclusive[run.schedule_id].max_run_time, settings)
-    }
+    exclusive = exclusive_schedules(runnable, settings)
+    busy = busy_schedules(session, exclusive, now=now, settings=settings)
     locked = set(due.existing_ids(session, missing)) if missing else set()
-    return _Schedules(runnable, locked | held, exclusive, busy)
+    return RerunState(runnable, locked | held, exclusive, busy, capacity)
 
 
 def _recheck(session: Session, request: Row, selection: RerunSelection) -> RerunSelection:
-    """Leave out the runs that got a rerun before this transaction locked their schedules."""
-    ids = [each.id for each in selection.made]
+    """Exclude the runs that got a rerun before this transaction locked their schedules."""
+    ids = [each.id for each in selection.chosen]
     parts = reruns.newest_by_ids(session, ids, statuses=request.statuses)
     newest = {row.id for part in parts for row in part.rows}
-    made = [each for each in selection.made if each.id in newest]
-    return selection._replace(
-        made=made, left_out=selection.left_out + len(selection.made) - len(made)
-    )
+    chosen = [each for each in selection.chosen if each.id in newest]
+    return selection._replace(chosen=chosen, excluded=selection.excluded + len(ids) - len(chosen))
 
 
 def _can_run(row: Row, *, now: datetime, settings: Settings) -> bool:
@@ -248,14 +168,14 @@ def _record(
     now: datetime,
     settings: Settings,
 ) -> Sequence[OutgoingRun]:
-    if not selection.made:
+    if not selection.chosen:
         return []
     # After the request: its search must not find them.
     created_at = max(now, request.created_at + MICROSECOND)
     overdue_at = now + settings.dispatch_timeout
     outgoing: list[OutgoingRun] = []
     records: list[Record] = []
-    for original in selection.made:
+    for original in selection.chosen:
         row = rows[original.schedule_id]
         nominal_at = original.nominal_at or original.scheduled_for
         run = run_rows.new_outgoing_run(
@@ -268,6 +188,7 @@ def _record(
             after=original.scheduled_for,
             created_at=created_at,
             overdue_at=overdue_at,
+            request_id=request.id,
         )
         outgoing.append(run)
         records.append(record)
@@ -276,7 +197,7 @@ def _record(
         row = rows[record["schedule_id"]]
         return is_fire_time(row, record["scheduled_for"], settings=settings)
 
-    reruns.touch_schedules(session, sorted({run.schedule_id for run in outgoing}))
+    schedules.touch(session, sorted({run.schedule_id for run in outgoing}))
     repeated = add_reruns(session, records, is_reserved=is_reserved)
     return [run for run in outgoing if run.run_id not in repeated]
 
@@ -286,15 +207,15 @@ def _progress(
 ) -> dict[str, Any]:
     """Return the new progress of the request."""
     values: dict[str, Any] = {
-        "made": request.made + len(selection.made),
-        "left_out": request.left_out + found.left_out + selection.left_out,
+        "created": request.created + len(selection.chosen),
+        "excluded": request.excluded + found.excluded + selection.excluded,
         "waiting_ids": [each.id for each in selection.waiting],
     }
     if found.position is not None:
         values["after_at"], values["after_id"] = found.position
     elif not selection.waiting:
         # Also those that had a newer rerun when the search came to them.
-        values["left_out"] = max(0, request.total - values["made"])
+        values["excluded"] = max(0, request.total - values["created"])
         return {**values, "next_run_at": None, "finished_at": now}
     else:
         values["after_at"], values["after_id"] = request.until, LAST_ID
@@ -302,7 +223,7 @@ def _progress(
 
 
 def _pause(selection: RerunSelection, settings: Settings) -> timedelta:
-    if selection.made:
+    if selection.chosen:
         return BATCH_PAUSE
     # Not BATCH_PAUSE: hundreds of waiting requests would take all of beat's time. If nothing waits,
     # only the search continues.

@@ -33,6 +33,14 @@ class LazyGroup(DYMGroup):
         "holds": ("holds:holds", "List the holds in force, with who holds and why."),
         "run": ("run:run", "Run a schedule once now, even if it is paused."),
         "rerun": ("rerun:rerun", "Run an ended run again, or with --since all failed ones."),
+        "backfill": (
+            "backfill:backfill",
+            "Run a schedule for its past fire times that have no run.",
+        ),
+        "requests": (
+            "requests:requests",
+            "List the backfills and reruns of many, the newest first.",
+        ),
         "cancel": ("cancel:cancel", "Cancel runs that have not started or that wait for a retry."),
         "delete": (
             "delete:delete",

@@ -81,8 +81,7 @@ def as_dict(report: "HealthReport", evaluation: "Evaluation") -> dict[str, Any]:
         "holds": tables and _holds(tables),
         "unserved": {"queues": _unserved(report, "queues"), "tasks": _unserved(report, "tasks")},
         "runs": tables and _runs(tables),
-        "backfills": tables and asdict(tables.backfills),
-        "reruns": tables and asdict(tables.reruns),
+        "requests": tables and asdict(tables.requests),
     }
 
 
@@ -227,8 +226,7 @@ def _table_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:
         *(f"{state} {count}" for state, count in tables.runs.items()),
         f"overdue {tables.overdue}" + (f" (since {_format_duration(since)})" if since else ""),
     )
-    yield _line("backfills", f"{tables.backfills} running")
-    yield _line("reruns", f"{tables.reruns} running")
+    yield _line("requests", f"{tables.requests} running")
 
 
 def _failing_lines(report: "HealthReport", tables: "Tables") -> Iterator[str]:

@@ -1,11 +1,16 @@
-"""Wait until a run has ended, for ``--wait``."""
+"""Wait until a run or the runs of a request have ended, for ``--wait``."""
 
 import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from datetime import timedelta
 
 from celery_dynbeat.cli.base.invocation import Invocation
+from celery_dynbeat.cli.base.pages import pages
 from celery_dynbeat.cli.base.progress import progress
-from celery_dynbeat.client import RunInfo
-from celery_dynbeat.common.run_states import Status
+from celery_dynbeat.client import Page, RequestInfo, RunInfo
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
+from celery_dynbeat.common.run_states import UNFINISHED, Status
 
 #: Between two reads of a run.
 POLL_SECONDS = 0.5
@@ -26,3 +31,67 @@ def wait_for_run(invocation: Invocation, run_id: str) -> None:
 def _words(run: RunInfo) -> str:
     error = f": {run.error.partition(chr(10))[0]}" if run.error else ""
     return f"run {run.id} of schedule {run.name!r} {run.status}{error}"
+
+
+def end_request(invocation: Invocation, info: RequestInfo, *, wait: bool) -> None:
+    """Print a new request. With ``wait``, wait for its runs, and exit with 1 if one has failed."""
+    if not wait:
+        invocation.output.done(request_words(info), info.to_dict())
+        return
+    info, ended = _wait_for_request(invocation, info)
+    counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
+    invocation.output.done(
+        f"{request_words(info)}; of the new runs: {counts or 'none'}",
+        {**info.to_dict(), "ended": dict(ended)},
+    )
+    invocation.context.exit(0 if set(ended) <= {Status.SUCCEEDED} else 1)
+
+
+def request_words(info: RequestInfo) -> str:
+    """Return the progress of a request in words."""
+    return (
+        f"{info.kind} {info.id}: {info.status}, {info.created} of {info.total} runs created,"
+        f" {info.excluded} excluded"
+    )
+
+
+def _wait_for_request(
+    invocation: Invocation, info: RequestInfo
+) -> tuple[RequestInfo, Counter[str]]:
+    """Return when all runs are created and have ended, with the numbers of their statuses."""
+    try:
+        with progress("runs created") as advance:
+            while info.status == "running":
+                advance(info.created + info.excluded, info.total)
+                time.sleep(POLL_SECONDS)
+                info = invocation.calls.get_request(info.id)
+        with progress("runs ended") as advance:
+            while unfinished := sum(1 for _ in _runs_of(invocation, info, status=UNFINISHED)):
+                advance(info.created - unfinished, info.created)
+                time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        cancel = f"`dynbeat requests {info.id} --cancel`"
+        invocation.output.note(f"{info.kind} {info.id} continues; {cancel} ends it")
+        raise
+    return info, Counter(run.status for run in _runs_of(invocation, info))
+
+
+def _runs_of(
+    invocation: Invocation, info: RequestInfo, *, status: Collection[str] | None = None
+) -> Iterator[RunInfo]:
+    """Yield the runs that the request has made."""
+
+    def fetch(cursor: str | None) -> Page[RunInfo]:
+        return invocation.calls.runs(
+            # The origin of the runs is the kind of the request.
+            origin=info.kind,
+            status=status,
+            since=info.since,
+            # A rerun is some microseconds after its original.
+            until=info.until + timedelta(seconds=1),
+            limit=MAX_PAGE_SIZE,
+            after=cursor,
+        )
+
+    for page in pages(fetch):
+        yield from (run for run in page.items if run.request_id == info.id)

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from celery_dynbeat.client.edit.conversion import TaskLike, TriggerLike
     from celery_dynbeat.client.edit.fields import Changes, Fields, NewFields
     from celery_dynbeat.client.edit.new_rows import NewSchedule
-    from celery_dynbeat.client.filters import ChangeFilter, RunFilter, ScheduleFilter
+    from celery_dynbeat.client.filters import ChangeFilter, RequestFilter, RunFilter, ScheduleFilter
     from celery_dynbeat.client.owner import OwnerSchedules
     from celery_dynbeat.client.results import (
         AlertInfo,
         AlertTargetInfo,
-        BackfillInfo,
         BoundedCount,
         ChangeInfo,
         FireTime,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         Page,
         Preview,
         PreviewedFireTime,
-        RerunInfo,
+        RequestInfo,
         RunInfo,
         ScheduleInfo,
     )
@@ -141,7 +140,6 @@ def dynbeat_of(app: Celery) -> Dynbeat:
 __all__ = [
     "AlertInfo",
     "AlertTargetInfo",
-    "BackfillInfo",
     "BoundedCount",
     "ChangeFilter",
     "ChangeInfo",
@@ -157,7 +155,8 @@ __all__ = [
     "Page",
     "Preview",
     "PreviewedFireTime",
-    "RerunInfo",
+    "RequestFilter",
+    "RequestInfo",
     "RunFilter",
     "RunInfo",
     "ScheduleFilter",
@@ -171,15 +170,15 @@ __all__ = [
 _LAZY_EXPORTS = {
     "edit.conversion": ("TaskLike", "TriggerLike"),
     "edit.fields": ("Changes", "Fields", "NewFields"),
-    "filters": ("ChangeFilter", "RunFilter", "ScheduleFilter"),
+    "filters": ("ChangeFilter", "RequestFilter", "RunFilter", "ScheduleFilter"),
     "owner": ("OwnerSchedules",),
     "edit.new_rows": ("NewSchedule",),
     "schedules": ("Schedules",),
     "results": (
-        *("AlertInfo", "AlertTargetInfo", "BackfillInfo", "BoundedCount"),
+        *("AlertInfo", "AlertTargetInfo", "BoundedCount"),
         *("ChangeInfo", "FireTime", "HoldInfo", "Info", "Page"),
         *("Preview", "PreviewedFireTime"),
-        *("RerunInfo", "RunInfo", "ScheduleInfo"),
+        *("RequestInfo", "RunInfo", "ScheduleInfo"),
     ),
 }
 

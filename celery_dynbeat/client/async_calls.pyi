@@ -8,18 +8,23 @@ from celery_dynbeat.client.control.erasure import Progress
 from celery_dynbeat.client.edit.conversion import TaskLike, TriggerLike
 from celery_dynbeat.client.edit.fields import Changes, Fields, NewFields
 from celery_dynbeat.client.edit.new_rows import NewSchedule
-from celery_dynbeat.client.filters import ChangeFilter, RunFilter, ScheduleFilter, StatusFilter
+from celery_dynbeat.client.filters import (
+    ChangeFilter,
+    RequestFilter,
+    RunFilter,
+    ScheduleFilter,
+    StatusFilter,
+)
 from celery_dynbeat.client.owner import OwnerSchedules
 from celery_dynbeat.client.results import (
     AlertInfo,
     AlertTargetInfo,
-    BackfillInfo,
     BoundedCount,
     ChangeInfo,
     FireTime,
     HoldInfo,
     Page,
-    RerunInfo,
+    RequestInfo,
     RunInfo,
     ScheduleInfo,
 )
@@ -43,9 +48,14 @@ class AsyncSharedCalls:
         after: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Page[AlertInfo]: ...
-    async def cancel_rerun(
-        self, rerun_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RerunInfo: ...
+    async def cancel_request(
+        self,
+        request_id: int,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RequestInfo: ...
     async def cancel_run(
         self,
         run_id: str,
@@ -91,9 +101,9 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Sequence[ScheduleInfo]: ...
-    async def get_rerun(
-        self, rerun_id: int, *, session: AnyAsyncSession | None = None
-    ) -> RerunInfo: ...
+    async def get_request(
+        self, request_id: int, *, session: AnyAsyncSession | None = None
+    ) -> RequestInfo: ...
     async def get_run(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
     async def hold(
         self,
@@ -123,21 +133,37 @@ class AsyncSharedCalls:
         reason: str | None = None,
         session: AnyAsyncSession | None = None,
     ) -> Sequence[HoldInfo]: ...
-    async def rerun(self, run_id: str, *, session: AnyAsyncSession | None = None) -> RunInfo: ...
+    async def requests(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        session: AnyAsyncSession | None = None,
+        **matching: Unpack[RequestFilter],
+    ) -> Page[RequestInfo]: ...
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        session: AnyAsyncSession | None = None,
+    ) -> RunInfo: ...
     async def rerun_many(
         self,
         *,
+        owner: str | None = None,
         since: datetime,
         until: datetime | None = None,
         status: StatusFilter = ...,
         name: str | None = None,
         task: str | None = None,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> RerunInfo: ...
-    async def reruns(
-        self, *, limit: int = 20, session: AnyAsyncSession | None = None
-    ) -> Sequence[RerunInfo]: ...
+    ) -> RequestInfo: ...
     async def runs(
         self,
         name: str | None = None,
@@ -164,17 +190,13 @@ class AsyncOwnerSchedules(AsyncSharedCalls):
         self,
         name: str,
         *,
-        start: datetime,
-        end: datetime,
+        since: datetime,
+        until: datetime,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: AnyAsyncSession | None = None,
-    ) -> BackfillInfo: ...
-    async def backfills(
-        self, name: str, *, limit: int = 20, session: AnyAsyncSession | None = None
-    ) -> Sequence[BackfillInfo]: ...
-    async def cancel_backfill(
-        self, name: str, backfill_id: int | None = None, *, session: AnyAsyncSession | None = None
-    ) -> BackfillInfo: ...
+    ) -> RequestInfo: ...
     async def create(
         self,
         name: str,

@@ -1,4 +1,4 @@
-"""The backfills of a schedule: create, list, cancel."""
+"""Run past fire times of a schedule."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -6,129 +6,69 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.client import checks
-from celery_dynbeat.client.checks import check_limit
-from celery_dynbeat.client.edit import audit, edits
-from celery_dynbeat.client.results import BackfillInfo
+from celery_dynbeat.client.edit.named import OwnerCalls
+from celery_dynbeat.client.requests import recorded
+from celery_dynbeat.client.results import RequestInfo
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.actions import Action
-from celery_dynbeat.common.errors import (
-    BackfillNotFoundError,
-    InvalidScheduleError,
-    ScheduleNotFoundError,
-)
-from celery_dynbeat.db.models import Backfill, Schedule
+from celery_dynbeat.common.errors import InvalidScheduleError
+from celery_dynbeat.common.limits import MAX_REQUEST_BATCH
+from celery_dynbeat.common.run_states import RequestKind
+from celery_dynbeat.db.models import Request, Schedule
 from celery_dynbeat.planning.backfill_planning import fire_times
+from celery_dynbeat.planning.plan import MICROSECOND
 from celery_dynbeat.planning.schedule_spec import with_search_budget
 from celery_dynbeat.runtime.context import Context, naming_schedule
-from celery_dynbeat.store import backfills, schedules
+from celery_dynbeat.store import requests, schedules
 from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
 #: Fire times of one backfill.
 MAX_FIRE_TIMES = 10_000
-#: Unfinished runs of a schedule's backfills at any time.
-MAX_BACKFILL_BATCH = 1_000
-#: An ``end`` in the future by at most this means now: the caller's clock may be ahead.
+#: An ``until`` in the future by at most this means now: the caller's clock may be ahead.
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 
 
-class BackfillCalls:
-    """The calls of OwnerSchedules for backfills."""
-
-    _context: Context
-    owner: str
+class BackfillCalls(OwnerCalls):
+    """The call of OwnerSchedules that requests a backfill."""
 
     def backfill(
         self,
         name: str,
         *,
-        start: datetime,
-        end: datetime,
+        since: datetime,
+        until: datetime,
         batch_size: int = 100,
+        actor: str | None = None,
+        reason: str | None = None,
         session: Session | None = None,
-    ) -> BackfillInfo:
-        """Run the schedule for its fire times in [start, end] that have no run, oldest first.
+    ) -> RequestInfo:
+        """Run the past fire times of a schedule that have no run: since <= fire time < until.
 
-        ``start`` and ``end`` are aware datetimes in the past. Beat creates the runs while no
-        schedule is due. At most ``batch_size`` of them are unfinished at any time, or one if runs
-        of the schedule must not overlap. They do not count against ``max_runs``. The backfill of a
-        paused schedule waits for the resume.
+        ``since`` and ``until`` are aware datetimes in the past. Beat creates the runs, the oldest
+        first, while no schedule is due. At most ``batch_size`` of them are unfinished at any time,
+        or one if runs of the schedule must not overlap. They do not count against ``max_runs``. The
+        backfill of a paused schedule waits for the resume. ``actor`` and ``reason`` are for the
+        audit; ``acting()`` presets them.
 
-        Raises ScheduleNotFoundError. Raises InvalidScheduleError if the range contains no fire time
+        Raises ScheduleNotFoundError. Raises InvalidScheduleError if the span contains no fire time
         or more than 10,000, if finding them takes too many steps, or if the schedule has a running
         backfill.
         """
-        start = checks.check_required_instant("start", start)
-        end = checks.check_required_instant("end", end)
-        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_BACKFILL_BATCH)
+        since = checks.check_required_instant("since", since)
+        until = checks.check_required_instant("until", until)
+        checks.check_integer("batch_size", batch_size, minimum=1, maximum=MAX_REQUEST_BATCH)
 
-        def work(session: Session) -> BackfillInfo:
-            row = edits.lock(session, owner=self.owner, name=name)
+        def work(session: Session) -> RequestInfo:
+            row = self._lock(session, name, None)
             now = self._context.clock.now()
-            backfill = _new_backfill(self._context, session, row, start=start, end=end, now=now)
+            backfill = _new_backfill(self._context, session, row, since=since, until=until, now=now)
             backfill.batch_size = batch_size
-            backfills.add(session, backfill)
+            schedules.touch(session, [row.id])
+            requests.add(session, backfill)
             self._context.notifier.notify(session)
-            info = BackfillInfo.of(backfill, row)
-            self._record_backfill(session, info, Action.BACKFILL, now=now)
-            return info
+            return recorded(self._context, session, backfill, Action.BACKFILL, now=now)
 
-        return self._context.write(session, work)
-
-    def backfills(
-        self, name: str, *, limit: int = 20, session: Session | None = None
-    ) -> Sequence[BackfillInfo]:
-        """Return up to ``limit`` backfills of the schedule, newest first.
-
-        Raises ScheduleNotFoundError.
-        """
-        check_limit("limit", limit)
-        checks.check_name("name", name)
-
-        def work(session: Session) -> Sequence[BackfillInfo]:
-            row = schedules.get(session, owner=self.owner, name=name)
-            if row is None:
-                raise ScheduleNotFoundError(owner=self.owner, name=name)
-            history = backfills.history(session, schedule_id=row.id, limit=limit)
-            return [BackfillInfo.of(backfill, row) for backfill in history]
-
-        return self._context.read_many(session, work)
-
-    def cancel_backfill(
-        self, name: str, backfill_id: int | None = None, *, session: Session | None = None
-    ) -> BackfillInfo:
-        """Stop a backfill and revoke its runs that have not started.
-
-        Without ``backfill_id`` the newest backfill is cancelled. A backfill that has ended keeps
-        its ``finished_at``. Fire times without a run stay without a run. Raises
-        ScheduleNotFoundError and BackfillNotFoundError.
-        """
-        if backfill_id is not None:
-            checks.check_integer("backfill_id", backfill_id, minimum=1, maximum=2**63 - 1)
-
-        def work(session: Session) -> BackfillInfo:
-            row = edits.lock(session, owner=self.owner, name=name)
-            backfill = backfills.lock(session, schedule_id=row.id, backfill_id=backfill_id)
-            if backfill is None:
-                raise BackfillNotFoundError(owner=self.owner, name=name, backfill_id=backfill_id)
-            now = self._context.clock.now()
-            _cancel(session, backfill, now=now)
-            info = BackfillInfo.of(backfill, row)
-            self._record_backfill(session, info, Action.CANCEL_BACKFILL, now=now)
-            return info
-
-        return self._context.write(session, work)
-
-    def _record_backfill(
-        self, session: Session, info: BackfillInfo, action: Action, *, now: datetime
-    ) -> None:
-        new = {
-            "backfill_id": info.id,
-            "start_at": info.start_at.isoformat(),
-            "end_at": info.end_at.isoformat(),
-            "total": info.total,
-        }
-        edit = audit.Edit(owner=self.owner, name=info.name, action=action, new=new)
-        audit.record(self._context, session, [edit], now=now)
+        return self._write(session, work, actor=actor, reason=reason)
 
 
 def _new_backfill(
@@ -136,80 +76,72 @@ def _new_backfill(
     session: Session,
     row: Schedule,
     *,
-    start: datetime,
-    end: datetime,
+    since: datetime,
+    until: datetime,
     now: datetime,
-) -> Backfill:
-    if start > end:
-        raise checks.invalid("start", start, f"must not be after end = {end}")
-    if end > now + MAX_CLOCK_SKEW:
+) -> Request:
+    if since > until:
+        raise checks.invalid("since", since, f"must not be after until = {until}")
+    if until > now + MAX_CLOCK_SKEW:
         rule = f"must not lie in the future (it is {now} now): beat runs future fire times itself"
-        raise checks.invalid("end", end, rule)
+        raise checks.invalid("until", until, rule)
     task_allowlist.check(context.settings, owner=row.owner, task=row.task)
     _check_no_unfinished(session, row)
-    end = max(start, min(end, now))
+    # A fire time at this instant has passed.
+    until = max(since, min(until, now + MICROSECOND))
     with naming_schedule(row):
         # A quarter of a budget is spare. The row is locked, so the search must end soon.
         spec = with_search_budget(context.spec(row), steps=4 * PLAN_STEPS)
-        instants = fire_times(spec, start=start, end=end, limit=MAX_FIRE_TIMES + 1)
+        before = since - MICROSECOND
+        instants = fire_times(spec, after=before, until=until, limit=MAX_FIRE_TIMES + 1)
     if instants and not spec.trigger.has_spare_budget:
-        raise _cost_error(start, end, instants)
+        raise _cost_error(since, until, instants)
     if not 0 < len(instants) <= MAX_FIRE_TIMES:
-        raise _count_error(row, start, end, len(instants))
-    return Backfill(
+        raise _count_error(row, since, until, len(instants))
+    return Request(
+        kind=RequestKind.BACKFILL,
+        owner=row.owner,
+        name=row.name,
         schedule_id=row.id,
-        start_at=start,
-        end_at=end,
+        since=since,
+        until=until,
         total=len(instants),
-        made=0,
-        present=0,
-        next_fire_at=instants[0],
+        after_at=before,
         next_run_at=now,
         created_at=now,
-        cancelled=False,
     )
 
 
 def _check_no_unfinished(session: Session, row: Schedule) -> None:
-    other = backfills.lock_unfinished(session, schedule_id=row.id)
+    other = requests.lock_unfinished_backfill(session, schedule_id=row.id)
     if other is not None:
         msg = (
             f"schedule {row.name!r} of owner {row.owner!r} has the running backfill {other.id},"
-            f" {other.start_at} to {other.end_at}: wait for its end, or call cancel_backfill()"
+            f" {other.since} to {other.until}: wait for its end, or call cancel_request({other.id})"
         )
         raise InvalidScheduleError(msg, field="name")
 
 
-def _count_error(row: Schedule, start: datetime, end: datetime, count: int) -> Exception:
+def _count_error(row: Schedule, since: datetime, until: datetime, count: int) -> Exception:
     if count:
         rule = (
-            f"there are more than {MAX_FIRE_TIMES} fire times up to {end}, the limit of one"
-            " backfill: split the range, and create one backfill after the other"
+            f"there are more than {MAX_FIRE_TIMES} fire times up to {until}, the limit of one"
+            " backfill: split the span, and create one backfill after the other"
         )
     else:
         anchor = row.start_at or row.anchor_at or row.created_at
         rule = (
-            f"the schedule has no fire time up to {end}, within its start_at = {row.start_at} and"
-            f" end_at = {row.end_at}: choose a range in which it fires (an interval without its own"
+            f"the schedule has no fire time up to {until}, within its start_at = {row.start_at} and"
+            f" end_at = {row.end_at}: choose a span in which it fires (an interval without its own"
             f" anchor counts from {anchor})"
         )
-    return checks.invalid("start", start, rule)
+    return checks.invalid("since", since, rule)
 
 
-def _cost_error(start: datetime, end: datetime, found: Sequence[datetime]) -> Exception:
+def _cost_error(since: datetime, until: datetime, found: Sequence[datetime]) -> Exception:
     rule = (
-        f"to find the fire times up to {end} takes more than {PLAN_STEPS} steps: split the range,"
+        f"to find the fire times up to {until} takes more than {PLAN_STEPS} steps: split the span,"
         f" for example after the first {len(found)}, at {found[-1]}, and create one backfill after"
         " the other"
     )
-    return checks.invalid("start", start, rule)
-
-
-def _cancel(session: Session, backfill: Backfill, *, now: datetime) -> None:
-    reason = "the backfill was cancelled"
-    revoked = backfills.revoke_unstarted(session, backfill, now=now, reason=reason)
-    if backfill.finished_at is None:
-        backfill.finished_at, backfill.next_run_at, backfill.cancelled = now, None, True
-    elif revoked:
-        backfill.cancelled = True
-    session.flush()
+    return checks.invalid("since", since, rule)

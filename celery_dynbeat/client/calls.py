@@ -19,7 +19,7 @@ class Calls:
     def __init__(self, context: Context, owner: str | None) -> None:
         self._context = context
         #: None: all owners.
-        self._owner = self._rerun_owner = owner
+        self._owner = owner
 
     def _write(
         self,

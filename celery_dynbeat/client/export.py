@@ -26,12 +26,13 @@ Line = dict[str, Any]
 def lines(
     context: Context, calls: SharedCalls, *, owner: str, session: Session | None
 ) -> Iterator[Line]:
-    """Yield the lines: the owner, then its schedules, runs, changes, alerts, backfills ..."""
+    """Yield the lines: the owner, then its schedules, runs, changes, requests ..."""
     yield _header(context, owner=owner, session=session)
     yield from _of_pages("schedule", calls.list, session)
     yield from _of_pages("run", calls.runs, session)
     yield from _of_pages("change", calls.changes, session)
     yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
+    yield from _of_pages("request", calls.requests, session)
     for record, read in _TABLES.items():
         yield from _of_table(context, record, partial(read, owner=owner), session)
 
@@ -79,7 +80,5 @@ def _of_table(
 
 
 _TABLES: Mapping[str, Callable[..., list[Mapping[str, Any]]]] = {
-    "backfill": exports.backfills,
-    "rerun": exports.reruns,
     "hold": exports.holds,
 }

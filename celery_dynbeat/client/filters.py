@@ -12,6 +12,12 @@ from typing import TypeAlias, TypedDict
 StatusFilter: TypeAlias = str | Collection[str]
 
 
+class OwnerFilter(TypedDict, total=False):
+    """The filter of calls that only an owner limits."""
+
+    owner: str | None
+
+
 class ScheduleFilter(TypedDict, total=False):
     """The filter of a list of schedules. What is omitted, or None, matches any.
 
@@ -61,3 +67,14 @@ class ChangeFilter(TypedDict, total=False):
     action: str | None
     since: datetime | None
     until: datetime | None
+
+
+class RequestFilter(TypedDict, total=False):
+    """The filter of requests. What is omitted, or None, matches any.
+
+    - ``owner``: the requests of this owner. The calls of one owner accept only that owner.
+    - ``kind``: ``"backfill"`` or ``"rerun"``.
+    """
+
+    owner: str | None
+    kind: str | None

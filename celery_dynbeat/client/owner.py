@@ -290,8 +290,8 @@ class OwnerSchedules(FireTimeCalls, PreviewCalls, TimezoneCalls, SharedCalls, Ba
         """Return an iterator over all data of the owner: one dict for each line of JSON.
 
         ``record`` names what a dict is. The first is ``"owner"``, with the time of the export.
-        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"backfill"``,
-        ``"rerun"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
+        The others follow in this order: ``"schedule"``, ``"run"``, ``"change"``, ``"request"``,
+        ``"alert"``, ``"hold"``. Their fields are those of ``to_dict``. They include the arguments
         of tasks.
 
         At most 500 rows are in memory. Each batch is one read: without ``session``, an edit during

@@ -43,12 +43,12 @@ class Schedules(SharedCalls, AlertTargetCalls):
 
         Their runs that have not started are revoked. The history stays until it is pruned.
 
-        With ``erase_history`` the owner's runs, changes, backfills and requests of reruns are
-        deleted, too. Running tasks continue; their rows are deleted. One change remains: the
-        owner's name, with the actor and the reason of this call. Without ``session`` each batch
-        commits: first the schedules stop, then the history is deleted. ``progress`` is called after
-        each batch with the number of deleted rows. If the call fails, repeat it. Let the
-        application create nothing for the owner meanwhile.
+        With ``erase_history`` the owner's runs, changes and requests are deleted, too. Running
+        tasks continue; their rows are deleted. One change remains: the owner's name, with the actor
+        and the reason of this call. Without ``session`` each batch commits: first the schedules
+        stop, then the history is deleted. ``progress`` is called after each batch with the number
+        of deleted rows. If the call fails, repeat it. Let the application create nothing for the
+        owner meanwhile.
 
         Raises InvalidScheduleError.
         """

@@ -7,6 +7,7 @@ from celery_dynbeat.client.edit.new_rows import CreateManyCalls
 from celery_dynbeat.client.lists.changes import ChangeCalls
 from celery_dynbeat.client.lists.history import RunCalls
 from celery_dynbeat.client.lists.schedules import ListCalls
+from celery_dynbeat.client.requests import RequestCalls
 from celery_dynbeat.client.reruns import RerunCalls
 
 
@@ -15,6 +16,7 @@ class SharedCalls(
     HoldCalls,
     AlertCalls,
     CancelCalls,
+    RequestCalls,
     RerunCalls,
     ListCalls,
     RunCalls,

@@ -52,19 +52,6 @@ class ScheduleNotFoundError(DynbeatError, LookupError):
         self.name = name
 
 
-class BackfillNotFoundError(DynbeatError, LookupError):
-    """The schedule has no backfill with this id, or no backfill at all (``backfill_id`` None)."""
-
-    def __init__(self, *, owner: str, name: str, backfill_id: int | None) -> None:
-        which = "no backfill" if backfill_id is None else f"no backfill {backfill_id}"
-        super().__init__(
-            f"schedule {name!r} of owner {owner!r} has {which}; backfills() shows those that exist",
-        )
-        self.owner = owner
-        self.name = name
-        self.backfill_id = backfill_id
-
-
 class RunNotFoundError(DynbeatError, LookupError):
     """The history has no run with this id, or the run belongs to another owner.
 
@@ -80,14 +67,14 @@ class RunNotFoundError(DynbeatError, LookupError):
         self.run_id = run_id
 
 
-class RerunNotFoundError(DynbeatError, LookupError):
-    """There is no rerun with this id, or it belongs to another owner."""
+class RequestNotFoundError(DynbeatError, LookupError):
+    """There is no request with this id, or it belongs to another owner."""
 
-    def __init__(self, *, owner: str | None, rerun_id: int) -> None:
+    def __init__(self, *, owner: str | None, request_id: int) -> None:
         whose = "there is" if owner is None else f"owner {owner!r} has"
-        super().__init__(f"{whose} no rerun {rerun_id}; reruns() shows those that exist")
+        super().__init__(f"{whose} no request {request_id}; requests() shows those that exist")
         self.owner = owner
-        self.rerun_id = rerun_id
+        self.request_id = request_id
 
 
 class AlertNotFoundError(DynbeatError, LookupError):

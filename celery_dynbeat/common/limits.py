@@ -4,7 +4,7 @@
 NAME_LENGTH = 255
 #: The items of a page.
 MAX_PAGE_SIZE = 1_000
-#: The unfinished runs of a rerun of many.
-MAX_RERUN_BATCH = 1_000
+#: The unfinished runs of a request.
+MAX_REQUEST_BATCH = 1_000
 #: The runs that one call cancels.
 MAX_CANCELLED = 100_000

@@ -37,6 +37,13 @@ class Origin(StrEnum):
     RERUN = "rerun"
 
 
+class RequestKind(StrEnum):
+    """What a stored request makes runs for."""
+
+    BACKFILL = "backfill"
+    RERUN = "rerun"
+
+
 #: A caller requested such a run. A pause does not revoke it, and its instant is not a fire time.
 REQUESTED_ORIGINS = (Origin.MANUAL, Origin.RERUN)
 #: The next attempt of such a run has not started: it can start, and a cancel still wins.

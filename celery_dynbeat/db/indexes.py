@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Index, and_, literal_column, not_
 
 from celery_dynbeat.db.alert_models import Alert, AlertMessage, AlertWatch
-from celery_dynbeat.db.models import Backfill, Base, Change, Hold, Rerun, Run, Schedule
+from celery_dynbeat.db.models import Base, Change, Hold, Request, Run, Schedule
 from celery_dynbeat.db.types import MYSQL
 
 #: All tables with their indexes. A test compares the migrations with it.
@@ -96,12 +96,14 @@ _partial(
 )
 _partial("ix_dynbeat_run_retry_at", Run.retry_at, where=Run.retry_at.is_not(None))
 
-Index("ix_dynbeat_backfill_newest", Backfill.schedule_id, Backfill.id)
 _partial(
-    "ix_dynbeat_backfill_next_run_at",
-    Backfill.next_run_at,
-    where=Backfill.next_run_at.is_not(None),
+    "ix_dynbeat_request_next_run_at",
+    Request.next_run_at,
+    where=Request.next_run_at.is_not(None),
 )
+Index("ix_dynbeat_request_owner", Request.owner, Request.id)
+# Also for the foreign key.
+Index("ix_dynbeat_request_schedule", Request.schedule_id, Request.id)
 
 # The failed and lost runs of all owners, newest last. Only PostgreSQL can use it, see
 # Capabilities.has_partial_indexes; elsewhere a page scans the newest runs.
@@ -111,12 +113,6 @@ Index(
     postgresql_where=Run.status.in_([literal_column("'failed'"), literal_column("'lost'")]),
 ).ddl_if(dialect="postgresql")
 _partial("ix_dynbeat_run_rerun_of", Run.rerun_of, where=Run.rerun_of.is_not(None))
-_partial(
-    "ix_dynbeat_rerun_next_run_at",
-    Rerun.next_run_at,
-    where=Rerun.next_run_at.is_not(None),
-)
-Index("ix_dynbeat_rerun_owner", Rerun.owner, Rerun.id)
 Index("ix_dynbeat_hold_owner", Hold.owner)
 _partial("ix_dynbeat_hold_until_at", Hold.until_at, where=Hold.until_at.is_not(None))
 # Few schedules are held. Beat compares them with the holds.

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from celery_dynbeat.common.limits import NAME_LENGTH
-from celery_dynbeat.common.run_states import REQUESTED_ORIGINS, Origin, Status
+from celery_dynbeat.common.run_states import REQUESTED_ORIGINS, Origin, RequestKind, Status
 from celery_dynbeat.db.functions import utc_now
 from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
 
@@ -217,6 +217,8 @@ class Run(Base):
     # The attempt during which the broker delivered the run's message again. If this is the current
     # attempt and its worker loses it, the run is sent again, independent of on_lost.
     redelivered_attempt: Mapped[int | None]
+    # The request that made the run. It may be deleted: not a foreign key.
+    request_id: Mapped[int | None] = mapped_column(BigId)
     # The run whose fire time a rerun runs again. It may be pruned: not a foreign key.
     rerun_of: Mapped[str | None] = mapped_column(RunId)
     # The fire time of that run, which the task receives. scheduled_for is unique for a schedule,
@@ -248,79 +250,63 @@ class Run(Base):
     )
 
 
-class Backfill(Base):
-    """A request to run past fire times of a schedule.
+class Request(Base):
+    """A stored request: beat makes its runs in batches.
 
-    ``next_fire_at`` is the first fire time that is not processed yet. ``next_run_at`` is when beat
-    makes the next runs; NULL after the backfill has ended.
+    A backfill runs the fire times of a schedule that have no run, a rerun the ended runs that
+    match. Both concern ``since`` <= fire time < ``until``. ``owner``, ``name`` and ``task`` NULL
+    mean any; a backfill has owner and name. ``after_at`` and ``after_id`` are the last fire time
+    and run that beat has decided about. ``next_run_at`` is when beat makes the next batch; NULL
+    after the request has ended.
     """
 
-    __tablename__ = "dynbeat_backfill"
+    __tablename__ = "dynbeat_request"
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    schedule_id: Mapped[int] = mapped_column(
+    kind: Mapped[str] = mapped_column(ExactText(16))
+    owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
+    # The schedule of a backfill. A rerun finds its schedule by the name, if it has one.
+    schedule_id: Mapped[int | None] = mapped_column(
         BigId,
         ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
     )
-    start_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    end_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    batch_size: Mapped[int]
-    # Numbers of fire times: in total, made into runs, and skipped because they had a run.
-    total: Mapped[int]
-    made: Mapped[int] = mapped_column(server_default="0")
-    present: Mapped[int] = mapped_column(server_default="0")
-    next_fire_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
-    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    cancelled: Mapped[bool] = mapped_column(server_default=false())
-
-    __table_args__ = (
-        CheckConstraint("batch_size > 0", name="batch_size_positive"),
-        CheckConstraint("start_at <= end_at", name="span_ordered"),
-    )
-
-
-class Rerun(Base):
-    """A request to run ended runs again.
-
-    ``owner`` NULL means the runs of all owners, ``name`` NULL those of all schedules, ``task`` NULL
-    those of all tasks. ``since`` and ``until`` limit the fire times. Runs that began or ended after
-    ``created_at`` do not match. ``after_at`` and ``after_id`` are the position of the search.
-    ``next_run_at`` is when beat makes the next runs; NULL after the request has ended.
-    """
-
-    __tablename__ = "dynbeat_rerun"
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    owner: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    name: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # The schedule of owner and name. It may be deleted: not a foreign key.
-    schedule_id: Mapped[int | None] = mapped_column(BigId)
     task: Mapped[str | None] = mapped_column(ExactText(NAME_LENGTH))
-    # A JSON array.
-    statuses: Mapped[list[str]] = mapped_column(JSON)
+    # A JSON array: the statuses of the runs that run again.
+    statuses: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     until: Mapped[datetime] = mapped_column(UtcDateTime)
     batch_size: Mapped[int]
-    # Numbers of runs: in total, made, and left out because they cannot or need not run again.
+    # Numbers of fire times or runs: in total, made into new runs, and excluded because they cannot
+    # or need not run.
     total: Mapped[int]
-    made: Mapped[int] = mapped_column(server_default="0")
-    left_out: Mapped[int] = mapped_column(server_default="0")
+    created: Mapped[int] = mapped_column(default=0, server_default="0")
+    excluded: Mapped[int] = mapped_column(default=0, server_default="0")
     after_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    after_id: Mapped[str] = mapped_column(RunId)
+    after_id: Mapped[str | None] = mapped_column(RunId)
     # JSON arrays of ids: runs before the position that cannot run again yet, and the new runs that
     # were unfinished when beat last made some.
-    waiting_ids: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
-    unfinished_ids: Mapped[list[str]] = mapped_column(JSON, server_default=EMPTY_LIST)
+    waiting_ids: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
+    unfinished_ids: Mapped[list[str]] = mapped_column(JSON, default=list, server_default=EMPTY_LIST)
     next_run_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, server_default=utc_now())
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    cancelled: Mapped[bool] = mapped_column(server_default=false())
+    cancelled: Mapped[bool] = mapped_column(default=False, server_default=false())
 
     __table_args__ = (
+        CheckConstraint(
+            "kind IN ({})".format(", ".join(f"'{kind}'" for kind in RequestKind)),
+            name="kind_known",
+        ),
+        CheckConstraint(
+            "kind <> 'backfill' OR (owner IS NOT NULL AND name IS NOT NULL)",
+            name="backfill_of_schedule",
+        ),
         CheckConstraint("batch_size > 0", name="batch_size_positive"),
         CheckConstraint("since <= until", name="span_ordered"),
+        CheckConstraint(
+            "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
+        ),
         json_check("statuses"),
         json_check("waiting_ids"),
         json_check("unfinished_ids"),
@@ -440,7 +426,6 @@ __all__ = [
     "NAME_LENGTH",
     "REQUESTED_ORIGINS",
     "Application",
-    "Backfill",
     "Base",
     "Change",
     "Hold",
@@ -448,7 +433,8 @@ __all__ = [
     "NodeKind",
     "Origin",
     "Owner",
-    "Rerun",
+    "Request",
+    "RequestKind",
     "Run",
     "Schedule",
 ]

@@ -90,14 +90,15 @@ def upgrade_sql(database: Database, *, start: str | None = None) -> str:
     ``start`` is the revision of the tables, or "base" if there are none. Without it, the revision
     is read from the database. Otherwise no connection is opened, and the URL must tell MariaDB
     (``mariadb+pymysql://``) from MySQL. Raises SchemaError for SQLite,
-    where some migrations copy a table, and for an unknown ``start``.
+    where a migration can have to copy a table, and for an unknown ``start``.
     """
     _check_names(database)
     url = database.engine.url
     if database.capabilities.embedded:
-        msg = f"{database.shown_url} is SQLite, where migrations read the tables that they change: "
-        msg += _HINT
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"{database.shown_url} is SQLite, where a migration can read the tables that it"
+            f" changes: {_HINT}"
+        )
     if start is None:
         with database.engine.connect() as connection:
             start = _revision(connection)

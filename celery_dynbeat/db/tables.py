@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, cast
 from celery_dynbeat.db.alert_models import Alert, AlertEvent, AlertMessage, AlertWatch
 from celery_dynbeat.db.models import (
     Application,
-    Backfill,
     Change,
     Hold,
     Node,
     Owner,
-    Rerun,
+    Request,
     Run,
     Schedule,
 )
@@ -25,11 +24,10 @@ SCHEDULES = cast("Table", Schedule.__table__)
 RUNS = cast("Table", Run.__table__)
 NODES = cast("Table", Node.__table__)
 APPLICATIONS = cast("Table", Application.__table__)
-BACKFILLS = cast("Table", Backfill.__table__)
 CHANGES = cast("Table", Change.__table__)
 HOLDS = cast("Table", Hold.__table__)
 OWNERS = cast("Table", Owner.__table__)
-RERUNS = cast("Table", Rerun.__table__)
+REQUESTS = cast("Table", Request.__table__)
 ALERT_EVENTS = cast("Table", AlertEvent.__table__)
 ALERTS = cast("Table", Alert.__table__)
 ALERT_WATCHES = cast("Table", AlertWatch.__table__)

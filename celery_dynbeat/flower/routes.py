@@ -9,7 +9,7 @@ from tornado.web import RequestHandler, StaticFileHandler, url
 
 from celery_dynbeat.flower.actions.alerts import AcknowledgeAction, SnoozeAction
 from celery_dynbeat.flower.actions.holds import HoldAction, ReleaseAction
-from celery_dynbeat.flower.actions.requests import CancelBackfillAction, CancelRerunAction
+from celery_dynbeat.flower.actions.requests import CancelRequestAction
 from celery_dynbeat.flower.actions.runs import CancelAction, RerunAction
 from celery_dynbeat.flower.actions.saving import PreviewAction, SaveAction
 from celery_dynbeat.flower.actions.schedules import (
@@ -75,8 +75,7 @@ def routes() -> Sequence[url]:
         _route("skip_next", SkipNextAction),
         _route("unskip", UnskipAction),
         _route("release", ReleaseAction),
-        _route("cancel_backfill", CancelBackfillAction),
-        _route("cancel_rerun", CancelRerunAction),
+        _route("cancel_request", CancelRequestAction),
         _route("new", NewPage),
         _route("edit", EditPage),
         _route("save", SaveAction),

@@ -56,17 +56,21 @@ class Selection(NamedTuple):
     missing: Sequence[datetime]
 
 
-def fire_times(spec: ScheduleSpec, *, start: datetime, end: datetime, limit: int) -> list[datetime]:
-    """Return up to ``limit`` fire times in [start, end], oldest first.
+def fire_times(
+    spec: ScheduleSpec, *, after: datetime, until: datetime, limit: int
+) -> list[datetime]:
+    """Return up to ``limit`` fire times with after < fire time < until, oldest first.
 
     They are also within ``start_at`` and ``end_at`` of the schedule. Fewer are returned, but at
     least one if there is one, when the search budget of ``spec`` has no spare steps left.
     """
-    until = end if spec.end_at is None else min(end, spec.end_at)
-    first = start if spec.start_at is None else max(start, spec.start_at)
+    if spec.end_at is not None:
+        until = min(until, spec.end_at + MICROSECOND)
+    if spec.start_at is not None:
+        after = max(after, spec.start_at - MICROSECOND)
     found: list[datetime] = []
-    fire_at = spec.trigger.next_after(first - MICROSECOND)
-    while fire_at is not None and fire_at <= until and len(found) < limit:
+    fire_at = spec.trigger.next_after(after)
+    while fire_at is not None and fire_at < until and len(found) < limit:
         found.append(fire_at)
         if not spec.trigger.has_spare_budget:
             break

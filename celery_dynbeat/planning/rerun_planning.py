@@ -1,15 +1,15 @@
 """Decide which of the runs of a request run again now: pure rules.
 
-    can never run again         -> left out
+    can never run again         -> excluded
     its schedule is unavailable -> waits
     overlap, and a run of its schedule is unfinished  -> waits
     no capacity                 -> waits
-    else                        -> made
+    else                        -> chosen
 
 The candidates of one schedule keep their order.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 class RerunState:
     """What decides about the candidates, by the ids of their schedules.
 
-    ``runnable`` can run again. Those in ``unavailable`` are held, or another transaction has locked
-    them. A schedule in ``exclusive`` has at most one unfinished run; one in ``busy`` has one
-    already. ``capacity`` is the number of runs that may be made.
+    ``runnable`` are the rows of those that can run again. Those in ``unavailable`` are held, or
+    another transaction has locked them. A schedule in ``exclusive`` has at most one unfinished run;
+    one in ``busy`` has one already. ``capacity`` is the number of runs that may be made.
     """
 
-    runnable: Collection[int]
+    runnable: Mapping[int, Any]
     unavailable: Collection[int]
     exclusive: Collection[int]
     busy: Collection[int]
@@ -33,27 +33,27 @@ class RerunState:
 class RerunSelection(NamedTuple):
     """The candidates that run again now, those that wait, and the number of the others."""
 
-    made: Sequence[Any]
+    chosen: Sequence[Any]
     waiting: Sequence[Any]
-    left_out: int
+    excluded: int
 
 
 def select_reruns(candidates: Iterable[Any], state: RerunState) -> RerunSelection:
     """Return the decision about each of the candidates. Each has a ``schedule_id`` or None."""
-    made: list[Any] = []
+    chosen: list[Any] = []
     waiting: list[Any] = []
-    left_out = 0
+    excluded = 0
     busy = {*state.busy, *state.unavailable}
     for candidate in candidates:
         schedule_id = candidate.schedule_id
         if schedule_id not in state.runnable and schedule_id not in state.unavailable:
-            left_out += 1
-        elif schedule_id in busy or len(made) >= state.capacity:
+            excluded += 1
+        elif schedule_id in busy or len(chosen) >= state.capacity:
             waiting.append(candidate)
             # A newer run of the schedule must not overtake this one.
             busy.add(schedule_id)
         else:
-            made.append(candidate)
+            chosen.append(candidate)
             if schedule_id in state.exclusive:
                 busy.add(schedule_id)
-    return RerunSelection(made, waiting, left_out)
+    return RerunSelection(chosen, waiting, excluded)

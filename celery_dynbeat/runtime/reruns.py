@@ -31,6 +31,7 @@ def rerun_record(
     after: datetime,
     created_at: datetime,
     overdue_at: datetime,
+    request_id: int | None = None,
 ) -> dict[str, Any]:
     """Return the row of a rerun of ``original``, the first microsecond after ``after``."""
     return {
@@ -44,6 +45,7 @@ def rerun_record(
         "origin": Origin.RERUN,
         "created_at": created_at,
         "overdue_at": overdue_at,
+        "request_id": request_id,
         "rerun_of": original.rerun_of or original.id,
         "nominal_at": original.nominal_at or original.scheduled_for,
     }

@@ -152,8 +152,8 @@ def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Seque
 @in_index_order
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> LockedRows:
     """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
-    columns = (*_DUE_COLUMNS, _COLUMNS.enabled, _COLUMNS.error)
-    statement = _by_ids(schedule_ids, *columns).order_by(_COLUMNS.id)
+    added = (_COLUMNS.enabled, _COLUMNS.error, _COLUMNS.next_run_at, _COLUMNS.finished_at)
+    statement = _by_ids(schedule_ids, *_DUE_COLUMNS, *added).order_by(_COLUMNS.id)
     return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id)
 
 

@@ -14,8 +14,8 @@ from celery_dynbeat.common.actions import Action
 from celery_dynbeat.db.alert_models import AlertMessage
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Change, Rerun, Run, Schedule
-from celery_dynbeat.db.tables import CHANGES, RERUNS, RUNS
+from celery_dynbeat.db.models import Change, Request, Run, Schedule
+from celery_dynbeat.db.tables import CHANGES, REQUESTS, RUNS
 from celery_dynbeat.store.changes import OWNER_INDEX
 from celery_dynbeat.store.runs import execute_dml
 
@@ -56,10 +56,10 @@ def delete_changes(session: Session, *, owner: str, limit: int) -> int:
     return _delete(session, CHANGES, session.scalars(ids).all())
 
 
-def delete_reruns(session: Session, *, owner: str, limit: int) -> int:
-    """Delete up to ``limit`` requests to run ended runs of ``owner`` again; return their number."""
-    ids = select(Rerun.id).where(Rerun.owner == owner).limit(limit)
-    return _delete(session, RERUNS, session.scalars(ids).all())
+def delete_requests(session: Session, *, owner: str, limit: int) -> int:
+    """Delete up to ``limit`` requests of ``owner``; return their number."""
+    ids = select(Request.id).where(Request.owner == owner).limit(limit)
+    return _delete(session, REQUESTS, session.scalars(ids).all())
 
 
 def forget_in_messages(session: Session, *, owner: str) -> None:

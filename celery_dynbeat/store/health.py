@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_states import UNFINISHED
 from celery_dynbeat.db.dialects import Capabilities, capabilities_of
 from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Backfill, Node, NodeKind, Rerun, Run, Schedule
+from celery_dynbeat.db.models import Node, NodeKind, Request, Run, Schedule
 from celery_dynbeat.store import application, due, holds, stopped_schedules
 from celery_dynbeat.store.due import DUE_INDEX
 from celery_dynbeat.store.runs import UNFINISHED_INDEX, UNFINISHED_ORDER
@@ -63,8 +63,7 @@ class Tables:
     overdue: Count
     overdue_since: datetime | None
     runs: Mapping[str, Count]
-    backfills: Count
-    reruns: Count
+    requests: Count
     #: The application that the tables belong to.
     application: str | None
     refused: Count
@@ -105,8 +104,7 @@ def read(session: Session, *, now: datetime, nodes_since: datetime) -> Tables:
         overdue=_counted(overdue),
         overdue_since=overdue[0] if overdue else None,
         runs=count_unfinished(session),
-        backfills=_counted(session.scalars(backfills_statement()).all()),
-        reruns=_counted(session.scalars(reruns_statement()).all()),
+        requests=_counted(session.scalars(requests_statement()).all()),
         application=application.get_name(session.connection()),
         refused=_counted(refused),
         refused_first=[(row.name, row.reason) for row in refused[:MAX_NAMED]],
@@ -218,22 +216,12 @@ def refused_statement() -> Select[Any]:
     )
 
 
-def backfills_statement() -> Select[Any]:
-    """Return the SELECT of the unfinished backfills."""
+def requests_statement() -> Select[Any]:
+    """Return the SELECT of the unfinished requests."""
     return (
-        select(Backfill.next_run_at)
-        .where(Backfill.next_run_at.is_not(None))
-        .order_by(Backfill.next_run_at)
-        .limit(MAX_COUNTED + 1)
-    )
-
-
-def reruns_statement() -> Select[Any]:
-    """Return the SELECT of the unfinished requests of rerun_many()."""
-    return (
-        select(Rerun.next_run_at)
-        .where(Rerun.next_run_at.is_not(None))
-        .order_by(Rerun.next_run_at)
+        select(Request.next_run_at)
+        .where(Request.next_run_at.is_not(None))
+        .order_by(Request.next_run_at)
         .limit(MAX_COUNTED + 1)
     )
 

@@ -1,4 +1,4 @@
-"""The next work of beat, in one query that reads the start of five indexes."""
+"""The next work of beat, in one query that reads the start of four indexes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, select, type_coerce
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store import backfills, due, holds, reruns, rows, runs
+from celery_dynbeat.store import due, holds, requests, rows, runs
 
 #: A transaction may commit an instant this much later; reading from the watermark still finds it.
 IN_FLIGHT = timedelta(seconds=1)
@@ -35,21 +35,20 @@ NO_WATERMARK = Watermark()
 class PendingWork:
     """The earliest instant of each kind of work, None if there is none.
 
-    During a hold of everything, ``next_run_at``, ``backfill_at`` and ``rerun_at`` are not before
-    its end, and ``is_held`` is true. The next query may start at ``watermark``.
+    During a hold of everything, ``next_run_at`` and ``request_at`` are not before its end, and
+    ``is_held`` is true. The next query may start at ``watermark``.
     """
 
     next_run_at: datetime | None
     overdue_at: datetime | None
     unplanned: bool
-    backfill_at: datetime | None
-    rerun_at: datetime | None
+    request_at: datetime | None
     watermark: Watermark = NO_WATERMARK
     is_held: bool = False
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
-        instants = (self.next_run_at, self.overdue_at, self.backfill_at, self.rerun_at)
+        instants = (self.next_run_at, self.overdue_at, self.request_at)
         return min((at for at in instants if at is not None), default=None)
 
 
@@ -66,7 +65,7 @@ def read(
     result = session.execute(_pending_statement(has_watermark), parameters)
     try:
         row = result.one()
-        next_run_at, overdue_at, unplanned, backfill_at, rerun_at, held_until, has_no_end = row
+        next_run_at, overdue_at, unplanned, request_at, held_until, has_no_end = row
     except rows.UNREADABLE:
         return _read_due_only(session, now)
     reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
@@ -75,8 +74,7 @@ def read(
         next_run_at=_not_before(held_until, next_run_at),
         overdue_at=overdue_at,
         unplanned=unplanned is not None,
-        backfill_at=_not_before(held_until, backfill_at),
-        rerun_at=_not_before(held_until, rerun_at),
+        request_at=_not_before(held_until, request_at),
         watermark=reached,
         is_held=held_until is not None,
     )
@@ -98,21 +96,19 @@ def _read_due_only(session: Session, now: datetime) -> PendingWork:
         due.first_due_id(now=now),
         runs.first_overdue_id(now=now),
         due.first_unplanned_id(),
-        backfills.first_due_id(now=now),
-        reruns.first_due_id(now=now),
+        requests.first_due_id(now=now),
         holds.everything_is_held(now),
     )
     *found, is_held = session.execute(ids).one()
     due_at = [now if each is not None else None for each in found]
-    next_run_at, overdue_at, unplanned, backfill_at, rerun_at = due_at
+    next_run_at, overdue_at, unplanned, request_at = due_at
     if is_held:
-        next_run_at = backfill_at = rerun_at = None
+        next_run_at = request_at = None
     return PendingWork(
         next_run_at,
         overdue_at,
         unplanned is not None,
-        backfill_at,
-        rerun_at,
+        request_at,
         is_held=bool(is_held),
     )
 
@@ -145,8 +141,7 @@ def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a 
         type_coerce(due.earliest_next_run_at(since=due_since), UtcDateTime),
         type_coerce(runs.earliest_overdue_at(since=overdue_since, until=until), UtcDateTime),
         due.first_unplanned_id(),
-        type_coerce(backfills.earliest_next_run_at(), UtcDateTime),
-        type_coerce(reruns.earliest_next_run_at(), UtcDateTime),
+        type_coerce(requests.earliest_next_run_at(), UtcDateTime),
         type_coerce(holds.last_end_of_everything(now), UtcDateTime),
         holds.everything_is_held_without_end(),
     )

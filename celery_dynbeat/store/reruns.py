@@ -1,4 +1,4 @@
-"""Queries on reruns and on the requests for them.
+"""The queries of a rerun on the history.
 
 The search of a request reads the history in the order of an index:
 
@@ -9,23 +9,21 @@ The search of a request reads the history in the order of an index:
 Most runs do not match, so each query also has a last position: it reads a bounded number of rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from celery_dynbeat.common.run_ids import first_run_id
-from celery_dynbeat.common.run_states import REVOKE, Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.dialects.base import OWN_TRANSACTION
 from celery_dynbeat.db.index_order import force_index, in_index_order
-from celery_dynbeat.db.models import Rerun, Run, Schedule
-from celery_dynbeat.db.tables import RERUNS
+from celery_dynbeat.db.models import Run
 from celery_dynbeat.store.rows import LockedRows, read
-from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST, execute_dml
+from celery_dynbeat.store.runs import FIRE_TIME_INDEX, MAX_IN_LIST
 
 OWNER_INDEX = "ix_dynbeat_run_owner_scheduled_for"
 #: A run is recorded at its fire time or later. Clocks may differ by as much.
@@ -68,69 +66,6 @@ class RerunFilter:
     def start(self) -> Position:
         """Return the position before the first run."""
         return Position(self.since, first_run_id(self.since - CLOCK_MARGIN))
-
-
-def earliest_next_run_at() -> Any:
-    """Return a subquery for the earliest ``next_run_at``, NULL if no request is unfinished."""
-    at = RERUNS.c.next_run_at
-    return select(at).where(at.is_not(None)).order_by(at).limit(1).scalar_subquery()
-
-
-def first_due_id(*, now: datetime) -> Any:
-    """Return a subquery for the id of the first due request, NULL if none is due.
-
-    It reads no instant, so it works for unreadable rows.
-    """
-    first = select(Rerun.id).where(*_due(now)).order_by(Rerun.next_run_at)
-    return first.limit(1).scalar_subquery()
-
-
-def _due(now: datetime) -> tuple[Any, ...]:
-    return (Rerun.next_run_at.is_not(None), Rerun.next_run_at <= now)
-
-
-@in_index_order
-def lock_oldest_due(session: Session, *, now: datetime) -> LockedRows:
-    """Return the due request with the earliest ``next_run_at``, locked. At most one row.
-
-    Requests that another beat has locked are skipped.
-    """
-    due = select(*RERUNS.c).where(*_due(now)).order_by(RERUNS.c.next_run_at).limit(1)
-    return read(session, due.with_for_update(skip_locked=True), key=RERUNS.c.id)
-
-
-def change(session: Session, *, rerun_id: int, values: Mapping[str, Any]) -> None:
-    """Write columns of a locked request."""
-    execute_dml(session, update(Rerun).where(Rerun.id == rerun_id).values(**values))
-
-
-def add(session: Session, row: Rerun) -> None:
-    """Insert a request."""
-    session.add(row)
-    session.flush()
-
-
-@in_index_order
-def get(
-    session: Session, *, rerun_id: int, owner: str | None, for_update: bool = False
-) -> Rerun | None:
-    """Return a request of ``owner``, or None. ``owner`` None means any request."""
-    statement = select(Rerun).where(Rerun.id == rerun_id)
-    if owner is not None:
-        statement = statement.where(Rerun.owner == owner)
-    if for_update:
-        statement = statement.with_for_update()
-    return session.scalars(statement.execution_options(populate_existing=True)).one_or_none()
-
-
-@in_index_order
-def history(session: Session, *, owner: str | None, limit: int) -> Sequence[Rerun]:
-    """Return up to ``limit`` requests, the newest first. ``owner`` None means all requests."""
-    statement = select(Rerun).order_by(Rerun.id.desc()).limit(limit)
-    if owner is not None:
-        statement = force_index(statement, Rerun, "ix_dynbeat_rerun_owner")
-        statement = statement.where(Rerun.owner == owner)
-    return session.scalars(statement).all()
 
 
 @in_index_order
@@ -240,23 +175,6 @@ def newest_by_ids(
 
 
 @in_index_order
-def unfinished_ids(
-    session: Session, ids: Sequence[str], *, started_after: datetime
-) -> Sequence[str]:
-    """Return those of the runs that are unfinished.
-
-    Runs that started at ``started_after`` or earlier are left out.
-    """
-    counting = or_(Run.started_at.is_(None), Run.started_at > started_after)
-    unfinished: list[str] = []
-    for at in range(0, len(ids), MAX_IN_LIST):
-        part = Run.id.in_(ids[at : at + MAX_IN_LIST])
-        statement = select(Run.id).where(part, Run.finished_at.is_(None), counting)
-        unfinished += session.scalars(statement.order_by(Run.id))
-    return unfinished
-
-
-@in_index_order
 def newest_of_family(session: Session, run: Run) -> Sequence[Run]:
     """Return the newest rerun of ``run``'s original, in a list; empty without a rerun."""
     statement = (
@@ -279,30 +197,3 @@ def rerun_of(session: Session, *, schedule_id: int, scheduled_for: datetime) -> 
         return session.scalar(run)
     latest = capabilities_of(session.get_bind(Run).dialect).reading_latest
     return session.scalar(latest(run))
-
-
-@in_index_order
-def revoke_unstarted(session: Session, ids: Sequence[str], *, now: datetime, reason: str) -> int:
-    """Move those of the runs that have not started to revoked and return their number."""
-    revoked = 0
-    for at in range(0, len(ids), MAX_IN_LIST):
-        statement = (
-            update(Run)
-            .where(Run.id.in_(ids[at : at + MAX_IN_LIST]), Run.status.in_(REVOKE.sources))
-            .values(
-                status=Status.REVOKED, finished_at=now, overdue_at=None, retry_at=None, error=reason
-            )
-        )
-        revoked += execute_dml(session, statement)
-    return revoked
-
-
-def touch_schedules(session: Session, ids: Sequence[int]) -> None:
-    """Write locked schedules without a change.
-
-    For PostgreSQL this is a change. A transaction with an older snapshot cannot see the new reruns;
-    because of the change it cannot lock the schedule to add reruns, too.
-    """
-    for at in range(0, len(ids), MAX_IN_LIST):
-        part = Schedule.id.in_(ids[at : at + MAX_IN_LIST])
-        execute_dml(session, update(Schedule).where(part).values(version=Schedule.version))

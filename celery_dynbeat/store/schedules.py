@@ -9,6 +9,7 @@ from sqlalchemy import (
     insert,
     select,
     tuple_,
+    update,
 )
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ from celery_dynbeat.db.alert_models import Alert, AlertEvent, AlertWatch
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.index_order import in_index_order
-from celery_dynbeat.db.models import Backfill, Run, Schedule
+from celery_dynbeat.db.models import Request, Run, Schedule
 from celery_dynbeat.db.tables import SCHEDULES
 from celery_dynbeat.store import overlaps
 from celery_dynbeat.store.rows import RowLockedError, load_or_null
@@ -116,6 +117,14 @@ def get(session: Session, *, owner: str, name: str) -> Schedule | None:
     return _only(session, _named(owner, name))
 
 
+def find_id(session: Session, *, owner: str | None, name: str | None) -> int | None:
+    """Return the id of a schedule. None if there is none, or without an owner or a name."""
+    if owner is None or name is None:
+        return None
+    named = select(Schedule.id).where(Schedule.owner == owner, Schedule.name == name)
+    return session.scalar(named)
+
+
 def lock(session: Session, *, owner: str, name: str, waits: bool = True) -> Schedule | None:
     """Return the schedule locked for this transaction, or None. Unreadable columns are None.
 
@@ -155,6 +164,17 @@ def locked_names(session: Session, *, owner: str, names: Iterable[str]) -> set[s
     return {row.name for row in session.execute(named) if row.id not in free}
 
 
+def touch(session: Session, ids: Sequence[int]) -> None:
+    """Write locked schedules without a change.
+
+    For PostgreSQL this is a change. A transaction with an older snapshot cannot see the rows that
+    this one adds for the schedules; because of the change it cannot lock them to add such rows.
+    """
+    for at in range(0, len(ids), _IDS):
+        part = Schedule.id.in_(ids[at : at + _IDS])
+        execute_dml(session, update(Schedule).where(part).values(version=Schedule.version))
+
+
 def check_deleted(session: Session, *, schedule_id: int) -> None:
     """Raise RowLockedError if a schedule that a lock has skipped exists."""
     if session.scalar(select(Schedule.id).where(Schedule.id == schedule_id)) is not None:
@@ -176,7 +196,7 @@ def delete_one(session: Session, *, schedule_id: int) -> None:
     # The foreign keys do the same, except on SQLite with an application's engine that leaves them
     # off. SQLite reuses the id for the next schedule, which must not get this history.
     detach_from_schedule(session, Run.schedule_id == schedule_id)
-    session.execute(delete(Backfill).where(Backfill.schedule_id == schedule_id))
+    session.execute(delete(Request).where(Request.schedule_id == schedule_id))
     _delete_watches(session, [schedule_id])
     _delete_alerts(session, [schedule_id])
     session.execute(delete(Schedule).where(Schedule.id == schedule_id))
@@ -189,7 +209,7 @@ def delete_of_owner(session: Session, *, owner: str) -> int:
     # By the owner, which has an index: with a subquery MariaDB reads the whole history.
     detach_from_schedule(session, Run.owner == owner)
     session.execute(
-        delete(Backfill).where(Backfill.schedule_id.in_(schedule_ids)),
+        delete(Request).where(Request.schedule_id.in_(schedule_ids)),
         execution_options={"synchronize_session": False},
     )
     # By their ids: with a subquery MariaDB reads all watches.

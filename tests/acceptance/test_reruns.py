@@ -45,7 +45,7 @@ def test_each_failed_run_of_a_repaired_task_runs_once_with_its_fire_time(install
     again = mine.rerun_many(since=min(failed.values()))
     assert request.total == len(failed)
     wait_until(
-        lambda: all(mine.get_rerun(each.id).finished_at for each in (request, again)),
+        lambda: all(mine.get_request(each.id).finished_at for each in (request, again)),
         within=30,
         message="the requests did not end",
     )

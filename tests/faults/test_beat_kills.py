@@ -122,8 +122,8 @@ def test_a_beat_killed_in_a_batch_of_a_backfill_loses_and_duplicates_no_run(
         replace(fault_site, beats)
 
     workload.verify(f"kill -9 of beat at {point!r} of a backfill, {beats} beat(s)")
-    (backfill,) = fault_site.mine.backfills("past")
-    assert (backfill.made, backfill.finished_at is None) == (2 * BATCH, False)
+    (backfill,) = fault_site.mine.requests("past")
+    assert (backfill.created, backfill.finished_at is None) == (2 * BATCH, False)
 
 
 @pytest.mark.parametrize("point", PASS_POINTS)
@@ -143,14 +143,14 @@ def test_a_beat_killed_in_a_batch_of_a_rerun_loses_and_duplicates_no_run(
     killed_beats.wait_for_kills(1)
     fault_site.beat()
 
-    wait_until(lambda: mine.get_rerun(request.id).status == "finished", within=60)
+    wait_until(lambda: mine.get_request(request.id).status == "finished", within=60)
     done = partial(mine.runs, "past", origin="rerun", status="succeeded", limit=99)
     wait_until(lambda: len(done()) == 2 * BATCH, within=60)
     originals = mine.runs("past", origin="backfill", limit=99)
     assert {run.rerun_of: run.scheduled_for for run in done()} == {
         run.id: run.scheduled_for for run in originals
     }
-    assert mine.get_rerun(request.id).made == 2 * BATCH
+    assert mine.get_request(request.id).created == 2 * BATCH
 
 
 def fill_back(fault_site, workload, number):
@@ -160,4 +160,6 @@ def fill_back(fault_site, workload, number):
     fault_site.mine.create("past", task="probe.record", trigger=Every(day, anchor=first))
     instants = [first + n * day for n in range(number)]
     workload.expected |= {("past", instant) for instant in instants}
-    fault_site.mine.backfill("past", start=first, end=instants[-1], batch_size=BATCH)
+    fault_site.mine.backfill(
+        "past", since=first, until=instants[-1] + timedelta(seconds=1), batch_size=BATCH
+    )

@@ -226,7 +226,7 @@ class Fuzzer:
 
     def backfill(self):
         entry, now = self.choose(), self.now()
-        self.mine.backfill(entry.name, start=now - 5 * SECOND, end=now - 2 * SECOND)
+        self.mine.backfill(entry.name, since=now - 5 * SECOND, until=now - 2 * SECOND + SECOND)
         entry.requested[Origin.BACKFILL] += 1
 
     def rerun(self):
@@ -326,7 +326,7 @@ def settle(site, fuzzers):
             fuzzer.mine.pause(entry.name)
             # A backfill of a paused schedule waits.
             if entry.requested[Origin.BACKFILL]:
-                fuzzer.mine.cancel_backfill(entry.name)
+                fuzzer.mine.cancel_request(fuzzer.mine.requests(entry.name)[0].id)
     wait_until(
         lambda: not site.count_runs(Run.finished_at.is_(None)),
         within=SETTLES_WITHIN,

@@ -168,7 +168,7 @@ def test_a_backfill_of_an_unknown_kind_waits_for_the_next_versions_beat(
     dynbeat, mine, clock, beat, next_version
 ):
     mine.create("next", task="t", trigger=Cron("* * * * *"))
-    mine.backfill("next", start=START - 3 * MINUTE, end=START - MINUTE)
+    mine.backfill("next", since=START - 3 * MINUTE, until=START - MINUTE + SECOND)
     execute(dynbeat, TO_THE_NEXT_KIND)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'R/2026-11-21T00:00:00Z/PT1M'")
     before = rows(dynbeat)

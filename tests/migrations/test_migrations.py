@@ -5,15 +5,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import ClauseElement, event, inspect
+from sqlalchemy import ClauseElement, inspect
 
 from celery_dynbeat import SchemaError
 from celery_dynbeat.db import alembic_upgrade, schema
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.db.indexes import METADATA
 from celery_dynbeat.db.names import VERSION_TABLE
+from tests.support.next_migration import downgrade_to, upgrade_to
 
 pytestmark = pytest.mark.empty_database
 
@@ -36,7 +36,7 @@ def described(inspector, table):
         return sorted((plain(item) for item in items), key=lambda item: str(item["name"]))
 
     return {
-        # Sorted by name: a migration adds a column at the end of a table.
+        # Sorted by name: a later migration adds a column at the end of a table.
         "columns": by_name(inspector.get_columns(table)),
         "primary key": plain(inspector.get_pk_constraint(table)),
         "foreign keys": by_name(inspector.get_foreign_keys(table)),
@@ -134,16 +134,8 @@ def test_the_outputs_of_a_page_name_the_newest_migration(page):
     assert set(shown) == {schema.head()}
 
 
-def migrate(database, revision, *, move=command.upgrade):
-    with database.engine.connect() as connection:
-        config = alembic_upgrade.configuration()
-        config.attributes["connection"] = connection
-        move(config, revision)
-        connection.commit()
-
-
-def test_rows_of_the_first_schema_keep_their_runs_through_the_migrations(database):
-    migrate(database, "0001")
+def test_the_next_migration_keeps_the_rows(database, next_revision):
+    upgrade_to(database, "0001")
     with database.engine.begin() as connection:
         connection.exec_driver_sql(
             "INSERT INTO dynbeat_schedule (id, name, task, trigger_kind, trigger_spec)"
@@ -157,42 +149,36 @@ def test_rows_of_the_first_schema_keep_their_runs_through_the_migrations(databas
 
     schema.upgrade(database)
 
+    assert schema.check(database) == next_revision
     with database.engine.connect() as connection:
-        query = "SELECT r.schedule_id, s.overlap FROM dynbeat_run r, dynbeat_schedule s"
-        assert connection.exec_driver_sql(query).all() == [(7, None)]
+        query = "SELECT r.schedule_id, s.colour FROM dynbeat_run r, dynbeat_schedule s"
+        assert connection.exec_driver_sql(query).all() == [(7, "100% red")]
 
 
-def test_the_index_of_the_history_is_built_before_the_schedules_are_locked(database):
-    migrate(database, "0001")
-    statements = []
-    event.listen(database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
-
-    migrate(database, "0002")
-
-    alters = [at for at, sql in enumerate(statements) if "ALTER TABLE dynbeat_" in sql]
-    (built,) = (at for at, sql in enumerate(statements) if "ix_dynbeat_run_unfinished" in sql)
-    assert built < alters[0]
-    if not database.capabilities.embedded:
-        assert len(alters) == 2, "one for the schedules, one for the runs"
-
-
-def test_a_downgrade_restores_the_earlier_schema(database):
-    migrate(database, "0001")
-    tables = sorted(inspect(database.engine).get_table_names())
-    altered = ("dynbeat_schedule", "dynbeat_run")
-    before = [described(inspect(database.engine), table) for table in altered]
+def test_a_downgrade_restores_the_earlier_schema_and_keeps_the_rows(database, next_revision):
+    upgrade_to(database, "0001")
+    tables, before = sorted(inspect(database.engine).get_table_names()), reflected(database)
     schema.upgrade(database)
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO dynbeat_schedule (name, task, trigger_kind, trigger_spec, colour)"
+            " VALUES ('new', 't', 'every', 'PT1M', 'blue')"
+        )
 
-    migrate(database, "0001", move=command.downgrade)
+    downgrade_to(database, "0001")
 
     assert sorted(inspect(database.engine).get_table_names()) == tables
-    assert [described(inspect(database.engine), table) for table in altered] == before
+    assert reflected(database) == before
+    with pytest.raises(SchemaError, match=f"at revision 0001, but .* needs {next_revision}"):
+        schema.check(database)
+    with database.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT name FROM dynbeat_schedule").all() == [("new",)]
 
 
 def test_a_downgrade_to_the_base_drops_all_tables_of_the_package(database):
     schema.upgrade(database)
 
-    migrate(database, "base", move=command.downgrade)
+    downgrade_to(database, "base")
 
     assert set(inspect(database.engine).get_table_names()) == {VERSION_TABLE}
     with pytest.raises(SchemaError):

@@ -155,10 +155,10 @@ CALLS = {
     "unskip": (lambda mine, value: mine.unskip("n", value), [*ANY, START]),
     "skip reason": (lambda mine, value: mine.skip("n", START, reason=value), [*ANY, "\x00"]),
     "with_skipped": (lambda mine, value: mine.upcoming("n", with_skipped=value), [*ANY, 1, None]),
-    "start": (lambda mine, value: mine.backfill("n", start=value, end=START), ANY),
-    "end": (lambda mine, value: mine.backfill("n", start=START, end=value), ANY),
+    "backfill since": (lambda mine, value: mine.backfill("n", since=value, until=START), ANY),
+    "backfill until": (lambda mine, value: mine.backfill("n", since=START, until=value), ANY),
     "batch": (
-        lambda mine, value: mine.backfill("n", start=START, end=START, batch_size=value),
+        lambda mine, value: mine.backfill("n", since=START, until=START, batch_size=value),
         [*ANY, 0, 10**9],
     ),
     "changes of": (lambda mine, value: mine.changes(value), [*ANY, "\x00", "\ud800", "n "]),
@@ -225,13 +225,12 @@ CALLS = {
         lambda mine, value: mine.rerun_many(since=START, batch_size=value),
         [*ANY, 0, 10**9],
     ),
-    "rerun id": (lambda mine, value: mine.get_rerun(value), [*ANY, 0, -1, 2**63, 1, "1", True]),
-    "cancelled id": (lambda mine, value: mine.cancel_rerun(value), [*ANY, 0, -1, 2**63, 1, True]),
-    "rerun count": (lambda mine, value: mine.reruns(limit=value), [*ANY, 0, 10**9]),
-    "backfill id": (
-        lambda mine, value: mine.cancel_backfill("n", value),
-        [*ANY, 0, -1, 2**63, 1, "1 OR 1=1", True],
-    ),
+    "request id": (lambda mine, value: mine.get_request(value), [*ANY, 0, -1, 2**63, 1, "1", True]),
+    "cancelled id": (lambda mine, value: mine.cancel_request(value), [*ANY, 0, -1, 2**63, 1, True]),
+    "request count": (lambda mine, value: mine.requests(limit=value), [*ANY, 0, 10**9]),
+    "requests of": (lambda mine, value: mine.requests(value), [*ANY, "\x00", "\ud800", "n "]),
+    "request kind": (lambda mine, value: mine.requests(kind=value), [*ANY, "", "manual"]),
+    "request page": (lambda mine, value: mine.requests(after=value), [*ANY, "", "x"]),
 }
 
 EXCLUDED = [date(2026, 1, 1) + timedelta(days=number) for number in range(100_000)]

@@ -11,10 +11,9 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AlertNotFoundError,
-    BackfillNotFoundError,
     Every,
     InvalidScheduleError,
-    RerunNotFoundError,
+    RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
@@ -27,7 +26,7 @@ from tests.support.applications import MINUTELY, START, execute
 
 NAME = "dáily"
 NEW = {"name": NAME, "task": "t", "trigger": MINUTELY}
-SPAN = {"start": START, "end": START + timedelta(minutes=3)}
+SPAN = {"since": START, "until": START + timedelta(minutes=3)}
 
 #: Calls for a schedule that the caller does not own.
 MISSING = {
@@ -41,8 +40,6 @@ MISSING = {
     "unskip": lambda mine, name, **how: mine.unskip(name, START + timedelta(minutes=1), **how),
     "upcoming": lambda mine, name, **how: mine.upcoming(name, **how),
     "backfill": lambda mine, name, **how: mine.backfill(name, **SPAN, **how),
-    "backfills": lambda mine, name, **how: mine.backfills(name, **how),
-    "cancel_backfill": lambda mine, name, **how: mine.cancel_backfill(name, **how),
 }
 
 
@@ -62,6 +59,7 @@ LISTS = {
     "export": lambda mine, theirs, **how: lines_about(mine, theirs.name, **how),
     "holds": lambda mine, _theirs, **how: mine.holds(**how),
     "changes": lambda mine, theirs, **how: mine.changes(theirs.name, **how),
+    "requests": lambda mine, theirs, **how: mine.requests(theirs.name, **how),
 }
 #: Calls for the run of another owner.
 RUNS = {
@@ -69,13 +67,13 @@ RUNS = {
     "rerun": lambda mine, theirs, **how: mine.rerun(theirs.run_id, **how),
     "cancel_run": lambda mine, theirs, **how: mine.cancel_run(theirs.run_id, **how),
 }
-#: Calls for a request to run ended runs again.
+#: Calls for a request.
 REQUESTS = {
-    "get_rerun": lambda mine, theirs, **how: mine.get_rerun(theirs, **how),
-    "cancel_rerun": lambda mine, theirs, **how: mine.cancel_rerun(theirs, **how),
+    "get_request": lambda mine, theirs, **how: mine.get_request(theirs, **how),
+    "cancel_request": lambda mine, theirs, **how: mine.cancel_request(theirs, **how),
 }
 #: Calls without a schedule of another owner. Tests of their own cover them.
-WITHOUT = {"rerun_many", "reruns", "cancel_runs", "hold", "release", "holds", "alerts"}
+WITHOUT = {"rerun_many", "cancel_runs", "hold", "release", "holds", "alerts"}
 WITHOUT |= {"acknowledge_alert", "snooze_alert"}
 #: Calls that create a schedule of the caller.
 CREATES = {
@@ -100,7 +98,7 @@ def test_each_call_of_an_owner_is_covered():
 
 
 def test_each_call_that_spans_owners_is_covered():
-    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes"}
+    calls = {"for_owner", "create_many", "delete_owner", "list", "count", "changes", "requests"}
     calls |= {"alert_targets"}
     of_runs = {"runs", "count_runs"}
     assert public(Schedules) == {*calls, *of_runs, *RUNS, *REQUESTS, *WITHOUT}
@@ -156,7 +154,8 @@ def populate(dynbeat, beat, clock, *owners):
     for owner in owners:
         theirs = dynbeat.schedules.for_owner(owner)
         theirs.run_now(NAME)
-        theirs.backfill(NAME, **SPAN)
+        for name in (NAME, "other"):
+            theirs.backfill(name, **SPAN)
     return theirs
 
 
@@ -168,7 +167,7 @@ def theirs(dynbeat, beat, clock):
         name=NAME,
         cursor=other.list(limit=1).cursor,
         run_id=other.runs(NAME)[0].id,
-        backfill_id=other.backfills(NAME)[0].id,
+        request_id=other.requests(NAME)[0].id,
         version=other.get(NAME).version,
     )
 
@@ -186,7 +185,7 @@ def transaction(dynbeat, *, within):
 @pytest.mark.parametrize("within", [False, True], ids=["alone", "within a transaction"])
 def test_the_schedule_of_another_owner_is_not_found_and_does_not_change(dynbeat, theirs, within):
     before = everything(dynbeat)
-    names = [NAME, NAME.upper(), "da%", "d_ily", "%", theirs.run_id, str(theirs.backfill_id)]
+    names = [NAME, NAME.upper(), "da%", "d_ily", "%", theirs.run_id, str(theirs.request_id)]
 
     for call, owner in itertools.product(MISSING, ALIKE):
         mine = dynbeat.schedules.for_owner(owner)
@@ -248,7 +247,7 @@ def test_a_schedule_with_the_same_name_of_another_owner_is_separate(dynbeat, cal
         with transaction(dynbeat, within=bool(number % 2)) as how:
             CREATES[call](mine, **how)
         assert [schedule.owner for schedule in mine.list()] == [owner]
-        assert mine.runs(NAME) == mine.backfills(NAME) == []
+        assert mine.runs(NAME) == mine.requests(NAME) == []
 
     after = everything(dynbeat)
     assert before <= after
@@ -270,10 +269,11 @@ def test_a_hold_of_another_owner_is_neither_shown_nor_released(dynbeat):
 
 
 @pytest.mark.usefixtures("theirs")
-def test_a_rerun_request_of_another_owner_is_neither_found_nor_cancelled(dynbeat, clock):
+def test_a_request_of_another_owner_is_neither_found_nor_cancelled(dynbeat, clock):
     clock.advance(timedelta(minutes=1))
     execute(dynbeat, "UPDATE dynbeat_run SET status = 'failed', overdue_at = NULL,"
                      " finished_at = scheduled_for WHERE status = 'sent'")  # fmt: skip
+    (backfill,) = dynbeat.schedules.for_owner(VICTIM).requests(NAME)
     theirs = dynbeat.schedules.for_owner(VICTIM).rerun_many(since=START)
     of_all = dynbeat.schedules.rerun_many(since=START)
     before = everything(dynbeat)
@@ -282,15 +282,16 @@ def test_a_rerun_request_of_another_owner_is_neither_found_nor_cancelled(dynbeat
     for owner, within in itertools.product(ALIKE, (False, True)):
         mine = dynbeat.schedules.for_owner(owner)
         with transaction(dynbeat, within=within) as how:
-            assert list(mine.reruns(**how)) == []
-            for call, request in itertools.product(REQUESTS.values(), (theirs, of_all)):
-                with pytest.raises(RerunNotFoundError) as caught:
+            assert list(mine.requests(**how)) == []
+            for call, request in itertools.product(REQUESTS.values(), (theirs, of_all, backfill)):
+                with pytest.raises(RequestNotFoundError) as caught:
                     call(mine, request.id, **how)
-                assert (caught.value.owner, caught.value.rerun_id) == (owner, request.id)
+                assert (caught.value.owner, caught.value.request_id) == (owner, request.id)
     assert everything(dynbeat) == before
 
     for owner in ALIKE:
         assert dynbeat.schedules.for_owner(owner).rerun_many(since=START).total == 0
+        assert dynbeat.schedules.rerun_many(owner=owner, since=START).total == 0
 
 
 def test_a_filter_of_another_owner_cancels_no_run(dynbeat, theirs):
@@ -311,13 +312,13 @@ def test_a_filter_of_an_owner_counts_and_cancels_only_own_runs(dynbeat, beat, cl
     victim = populate(dynbeat, beat, clock, *ALIKE, VICTIM)
     unfinished = {"status": ["pending", "sent"]}
     number = victim.count_runs(NAME, **unfinished).count
-    others = {line for line in owned(dynbeat) if f"{VICTIM!r}," not in line}
+    others = {line for line in everything(dynbeat) if f"{VICTIM!r}," not in line}
     assert 0 < number < dynbeat.schedules.count_runs(**unfinished).count
 
     assert dynbeat.schedules.count_runs(owner=VICTIM).count == victim.count_runs().count
     assert victim.cancel_runs(name=NAME) == number
 
-    assert others <= owned(dynbeat)
+    assert others <= everything(dynbeat)
     assert victim.count_runs(NAME, **unfinished).count == 0
     for owner in ALIKE:
         assert dynbeat.schedules.for_owner(owner).count_runs(NAME, **unfinished).count == number
@@ -341,7 +342,7 @@ def test_a_hold_and_a_time_zone_change_no_other_owner(dynbeat):
     assert (victim.timezone(), victim.holds(), victim.get(NAME).timezone) == ("UTC", [], "UTC")
 
 
-@pytest.mark.parametrize("call", ["list", "runs", "changes"])
+@pytest.mark.parametrize("call", ["list", "runs", "changes", "requests"])
 @pytest.mark.usefixtures("theirs")
 def test_a_cursor_of_another_owner_pages_only_through_own_rows(dynbeat, call):
     other = getattr(dynbeat.schedules.for_owner(VICTIM), call)(limit=1).cursor
@@ -393,15 +394,14 @@ def test_create_many_cannot_replace_the_schedule_of_another_owner(dynbeat):
     assert len(after - before) == 2 * len(ALIKE)
 
 
-def test_the_backfill_of_another_owner_is_not_found_through_the_same_name(dynbeat, theirs):
+def test_the_backfill_of_another_owner_is_not_found_beside_the_same_name(dynbeat, theirs):
     for owner in ALIKE[:3]:
         mine = dynbeat.schedules.for_owner(owner)
         mine.create(NAME, task="t", trigger=MINUTELY)
         before = everything(dynbeat)
 
-        for backfill_id in (None, theirs.backfill_id):
-            with pytest.raises(BackfillNotFoundError):
-                mine.cancel_backfill(NAME, backfill_id)
+        with pytest.raises(RequestNotFoundError):
+            mine.cancel_request(theirs.request_id)
 
         assert everything(dynbeat) == before
 
@@ -416,6 +416,8 @@ def test_an_invalid_owner_is_rejected_before_any_query(dynbeat):
         # None means all owners, which only the application may request.
         lambda owner: schedules.list(owner=owner if owner is not None else 0),
         lambda owner: schedules.runs(owner=owner if owner is not None else 0),
+        lambda owner: schedules.requests(owner=owner if owner is not None else 0),
+        lambda owner: schedules.rerun_many(owner=owner if owner is not None else 0, since=START),
     ]
 
     for call, owner in itertools.product(calls, INVALID_OWNERS):
@@ -436,23 +438,18 @@ def test_delete_owner_deletes_no_data_of_another_owner(dynbeat):
     assert everything(dynbeat) == before
 
 
-def owned(dynbeat):
-    # A backfill belongs to its schedule and has no owner column.
-    return {line for line in everything(dynbeat) if not line.startswith("dynbeat_backfill:")}
-
-
 def test_an_owner_with_a_similar_name_is_not_deleted(dynbeat, beat, clock):
     populate(dynbeat, beat, clock, VICTIM, *ALIKE)
-    others = {line for line in owned(dynbeat) if f"{VICTIM!r}," not in line}
-    assert len(others) < len(owned(dynbeat))
+    others = {line for line in everything(dynbeat) if f"{VICTIM!r}," not in line}
+    assert len(others) < len(everything(dynbeat))
 
     assert dynbeat.schedules.delete_owner(VICTIM) == 2
 
-    assert others <= owned(dynbeat)
+    assert others <= everything(dynbeat)
     for owner in ALIKE:
         mine = dynbeat.schedules.for_owner(owner)
         assert len(mine.list()) == 2
-        assert [backfill.status for backfill in mine.backfills(NAME)] == ["running"]
+        assert [backfill.status for backfill in mine.requests(NAME)] == ["running"]
         assert {run.status for run in mine.runs()} == {"sent", "pending", "skipped"}
 
 

@@ -44,7 +44,7 @@ def test_rights_on_rows_are_enough(bounded_account, clock):
         clock.advance(timedelta(minutes=3))
         beat.run_until_idle()
         mine.run_now("n")
-        mine.backfill("n", start=START, end=clock.now())
+        mine.backfill("n", since=START, until=clock.now() + timedelta(seconds=1))
         beat.run_until_idle()
 
         assert len(beat.publisher.sent) > 1

@@ -36,7 +36,7 @@ class KillingScheduler(DatabaseScheduler):
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             return
-        for name in ("claim", "run_due_backfill", "run_due_rerun", "take_overdue"):
+        for name in ("claim", "run_due_request", "take_overdue"):
             setattr(dispatcher, name, self._counting_outgoing(getattr(dispatcher, name)))
         signals.after_task_publish.connect(self._count, weak=False)
 

@@ -50,7 +50,7 @@ def results(dynbeat: Dynbeat) -> Iterator[Any]:
     clock.advance(timedelta(minutes=1))
     beat.run_until_idle()
     mine.rerun_many(since=START)
-    mine.backfill("n1", start=START - timedelta(minutes=10), end=START)
+    mine.backfill("n1", since=START - timedelta(minutes=10), until=START + timedelta(seconds=1))
     beat.run_until_idle()
     mine.skip("daily", mine.preview(Cron("0 9 * * *")).fire_times[0].at)
     for state in ("active", "paused", "held", "quarantined", "finished", "overdue", "failing"):

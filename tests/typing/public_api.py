@@ -16,7 +16,6 @@ from celery_dynbeat import (
     AlertTargetInfo,
     AnyOf,
     AsyncDynbeat,
-    BackfillInfo,
     BoundedCount,
     ChangeInfo,
     Cron,
@@ -29,7 +28,7 @@ from celery_dynbeat import (
     Page,
     Preview,
     PreviewedFireTime,
-    RerunInfo,
+    RequestInfo,
     RRule,
     RunFilter,
     RunInfo,
@@ -104,11 +103,13 @@ assert_type(mine.rerun("01a1fd56-64e0-786c-ae7b-f20dde6af188"), RunInfo)
 again = mine.rerun_many(
     since=clock.now(), until=None, status=["failed"], name="digest", batch_size=5
 )
-assert_type(again, RerunInfo)
+assert_type(again, RequestInfo)
 assert_type(again.progress, float)
-assert_type(mine.reruns(limit=5), Sequence[RerunInfo])
-assert_type(mine.get_rerun(again.id), RerunInfo)
-assert_type(dynbeat.schedules.cancel_rerun(again.id), RerunInfo)
+assert_type(mine.requests(kind="rerun", limit=5), Page[RequestInfo])
+assert_type(mine.get_request(again.id), RequestInfo)
+assert_type(dynbeat.schedules.cancel_request(again.id, reason="r"), RequestInfo)
+assert_type(dynbeat.schedules.rerun_many(owner="ann", since=clock.now()), RequestInfo)
+assert_type(dynbeat.schedules.requests(owner="ann").cursor, str | None)
 fire_times = mine.upcoming("digest", with_skipped=True)
 assert_type(fire_times, Sequence[FireTime])
 assert_type(fire_times[0].at, datetime)
@@ -133,11 +134,12 @@ assert_type(mine.changes("digest", actor="alice", since=clock.now(), limit=20), 
 assert_type(mine.changes()[0].before, Mapping[str, Any] | None)
 assert_type(dynbeat.schedules.changes(action="delete")[0], ChangeInfo)
 assert_type(mine.run_now("digest").lag, timedelta | None)
-past = mine.backfill("digest", start=clock.now(), end=clock.now(), batch_size=10)
-assert_type(past, BackfillInfo)
+past = mine.backfill("digest", since=clock.now(), until=clock.now(), batch_size=10)
+assert_type(past, RequestInfo)
 assert_type(past.progress, float)
-assert_type(mine.backfills("digest"), Sequence[BackfillInfo])
-assert_type(mine.cancel_backfill("digest", past.id), BackfillInfo)
+assert_type(mine.requests("digest")[0], RequestInfo)
+assert_type(mine.cancel_request(past.id, actor="ann"), RequestInfo)
+assert_type(mine.run_now("digest").request_id, int | None)
 assert_type(mine.set_timezone("Asia/Seoul"), int)
 assert_type(mine.set_timezone(None), int)
 assert_type(mine.timezone(), str)

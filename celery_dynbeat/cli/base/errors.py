@@ -20,7 +20,7 @@ from celery_dynbeat.common.errors import (
     ConfigurationError,
     DynbeatError,
     HeldByOthersError,
-    RerunNotFoundError,
+    RequestNotFoundError,
     RunNotFoundError,
     ScheduleExistsError,
     ScheduleNotFoundError,
@@ -136,9 +136,9 @@ def _no_run(error: RunNotFoundError) -> str:
     return f"{whose} no run {error.run_id}; `dynbeat runs` shows those that exist"
 
 
-def _no_rerun(error: RerunNotFoundError) -> str:
+def _no_request(error: RequestNotFoundError) -> str:
     whose = "there is" if error.owner is None else f"{_owner(error.owner)} has"
-    return f"{whose} no rerun {error.rerun_id}; `dynbeat rerun --list` shows those that exist"
+    return f"{whose} no request {error.request_id}; `dynbeat requests` shows those that exist"
 
 
 #: The texts of these errors name calls of the API.
@@ -146,7 +146,7 @@ _WORDS: Mapping[type[Exception], Callable[[Any], str]] = {
     ScheduleExistsError: _exists,
     HeldByOthersError: _held_by_others,
     RunNotFoundError: _no_run,
-    RerunNotFoundError: _no_rerun,
+    RequestNotFoundError: _no_request,
 }
 
 

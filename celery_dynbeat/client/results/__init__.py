@@ -1,20 +1,18 @@
 """The values that the API returns. They belong to no session. ``Info.to_dict`` gives their JSON."""
 
 from celery_dynbeat.client.results.alert import AlertInfo, AlertTargetInfo
-from celery_dynbeat.client.results.backfill import BackfillInfo
 from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.client.results.change import ChangeInfo
 from celery_dynbeat.client.results.fire_time import FireTime, Preview, PreviewedFireTime
 from celery_dynbeat.client.results.hold import HoldInfo
 from celery_dynbeat.client.results.page import BoundedCount, Page
-from celery_dynbeat.client.results.rerun import RerunInfo
+from celery_dynbeat.client.results.request import RequestInfo
 from celery_dynbeat.client.results.run import RunInfo
 from celery_dynbeat.client.results.schedule import ScheduleInfo
 
 __all__ = [
     "AlertInfo",
     "AlertTargetInfo",
-    "BackfillInfo",
     "BoundedCount",
     "ChangeInfo",
     "FireTime",
@@ -23,7 +21,7 @@ __all__ = [
     "Page",
     "Preview",
     "PreviewedFireTime",
-    "RerunInfo",
+    "RequestInfo",
     "RunInfo",
     "ScheduleInfo",
 ]

@@ -18,6 +18,7 @@ class RunInfo(Info):
     - ``id`` is the Celery task id.
     - A ``skipped`` run represents ``fire_count`` fire times; ``scheduled_for`` is the newest.
     - ``schedule_id`` is None after the schedule was deleted.
+    - ``request_id`` is the id of the request that made the run, None for other runs.
     - ``rerun_of`` is the id of the run that a rerun repeats. ``scheduled_for`` of a rerun is the
       fire time of that run.
     """
@@ -33,6 +34,7 @@ class RunInfo(Info):
     fire_count: int
     status: str
     origin: str
+    request_id: int | None
     rerun_of: str | None
     attempt: int
     created_at: datetime

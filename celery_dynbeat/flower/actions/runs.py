@@ -116,7 +116,7 @@ class RerunAction(RunsAction):
         every = calls.count_runs(**matching.arguments(status=None))
         details = (
             f"{matched} {statuses} of {every} runs match the filter.",
-            "Runs that have a rerun are left out.",
+            "Runs that have a rerun are excluded.",
             *self._DETAILS,
         )
         return self.question(f"the {statuses} runs of the filter", details=details)

@@ -1,4 +1,4 @@
-"""The page "Beats and workers": nodes, holds, backfills and reruns in progress."""
+"""The page "Beats and workers": nodes, holds, requests in progress."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

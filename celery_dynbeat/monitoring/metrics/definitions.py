@@ -179,8 +179,7 @@ FAILING_SCHEDULES = _gauge(
     "dynbeat_failing_schedules", "Schedules whose last run failed or was lost", DATABASE
 )
 HOLDS = _gauge("dynbeat_holds", "Holds in force", DATABASE)
-BACKFILLS = _gauge("dynbeat_backfills_in_progress", "Backfills in progress", DATABASE)
-RERUNS = _gauge("dynbeat_reruns_in_progress", "Requests of rerun_many() in progress", DATABASE)
+REQUESTS = _gauge("dynbeat_requests_in_progress", "Requests in progress", DATABASE)
 BEATS = _gauge("dynbeat_beats", "Beats by the state of their node", DATABASE, "status")
 WORKERS = _gauge("dynbeat_workers", "Workers by the state of their node", DATABASE, "status")
 MISSING_NODES = _gauge(

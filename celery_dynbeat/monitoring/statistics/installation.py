@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session, undefer
 
-from celery_dynbeat.client.results import BackfillInfo, BoundedCount, HoldInfo, RerunInfo
+from celery_dynbeat.client.results import BoundedCount, HoldInfo, RequestInfo
 from celery_dynbeat.client.results.base import Info
 from celery_dynbeat.common.run_ids import created_at
 from celery_dynbeat.db.models import Node, NodeKind
@@ -16,10 +16,10 @@ from celery_dynbeat.monitoring.statistics.banners import holds_of_everything
 from celery_dynbeat.monitoring.statistics.lag import lag_of, percentile
 from celery_dynbeat.monitoring.statistics.nodes import NodeStatus
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.store import health, holds, late_work, run_samples, unfinished_requests
+from celery_dynbeat.store import health, holds, late_work, requests, run_samples
 from celery_dynbeat.store.late_work import Late
 
-#: Holds, backfills and reruns that are listed, of each kind.
+#: Holds and requests that are listed, of each kind.
 MAX_LISTED = 100
 #: The time over which the dispatch rate is measured, and the runs of which it is measured.
 RATE_SPAN = timedelta(minutes=5)
@@ -38,8 +38,8 @@ class Installation(Info):
       run does not say which beat sent it.
     - ``pending`` counts runs that no worker has started, ``resent`` those of them that are overdue:
       beat sends them again.
-    - ``holds_of_everything``, ``holds_of_owners``, ``backfills`` and ``reruns`` are those in force
-      or in progress, the oldest first; at most 100 of each.
+    - ``holds_of_everything``, ``holds_of_owners`` and ``requests`` are those in force or in
+      progress, the oldest first; at most 100 of each.
     """
 
     now: datetime
@@ -52,8 +52,7 @@ class Installation(Info):
     resent: BoundedCount
     holds_of_everything: Sequence[HoldInfo]
     holds_of_owners: Sequence[HoldInfo]
-    backfills: Sequence[BackfillInfo]
-    reruns: Sequence[RerunInfo]
+    requests: Sequence[RequestInfo]
 
 
 def installation(context: Context, *, session: Session | None = None) -> Installation:
@@ -74,11 +73,7 @@ def _installation(context: Context, session: Session) -> Installation:
         holds_of_owners=tuple(
             HoldInfo.of(row) for row in holds.of_owners(session, now=now, limit=MAX_LISTED)
         ),
-        backfills=tuple(
-            BackfillInfo.of(*row)
-            for row in unfinished_requests.backfills(session, limit=MAX_LISTED)
-        ),
-        reruns=tuple(map(RerunInfo.of, unfinished_requests.reruns(session, limit=MAX_LISTED))),
+        requests=tuple(map(RequestInfo.of, requests.unfinished(session, limit=MAX_LISTED))),
     )
 
 

@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import (
     AnyOf,
-    BackfillNotFoundError,
     Cron,
     Every,
     InvalidScheduleError,
     Once,
+    RequestNotFoundError,
     ScheduleNotFoundError,
     Solar,
 )
@@ -86,7 +86,7 @@ def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
     mine, beat, sent, next_batch, finish
 ):
     mine.create("n", task="t", trigger=HOURLY)
-    backfill = mine.backfill("n", start=at(-9), end=at(-5), batch_size=2)
+    backfill = mine.backfill("n", since=at(-9), until=at(-5) + SECOND, batch_size=2)
     assert (backfill.status, backfill.total, backfill.progress) == ("running", 5, 0.0)
 
     beat.run_until_idle()
@@ -99,16 +99,16 @@ def test_a_backfill_runs_oldest_first_in_batches_that_wait_for_their_end(
     finish()
     next_batch()
 
-    (ended,) = mine.backfills("n")
+    (ended,) = mine.requests("n")
     assert hours(sent) == [-9, -8, -7, -6, -5]
     assert kept(mine)[-1] == (-5, "sent", "backfill", 1)
-    assert (ended.status, ended.made, ended.present, ended.progress) == ("finished", 5, 0, 1.0)
+    assert (ended.status, ended.created, ended.excluded, ended.progress) == ("finished", 5, 0, 1.0)
     assert mine.get("n").run_count == 0
 
 
 def test_new_runs_are_made_as_runs_of_the_batch_end(dynbeat, mine, clock, beat, sent, next_batch):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
+    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=3)
     beat.run_until_idle()
 
     end_runs(dynbeat, clock, sent[:1])
@@ -121,7 +121,7 @@ def test_a_run_that_never_ends_delays_a_backfill_by_max_run_time_at_most(
     dynbeat, mine, clock, beat, sent
 ):
     mine.create("n", task="t", trigger=Cron("0 0 1 1 *"), max_run_time=60)
-    mine.backfill("n", start=START - timedelta(days=800), end=START, batch_size=1)
+    mine.backfill("n", since=START - timedelta(days=800), until=START + SECOND, batch_size=1)
     beat.run_until_idle()
 
     def start(session):
@@ -147,11 +147,11 @@ def test_fire_times_that_have_a_run_get_no_other_run(mine, clock, beat, sent):
         clock.advance(HOUR)
         beat.run_until_idle()
     before = mine.runs("n")
-    mine.backfill("n", start=at(-1), end=at(2))
+    mine.backfill("n", since=at(-1), until=at(2) + SECOND)
     beat.run_until_idle()
 
-    (ended,) = mine.backfills("n")
-    assert (ended.total, ended.made, ended.present, ended.status) == (4, 2, 2, "finished")
+    (ended,) = mine.requests("n")
+    assert (ended.total, ended.created, ended.excluded, ended.status) == (4, 2, 2, "finished")
     assert hours(sent[-2:]) == [-1, 0]
     assert mine.runs("n", origin="schedule") == before
 
@@ -161,17 +161,17 @@ def test_a_backfill_ends_at_once_if_all_fire_times_have_runs(mine, clock, beat, 
     clock.advance(7 * HOUR)
     beat.run_until_idle()
 
-    mine.backfill("n", start=at(1), end=at(7), batch_size=2)
+    mine.backfill("n", since=at(1), until=at(7) + SECOND, batch_size=2)
     beat.run_until_idle()
 
-    (ended,) = mine.backfills("n")
-    assert (ended.present, ended.status, len(sent)) == (7, "finished", 7)
+    (ended,) = mine.requests("n")
+    assert (ended.excluded, ended.status, len(sent)) == (7, "finished", 7)
 
 
 def test_due_schedules_are_sent_before_backfills(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.create("manual", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-2), end=at(0))
+    mine.backfill("n", since=at(-2), until=at(0) + SECOND)
     mine.run_now("manual")
     clock.advance(HOUR)
 
@@ -187,7 +187,7 @@ def test_backfills_wait_while_more_is_due_than_fits_into_a_batch(database_url, c
         mine.create("n", task="t", trigger=HOURLY)
         for name in "abc":
             mine.create(name, task="t", trigger=HOURLY)
-        mine.backfill("n", start=at(0), end=at(0))
+        mine.backfill("n", since=at(0), until=at(0) + SECOND)
         clock.advance(HOUR)
 
         beat.tick()
@@ -201,7 +201,7 @@ def test_backfills_wait_while_more_is_due_than_fits_into_a_batch(database_url, c
 def test_a_steady_load_does_not_stop_a_backfill(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.create("steady", task="t", trigger=Every(1))
-    mine.backfill("n", start=at(0), end=at(0))
+    mine.backfill("n", since=at(0), until=at(0) + SECOND)
 
     for _ in range(3):
         clock.advance(SECOND)
@@ -214,22 +214,22 @@ def test_a_backfill_leaves_undecided_fire_times_to_the_claim(mine, clock, beat, 
     mine.create("n", task="t", trigger=HOURLY, jitter=HOUR)
     undecided = mine.get("n").next_run_at
     clock.move_to(undecided - SECOND)
-    mine.backfill("n", start=at(0), end=clock.now())
+    mine.backfill("n", since=at(0), until=clock.now() + SECOND)
 
     beat.run_until_idle()
     assert hours(sent) == [0]
-    assert mine.backfills("n")[0].status == "running"
+    assert mine.requests("n")[0].status == "running"
     clock.move_to(undecided + SECOND)
     beat.run_until_idle()
 
     assert [run[:3] for run in kept(mine)] == [(0, "sent", "backfill"), (1, "sent", "schedule")]
-    assert mine.backfills("n")[0].status == "finished"
+    assert mine.requests("n")[0].status == "finished"
 
 
 def test_a_backfill_runs_fire_times_that_beat_recorded_as_skipped(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
     clock.advance(4 * HOUR)
-    mine.backfill("n", start=at(1), end=at(4))
+    mine.backfill("n", since=at(1), until=at(4) + SECOND)
 
     beat.run_until_idle()
 
@@ -263,8 +263,8 @@ def test_a_skipped_row_keeps_the_fire_times_that_were_not_run(
     (skipped,) = mine.runs("n", status="skipped")
     assert (skipped.scheduled_for, skipped.fire_count) == (at(9), 9)
 
-    mine.backfill("n", start=at(first), end=at(last), batch_size=batch_size)
-    while mine.backfills("n")[0].status == "running":
+    mine.backfill("n", since=at(first), until=at(last) + SECOND, batch_size=batch_size)
+    while mine.requests("n")[0].status == "running":
         next_batch()
         finish()
 
@@ -283,7 +283,7 @@ def test_a_backfill_removes_fire_times_from_each_skipped_row_that_covers_them(mi
         clock.advance(4 * HOUR)
         beat.run_until_idle()
 
-    mine.backfill("n", start=at(3), end=at(10))
+    mine.backfill("n", since=at(3), until=at(10) + SECOND)
     beat.run_until_idle()
 
     after = kept(mine)
@@ -297,7 +297,7 @@ def test_a_bounded_count_is_used_as_it_is(mine, clock, beat):
     beat.run_until_idle()
     assert [run.fire_count for run in mine.runs("n", status="skipped")] == [1000]
 
-    mine.backfill("n", start=at(1490), end=at(1490))
+    mine.backfill("n", since=at(1490), until=at(1490) + SECOND)
     beat.run_until_idle()
 
     skipped = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
@@ -309,7 +309,7 @@ def test_fire_times_older_than_the_counted_ones_do_not_change_the_count(mine, cl
     clock.advance(1500 * HOUR)
     beat.run_until_idle()
 
-    mine.backfill("n", start=at(100), end=at(101))
+    mine.backfill("n", since=at(100), until=at(101) + SECOND)
     beat.run_until_idle()
 
     skipped = [(row[0], row[3]) for row in kept(mine) if row[1] == "skipped"]
@@ -322,7 +322,7 @@ def test_a_row_skipped_under_another_trigger_stays_unchanged(mine, clock, beat):
     beat.run_until_idle()
     mine.update("n", trigger=HOURLY)
 
-    mine.backfill("n", start=at(1), end=at(3))
+    mine.backfill("n", since=at(1), until=at(3) + SECOND)
     beat.run_until_idle()
 
     assert [row for row in kept(mine) if row[1] == "skipped"] == [(3.5, "skipped", "schedule", 4)]
@@ -339,7 +339,7 @@ def test_a_count_from_another_trigger_is_not_lost(mine, clock, beat):
     assert (skipped.scheduled_for, skipped.fire_count) == (at(2), 11)
     mine.update("n", trigger=HOURLY)
 
-    mine.backfill("n", start=at(1), end=at(2))
+    mine.backfill("n", since=at(1), until=at(2) + SECOND)
     beat.run_until_idle()
 
     assert sum(run.fire_count for run in mine.runs("n", status="skipped")) == 9
@@ -350,16 +350,16 @@ def test_cancelling_a_backfill_revokes_its_unstarted_runs(
 ):
     mine.create("n", task="t", trigger=HOURLY)
     manual = mine.run_now("n")
-    mine.backfill("n", start=at(-9), end=at(-1), batch_size=3)
+    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=3)
     beat.run_until_idle()
     end_runs(dynbeat, clock, [run for run in sent if run.scheduled_for == at(-9)])
 
-    cancelled = mine.cancel_backfill("n")
+    cancelled = mine.cancel_request(mine.requests("n")[0].id)
     next_batch()
 
-    assert (cancelled.status, cancelled.made, cancelled.progress) == ("cancelled", 3, 3 / 9)
+    assert (cancelled.status, cancelled.created, cancelled.progress) == ("cancelled", 3, 3 / 9)
     assert cancelled.finished_at == START
-    assert mine.backfills("n") == [cancelled]
+    assert mine.requests("n") == [cancelled]
     assert [row[:2] for row in kept(mine)] == [
         (-9, "succeeded"),
         (-8, "revoked"),
@@ -372,24 +372,24 @@ def test_cancelling_a_backfill_revokes_its_unstarted_runs(
 
 def test_cancelling_an_ended_backfill_revokes_its_unstarted_runs(mine, beat):
     mine.create("n", task="t", trigger=HOURLY)
-    ended = mine.backfill("n", start=at(-3), end=at(-1))
+    ended = mine.backfill("n", since=at(-3), until=at(-1) + SECOND)
     beat.run_until_idle()
 
-    called_back = mine.cancel_backfill("n", ended.id)
-    again = mine.cancel_backfill("n")
+    called_back = mine.cancel_request(ended.id)
+    again = mine.cancel_request(mine.requests("n")[0].id)
 
-    assert (called_back.status, called_back.made) == ("cancelled", 3)
+    assert (called_back.status, called_back.created) == ("cancelled", 3)
     assert again == called_back
     assert {run.status for run in mine.runs("n")} == {"revoked"}
 
 
 def test_cancelling_a_backfill_does_not_change_ended_runs(mine, beat, finish):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-3), end=at(-1))
+    mine.backfill("n", since=at(-3), until=at(-1) + SECOND)
     beat.run_until_idle()
     finish()
 
-    assert mine.cancel_backfill("n").status == "finished"
+    assert mine.cancel_request(mine.requests("n")[0].id).status == "finished"
     assert {run.status for run in mine.runs("n")} == {"succeeded"}
 
 
@@ -404,7 +404,7 @@ def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, bea
             raise CrashError(passed)
 
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-3), end=at(-1))
+    mine.backfill("n", since=at(-3), until=at(-1) + SECOND)
     crashing = ManualBeat(dynbeat, failpoint=failpoint)
     with pytest.raises(CrashError):
         crashing.tick()
@@ -422,7 +422,7 @@ def test_the_next_beat_continues_a_batch_after_a_crash(dynbeat, mine, clock, bea
 def test_several_beats_make_each_run_once(database_url, mine, clock):
     for number in range(20):
         mine.create(f"n{number}", task="t", trigger=HOURLY)
-        mine.backfill(f"n{number}", start=at(-50), end=at(-1), batch_size=50)
+        mine.backfill(f"n{number}", since=at(-50), until=at(-1) + SECOND, batch_size=50)
     sent, failures = [], []
 
     def run(beat):
@@ -449,21 +449,27 @@ def test_several_beats_make_each_run_once(database_url, mine, clock):
     assert set(fires.values()) == {1}
 
 
-def test_a_backfill_is_skipped_while_its_schedule_is_locked_by_an_edit(dynbeat, mine, beat, sent):
+def test_a_backfill_waits_for_an_edit_that_locks_its_schedule_and_the_others_continue(
+    dynbeat, mine, clock, beat, sent
+):
     database = dynbeat.context.database
     if database.capabilities.embedded:
         pytest.skip("one transaction at a time writes here")
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.create("free", task="t", trigger=HOURLY)
+    for name in ("n", "free"):
+        mine.backfill(name, since=at(-2), until=at(0))
 
     with database._session() as holder:
         schedules.lock(holder, owner="user:42", name="n")
-        assert beat.tick() == timedelta(milliseconds=50)
-        assert sent == []
+        beat.run_until_idle()
+        assert [run.name for run in sent] == ["free", "free"]
+        assert beat.tick() == SECOND
         holder.rollback()
+    clock.advance(SECOND)
     beat.run_until_idle()
 
-    assert hours(sent) == [-2, -1]
+    assert [run.name for run in sent[2:]] == ["n", "n"]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_previous"])
@@ -472,7 +478,7 @@ def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
 ):
     mine.create("n", task="t", trigger=HOURLY, overlap=overlap)
     mine.run_now("n")
-    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
 
     beat.run_until_idle()
     assert [run.scheduled_for for run in sent] == [START], "a manual run is a run too"
@@ -488,11 +494,11 @@ def test_an_overlap_policy_limits_a_backfill_to_one_run_at_a_time(
 def test_the_backfill_of_a_paused_schedule_waits(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     mine.pause("n")
-    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
 
     clock.advance(5 * SECOND)
     beat.run_until_idle()
-    assert (sent, mine.backfills("n")[0].status) == ([], "running")
+    assert (sent, mine.requests("n")[0].status) == ([], "running")
     mine.resume("n")
     clock.advance(5 * SECOND)
     beat.run_until_idle()
@@ -502,7 +508,7 @@ def test_the_backfill_of_a_paused_schedule_waits(mine, clock, beat, sent):
 
 def test_a_pause_revokes_the_unstarted_runs_of_a_backfill(mine, clock, beat, next_batch):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-4), end=at(-1), batch_size=2)
+    mine.backfill("n", since=at(-4), until=at(-1) + SECOND, batch_size=2)
     beat.run_until_idle()
 
     mine.pause("n")
@@ -525,7 +531,7 @@ def test_a_backfill_can_run_the_fire_times_of_a_pause(mine, clock, beat):
     clock.advance(3 * HOUR)
     mine.resume("n")
 
-    mine.backfill("n", start=at(1), end=at(3))
+    mine.backfill("n", since=at(1), until=at(3) + SECOND)
     beat.run_until_idle()
 
     assert kept(mine) == [(hour, "sent", "backfill", 1) for hour in (1, 2, 3)]
@@ -537,7 +543,7 @@ def test_a_backfill_of_a_finished_schedule_is_possible(mine, clock, beat, sent):
     beat.run_until_idle()
     assert mine.get("n").finished_at is not None
 
-    mine.backfill("n", start=at(1), end=at(3))
+    mine.backfill("n", since=at(1), until=at(3) + SECOND)
     beat.run_until_idle()
 
     assert hours(sent) == [3, 1, 2]
@@ -548,7 +554,7 @@ def test_start_at_and_end_at_bound_a_backfill(mine, clock, beat, sent):
     clock.advance(2 * HOUR)
     beat.run_until_idle()
 
-    assert mine.backfill("n", start=at(-9), end=at(2)).total == 5
+    assert mine.backfill("n", since=at(-9), until=at(2) + SECOND).total == 5
     beat.run_until_idle()
 
     assert sorted(hours(sent)) == [-3, -2, -1, 0, 1]
@@ -558,17 +564,17 @@ def test_an_edit_applies_at_once_and_makes_a_backfill_no_larger(
     mine, beat, sent, next_batch, finish
 ):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-9), end=at(-1), batch_size=2)
+    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=2)
     beat.run_until_idle()
 
     mine.update("n", trigger=Cron("* * * * *", timezone="UTC"), task="other")
-    while mine.backfills("n")[0].status == "running":
+    while mine.requests("n")[0].status == "running":
         finish()
         next_batch()
 
     assert len(sent) == 9
     assert {run.task for run in sent[2:]} == {"other"}
-    assert hours(sent[2:4]) == [-7, -7 + 1 / 60]
+    assert hours(sent[2:4]) == [-8 + 1 / 60, -8 + 2 / 60]
 
 
 def test_the_schedule_of_a_backfill_with_an_invalid_trigger_is_quarantined(
@@ -576,7 +582,7 @@ def test_the_schedule_of_a_backfill_with_an_invalid_trigger_is_quarantined(
 ):
     for name in ("broken", "fine"):
         mine.create(name, task="t", trigger=HOURLY)
-        mine.backfill(name, start=at(-2), end=at(-1))
+        mine.backfill(name, since=at(-2), until=at(-1) + SECOND)
     execute(dynbeat, "UPDATE dynbeat_schedule SET trigger_spec = 'x' WHERE name = 'broken'")
 
     beat.run_until_idle()
@@ -591,9 +597,9 @@ def test_the_schedule_of_a_backfill_with_an_invalid_trigger_is_quarantined(
 
 def test_deleting_a_schedule_deletes_its_backfills(dynbeat, mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
     mine.create("m", task="t", trigger=HOURLY)
-    mine.backfill("m", start=at(-2), end=at(-1))
+    mine.backfill("m", since=at(-2), until=at(-1) + SECOND)
 
     mine.delete("n")
     dynbeat.schedules.delete_owner("user:42")
@@ -601,14 +607,14 @@ def test_deleting_a_schedule_deletes_its_backfills(dynbeat, mine, clock, beat, s
 
     assert beat.tick() == timedelta(seconds=5)
     assert sent == []
-    assert execute(dynbeat, "DELETE FROM dynbeat_backfill") == 0
+    assert execute(dynbeat, "DELETE FROM dynbeat_request") == 0
 
 
-def test_a_backfill_whose_schedule_was_deleted_by_sql_does_not_wake_beat(dynbeat, mine, beat, sent):
+def test_a_backfill_whose_schedule_was_deleted_by_sql_is_cancelled(dynbeat, mine, beat, sent):
     if not dynbeat.context.database.capabilities.embedded:
         pytest.skip("this database follows the foreign key")
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
     with dynbeat.context.database.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         connection.exec_driver_sql("DELETE FROM dynbeat_schedule")
@@ -619,7 +625,7 @@ def test_a_backfill_whose_schedule_was_deleted_by_sql_does_not_wake_beat(dynbeat
 
     assert sent == []
     assert beat.tick() == timedelta(seconds=5)
-    assert execute(dynbeat, "DELETE FROM dynbeat_backfill") == 0
+    assert [each.status for each in dynbeat.schedules.requests()] == ["cancelled"]
 
 
 def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
@@ -627,7 +633,7 @@ def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
     beat.run_until_idle()
     assert beat.tick() == timedelta(seconds=5)
 
-    mine.backfill("n", start=at(-9), end=at(-1), batch_size=1)
+    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=1)
     beat.run_until_idle()
 
     assert beat.tick() == SECOND
@@ -635,7 +641,7 @@ def test_an_idle_beat_sleeps_until_the_next_batch(mine, beat):
 
 def test_a_backfill_without_capacity_is_due_again_after_the_poll_interval(mine, clock, beat):
     mine.create("n", task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-9), end=at(-1), batch_size=1)
+    mine.backfill("n", since=at(-9), until=at(-1) + SECOND, batch_size=1)
     beat.run_until_idle()
     clock.advance(SECOND)
 
@@ -646,48 +652,47 @@ def test_a_backfill_without_capacity_is_due_again_after_the_poll_interval(mine, 
 
 def test_an_owner_sees_and_cancels_only_its_own_backfills(dynbeat, mine):
     mine.create("n", task="t", trigger=HOURLY)
-    backfill = mine.backfill("n", start=at(-2), end=at(-1))
+    backfill = mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
     other = dynbeat.schedules.for_owner("user:43")
     other.create("n", task="t", trigger=HOURLY)
 
-    assert other.backfills("n") == []
-    with pytest.raises(BackfillNotFoundError, match=rf"no backfill {backfill.id}"):
-        other.cancel_backfill("n", backfill.id)
-    with pytest.raises(BackfillNotFoundError, match="has no backfill;"):
-        other.cancel_backfill("n")
+    assert other.requests("n") == []
+    for call in (other.get_request, other.cancel_request):
+        with pytest.raises(RequestNotFoundError, match=rf"no request {backfill.id}"):
+            call(backfill.id)
     assert (backfill.owner, backfill.name) == ("user:42", "n")
-    assert mine.backfills("n") == [backfill]
+    assert mine.requests("n") == [backfill]
 
 
-@pytest.mark.parametrize("call", ["backfill", "backfills", "cancel_backfill"])
-def test_an_unknown_schedule_raises_schedule_not_found(mine, call):
-    span = {"start": at(-1), "end": at(0)} if call == "backfill" else {}
-
+def test_an_unknown_schedule_raises_schedule_not_found(mine):
     with pytest.raises(ScheduleNotFoundError):
-        getattr(mine, call)("n", **span)
+        mine.backfill("n", since=at(-1), until=at(0))
+
+    assert mine.requests("n") == []
 
 
 @pytest.mark.parametrize(
     ("given", "field", "reason"),
     [
-        ({"start": at(0), "end": at(-1)}, "start", "must not be after end"),
-        ({"end": at(1)}, "end", "must not lie in the future"),
-        ({"start": None}, "start", "must be an aware datetime"),
-        ({"end": datetime(2026, 11, 21)}, "end", "must be an aware datetime"),  # noqa: DTZ001
-        ({"start": at(-0.7), "end": at(-0.6)}, "start", "no fire time"),
-        ({"start": START - timedelta(days=500)}, "start", "more than 10000 fire times"),
+        ({"since": at(0), "until": at(-1)}, "since", "must not be after until"),
+        ({"until": at(1)}, "until", "must not lie in the future"),
+        ({"since": None}, "since", "must be an aware datetime"),
+        ({"until": datetime(2026, 11, 21)}, "until", "must be an aware datetime"),  # noqa: DTZ001
+        ({"since": at(-0.7), "until": at(-0.6)}, "since", "no fire time"),
+        ({"since": at(-0.7), "until": at(0)}, "since", "no fire time"),
+        ({"since": START - timedelta(days=500)}, "since", "more than 10000 fire times"),
         ({"batch_size": 0}, "batch_size", "from 1 to 1000"),
         ({"batch_size": 1001}, "batch_size", "from 1 to 1000"),
     ],
 )
-def test_an_invalid_range_is_rejected(mine, given, field, reason):
+def test_an_invalid_span_is_rejected(mine, given, field, reason):
     mine.create("n", task="t", trigger=HOURLY)
 
     with pytest.raises(InvalidScheduleError, match=reason) as caught:
-        mine.backfill("n", **{"start": at(-1), "end": at(0), **given})
+        mine.backfill("n", **{"since": at(-1), "until": at(0), **given})
 
     assert caught.value.field == field
-    assert mine.backfills("n") == []
+    assert mine.requests("n") == []
 
 
 def test_an_interval_has_no_fire_times_before_its_anchor(mine):
@@ -695,27 +700,28 @@ def test_an_interval_has_no_fire_times_before_its_anchor(mine):
     mine.create("anchored", task="t", trigger=Every(60, anchor=at(-1)))
 
     with pytest.raises(InvalidScheduleError, match="counts from 2026-11-21"):
-        mine.backfill("n", start=at(-1), end=at(0) - SECOND)
-    assert mine.backfill("anchored", start=at(-1), end=at(0)).total == 61
+        mine.backfill("n", since=at(-1), until=at(0) - SECOND)
+    assert mine.backfill("anchored", since=at(-1), until=at(0) + SECOND).total == 61
 
 
-def test_an_end_slightly_in_the_future_counts_as_now(mine):
+def test_an_end_slightly_in_the_future_counts_as_now(mine, clock):
     mine.create("n", task="t", trigger=HOURLY)
+    clock.advance(-SECOND)
 
-    assert mine.backfill("n", start=at(-1), end=START + SECOND).end_at == START
+    assert mine.backfill("n", since=at(-1), until=START + SECOND).total == 1
 
 
 def test_a_second_backfill_waits_for_the_end_of_the_first(mine, beat):
     mine.create("n", task="t", trigger=HOURLY)
-    first = mine.backfill("n", start=at(-3), end=at(-2))
+    first = mine.backfill("n", since=at(-3), until=at(-2) + SECOND)
 
     with pytest.raises(InvalidScheduleError, match=f"running backfill {first.id}"):
-        mine.backfill("n", start=at(-1), end=at(0))
+        mine.backfill("n", since=at(-1), until=at(0) + SECOND)
     beat.run_until_idle()
-    second = mine.backfill("n", start=at(-1), end=at(0))
+    second = mine.backfill("n", since=at(-1), until=at(0) + SECOND)
 
-    assert [each.id for each in mine.backfills("n")] == [second.id, first.id]
-    assert [each.id for each in mine.backfills("n", limit=1)] == [second.id]
+    assert [each.id for each in mine.requests("n")] == [second.id, first.id]
+    assert [each.id for each in mine.requests("n", limit=1)] == [second.id]
 
 
 @pytest.mark.parametrize(
@@ -735,34 +741,34 @@ def test_a_second_backfill_is_refused_in_a_transaction_with_an_old_snapshot(
         mine.create("n", task="t", trigger=HOURLY)
         with Session(engine) as session:
             mine.list(session=session)
-            mine.backfill("n", start=at(-3), end=at(-2))
+            mine.backfill("n", since=at(-3), until=at(-2) + SECOND)
 
             with pytest.raises(refusal, match=reason):
-                mine.backfill("n", start=at(-1), end=at(0), session=session)
+                mine.backfill("n", since=at(-1), until=at(0) + SECOND, session=session)
     engine.dispose()
 
 
 def test_a_backfill_rolls_back_with_the_transaction_of_the_caller(dynbeat, mine, beat, sent):
     mine.create("n", task="t", trigger=HOURLY)
     with dynbeat.context.database._session() as session:
-        mine.backfill("n", start=at(-1), end=at(0), session=session)
-        assert len(mine.backfills("n", session=session)) == 1
+        mine.backfill("n", since=at(-1), until=at(0) + SECOND, session=session)
+        assert len(mine.requests("n", session=session)) == 1
         session.rollback()
 
     beat.run_until_idle()
 
-    assert (mine.backfills("n"), sent) == ([], [])
+    assert (mine.requests("n"), sent) == ([], [])
 
 
 def test_a_backfill_does_not_run_a_task_that_is_no_longer_allowed(database_url, mine, clock):
     for name in ("n", "m"):
         mine.create(name, task="t", trigger=HOURLY)
-    mine.backfill("n", start=at(-2), end=at(-1))
+    mine.backfill("n", since=at(-2), until=at(-1) + SECOND)
 
     with application(database_url, clock=clock, allowed_tasks=["mail.*"]) as strict:
         theirs = strict.schedules.for_owner("user:42")
         with pytest.raises(InvalidScheduleError, match="dynbeat_allowed_tasks"):
-            theirs.backfill("m", start=at(-2), end=at(-1))
+            theirs.backfill("m", since=at(-2), until=at(-1) + SECOND)
         beat = ManualBeat(strict)
         beat.run_until_idle()
 
@@ -782,7 +788,7 @@ def test_the_history_can_be_filtered_by_origin(mine):
 
 def test_expires_after_of_a_backfill_run_counts_from_its_creation(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=HOURLY, expires_after=10)
-    mine.backfill("n", start=at(-2), end=at(-2))
+    mine.backfill("n", since=at(-2), until=at(-2) + SECOND)
     clock.advance(5 * SECOND)
 
     beat.run_until_idle()
@@ -795,23 +801,23 @@ def test_a_batch_ends_when_its_search_has_taken_a_quarter_of_a_plan(sqlite_url, 
     with application(sqlite_url, clock=clock) as dynbeat:
         mine, beat = dynbeat.schedules.for_owner("user:1"), ManualBeat(dynbeat)
         mine.create("n", task="t", trigger=AnyOf(Cron("* * * * *"), Cron("* * * * * 30")))
-        mine.backfill("n", start=START - 9 * HOUR, end=START - MINUTE, batch_size=1000)
+        mine.backfill("n", since=START - 9 * HOUR, until=START - MINUTE + SECOND, batch_size=1000)
 
         beat.tick()
-        first = mine.backfills("n")[0].made
-        mine.cancel_backfill("n")
+        first = mine.requests("n")[0].created
+        mine.cancel_request(mine.requests("n")[0].id)
 
     limit = PLAN_STEPS // 4 // LOOKUP_STEPS
     assert first == pytest.approx(limit, abs=2)
 
 
-def test_a_range_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlite_url, clock):
+def test_a_span_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlite_url, clock):
     with application(sqlite_url, clock=clock) as dynbeat:
         mine = dynbeat.schedules.for_owner("user:1")
         mine.create("n", task="t", trigger=Solar("sunrise", latitude=37.5, longitude=127))
 
-        with pytest.raises(InvalidScheduleError, match="split the range, for example") as refusal:
-            mine.backfill("n", start=START - 3660 * DAY, end=START)
+        with pytest.raises(InvalidScheduleError, match="split the span, for example") as refusal:
+            mine.backfill("n", since=START - 3660 * DAY, until=START + SECOND)
 
         assert refusal.value.field == "start"
-        assert mine.backfill("n", start=START - 365 * DAY, end=START).total == 365
+        assert mine.backfill("n", since=START - 365 * DAY, until=START + SECOND).total == 365

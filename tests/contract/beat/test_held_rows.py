@@ -119,7 +119,7 @@ class Site:
         mine.create("unplanned", task="t", trigger=LATER)
         mine.create("parked", task="t", trigger=LATER)
         mine.update("filled", trigger=Every(20 * SECOND, anchor=START))
-        mine.backfill("filled", start=START + SECOND, end=START + 30 * SECOND)
+        mine.backfill("filled", since=START + SECOND, until=START + 30 * SECOND + SECOND)
         mine.rerun_many(since=START)
 
     def _damage(self, session):

@@ -316,7 +316,7 @@ def test_upcoming_shows_the_fire_times_after_now(mine, scope, clock, beat):
 def test_backfills_wait_for_the_release(mine, scope, clock, beat, sent):
     mine.create("n", task="t", trigger=Every(60, anchor=START - 5 * MINUTE))
     clock.advance(timedelta(seconds=1))
-    mine.backfill("n", start=START - 3 * MINUTE, end=START - 2 * MINUTE)
+    mine.backfill("n", since=START - 3 * MINUTE, until=START - 2 * MINUTE + timedelta(seconds=1))
     scope.hold(reason="r")
     beat.run_until_idle()
     clock.advance(timedelta(seconds=30))

@@ -130,11 +130,11 @@ def test_unpublishable(dynbeat, mine, beat, fields, damage, attempt):
 def test_cancelled_backfill(dynbeat, mine, clock, beat, fields):
     mine.create("digest", task="t", trigger=Cron("* * * * *"))
     start = clock.now() - timedelta(hours=2)
-    mine.backfill("digest", start=start, end=start + timedelta(hours=1))
-    execute(dynbeat, "UPDATE dynbeat_backfill SET created_at = 'x'")
+    mine.backfill("digest", since=start, until=start + timedelta(hours=1))
+    execute(dynbeat, "UPDATE dynbeat_request SET created_at = 'x'")
     beat.run_until_idle()
 
-    assert fields("backfill_cancelled", "owner", "schedule") == ("user:42", "digest")
+    assert fields("request_cancelled", "owner", "schedule") == ("user:42", "digest")
 
 
 def test_cancelled_rerun(dynbeat, mine, clock, beat, begun, fields):
@@ -142,10 +142,10 @@ def test_cancelled_rerun(dynbeat, mine, clock, beat, begun, fields):
     worker.finish(run, Status.FAILED)
     since = clock.now() - timedelta(days=1)
     mine.rerun_many(status=("failed",), since=since, until=clock.now(), name="digest")
-    execute(dynbeat, "UPDATE dynbeat_rerun SET statuses = '7'")
+    execute(dynbeat, "UPDATE dynbeat_request SET statuses = '7'")
     beat.run_until_idle()
 
-    assert fields("rerun_cancelled", "owner", "schedule") == ("user:42", "digest")
+    assert fields("request_cancelled", "owner", "schedule") == ("user:42", "digest")
 
 
 def test_the_attempt_of_an_outcome_of_an_unstarted_message_follows_the_one_that_it_names(clock):

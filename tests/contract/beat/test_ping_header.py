@@ -46,7 +46,7 @@ def test_runs_of_the_schedule_and_manual_runs_are_marked_without_the_url(beat, m
 @pytest.mark.usefixtures("schedule")
 def test_a_backfill_is_not_marked(beat, mine, clock):
     now = clock.now()
-    mine.backfill("n", start=now - timedelta(minutes=3), end=now)
+    mine.backfill("n", since=now - timedelta(minutes=3), until=now + timedelta(seconds=1))
 
     assert HEADER_PING not in headers_by_origin(beat)["backfill"]
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import (
     Every,
     InvalidScheduleError,
-    RerunNotFoundError,
+    RequestNotFoundError,
     ScheduleNotFoundError,
 )
 from celery_dynbeat.beat import rerun as rerun_module
@@ -78,8 +78,8 @@ def test_a_request_can_name_a_task(dynbeat, mine, beat, sent, history):
     history.pass_time()
 
     assert {mine.get_run(run.run_id).rerun_of for run in sent} == {run.rerun_of for run in again}
-    ended = mine.get_rerun(request.id)
-    assert (ended.status, ended.made, ended.left_out) == ("finished", 2, 0)
+    ended = mine.get_request(request.id)
+    assert (ended.status, ended.created, ended.excluded) == ("finished", 2, 0)
 
 
 def test_each_failed_run_runs_again_with_its_fire_time(mine, beat, sent, history):
@@ -93,8 +93,8 @@ def test_each_failed_run_runs_again_with_its_fire_time(mine, beat, sent, history
 
     assert hours(sent) == [1, 2, 3]
     history.pass_time()
-    ended = mine.get_rerun(request.id)
-    assert (ended.status, ended.made, ended.left_out, ended.progress) == ("finished", 3, 0, 1.0)
+    ended = mine.get_request(request.id)
+    assert (ended.status, ended.created, ended.excluded, ended.progress) == ("finished", 3, 0, 1.0)
     reruns = mine.runs("n", origin="rerun")
     assert [run.status for run in reruns] == ["sent"] * 3
     assert {run.rerun_of for run in reruns} == {run.id for run in mine.runs("n", status="failed")}
@@ -111,13 +111,13 @@ def test_at_most_a_batch_of_reruns_is_unfinished(mine, beat, sent, history):
     history.end("succeeded", sent[:1])
     history.pass_time()
     assert hours(sent) == [1, 2, 3]
-    assert mine.get_rerun(request.id).progress == pytest.approx(0.6)
+    assert mine.get_request(request.id).progress == pytest.approx(0.6)
     for _ in range(2):
         history.end("succeeded")
         history.pass_time()
 
     assert hours(sent) == [1, 2, 3, 4, 5]
-    assert mine.get_rerun(request.id).status == "finished"
+    assert mine.get_request(request.id).status == "finished"
 
 
 def test_a_second_request_repeats_nothing(mine, beat, sent, history):
@@ -128,7 +128,7 @@ def test_a_second_request_repeats_nothing(mine, beat, sent, history):
     history.pass_time()
 
     assert sorted(hours(sent)) == [1, 2, 3]
-    assert mine.get_rerun(again.id).left_out == 3
+    assert mine.get_request(again.id).excluded == 3
     third = mine.rerun_many(since=START)
     assert (third.total, third.status, third.progress) == (0, "finished", 1.0)
 
@@ -193,14 +193,14 @@ def test_a_request_of_an_owner_reruns_no_run_of_another(dynbeat, mine, beat, sen
 
     assert (request.total, everything.total) == (3, 6)
     theirs = dynbeat.schedules.for_owner("user:7")
-    assert list(theirs.reruns()) == []
-    for calls in (theirs.get_rerun, theirs.cancel_rerun):
-        with pytest.raises(RerunNotFoundError):
+    assert list(theirs.requests()) == []
+    for calls in (theirs.get_request, theirs.cancel_request):
+        with pytest.raises(RequestNotFoundError):
             calls(request.id)
-        with pytest.raises(RerunNotFoundError):
+        with pytest.raises(RequestNotFoundError):
             calls(everything.id)
-    assert [each.id for each in dynbeat.schedules.reruns()] == [everything.id, request.id]
-    dynbeat.schedules.cancel_rerun(everything.id)
+    assert [each.id for each in dynbeat.schedules.requests()] == [everything.id, request.id]
+    dynbeat.schedules.cancel_request(everything.id)
     beat.run_until_idle()
     assert {run.owner for run in sent} == {"user:42"}
 
@@ -246,7 +246,7 @@ def test_reruns_that_must_not_overlap_are_made_one_at_a_time(mine, beat, sent, h
         history.end("succeeded")
         history.pass_time()
     assert hours(run for run in sent if run.name == "parallel") == [4, 5, 6]
-    assert [request.status for request in mine.reruns()] == ["finished"]
+    assert [request.status for request in mine.requests()] == ["finished"]
 
 
 def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, history):
@@ -261,7 +261,7 @@ def test_a_rerun_that_must_not_overlap_waits_for_a_live_run(mine, beat, sent, hi
     history.pass_time()
 
     assert hours(sent[1:]) == [1]
-    assert mine.get_rerun(request.id).status == "finished"
+    assert mine.get_request(request.id).status == "finished"
 
 
 def test_a_run_that_never_ends_delays_a_request_by_max_run_time_at_most(
@@ -278,7 +278,7 @@ def test_a_run_that_never_ends_delays_a_request_by_max_run_time_at_most(
     assert hours(sent) == [1, 2]
 
 
-def test_runs_that_cannot_run_again_are_left_out(dynbeat, mine, beat, sent, history):
+def test_runs_that_cannot_run_again_are_excluded(dynbeat, mine, beat, sent, history):
     for name in ("deleted", "paused", "quarantined", "fine"):
         history.add(name, hours=1)
     mine.delete("deleted")
@@ -293,19 +293,19 @@ def test_runs_that_cannot_run_again_are_left_out(dynbeat, mine, beat, sent, hist
     history.pass_time()
 
     assert [run.name for run in sent] == ["fine"]
-    ended = mine.get_rerun(request.id)
-    assert (ended.total, ended.made, ended.left_out, ended.status) == (4, 1, 3, "finished")
+    ended = mine.get_request(request.id)
+    assert (ended.total, ended.created, ended.excluded, ended.status) == (4, 1, 3, "finished")
 
 
-def test_runs_whose_task_is_not_allowed_are_left_out(database_url, clock, mine, history):
+def test_runs_whose_task_is_not_allowed_are_excluded(database_url, clock, mine, history):
     history.add()
     with application(database_url, clock=clock, allowed_tasks=["x.*"]) as strict:
         request = mine.rerun_many(since=START)
         ManualBeat(strict).run_until_idle()
-        assert mine.get_rerun(request.id).left_out == 3
+        assert mine.get_request(request.id).excluded == 3
 
 
-def test_a_run_that_changed_after_the_request_is_left_out(mine, beat, sent, history):
+def test_a_run_that_changed_after_the_request_is_excluded(mine, beat, sent, history):
     history.add()
     request = mine.rerun_many(since=START, batch_size=1)
     beat.run_until_idle()
@@ -316,7 +316,7 @@ def test_a_run_that_changed_after_the_request_is_left_out(mine, beat, sent, hist
         history.pass_time()
 
     assert sorted(hours(sent)) == [1, 2, 3]
-    assert mine.get_rerun(request.id).status == "finished"
+    assert mine.get_request(request.id).status == "finished"
 
 
 def test_a_cancel_stops_the_request_and_revokes_its_unstarted_runs(
@@ -328,17 +328,17 @@ def test_a_cancel_stops_the_request_and_revokes_its_unstarted_runs(
     start(dynbeat, sent[0].run_id)
     other = mine.run_now("n")
 
-    cancelled = mine.cancel_rerun(request.id)
+    cancelled = mine.cancel_request(request.id)
     history.pass_time()
 
-    assert (cancelled.status, cancelled.made, cancelled.progress) == ("cancelled", 2, 0.5)
+    assert (cancelled.status, cancelled.created, cancelled.progress) == ("cancelled", 2, 0.5)
     assert cancelled.finished_at is not None
     assert [run.status for run in reversed(mine.runs("n", origin="rerun"))] == [
         "running",
         "revoked",
     ]
     assert {run.id: run.status for run in mine.runs("n")}[other.id] == "sent"
-    assert mine.cancel_rerun(request.id) == cancelled
+    assert mine.cancel_request(request.id) == cancelled
 
 
 def test_a_cancel_after_the_last_batch_revokes_what_has_not_started(mine, beat, history):
@@ -346,9 +346,9 @@ def test_a_cancel_after_the_last_batch_revokes_what_has_not_started(mine, beat, 
     request = mine.rerun_many(since=START)
     beat.run_until_idle()
     history.pass_time()
-    assert mine.get_rerun(request.id).status == "finished"
+    assert mine.get_request(request.id).status == "finished"
 
-    assert mine.cancel_rerun(request.id).status == "cancelled"
+    assert mine.cancel_request(request.id).status == "cancelled"
     assert {run.status for run in mine.runs("n", origin="rerun")} == {"revoked"}
 
 
@@ -358,12 +358,12 @@ def test_a_cancel_after_all_runs_ended_changes_nothing(mine, beat, history):
     beat.run_until_idle()
     history.end("succeeded")
     history.pass_time()
-    assert mine.cancel_rerun(request.id).status == "finished"
+    assert mine.cancel_request(request.id).status == "finished"
 
 
 def test_an_unknown_request_is_not_found(mine):
-    for call in (mine.get_rerun, mine.cancel_rerun):
-        with pytest.raises(RerunNotFoundError):
+    for call in (mine.get_request, mine.cancel_request):
+        with pytest.raises(RequestNotFoundError):
             call(99)
 
 
@@ -390,7 +390,7 @@ def test_a_crash_of_beat_loses_and_repeats_no_rerun(
     reruns = mine.runs("n", origin="rerun")
     assert [(run.scheduled_for - START) / HOUR for run in reversed(reruns)] == [1, 2, 3, 4]
     assert {run.status for run in reruns} == {"succeeded"}
-    assert mine.get_rerun(request.id).made == 4
+    assert mine.get_request(request.id).created == 4
 
 
 def test_two_beats_make_each_rerun_once(dynbeat, mine, clock, beat, history):
@@ -425,7 +425,7 @@ def test_a_schedule_that_another_transaction_has_locked_is_not_lost(
     history.pass_time()
 
     assert [run.name for run in sent] == ["free", "n", "n", "n"]
-    assert mine.get_rerun(request.id).left_out == 0
+    assert mine.get_request(request.id).excluded == 0
 
 
 def test_runs_that_wait_are_bounded_and_none_is_lost(mine, sent, history, monkeypatch):
@@ -436,7 +436,7 @@ def test_runs_that_wait_are_bounded_and_none_is_lost(mine, sent, history, monkey
         history.pass_time()
         history.end("succeeded")
     assert hours(sent) == [1, 2, 3, 4, 5, 6]
-    assert mine.reruns()[0].made == 6
+    assert mine.requests()[0].created == 6
 
 
 def test_a_search_continues_over_runs_that_do_not_match(
@@ -458,7 +458,7 @@ def test_a_request_for_too_many_runs_is_refused(mine, history, monkeypatch):
     with pytest.raises(InvalidScheduleError, match="split the span") as raised:
         mine.rerun_many(since=START)
     assert raised.value.field == "since"
-    assert list(mine.reruns()) == []
+    assert list(mine.requests()) == []
 
 
 def test_a_request_for_too_long_a_history_is_refused(mine, history, monkeypatch):
@@ -500,9 +500,9 @@ def test_a_request_joins_the_transaction_of_the_caller(dynbeat, mine, history):
     history.add()
     with Session(dynbeat.context.database.engine) as session:
         request = mine.rerun_many(since=START, session=session)
-        assert mine.get_rerun(request.id, session=session) == request
+        assert mine.get_request(request.id, session=session) == request
         session.rollback()
-    assert list(mine.reruns()) == []
+    assert list(mine.requests()) == []
 
 
 @pytest.mark.parametrize(
@@ -514,14 +514,14 @@ def test_a_request_that_cannot_be_read_is_cancelled(
 ):
     history.add()
     request = mine.rerun_many(since=START)
-    execute(dynbeat, f"UPDATE dynbeat_rerun SET {column} = '{value}'")
+    execute(dynbeat, f"UPDATE dynbeat_request SET {column} = '{value}'")
     mine.create("live", task="t", trigger=MINUTELY)
     clock.advance(MINUTE)
     beat.run_until_idle()
 
     assert [run.name for run in sent] == ["live"]
     assert request.status == "running"
-    row = execute(dynbeat, "UPDATE dynbeat_rerun SET made = 0 WHERE cancelled")
+    row = execute(dynbeat, "UPDATE dynbeat_request SET created = 0 WHERE cancelled")
     assert row == 1
 
 
@@ -536,7 +536,7 @@ def test_a_hold_of_everything_or_of_the_owner_stops_a_request(dynbeat, mine, sen
     history.pass_time()
     assert hours(sent) == [1, 2, 3]
     history.pass_time()
-    assert mine.get_rerun(request.id).status == "finished"
+    assert mine.get_request(request.id).status == "finished"
 
 
 def test_the_runs_of_a_held_owner_wait_in_a_request_for_all_owners(dynbeat, mine, sent, history):
@@ -586,5 +586,5 @@ def test_a_rerun_that_is_committed_during_a_batch_is_not_made_again(
 
     assert made[0] is not None
     assert sorted(hours(sent)) == [1, 2]
-    ended = mine.get_rerun(request.id)
-    assert (ended.status, ended.made, ended.left_out) == ("finished", 1, 1)
+    ended = mine.get_request(request.id)
+    assert (ended.status, ended.created, ended.excluded) == ("finished", 1, 1)

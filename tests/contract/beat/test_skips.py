@@ -181,7 +181,7 @@ def test_a_backfill_runs_a_past_skipped_fire_time(mine, clock, beat):
     beat.run_until_idle()
     assert kept(mine) == [(3, "skipped", 1), (4, "skipped", 3), (5, "sent", 1)]
 
-    mine.backfill("n", start=at(1)[0], end=at(5)[0])
+    mine.backfill("n", since=at(1)[0], until=at(5)[0] + timedelta(seconds=1))
     beat.run_until_idle()
 
     assert kept(mine) == [(minute, "sent", 1) for minute in range(1, 6)]
@@ -193,7 +193,7 @@ def test_a_backfill_keeps_the_counts_of_the_other_skipped_fire_times(mine, clock
     clock.move_to(START + 5.5 * MINUTE)
     beat.run_until_idle()
 
-    mine.backfill("n", start=at(2)[0], end=at(2)[0])
+    mine.backfill("n", since=at(2)[0], until=at(2)[0] + timedelta(seconds=1))
     beat.run_until_idle()
 
     assert kept(mine) == [
@@ -211,7 +211,7 @@ def test_a_skip_that_was_run_by_a_backfill_divides_the_row_around_it(mine, clock
     clock.move_to(START + 6.5 * MINUTE)
     beat.run_until_idle()
     for minute in (3, 1, 5):
-        mine.backfill("n", start=at(minute)[0], end=at(minute)[0])
+        mine.backfill("n", since=at(minute)[0], until=at(minute)[0] + timedelta(seconds=1))
         beat.run_until_idle()
 
     assert kept(mine) == [

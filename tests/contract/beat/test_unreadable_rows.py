@@ -272,7 +272,7 @@ def test_the_backfill_of_an_unreadable_schedule_waits_and_the_others_continue(
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=Cron("* * * * *", timezone="UTC"))
         clock.advance(timedelta(seconds=1))
-        mine.backfill(name, start=START - timedelta(minutes=3), end=START)
+        mine.backfill(name, since=START - timedelta(minutes=3), until=START + timedelta(seconds=1))
     column, value = UNREADABLE[kind_of(dynbeat)]["huge number"]
     damage(dynbeat, column, value)
 
@@ -289,17 +289,17 @@ def test_the_backfill_of_an_unreadable_schedule_waits_and_the_others_continue(
 def test_an_unreadable_backfill_is_cancelled(dynbeat, mine, clock, beat, sent):
     for name in ("bad", "good"):
         mine.create(name, task="t", trigger=Cron("* * * * *", timezone="UTC"))
-        mine.backfill(name, start=START - timedelta(minutes=3), end=START)
+        mine.backfill(name, since=START - timedelta(minutes=3), until=START + timedelta(seconds=1))
         clock.advance(timedelta(seconds=1))
     where = "schedule_id = (SELECT id FROM dynbeat_schedule WHERE name = 'bad')"
-    for column in ("next_run_at", "next_fire_at"):
+    for column in ("next_run_at", "after_at"):
         front = FRONTS[kind_of(dynbeat)]
-        damage(dynbeat, column, front, table="dynbeat_backfill", where=where)
+        damage(dynbeat, column, front, table="dynbeat_request", where=where)
 
     assert idle_passes(beat) <= 4
 
     assert {run.name for run in sent} == {"good"}
-    assert [each.status for each in mine.backfills("bad")] == ["cancelled"]
+    assert [each.status for each in mine.requests("bad")] == ["cancelled"]
 
 
 def test_the_list_shows_an_unreadable_row_with_its_error(dynbeat, mine):

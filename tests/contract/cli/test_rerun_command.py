@@ -1,4 +1,4 @@
-"""rerun: one run, many runs, the list of requests, and --wait."""
+"""rerun, backfill and requests: one run, many runs, their requests, and --wait."""
 
 import json
 import threading
@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from celery_dynbeat import Cron
 from celery_dynbeat.common.run_states import Status
 from tests.support.applications import MINUTELY, execute
 from tests.support.suites import each_database
@@ -62,18 +63,59 @@ def test_a_given_owner_sees_its_own_runs_only(refused, shown, failed):
 @each_database
 def test_many_runs_are_run_again_after_a_confirmation(shown, as_json, refused, mine, failed):
     status, error = refused("rerun", "--since", "1h", *OWNER)
-    assert (status, [*mine.reruns()]) == (2, [])
+    assert (status, [*mine.requests()]) == (2, [])
     assert "--yes" in error
 
     (text,) = shown("rerun", "--since", "1h", *OWNER, "--yes")
 
-    (info,) = mine.reruns()
-    assert text == f"rerun {info.id}: running, 0 of {len(failed)} runs made, 0 left out"
-    assert as_json("rerun", "--list", *OWNER) == [info.to_dict()]
-    (line,) = shown("rerun", "--list", *OWNER)
-    assert line.split("\t")[:4] == [str(info.id), "user:42", "", '["failed", "lost"]']
-    (text,) = shown("rerun", "--cancel", str(info.id), *OWNER)
+    (info,) = mine.requests()
+    assert text == f"rerun {info.id}: running, 0 of {len(failed)} runs created, 0 excluded"
+    assert as_json("requests", *OWNER) == [info.to_dict()]
+    assert as_json("requests", str(info.id)) == [info.to_dict()]
+    (line,) = shown("requests", "--kind", "rerun", *OWNER)
+    assert line.split("\t")[:4] == [str(info.id), "rerun", "user:42", ""]
+    assert shown("requests", "--kind", "backfill", "--all-owners") == []
+    (text,) = shown("requests", str(info.id), "--cancel", "--reason", "wrong span")
     assert text.startswith(f"cancelled rerun {info.id}: cancelled")
+    assert mine.changes("", action="cancel_request")[0].reason == "wrong span"
+
+
+@each_database
+def test_a_backfill_can_be_waited_for(dynbeat, mine, beat, command):
+    mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
+    results = []
+    arguments = ("backfill", "n", *OWNER, "--since", "3m", "--wait", "--json")
+    waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
+    waiting.start()
+
+    def is_done():
+        beat.run_until_idle()
+        end(dynbeat, status="succeeded", origin="backfill")
+        return results
+
+    wait_until(is_done, within=30)
+    waiting.join(timeout=20)
+
+    (result,) = results
+    shown = json.loads(result.stdout)
+    assert (shown["kind"], shown["status"], shown["ended"]) == (
+        "backfill",
+        "finished",
+        {"succeeded": shown["total"]},
+    )
+    assert {run.request_id for run in mine.runs("n", origin="backfill")} == {shown["id"]}
+
+
+def test_a_backfill_from_the_shell_has_the_span_of_its_options(shown, mine, refused):
+    mine.create("n", task="t", trigger=Cron("* * * * *", timezone="UTC"))
+
+    (text,) = shown("backfill", "n", *OWNER, "--since", "10m", "--until", "5m")
+
+    (info,) = mine.requests("n")
+    assert text == f"backfill {info.id}: running, 0 of 5 runs created, 0 excluded"
+    assert info.until - info.since == timedelta(minutes=5)
+    assert refused("backfill", "n", *OWNER)[0] == 2
+    assert refused("backfill", "nope", *OWNER, "--since", "1h")[0] == 1
 
 
 def test_the_question_says_how_many_runs_run_again(refused, command, mine, failed, monkeypatch):
@@ -83,9 +125,9 @@ def test_the_question_says_how_many_runs_run_again(refused, command, mine, faile
 
     assert status == 1
     assert f"Run {len(failed)} failed or lost runs of owner 'user:42' since" in question
-    assert mine.reruns() == []
+    assert mine.requests() == []
     assert command("rerun", "--since", "1h", *OWNER, input="y\n").exit_code == 0
-    assert [each.total for each in mine.reruns()] == [len(failed)]
+    assert [each.total for each in mine.requests()] == [len(failed)]
 
 
 @pytest.mark.usefixtures("failed")
@@ -96,23 +138,37 @@ def test_nothing_to_run_again_needs_no_answer(command, mine, monkeypatch):
 
     assert result.exit_code == 0
     assert "nothing to run again: 0 lost runs of owner 'user:42' since" in result.stdout
-    assert mine.reruns() == []
+    assert mine.requests() == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        ((), 2, "give one of RUN_ID, --since, --list and --cancel"),
-        ((NO_RUN, "--since", "1h"), 2, "give one of RUN_ID"),
+        ((), 2, "give either RUN_ID or --since"),
+        ((NO_RUN, "--since", "1h"), 2, "give either RUN_ID or --since"),
         (("nope",), 2, "'nope' is not the id of a run; `dynbeat runs` shows the ids"),
         ((NO_RUN,), 1, f"there is no run {NO_RUN}; `dynbeat runs` shows"),
-        (("--cancel", "99"), 1, "has no rerun 99; `dynbeat rerun --list` shows"),
         (("--since", "1h", "--status", "skipped"), 2, "'skipped' is not one of"),
         (("--since", "1h", "--name", "nope", "--yes"), 1, "no schedule named 'nope'"),
     ],
 )
 def test_a_refusal_is_clear(refused, arguments, status, words):
     exit_status, error = refused("rerun", *arguments)
+
+    assert exit_status == status
+    assert words in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("99",), 1, "there is no request 99; `dynbeat requests` shows those that exist"),
+        (("99", "--cancel", *OWNER), 1, "owner 'user:42' has no request 99;"),
+        (("--cancel",), 2, "--cancel needs REQUEST_ID"),
+    ],
+)
+def test_a_refusal_of_requests_is_clear(refused, arguments, status, words):
+    exit_status, error = refused("requests", *arguments)
 
     assert exit_status == status
     assert words in error
@@ -162,7 +218,7 @@ def test_many_runs_can_be_waited_for(dynbeat, beat, command, failed):
     assert result.exit_code == 0
     number = len(failed)
     assert result.stdout == (
-        f"rerun 1: finished, {number} of {number} runs made, 0 left out;"
+        f"rerun 1: finished, {number} of {number} runs created, 0 excluded;"
         f" of the new runs: {number} succeeded\n"
     )
 
@@ -196,9 +252,7 @@ def test_a_wait_for_many_runs_ends_with_the_last_of_them_and_counts_failures(
     assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}
 
 
-def test_a_wait_leaves_out_reruns_after_the_request_and_names_those_during_it(
-    dynbeat, mine, beat, command, failed, clock
-):
+def test_a_wait_counts_only_the_runs_of_its_own_request(dynbeat, mine, beat, command, failed):
     results = []
     arguments = ("rerun", "--since", "1h", *OWNER, "--yes", "--wait", "--json")
     waiting = threading.Thread(target=lambda: results.append(command(*arguments)))
@@ -206,27 +260,23 @@ def test_a_wait_leaves_out_reruns_after_the_request_and_names_those_during_it(
 
     def is_made():
         beat.run_until_idle()
-        requests = list(mine.reruns())
+        requests = list(mine.requests())
         return requests and requests[0].status == "finished"
 
     wait_until(is_made, within=30)
     first = mine.runs("n", origin="rerun").items[0].id
     ended = "UPDATE dynbeat_run SET status = :status, overdue_at = NULL, finished_at = created_at"
     execute(dynbeat, f"{ended} WHERE id = :id", status="failed", id=first)
-    # One that was made during the request, and one after it.
-    during = mine.rerun(first).id
-    execute(dynbeat, f"{ended} WHERE id = :id", status="failed", id=during)
-    clock.advance(timedelta(seconds=1))
-    after = mine.rerun(during).id
+    # At the same instant, and not of the request.
+    other = mine.rerun(first).id
     execute(
         dynbeat,
         f"{ended} WHERE origin = 'rerun' AND finished_at IS NULL AND id <> :id",
         status="succeeded",
-        id=after,
+        id=other,
     )
     waiting.join(timeout=30)
 
     (result,) = results
-    assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 2}
-    assert "among them: 1 run that other requests made at the same time" in result.stderr
-    assert mine.get_run(after).status == "pending"
+    assert json.loads(result.stdout)["ended"] == {"succeeded": len(failed) - 1, "failed": 1}
+    assert (mine.get_run(other).status, mine.get_run(other).request_id) == ("pending", None)

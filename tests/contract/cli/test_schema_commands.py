@@ -18,11 +18,12 @@ def test_all_statements_are_printed_without_a_connection(shown):
     assert lines[-2:] == ["COMMIT;", ""]
 
 
-def test_the_json_has_the_statements(as_json):
-    (result,) = as_json("schema", "upgrade", "--sql", "--from", "0020")
+def test_the_json_has_the_statements_of_the_next_migration(as_json, next_revision):
+    (result,) = as_json("schema", "upgrade", "--sql", "--from", "0001")
 
-    assert result["revision"] == schema.head()
-    assert "DROP CONSTRAINT fk_dynbeat_alert_watch_schedule_id" in result["sql"]
+    assert result["revision"] == next_revision
+    assert "CREATE TABLE dynbeat_colour" in result["sql"]
+    assert "CREATE TABLE dynbeat_schedule" not in result["sql"]
 
 
 def test_nothing_is_printed_for_current_tables(command):

@@ -163,9 +163,8 @@ async def call_each_of_owner(call):
     assert await call("timezone") == "Asia/Seoul"
     run = await call("run_now", "a")
     await call("cancel_run", run.id)
-    backfill = await call("backfill", "a", start=PAST, end=START)
-    assert [each.id for each in await call("backfills", "a")] == [backfill.id]
-    await call("cancel_backfill", "a")
+    backfill = await call("backfill", "a", since=PAST, until=START)
+    assert backfill.kind == "backfill"
     assert (await call("get", "a")).name == "a"
     call.called.add("export")
     records = [line["record"] async for line in call.calls.export()]
@@ -183,9 +182,9 @@ async def call_each_of_both(call, run_id):
     with pytest.raises(InvalidScheduleError):
         await call("rerun", "no run id")
     request = await call("rerun_many", since=PAST, until=PAST)
-    assert request.id in {each.id for each in await call("reruns")}
-    assert await call("get_rerun", request.id) == request
-    assert (await call("cancel_rerun", request.id)).id == request.id
+    assert request.id in {each.id for each in await call("requests")}
+    assert await call("get_request", request.id) == request
+    assert (await call("cancel_request", request.id)).id == request.id
     await call("hold", reason="r")
     assert len(await call("holds")) == 1
     assert len(await call("release")) == 1

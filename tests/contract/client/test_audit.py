@@ -171,13 +171,14 @@ def test_run_now_and_backfills_are_changes(mine, clock):
     create(mine)
     clock.advance(600)
     run = mine.run_now("n")
-    backfill = mine.backfill("n", start=START, end=clock.now())
-    mine.cancel_backfill("n")
+    backfill = mine.backfill("n", since=START, until=clock.now() + timedelta(seconds=1))
+    mine.cancel_request(backfill.id, actor="alice", reason="too many")
 
     cancelled, requested, started, _ = mine.changes("n")
     assert (started.action, started.after) == ("run_now", {"run_id": run.id})
-    assert (requested.action, cancelled.action) == ("backfill", "cancel_backfill")
-    assert requested.after["backfill_id"] == backfill.id
+    assert (requested.action, cancelled.action) == ("backfill", "cancel_request")
+    assert requested.after["request_id"] == backfill.id
+    assert (cancelled.actor, cancelled.reason) == ("alice", "too many")
 
 
 def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
@@ -196,13 +197,15 @@ def test_a_hold_and_its_release_are_changes_of_the_owner(dynbeat, mine):
 
 def test_reruns_are_changes(dynbeat, mine, clock):
     create(mine)
-    request = mine.rerun_many(since=clock.now(), name="n")
-    mine.cancel_rerun(request.id)
+    with dynbeat.acting(actor="alice", reason="incident 7"):
+        request = mine.rerun_many(since=clock.now(), name="n", reason="incident 8")
+    mine.cancel_request(request.id)
     dynbeat.schedules.rerun_many(since=clock.now())
 
     cancelled, requested, _ = mine.changes("n")
-    assert (requested.action, cancelled.action) == ("rerun_many", "cancel_rerun")
-    assert requested.after["id"] == request.id
+    assert (requested.action, cancelled.action) == ("rerun_many", "cancel_request")
+    assert requested.after["request_id"] == request.id
+    assert (requested.actor, requested.reason) == ("alice", "incident 8")
     assert dynbeat.schedules.changes()[0].owner is None
 
 

@@ -144,7 +144,7 @@ def test_a_run_that_must_wait_for_another_one_stays_buffered(mine, clock, beat, 
 
 def test_a_backfill_continues_after_the_cancel_of_its_runs(mine, clock, beat, sent):
     mine.create("n", task="t", trigger=MINUTELY, start_at=START - 4 * MINUTE)
-    backfill = mine.backfill("n", start=START - 4 * MINUTE, end=START, batch_size=2)
+    backfill = mine.backfill("n", since=START - 4 * MINUTE, until=START + SECOND, batch_size=2)
     beat.run_until_idle()
     assert len(sent) == 2
 
@@ -155,8 +155,8 @@ def test_a_backfill_continues_after_the_cancel_of_its_runs(mine, clock, beat, se
         beat.run_until_idle()
         mine.cancel_runs()
     assert len(sent) == 5
-    assert mine.backfills("n")[0].status == "finished"
-    assert mine.backfills("n")[0].id == backfill.id
+    assert mine.requests("n")[0].status == "finished"
+    assert mine.requests("n")[0].id == backfill.id
 
 
 def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
@@ -173,7 +173,7 @@ def test_a_request_of_reruns_continues_after_the_cancel_of_its_runs(
     clock.advance(10 * SECOND)
     beat.run_until_idle()
 
-    assert mine.get_rerun(request.id).status == "finished"
+    assert mine.get_request(request.id).status == "finished"
     assert mine.runs(origin="rerun") == [mine.get_run(rerun.id)]
     # A cancelled rerun can run again.
     assert mine.rerun(rerun.id).rerun_of == run.id

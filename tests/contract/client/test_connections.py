@@ -125,7 +125,7 @@ class Seeds:
             "owner": lambda: owner,
             "prefix": lambda: "",
             "reason": lambda: "r",
-            "rerun_id": lambda: mine.rerun_many(since=now - HOUR).id,
+            "request_id": lambda: mine.rerun_many(since=now - HOUR).id,
             "run_id": lambda: mine.run_now("n").id,
             "schedule_ids": lambda: [made.id],
             "since": lambda: now - HOUR,
@@ -147,8 +147,6 @@ class Seeds:
             given["until"] = now + HOUR
         if name == "create":
             given["name"] = "new"
-        if name == "cancel_backfill":
-            mine.backfill("n", start=now - HOUR, end=now)
         if name == "unskip":
             mine.skip("n", soon[0])
         if name == "rerun":

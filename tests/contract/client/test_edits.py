@@ -275,7 +275,9 @@ EDITS = {
     "skip": lambda mine: mine.skip("n", START + timedelta(hours=3)),
     "unskip": lambda mine: mine.unskip("skipped", START + timedelta(hours=3)),
     "run_now": lambda mine: mine.run_now("n"),
-    "backfill": lambda mine: mine.backfill("n", start=START, end=START + timedelta(hours=1)),
+    "backfill": lambda mine: mine.backfill(
+        "n", since=START, until=START + timedelta(hours=1) + timedelta(seconds=1)
+    ),
     "set_timezone": lambda mine: mine.set_timezone("Asia/Seoul"),
     "hold": lambda mine: mine.hold(reason="r", until=START + timedelta(hours=9)),
     "release": lambda mine: mine.release(),

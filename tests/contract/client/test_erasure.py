@@ -14,7 +14,7 @@ from celery_dynbeat.client.control import erasure
 from celery_dynbeat.common.alert_kinds import AlertKind, Severity, Unsent
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.alert_models import Alert, AlertMessage
-from celery_dynbeat.db.models import Backfill, Change, Hold, Owner, Rerun, Run, Schedule
+from celery_dynbeat.db.models import Change, Hold, Owner, Request, Run, Schedule
 from tests.security.lookalikes import everything
 from tests.support.applications import MINUTELY, START
 from tests.support.worker_stub import WorkerStub
@@ -58,12 +58,12 @@ def filled(dynbeat, mine, clock, beat):
     clock.advance(600)
     beat.run_until_idle()
     mine.run_now("a")
-    mine.backfill("a", start=START, end=clock.now())
+    mine.backfill("a", since=START, until=clock.now())
     mine.hold(reason=f"asked by {SECRET}")
     with Session(dynbeat.context.database.engine) as session, session.begin():
-        limits = {"since": START, "until": START, "batch_size": 1, "total": 0}
+        limits = {"since": START, "until": START, "batch_size": 1, "total": 0, "finished_at": START}
         limits |= {"after_at": START, "after_id": LOWEST_ID}
-        session.add(Rerun(owner=mine.owner, statuses=["failed"], **limits))
+        session.add(Request(kind="rerun", owner=mine.owner, statuses=["failed"], **limits))
         session.add(Owner(owner=mine.owner, timezone="Asia/Seoul"))
         # More than a batch.
         for kind in AlertKind:
@@ -89,7 +89,7 @@ def test_only_the_record_of_the_erasure_is_left(dynbeat, filled, session, within
     session.commit()
 
     assert number == 2
-    for table in (Schedule, Run, Backfill, Hold, Rerun, Owner, Alert):
+    for table in (Schedule, Run, Request, Hold, Owner, Alert):
         assert count(dynbeat, table) == 0
     (change,) = filled.changes()
     assert (change.action, change.actor, change.reason) == ("erase", "admin", "request 7")
@@ -208,11 +208,10 @@ def test_an_export_has_each_row_of_the_owner_once(dynbeat, filled, session, monk
         "run": runs,
         "change": changes,
         "alert": len(AlertKind),
-        "backfill": 1,
-        "rerun": 1,
+        "request": 2,
         "hold": 1,
     }
-    owned = ["alert", "backfill", "rerun", "hold"]
+    owned = ["request", "alert", "hold"]
     assert list(numbers) == ["owner", "schedule", "run", "change", *owned]
     assert lines[0]["timezone"] == "Asia/Seoul"
     schedule = next(line for line in lines if line["record"] == "schedule")

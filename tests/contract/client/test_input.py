@@ -277,7 +277,7 @@ def quarantined(dynbeat, mine, clock, beat):
         lambda mine: mine.resume("bad"),
         lambda mine: mine.update("bad", max_runs=5),
         lambda mine: mine.upcoming("bad"),
-        lambda mine: mine.backfill("bad", start=START, end=START),
+        lambda mine: mine.backfill("bad", since=START, until=START + timedelta(seconds=1)),
     ],
     ids=["resume", "update", "upcoming", "backfill"],
 )

@@ -14,6 +14,7 @@ from celery_dynbeat.db.names import MAX_IDENTIFIER, PREFIX, TableNames
 from tests.support.applications import application
 from tests.support.databases import new_schema
 from tests.support.named_run import make_a_run
+from tests.support.next_migration import upgrade_to
 from tests.support.servers import MariaDBServer
 
 pytestmark = pytest.mark.empty_database
@@ -77,6 +78,19 @@ def test_an_upgrade_makes_the_tables_in_a_schema_of_any_valid_name(server_url, c
 
     assert tables(server_url, chosen.schema) == expected_tables(chosen)
     assert tables(server_url) == set()
+
+
+def test_the_next_migration_changes_the_tables_of_these_names(server_url, chosen, next_revision):
+    database = Database(server_url)
+    upgrade_to(database, "0001")
+
+    assert schema.upgrade(database)
+
+    assert schema.check(database) == next_revision
+    added = {chosen.of("colour")}
+    assert tables(server_url, chosen.schema) == expected_tables(chosen) | added
+    assert tables(server_url) == set()
+    database.dispose()
 
 
 def test_a_client_executes_the_printed_statements(server_url, chosen):

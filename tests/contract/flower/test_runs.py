@@ -150,7 +150,7 @@ def test_all_failed_runs_of_a_filter_run_again_with_their_number(made, dynbeat, 
     assert '<input type="hidden" name="all" value="yes">' in asked
     pages.post("/dynbeat/rerun_runs", {**form, "confirmed": "yes"})
 
-    [rerun] = dynbeat.schedules.reruns()
+    [rerun] = dynbeat.schedules.requests()
     assert (rerun.owner, rerun.total) == (mine.owner, 3)
 
 
@@ -160,7 +160,7 @@ def test_all_runs_need_a_time(made, dynbeat, pages):
     pages.post("/dynbeat/rerun_runs", {"all": "yes", "confirmed": "yes", "next": PAGE})
 
     assert "Choose a time, such as 24 h." in pages.get(PAGE).text
-    assert list(dynbeat.schedules.reruns()) == []
+    assert list(dynbeat.schedules.requests()) == []
 
 
 def test_waiting_runs_of_a_filter_are_cancelled(made, mine, pages):

@@ -386,14 +386,14 @@ def test_a_running_rerun_is_counted(dynbeat, mine, clock):
 
     assert mine.rerun_many(since=run.created_at).total == 1
 
-    assert status_json(dynbeat)["reruns"] == {"count": 1, "more": False}
+    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
 
 
 def test_a_running_backfill_is_counted(dynbeat, mine):
     mine.create("n", task="t", trigger=Cron("*/10 * * * *"))
-    mine.backfill("n", start=START - timedelta(hours=2), end=START - timedelta(hours=1))
+    mine.backfill("n", since=START - timedelta(hours=2), until=START - timedelta(hours=1) + SECOND)
 
-    assert status_json(dynbeat)["backfills"] == {"count": 1, "more": False}
+    assert status_json(dynbeat)["requests"] == {"count": 1, "more": False}
 
 
 @pytest.mark.usefixtures("working_nodes")
@@ -615,12 +615,12 @@ def test_missing_tables_are_reported_and_not_created(database_url, clock):
 
 @pytest.mark.usefixtures("working_nodes")
 def test_tables_of_an_older_version_are_outdated(dynbeat):
-    execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0001'")
+    execute(dynbeat, "UPDATE dynbeat_alembic_version SET version_num = '0000'")
 
     report = status_json(dynbeat)
 
     assert codes(report) == ["schema_outdated"]
-    assert "at revision 0001, but this version needs" in report["problems"][0]["text"]
+    assert "at revision 0000, but this version needs" in report["problems"][0]["text"]
 
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "mysql+pymysql"])

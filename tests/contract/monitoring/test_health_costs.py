@@ -76,8 +76,7 @@ def test_no_query_reads_more_rows_than_it_counts(full_tables):
     statements = {
         "due": health.due_times_statement(now=now),
         "overdue": health.overdue_statement(now=now),
-        "backfills": health.backfills_statement(),
-        "reruns": health.reruns_statement(),
+        "requests": health.requests_statement(),
         "holds": holds_of_owners_statement(now=now, limit=MAX_COUNTED + 1),
         "holds of everything": holds_of_everything_statement(now=now, limit=MAX_COUNTED + 1),
         "next due": served_work.due_statement(with_arguments=True),

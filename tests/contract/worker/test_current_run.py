@@ -118,7 +118,7 @@ def test_the_last_success_of_a_backfilled_run_is_before_its_own_fire_time(seen, 
     mine.create("n", task="note", trigger=Cron("0 * * * *"))
     clock.advance(HOUR)
     beat.run_until_idle()
-    mine.backfill("n", start=START - 2 * HOUR, end=START - HOUR)
+    mine.backfill("n", since=START - 2 * HOUR, until=START - HOUR + timedelta(seconds=1))
     beat.run_until_idle()
 
     _, older, newer = [(run.origin, last) for run, last in seen]

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from celery_dynbeat import (
-    BackfillInfo,
     ChangeInfo,
     FireTime,
     HoldInfo,
     PreviewedFireTime,
-    RerunInfo,
+    RequestInfo,
     RunInfo,
     ScheduleInfo,
 )
@@ -36,7 +35,7 @@ def test_the_page_has_each_call(kind):
     "kind",
     [
         *(ScheduleInfo, RunInfo, ChangeInfo, FireTime),
-        *(HoldInfo, BackfillInfo, RerunInfo, PreviewedFireTime),
+        *(HoldInfo, RequestInfo, PreviewedFireTime),
     ],
 )
 def test_the_page_has_each_attribute(kind):

@@ -6,19 +6,23 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from celery_dynbeat import Every
-from celery_dynbeat.client.results import BackfillInfo, Info, Page, RunInfo
+from celery_dynbeat.client.results import Info, Page, RequestInfo, RunInfo
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-BACKFILL = BackfillInfo(
+BACKFILL = RequestInfo(
     id=1,
+    kind="backfill",
     owner="",
     name="n",
-    start_at=NOON,
-    end_at=NOON,
+    task=None,
+    statuses=(),
+    since=NOON,
+    until=NOON,
+    batch_size=100,
     total=4,
-    made=1,
-    present=0,
+    created=1,
+    excluded=0,
     status="running",
     created_at=NOON,
     finished_at=None,
@@ -47,6 +51,7 @@ def run_info(**instants):
         fire_count=1,
         status="sent",
         origin="schedule",
+        request_id=None,
         rerun_of=None,
         attempt=0,
         created_at=NOON,

@@ -65,13 +65,15 @@ def test_the_older_fire_times_are_recorded_if_the_trigger_has_none_before_the_re
     assert remainder.older.newest == START - timedelta(microseconds=1)
 
 
-def test_fire_times_are_within_the_range_and_within_start_at_and_end_at():
+def test_fire_times_are_within_the_span_and_within_start_at_and_end_at():
     spec = ScheduleSpec(trigger=HOURLY, start_at=START, end_at=START + 3 * HOUR)
 
-    found = fire_times(spec, start=START - 5 * HOUR, end=START + 9 * HOUR, limit=100)
+    found = fire_times(spec, after=START - 5 * HOUR, until=START + 9 * HOUR, limit=100)
 
     assert found == [START, START + HOUR, START + 2 * HOUR, START + 3 * HOUR]
-    assert fire_times(spec, start=START, end=START + HOUR, limit=1) == [START]
+    within = fire_times(spec, after=START, until=START + 2 * HOUR, limit=100)
+    assert within == [START + HOUR], "neither the first instant nor the last one counts"
+    assert fire_times(spec, after=START, until=START + 9 * HOUR, limit=1) == [START + HOUR]
 
 
 def test_the_selection_ends_before_the_first_fire_time_beyond_the_capacity():

@@ -1,14 +1,17 @@
-"""Create the first schema: schedules, runs, nodes.
+"""Create the tables.
 
 Revision: 0001
 """
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.dialects import postgresql
 
 from celery_dynbeat.db.functions import utc_now
-from celery_dynbeat.db.types import ExactText, RunId, UtcDateTime
+from celery_dynbeat.db.types import ExactText, LongText, RunId, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -16,29 +19,86 @@ branch_labels = None
 depends_on = None
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 TAGS = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 EMPTY_LIST = sa.text("('[]')")
 EMPTY_OBJECT = sa.text("('{}')")
+WITH_PARTIAL_INDEXES = ("postgresql", "sqlite")
+MYSQL = ("mariadb", "mysql")
 
 
 def upgrade() -> None:
-    op.create_table(
-        "dynbeat_node",
-        sa.Column("kind", ExactText(16), nullable=False),
-        sa.Column("name", ExactText(255), nullable=False),
-        sa.Column("pid", sa.Integer(), nullable=False),
-        sa.Column("started_at", UtcDateTime(), nullable=False),
-        sa.Column("seen_at", UtcDateTime(), nullable=False),
-        sa.Column("stopped_at", UtcDateTime(), nullable=True),
-        sa.CheckConstraint("kind IN ('beat', 'worker')", name=op.f("ck_dynbeat_node_kind_known")),
-        sa.PrimaryKeyConstraint("kind", "name", name=op.f("pk_dynbeat_node")),
-        mariadb_charset="utf8mb4",
-        mysql_charset="utf8mb4",
-    )
-    op.create_table(
+    _create_schedule()
+    _create_run()
+    _create_request()
+    _create_hold()
+    _create_change()
+    _create_owner()
+    _create_application()
+    _create_node()
+    _create_alert_event()
+    _create_alert()
+    _create_alert_watch()
+    _create_alert_message()
+
+
+def downgrade() -> None:
+    for name in (
+        "alert_message",
+        "alert_watch",
+        "alert",
+        "alert_event",
+        "node",
+        "application",
+        "owner",
+        "change",
+        "hold",
+        "request",
+        "run",
+        "schedule",
+    ):
+        op.drop_table(f"dynbeat_{name}")
+
+
+def _create_table(name: str, *items: Any) -> None:
+    """Create a table. Constraints without a name get that of the naming convention."""
+    op.create_table(name, *items, mariadb_charset="utf8mb4", mysql_charset="utf8mb4")
+
+
+def _create_index(
+    name: str,
+    table: str,
+    columns: Sequence[Any],
+    *,
+    where: str | None = None,
+    sqlite_where: str | None = None,
+    only_on: Sequence[str] = (),
+    **options: Any,
+) -> None:
+    """Create an index of the rows that match ``where``; MySQL indexes all rows.
+
+    SQLite has no columns of type boolean and gets its own text.
+    """
+    if only_on and op.get_context().dialect.name not in only_on:
+        return
+    if where is not None:
+        options["postgresql_where"] = sa.text(where)
+        options["sqlite_where"] = sa.text(sqlite_where or where)
+    op.create_index(name, table, columns, **options)
+
+
+def _json_checks(*columns: str, nullable: bool = False) -> Iterator[sa.CheckConstraint]:
+    """Yield a constraint for each column, for SQLite. Other databases validate JSON themselves."""
+    for column in columns:
+        # Some versions return 0 for json_valid(NULL).
+        or_null = f"{column} IS NULL OR " if nullable else ""
+        check = sa.CheckConstraint(f"{or_null}json_valid({column})", name=f"{column}_json")
+        yield check.ddl_if(dialect="sqlite")
+
+
+def _create_schedule() -> None:
+    _create_table(
         "dynbeat_schedule",
-        sa.Column("id", BIG_ID, autoincrement=True, nullable=False),
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
         sa.Column("owner", ExactText(255), server_default="", nullable=False),
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("task", ExactText(255), nullable=False),
@@ -48,6 +108,7 @@ def upgrade() -> None:
         sa.Column("trigger_kind", ExactText(32), nullable=False),
         sa.Column("trigger_spec", sa.Text(), nullable=False),
         sa.Column("timezone", ExactText(64), server_default="UTC", nullable=False),
+        sa.Column("inherits_timezone", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("anchor_at", UtcDateTime(), nullable=True),
         sa.Column("enabled", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("paused_reason", sa.Text(), nullable=True),
@@ -58,79 +119,138 @@ def upgrade() -> None:
         sa.Column("catch_up", ExactText(16), nullable=True),
         sa.Column("catch_up_window", sa.Double(), nullable=True),
         sa.Column("expires_after", sa.Double(), nullable=True),
+        sa.Column("jitter", sa.Double(), nullable=True),
+        sa.Column("max_run_time", sa.Double(), nullable=True),
+        sa.Column("overlap", ExactText(16), nullable=True),
+        sa.Column("on_lost", ExactText(16), nullable=True),
+        sa.Column("pause_after_failures", sa.Integer(), nullable=True),
         sa.Column("next_fire_at", UtcDateTime(), nullable=True),
         sa.Column("next_run_at", UtcDateTime(), nullable=True),
+        sa.Column("held_at", UtcDateTime(), nullable=True),
+        sa.Column("skipped_until", UtcDateTime(), nullable=True),
         sa.Column("last_run_at", UtcDateTime(), nullable=True),
+        sa.Column("failing_since", UtcDateTime(), nullable=True),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
-        sa.Column("error", LONG_TEXT, nullable=True),
+        sa.Column("error", LongText(), nullable=True),
         sa.Column("description", ExactText(1024), server_default="", nullable=False),
         sa.Column("tags", TAGS, server_default=EMPTY_LIST, nullable=False),
+        sa.Column("alerts", sa.JSON(), nullable=True),
+        sa.Column("ping_url", sa.Text(), nullable=True),
         sa.Column("managed_by", ExactText(16), server_default="", nullable=False),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("traceparent", ExactText(55), nullable=True),
+        sa.Column("traced_version", sa.Integer(), nullable=True),
         sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
         sa.Column("updated_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.UniqueConstraint("owner", "name"),
+        sa.CheckConstraint("name <> ''", name="name_given"),
+        sa.CheckConstraint("task <> ''", name="task_given"),
+        sa.CheckConstraint("run_count >= 0", name="run_count_positive"),
+        sa.CheckConstraint("max_runs IS NULL OR max_runs > 0", name="max_runs_positive"),
+        sa.CheckConstraint("catch_up IN ('latest', 'all', 'none')", name="catch_up_known"),
         sa.CheckConstraint(
-            "catch_up IN ('latest', 'all', 'none')", name=op.f("ck_dynbeat_schedule_catch_up_known")
+            "catch_up_window IS NULL OR catch_up_window > 0", name="window_positive"
         ),
-        sa.CheckConstraint("name <> ''", name=op.f("ck_dynbeat_schedule_name_given")),
-        sa.CheckConstraint("task <> ''", name=op.f("ck_dynbeat_schedule_task_given")),
+        sa.CheckConstraint("expires_after IS NULL OR expires_after > 0", name="expiry_positive"),
+        sa.CheckConstraint("jitter IS NULL OR jitter >= 0", name="jitter_positive"),
+        sa.CheckConstraint("max_run_time IS NULL OR max_run_time > 0", name="run_time_positive"),
         sa.CheckConstraint(
-            "catch_up_window IS NULL OR catch_up_window > 0",
-            name=op.f("ck_dynbeat_schedule_window_positive"),
+            "overlap IN ('allow', 'skip', 'buffer_one', 'cancel_previous')", name="overlap_known"
         ),
+        sa.CheckConstraint("on_lost IN ('record', 'rerun')", name="on_lost_known"),
         sa.CheckConstraint(
-            "expires_after IS NULL OR expires_after > 0",
-            name=op.f("ck_dynbeat_schedule_expiry_positive"),
-        ),
-        sa.CheckConstraint("json_valid(args)", name=op.f("ck_dynbeat_schedule_args_json")).ddl_if(
-            dialect="sqlite"
-        ),
-        sa.CheckConstraint(
-            "json_valid(kwargs)", name=op.f("ck_dynbeat_schedule_kwargs_json")
-        ).ddl_if(dialect="sqlite"),
-        sa.CheckConstraint(
-            "json_valid(options)", name=op.f("ck_dynbeat_schedule_options_json")
-        ).ddl_if(dialect="sqlite"),
-        sa.CheckConstraint("json_valid(tags)", name=op.f("ck_dynbeat_schedule_tags_json")).ddl_if(
-            dialect="sqlite"
-        ),
-        sa.CheckConstraint(
-            "max_runs IS NULL OR max_runs > 0", name=op.f("ck_dynbeat_schedule_max_runs_positive")
+            "pause_after_failures IS NULL OR pause_after_failures >= 0", name="failures_positive"
         ),
         sa.CheckConstraint(
             "next_run_at IS NULL OR (enabled AND finished_at IS NULL AND error IS NULL)",
-            name=op.f("ck_dynbeat_schedule_next_run_only_when_live"),
+            name="next_run_only_when_live",
         ),
-        sa.CheckConstraint("run_count >= 0", name=op.f("ck_dynbeat_schedule_run_count_positive")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_dynbeat_schedule")),
-        sa.UniqueConstraint("owner", "name", name=op.f("uq_dynbeat_schedule_owner_name")),
-        mariadb_charset="utf8mb4",
-        mysql_charset="utf8mb4",
+        *_json_checks("args", "kwargs", "options", "tags"),
+        *_json_checks("alerts", nullable=True),
     )
-    op.create_index(
+    _create_index(
         "ix_dynbeat_schedule_due",
         "dynbeat_schedule",
         ["next_run_at", "id"],
-        unique=False,
-        postgresql_where=sa.text("next_run_at IS NOT NULL"),
-        sqlite_where=sa.text("next_run_at IS NOT NULL"),
+        where="next_run_at IS NOT NULL",
     )
-    op.create_index(
+    _create_index(
+        "ix_dynbeat_schedule_failing", "dynbeat_schedule", ["failing_since"], only_on=MYSQL
+    )
+    _create_index(
+        "ix_dynbeat_schedule_failing",
+        "dynbeat_schedule",
+        ["owner", "name"],
+        where="failing_since IS NOT NULL",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_schedule_finished",
+        "dynbeat_schedule",
+        ["owner", "name"],
+        where="finished_at IS NOT NULL",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_schedule_held_at",
+        "dynbeat_schedule",
+        ["held_at", "id"],
+        where="held_at IS NOT NULL",
+    )
+    _create_index(
+        "ix_dynbeat_schedule_name",
+        "dynbeat_schedule",
+        [sa.text('name COLLATE "C"'), "owner"],
+        only_on=("postgresql",),
+    )
+    _create_index(
+        "ix_dynbeat_schedule_name",
+        "dynbeat_schedule",
+        ["name", "owner"],
+        only_on=("sqlite", *MYSQL),
+    )
+    _create_index(
+        "ix_dynbeat_schedule_paused",
+        "dynbeat_schedule",
+        ["owner", "name"],
+        where="NOT enabled",
+        sqlite_where="enabled = 0",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_schedule_quarantined",
+        "dynbeat_schedule",
+        ["error"],
+        mysql_length=1,
+        only_on=MYSQL,
+    )
+    _create_index(
+        "ix_dynbeat_schedule_quarantined",
+        "dynbeat_schedule",
+        ["owner", "name"],
+        where="error IS NOT NULL",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
         "ix_dynbeat_schedule_unplanned",
         "dynbeat_schedule",
         ["enabled", "finished_at", "next_run_at"],
-        unique=False,
-        postgresql_where=sa.text(
-            "enabled AND next_run_at IS NULL AND finished_at IS NULL AND error IS NULL"
-        ),
-        sqlite_where=sa.text(
-            "enabled = 1 AND next_run_at IS NULL AND finished_at IS NULL AND error IS NULL"
-        ),
+        where="enabled AND next_run_at IS NULL AND finished_at IS NULL AND error IS NULL",
+        sqlite_where="enabled = 1 AND next_run_at IS NULL AND finished_at IS NULL AND error IS "
+        "NULL",
     )
-    op.create_table(
+
+
+def _create_run() -> None:
+    _create_table(
         "dynbeat_run",
-        sa.Column("id", RunId(length=36), nullable=False),
-        sa.Column("schedule_id", BIG_ID, nullable=True),
+        sa.Column("id", RunId(), primary_key=True),
+        sa.Column(
+            "schedule_id",
+            BIG_ID,
+            sa.ForeignKey("dynbeat_schedule.id", ondelete="SET NULL"),
+            nullable=True,
+        ),
         sa.Column("owner", ExactText(255), nullable=False),
         sa.Column("name", ExactText(255), nullable=False),
         sa.Column("task", ExactText(255), nullable=False),
@@ -145,53 +265,321 @@ def upgrade() -> None:
         sa.Column("sent_at", UtcDateTime(), nullable=True),
         sa.Column("started_at", UtcDateTime(), nullable=True),
         sa.Column("finished_at", UtcDateTime(), nullable=True),
+        sa.Column("retry_at", UtcDateTime(), nullable=True),
+        sa.Column("cancelled_at", UtcDateTime(), nullable=True),
         sa.Column("worker", ExactText(255), nullable=True),
         sa.Column("worker_pid", sa.Integer(), nullable=True),
-        sa.Column("error", LONG_TEXT, nullable=True),
-        sa.Column("traceback", LONG_TEXT, nullable=True),
+        sa.Column("redelivered_attempt", sa.Integer(), nullable=True),
+        sa.Column("request_id", BIG_ID, nullable=True),
+        sa.Column("rerun_of", RunId(), nullable=True),
+        sa.Column("nominal_at", UtcDateTime(), nullable=True),
+        sa.Column("traceparent", ExactText(55), nullable=True),
+        sa.Column("error", LongText(), nullable=True),
+        sa.Column("traceback", LongText(), nullable=True),
+        sa.UniqueConstraint("schedule_id", "scheduled_for"),
         sa.CheckConstraint(
-            "origin IN ('schedule', 'manual', 'backfill')", name=op.f("ck_dynbeat_run_origin_known")
+            "status IN ('pending', 'sent', 'running', 'retrying', 'succeeded', "
+            "'failed', 'revoked', 'expired', 'lost', 'skipped')",
+            name="status_known",
         ),
         sa.CheckConstraint(
-            "overdue_at IS NULL OR status IN ('pending', 'sent')",
-            name=op.f("ck_dynbeat_run_overdue_only_unstarted"),
+            "origin IN ('schedule', 'manual', 'backfill', 'rerun')", name="origin_known"
         ),
+        sa.CheckConstraint("fire_count > 0", name="fire_count_positive"),
         sa.CheckConstraint(
-            "status IN ('pending', 'sent', 'running', 'retrying', 'succeeded', 'failed',"
-            " 'revoked', 'expired', 'lost', 'skipped')",
-            name=op.f("ck_dynbeat_run_status_known"),
+            "overdue_at IS NULL OR status IN ('pending', 'sent')", name="overdue_only_unstarted"
         ),
-        sa.CheckConstraint("fire_count > 0", name=op.f("ck_dynbeat_run_fire_count_positive")),
-        sa.ForeignKeyConstraint(
-            ["schedule_id"],
-            ["dynbeat_schedule.id"],
-            name=op.f("fk_dynbeat_run_schedule_id"),
-            ondelete="SET NULL",
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_dynbeat_run")),
-        sa.UniqueConstraint(
-            "schedule_id", "scheduled_for", name=op.f("uq_dynbeat_run_schedule_id_scheduled_for")
-        ),
-        mariadb_charset="utf8mb4",
-        mysql_charset="utf8mb4",
     )
-    op.create_index(
-        "ix_dynbeat_run_overdue",
+    _create_index(
+        "ix_dynbeat_run_failed",
         "dynbeat_run",
-        ["overdue_at"],
-        unique=False,
-        postgresql_where=sa.text("overdue_at IS NOT NULL"),
-        sqlite_where=sa.text("overdue_at IS NOT NULL"),
+        ["id"],
+        where="status IN ('failed', 'lost')",
+        only_on=("postgresql",),
     )
-    op.create_index(
-        "ix_dynbeat_run_owner_scheduled_for",
+    _create_index(
+        "ix_dynbeat_run_newest_unfinished",
         "dynbeat_run",
-        ["owner", "scheduled_for"],
-        unique=False,
+        ["finished_at", "schedule_id", "id"],
+        where="finished_at IS NULL",
+    )
+    _create_index(
+        "ix_dynbeat_run_overdue", "dynbeat_run", ["overdue_at"], where="overdue_at IS NOT NULL"
+    )
+    _create_index("ix_dynbeat_run_owner_scheduled_for", "dynbeat_run", ["owner", "scheduled_for"])
+    _create_index(
+        "ix_dynbeat_run_rerun_of", "dynbeat_run", ["rerun_of"], where="rerun_of IS NOT NULL"
+    )
+    _create_index(
+        "ix_dynbeat_run_retry_at", "dynbeat_run", ["retry_at"], where="retry_at IS NOT NULL"
+    )
+    _create_index(
+        "ix_dynbeat_run_worker",
+        "dynbeat_run",
+        ["worker", "finished_at"],
+        where="worker IS NOT NULL AND finished_at IS NULL",
     )
 
 
-def downgrade() -> None:
-    op.drop_table("dynbeat_run")
-    op.drop_table("dynbeat_schedule")
-    op.drop_table("dynbeat_node")
+def _create_request() -> None:
+    _create_table(
+        "dynbeat_request",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("kind", ExactText(16), nullable=False),
+        sa.Column("owner", ExactText(255), nullable=True),
+        sa.Column("name", ExactText(255), nullable=True),
+        sa.Column(
+            "schedule_id",
+            BIG_ID,
+            sa.ForeignKey("dynbeat_schedule.id", ondelete="CASCADE"),
+            nullable=True,
+        ),
+        sa.Column("task", ExactText(255), nullable=True),
+        sa.Column("statuses", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("since", UtcDateTime(), nullable=False),
+        sa.Column("until", UtcDateTime(), nullable=False),
+        sa.Column("batch_size", sa.Integer(), nullable=False),
+        sa.Column("total", sa.Integer(), nullable=False),
+        sa.Column("created", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("excluded", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("after_at", UtcDateTime(), nullable=False),
+        sa.Column("after_id", RunId(), nullable=True),
+        sa.Column("waiting_ids", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("unfinished_ids", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("next_run_at", UtcDateTime(), nullable=True),
+        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("finished_at", UtcDateTime(), nullable=True),
+        sa.Column("cancelled", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.CheckConstraint("kind IN ('backfill', 'rerun')", name="kind_known"),
+        sa.CheckConstraint(
+            "kind <> 'backfill' OR (owner IS NOT NULL AND name IS NOT NULL)",
+            name="backfill_of_schedule",
+        ),
+        sa.CheckConstraint("batch_size > 0", name="batch_size_positive"),
+        sa.CheckConstraint("since <= until", name="span_ordered"),
+        sa.CheckConstraint(
+            "(next_run_at IS NULL) = (finished_at IS NOT NULL)", name="due_until_finished"
+        ),
+        *_json_checks("statuses", "waiting_ids", "unfinished_ids"),
+    )
+    _create_index(
+        "ix_dynbeat_request_next_run_at",
+        "dynbeat_request",
+        ["next_run_at"],
+        where="next_run_at IS NOT NULL",
+    )
+    _create_index("ix_dynbeat_request_owner", "dynbeat_request", ["owner", "id"])
+    _create_index("ix_dynbeat_request_schedule", "dynbeat_request", ["schedule_id", "id"])
+
+
+def _create_hold() -> None:
+    _create_table(
+        "dynbeat_hold",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("owner", ExactText(255), nullable=True),
+        sa.Column("actor", ExactText(255), server_default="", nullable=False),
+        sa.Column("reason", ExactText(1024), server_default="", nullable=False),
+        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("until_at", UtcDateTime(), nullable=True),
+    )
+    _create_index("ix_dynbeat_hold_owner", "dynbeat_hold", ["owner"])
+    _create_index(
+        "ix_dynbeat_hold_until_at", "dynbeat_hold", ["until_at"], where="until_at IS NOT NULL"
+    )
+
+
+def _create_change() -> None:
+    _create_table(
+        "dynbeat_change",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("changed_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("owner", ExactText(255), nullable=True),
+        sa.Column("name", ExactText(255), server_default="", nullable=False),
+        sa.Column("action", ExactText(32), nullable=False),
+        sa.Column("actor", ExactText(255), server_default="", nullable=False),
+        sa.Column("reason", ExactText(1024), server_default="", nullable=False),
+        sa.Column("old_values", sa.JSON(), nullable=True),
+        sa.Column("new_values", sa.JSON(), nullable=True),
+        *_json_checks("old_values", "new_values", nullable=True),
+    )
+    _create_index(
+        "ix_dynbeat_change_actor",
+        "dynbeat_change",
+        ["actor", "changed_at", "id"],
+        where="actor != ''",
+    )
+    _create_index("ix_dynbeat_change_changed_at", "dynbeat_change", ["changed_at", "id"])
+    _create_index("ix_dynbeat_change_owner", "dynbeat_change", ["owner", "changed_at", "id"])
+    _create_index(
+        "ix_dynbeat_change_owner_name", "dynbeat_change", ["owner", "name", "changed_at", "id"]
+    )
+
+
+def _create_owner() -> None:
+    _create_table(
+        "dynbeat_owner",
+        sa.Column("owner", ExactText(255), primary_key=True),
+        sa.Column("timezone", ExactText(64), nullable=True),
+    )
+
+
+def _create_application() -> None:
+    _create_table(
+        "dynbeat_application",
+        sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("name", ExactText(255), nullable=False),
+        sa.Column("recorded_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.CheckConstraint("id = 1", name="one_row"),
+        sa.CheckConstraint("name <> ''", name="name_given"),
+    )
+
+
+def _create_node() -> None:
+    _create_table(
+        "dynbeat_node",
+        sa.Column("kind", ExactText(16), primary_key=True),
+        sa.Column("name", ExactText(255), primary_key=True),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("started_at", UtcDateTime(), nullable=False),
+        sa.Column("seen_at", UtcDateTime(), nullable=False),
+        sa.Column("progressed_at", UtcDateTime(), nullable=True),
+        sa.Column("error", LongText(), nullable=True),
+        sa.Column("notifier", ExactText(16), nullable=True),
+        sa.Column("outages", LongText(), nullable=True),
+        sa.Column("clock_offset", sa.Double(), nullable=True),
+        sa.Column("queues", LongText(), nullable=True),
+        sa.Column("tasks", LongText(), nullable=True),
+        sa.Column("stopped_at", UtcDateTime(), nullable=True),
+        sa.CheckConstraint("kind IN ('beat', 'worker')", name="kind_known"),
+    )
+
+
+def _create_alert_event() -> None:
+    _create_table(
+        "dynbeat_alert_event",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("kind", ExactText(16), nullable=False),
+        sa.Column("schedule_id", BIG_ID, nullable=False),
+        sa.Column("run_id", RunId(), nullable=True),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=True),
+        sa.CheckConstraint(
+            "kind IN ('failed', 'lost', 'late', 'slow', 'silent', 'frequent', "
+            "'quarantined', 'paused')",
+            name="kind_known",
+        ),
+    )
+
+
+def _create_alert() -> None:
+    _create_table(
+        "dynbeat_alert",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("schedule_id", BIG_ID, nullable=False),
+        sa.Column("owner", ExactText(255), nullable=False),
+        sa.Column("name", ExactText(255), nullable=False),
+        sa.Column("kind", ExactText(16), nullable=False),
+        sa.Column("opened_at", UtcDateTime(), nullable=False),
+        sa.Column("last_at", UtcDateTime(), nullable=False),
+        sa.Column("fact_count", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("run_id", RunId(), nullable=True),
+        sa.Column("value", sa.Double(), nullable=True),
+        sa.Column("detail", LongText(), nullable=True),
+        sa.Column("target", ExactText(64), nullable=False),
+        sa.Column("recovered_at", UtcDateTime(), nullable=True),
+        sa.Column("unsent", ExactText(16), nullable=True),
+        sa.Column("unsent_at", UtcDateTime(), nullable=True),
+        sa.Column("checked_at", UtcDateTime(), nullable=True),
+        sa.Column("acknowledged_at", UtcDateTime(), nullable=True),
+        sa.Column("acknowledged_by", ExactText(255), nullable=True),
+        sa.Column("snoozed_until", UtcDateTime(), nullable=True),
+        sa.Column("snoozed_by", ExactText(255), nullable=True),
+        sa.Column("message_id", BIG_ID, nullable=True),
+        sa.UniqueConstraint("schedule_id", "kind"),
+        sa.CheckConstraint(
+            "kind IN ('failed', 'lost', 'late', 'slow', 'silent', 'frequent', "
+            "'quarantined', 'paused', 'beats_missing', 'workers_missing', "
+            "'clocks_differ')",
+            name="kind_known",
+        ),
+        sa.CheckConstraint("unsent IN ('opened', 'recovered')", name="unsent_known"),
+        sa.CheckConstraint(
+            "(checked_at IS NULL) = (recovered_at IS NOT NULL)", name="checked_while_open"
+        ),
+        sa.CheckConstraint("(unsent IS NULL) = (unsent_at IS NULL)", name="unsent_since"),
+    )
+    _create_index(
+        "ix_dynbeat_alert_checked_at",
+        "dynbeat_alert",
+        ["checked_at", "id"],
+        where="checked_at IS NOT NULL",
+    )
+    _create_index("ix_dynbeat_alert_owner", "dynbeat_alert", ["owner", "id"])
+    _create_index(
+        "ix_dynbeat_alert_owner_open",
+        "dynbeat_alert",
+        ["owner", "recovered_at", "id"],
+        only_on=MYSQL,
+    )
+    _create_index(
+        "ix_dynbeat_alert_owner_open",
+        "dynbeat_alert",
+        ["owner", "id"],
+        where="recovered_at IS NULL",
+        only_on=WITH_PARTIAL_INDEXES,
+    )
+    _create_index(
+        "ix_dynbeat_alert_recovered_at",
+        "dynbeat_alert",
+        ["recovered_at", "id"],
+        where="recovered_at IS NOT NULL",
+    )
+    _create_index("ix_dynbeat_alert_target", "dynbeat_alert", ["target", "unsent_at", "id"])
+
+
+def _create_alert_watch() -> None:
+    _create_table(
+        "dynbeat_alert_watch",
+        sa.Column("schedule_id", BIG_ID, primary_key=True, autoincrement=False),
+        sa.Column("due_at", UtcDateTime(), nullable=False),
+    )
+    _create_index("ix_dynbeat_alert_watch_due_at", "dynbeat_alert_watch", ["due_at"])
+
+
+def _create_alert_message() -> None:
+    _create_table(
+        "dynbeat_alert_message",
+        sa.Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("target", ExactText(64), nullable=False),
+        sa.Column("previous_id", BIG_ID, nullable=True),
+        sa.Column("severity", ExactText(16), nullable=False),
+        sa.Column("payload", sa.JSON(), nullable=False),
+        sa.Column("created_at", UtcDateTime(), server_default=utc_now(), nullable=False),
+        sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("next_try_at", UtcDateTime(), nullable=True),
+        sa.Column("leased_by", ExactText(255), nullable=True),
+        sa.Column("leased_until", UtcDateTime(), nullable=True),
+        sa.Column("delivered", sa.JSON(), server_default=EMPTY_LIST, nullable=False),
+        sa.Column("error", LongText(), nullable=True),
+        sa.Column("sent_at", UtcDateTime(), nullable=True),
+        sa.Column("dropped_at", UtcDateTime(), nullable=True),
+        sa.CheckConstraint("severity IN ('error', 'warning', 'info')", name="severity_known"),
+        sa.CheckConstraint(
+            "next_try_at IS NULL OR (sent_at IS NULL AND dropped_at IS NULL)",
+            name="tried_until_ended",
+        ),
+        *_json_checks("payload", "delivered"),
+    )
+    _create_index(
+        "ix_dynbeat_alert_message_next_try_at",
+        "dynbeat_alert_message",
+        ["next_try_at"],
+        where="next_try_at IS NOT NULL",
+    )
+    _create_index("ix_dynbeat_alert_message_target", "dynbeat_alert_message", ["target", "id"])
+    _create_index(
+        "uq_dynbeat_alert_message_previous_id",
+        "dynbeat_alert_message",
+        ["target", "previous_id"],
+        unique=True,
+    )

@@ -1,4 +1,4 @@
-"""The page of beats and workers: nodes, lag, holds, backfills and reruns."""
+"""The page of beats and workers: nodes, lag, holds and requests."""
 
 from datetime import timedelta
 
@@ -81,7 +81,7 @@ def test_the_work_of_beat(dynbeat, mine, clock):
     clock.advance(10 * MINUTE + timedelta(seconds=3))
     beat = ManualBeat(dynbeat)
     beat.run_until_idle()
-    mine.backfill("n", start=START, end=START + 5 * MINUTE)
+    mine.backfill("n", since=START, until=START + 5 * MINUTE + timedelta(seconds=1))
     mine.create("paused", task="t", trigger=MINUTELY)
     mine.pause("paused")
 
@@ -90,10 +90,10 @@ def test_the_work_of_beat(dynbeat, mine, clock):
     assert (found.pending.count, found.resent.count) == (1, 0)
     assert (found.lag_p50, found.lag_p99) == (timedelta(seconds=3),) * 2
     assert found.dispatch_rate == pytest.approx(1 / 300)
-    [backfill] = found.backfills
-    assert backfill == mine.backfills("n")[0]
+    [backfill] = found.requests
+    assert backfill == mine.requests("n")[0]
     beat.run_until_idle()
-    assert installation(dynbeat.context).backfills == ()
+    assert installation(dynbeat.context).requests == ()
 
 
 def test_a_rerun_is_listed_until_it_has_ended(dynbeat, mine, add_runs):
@@ -101,9 +101,9 @@ def test_a_rerun_is_listed_until_it_has_ended(dynbeat, mine, add_runs):
     add_runs([{"schedule_id": schedule.id, "status": "failed", "created_at": START - MINUTE}])
     requested = mine.rerun_many(since=START - 5 * MINUTE)
 
-    assert installation(dynbeat.context).reruns == (requested,)
-    mine.cancel_rerun(requested.id)
-    assert installation(dynbeat.context).reruns == ()
+    assert installation(dynbeat.context).requests == (requested,)
+    mine.cancel_request(requested.id)
+    assert installation(dynbeat.context).requests == ()
 
 
 def test_holds_in_force(dynbeat, mine, clock):

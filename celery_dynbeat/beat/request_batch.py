@@ -1,0 +1,56 @@
+"""What the batches of backfills and of reruns have in common."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.planning.schedule_spec import max_run_time
+from celery_dynbeat.store import overlaps, requests
+from celery_dynbeat.store.rows import Row
+
+#: The time between two batches of one request.
+BATCH_PAUSE = timedelta(seconds=1)
+
+
+class UnusableRequestError(Exception):
+    """A request cannot have runs. It is cancelled."""
+
+
+class Batch(NamedTuple):
+    """The recorded runs of a batch, and the columns of the request that it changes."""
+
+    outgoing: Sequence[OutgoingRun]
+    values: Mapping[str, Any]
+
+
+def wait(until: datetime) -> Batch:
+    """Return a batch of nothing. The request is due again at ``until``."""
+    return Batch((), {"next_run_at": until})
+
+
+def exclusive_schedules(schedules: Mapping[int, Row], settings: Settings) -> Mapping[int, Row]:
+    """Return those of the schedules whose runs must not overlap."""
+    return {
+        key: row for key, row in schedules.items() if (row.overlap or settings.overlap) != "allow"
+    }
+
+
+def busy_schedules(
+    session: Session, schedules: Mapping[int, Row], *, now: datetime, settings: Settings
+) -> set[int]:
+    """Return the ids of the schedules that have an unfinished run."""
+    return {
+        run.schedule_id
+        for run in overlaps.unfinished_runs(session, list(schedules))
+        if run.started_at is None
+        or now - run.started_at < max_run_time(schedules[run.schedule_id].max_run_time, settings)
+    }
+
+
+def unfinished_runs(session: Session, request: Row, *, started_after: datetime) -> Sequence[str]:
+    """Return the ids of the request's runs that are unfinished, for its capacity."""
+    return requests.unfinished_run_ids(session, request.unfinished_ids, started_after=started_after)
