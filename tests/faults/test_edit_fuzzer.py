@@ -226,7 +226,7 @@ class Fuzzer:
 
     def backfill(self):
         entry, now = self.choose(), self.now()
-        self.mine.backfill(entry.name, since=now - 5 * SECOND, until=now - 2 * SECOND + SECOND)
+        self.mine.backfill(entry.name, since=now - 5 * SECOND, until=now - SECOND)
         entry.requested[Origin.BACKFILL] += 1
 
     def rerun(self):
