@@ -166,15 +166,9 @@ def lock_of(session: Session, *, owner: str | None, now: datetime) -> Sequence[H
 
 
 @in_index_order
-def of_owner(
-    session: Session, *, owner: str | None, now: datetime, after: int = 0, limit: int
-) -> Sequence[Hold]:
-    """Return up to ``limit`` holds in force of an owner, or of everything, the oldest first.
-
-    Their ids are above ``after``.
-    """
-    statement = _holds_of(owner).where(Hold.id > after, _in_force(now)).order_by(Hold.id)
-    return _load(session, statement.limit(limit))
+def of_owner(session: Session, *, owner: str | None, now: datetime, limit: int) -> Sequence[Hold]:
+    """Return up to ``limit`` holds in force of an owner, or of everything, in any order."""
+    return _load(session, _holds_of(owner).where(_in_force(now)).limit(limit))
 
 
 def _holds_of(owner: str | None) -> Select[Any]:

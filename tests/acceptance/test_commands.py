@@ -167,7 +167,7 @@ def rich_free(line):
 def test_a_terminal_shows_the_next_fire_times_in_whole_seconds(offline):
     offline.mine.set_timezone("Asia/Seoul")
     offline.mine.create("n", task="probe.record", trigger=Every(60))
-    (fire_time,) = offline.mine.upcoming("n", count=1)
+    fire_time = offline.mine.upcoming("n", count=1)[0].at
 
     command = ("next", "n", "--owner", OWNER, "--count", "1")
     with Terminal(offline, *command, columns=100) as terminal:

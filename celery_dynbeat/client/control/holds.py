@@ -18,6 +18,7 @@ from celery_dynbeat.client.results import HoldInfo, Page, cursors
 from celery_dynbeat.client.results.page import PAGE_SIZE, page_of
 from celery_dynbeat.common.actions import Action
 from celery_dynbeat.common.errors import HeldByOthersError
+from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 from celery_dynbeat.common.text import shorten
 from celery_dynbeat.db.models import Hold
 from celery_dynbeat.runtime.context import Context
@@ -97,8 +98,9 @@ class HoldCalls(Calls):
     ) -> Page[HoldInfo]:
         """Return one page of up to ``limit`` holds in force, the oldest first.
 
-        Those of an owner are its own and those of everything. ``after`` is the ``cursor`` of the
-        previous page. ``limit`` is at most 1,000. Raises InvalidScheduleError.
+        Those of an owner are its own and those of everything, at most 1,000 of each. ``after`` is
+        the ``cursor`` of the previous page. ``limit`` is at most 1,000. Raises
+        InvalidScheduleError.
         """
         check_limit("limit", limit)
         key = cursors.decode_id(after, order=_OLDEST)
@@ -107,10 +109,12 @@ class HoldCalls(Calls):
         def work(session: Session) -> Sequence[Hold]:
             if self._owner is None:
                 return holds.page(session, now=now, after=key, limit=limit + 1)
+            # In the order of ids, PostgreSQL would read the holds of all owners.
             rows = [
                 row
                 for owner in (None, self._owner)
-                for row in holds.of_owner(session, owner=owner, now=now, after=key, limit=limit + 1)
+                for row in holds.of_owner(session, owner=owner, now=now, limit=MAX_PAGE_SIZE)
+                if row.id > key
             ]
             return sorted(rows, key=lambda row: row.id)[: limit + 1]
 

@@ -67,10 +67,12 @@ class CreateManyCalls(Calls):
         def work(session: Session) -> Sequence[ScheduleInfo]:
             rows = batch.plan(batch.lock_timezones(session))
             limits.check_quota(self._context, session, Counter(row.owner for row in rows))
+            newest = schedules.newest_id(session)
             schedules.add_many(session, [row.insert_values() for row in rows])
-            ids = schedules.ids_of(session, [(row.owner, row.name) for row in rows])
-            for row in rows:
-                row.id = ids[row.owner, row.name]
+            keys = [(row.owner, row.name) for row in rows]
+            ids = schedules.ids_of(session, keys, after=newest)
+            for row, key in zip(rows, keys, strict=True):
+                row.id = ids[key]
             alerting.watch_new(self._context.settings, session, rows, now=batch.now)
             audit.created(self._context, session, rows, now=batch.now)
             earliest = min((row.next_run_at for row in rows if row.next_run_at), default=None)

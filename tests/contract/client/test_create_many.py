@@ -14,6 +14,7 @@ from celery_dynbeat import (
     ScheduleNotFoundError,
     TransactionRolledBackError,
 )
+from celery_dynbeat.store import schedules
 from tests.support.applications import MINUTELY, application
 from tests.support.waiting import wait_until
 
@@ -228,3 +229,13 @@ def test_an_owner_creates_only_its_own(mine):
 
     assert made == mine.get("n")
     assert mine.create_many([{**new, "name": "o", "owner": mine.owner}])[0].owner == mine.owner
+
+
+def test_an_id_that_is_smaller_than_that_of_an_older_row_is_found(dynbeat, mine):
+    made = mine.create_many({"name": f"n{n}", "task": "t", "trigger": "@daily"} for n in range(3))
+    keys = [(each.owner, each.name) for each in made]
+
+    with Session(dynbeat.context.database.engine) as session:
+        ids = schedules.ids_of(session, keys, after=made[1].id)
+
+    assert [ids[key] for key in keys] == [each.id for each in made]
