@@ -24,8 +24,8 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
-from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
+from celery_dynbeat.beat.claim import skipped_of
+from celery_dynbeat.beat.quarantine import quarantine_of, quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
 from celery_dynbeat.common.errors import InvalidTriggerError
 from celery_dynbeat.common.events import Event
@@ -47,6 +47,7 @@ from celery_dynbeat.planning.schedule_spec import (
 )
 from celery_dynbeat.store import backfills, holds, run_rows, runs, skips
 from celery_dynbeat.store.rows import names_of
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
@@ -93,15 +94,9 @@ def run_due_backfill(session: Session, *, now: datetime, settings: Settings) -> 
             raise
         # Invalid text, a removed time zone: only this schedule is affected.
         except Exception as error:  # noqa: BLE001
-            schedule.error = log_quarantined(schedule, error)
-            report_quarantined(
-                session,
-                schedule_id=schedule.id,
-                owner=schedule.owner,
-                name=schedule.name,
-                error=schedule.error,
-            )
-            add_facts(session, [schedule.id], now=now)
+            quarantined = quarantine_of(schedule, error, now=now)
+            emit_on_commit(session, quarantined)
+            schedule.error = quarantined.error
             schedule.next_run_at = schedule.held_at = None
             backfill.next_run_at = now + settings.poll_interval
     session.flush()
@@ -245,7 +240,7 @@ def _add_skipped(session: Session, schedule: Schedule, skip: Skip, now: datetime
     # in any case.
     while not runs.add(session, [record]):
         record["scheduled_for"] -= MICROSECOND
-    report_skipped(session, [record])
+    emit_on_commit(session, *skipped_of([record]))
 
 
 def _advance(

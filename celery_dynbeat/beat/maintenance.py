@@ -6,14 +6,12 @@
 - Whenever there is no backlog: prune a batch of old history, and one of old changes.
 """
 
-import logging
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery_dynbeat.beat.change_pruner import ChangeTimer, prune_changes
 from celery_dynbeat.beat.claim import warn_unsupported
-from celery_dynbeat.beat.holding import ParkedKey, review
-from celery_dynbeat.beat.pruner import PruneCursor
+from celery_dynbeat.beat.holding import HeldKey, review
+from celery_dynbeat.beat.pruner import ChangeTimer, PruneCursor, prune_changes
 from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.common.clock import Clock
@@ -23,9 +21,7 @@ from celery_dynbeat.runtime.failing import settle_deferred
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.store import overlaps
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
 #: Rescues in one dynbeat_node_timeout.
 RESCUES_PER_NODE_TIMEOUT = 4
@@ -44,15 +40,12 @@ class Maintenance:
         self._interval = settings.node_timeout / RESCUES_PER_NODE_TIMEOUT
         self._rescued_at: datetime | None = None
         self._already_warned: frozenset[int] = frozenset()
-        self._had_outage = False
+        #: The database was unreachable, so the heartbeats of other nodes failed as well.
+        self.had_outage = False
         self._outage_ended_at: datetime | None = None
         self._cursor = PruneCursor()
-        self._reviewed: ParkedKey | None = None
+        self._reviewed: HeldKey | None = None
         self._changes = ChangeTimer()
-
-    def note_outage(self) -> None:
-        """Note that the database was unreachable: the heartbeats of other nodes failed as well."""
-        self._had_outage = True
 
     def rescue(self, now: datetime) -> int:
         """Rescue and resend runs if it is time; return how many runs were changed."""
@@ -74,8 +67,8 @@ class Maintenance:
         return rescued + resent
 
     def _node_timeout(self, now: datetime) -> timedelta:
-        if self._had_outage:
-            self._had_outage, self._outage_ended_at = False, now
+        if self.had_outage:
+            self.had_outage, self._outage_ended_at = False, now
         timeout, ended_at = self._settings.node_timeout, self._outage_ended_at
         if ended_at is not None and timedelta(0) <= now - ended_at < timeout:
             return NEVER
@@ -117,7 +110,7 @@ class Maintenance:
         older_than = self._settings.audit_retention
         deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
         self._changes.advance(deleted, now=now)
-        if deleted:
+        if deleted and has_listeners(events.HistoryPruned):
             emit(events.HistoryPruned(table="change", count=deleted, older_than=older_than))
 
     def _prune_runs(self, now: datetime) -> None:
@@ -126,6 +119,6 @@ class Maintenance:
         older_than = self._settings.history_retention
         pruned = self._database.run(partial(self._cursor.prune, now=now, older_than=older_than))
         self._cursor.advance(pruned, now=now)
-        if pruned.deleted:
+        if pruned.deleted and has_listeners(events.HistoryPruned):
             count = pruned.deleted
             emit(events.HistoryPruned(table="run", count=count, older_than=older_than))

@@ -16,7 +16,7 @@ from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.rows import LockedRows
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
 WORKER_GONE = "its worker is gone"
 CANVAS_LOST = "the canvas that replaced its task did not end within max_run_time"
@@ -49,7 +49,7 @@ def resend_retries(session: Session, *, now: datetime, settings: Settings) -> in
     """Make a batch of runs pending whose retry the broker has lost; return how many."""
     before = now - settings.resend_after
     resent = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
-    if resent:
+    if resent and has_listeners(events.RetriesResent):
         event = events.RetriesResent(count=resent, resend_after=settings.resend_after)
         emit_on_commit(session, event)
     return resent

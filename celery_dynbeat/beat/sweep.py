@@ -22,7 +22,6 @@ The sweep leases each run: it moves ``overdue_at`` to the future in the same tra
 beats never publish the same run at once. If beat dies, the next sweep after the lease repeats it.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -30,10 +29,8 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
-from celery_dynbeat.beat.reporting import report_quarantined
+from celery_dynbeat.beat.quarantine import quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin, Run
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
@@ -46,8 +43,8 @@ from celery_dynbeat.store.rows import (
     format_error,
     names_of,
 )
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 
 
 class Swept(NamedTuple):
@@ -95,24 +92,19 @@ def _fail_unreadable(
         return
     names = names_of(session, Run, [row.id for row in unreadable])
     for row in unreadable:
-        logger.error(
-            "run %s cannot be read and is failed: %s",
-            row.id,
-            row,
-            extra={
-                "event": Event.RUN_UNPUBLISHABLE,
-                "owner": names[row.id].owner,
-                "schedule": names[row.id].name,
-                "run_id": row.id,
-                # The column may be the unreadable one.
-                "attempt": None,
-            },
-        )
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
+        event = events.RunUnpublishable(
+            run_id=row.id,
+            owner=names[row.id].owner,
+            schedule=names[row.id].name,
+            # The column may be the unreadable one.
+            attempt=None,
+            error=str(row),
+        )
+        emit_on_commit(session, event)
     schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
     quarantined = due.lock_unreadable(session, schedule_ids=schedule_ids)
-    due.store_unreadable_errors(session, quarantined)
-    add_facts(session, [each.id for each in quarantined], now=now)
+    quarantine_unreadable(session, quarantined, now=now)
 
 
 def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
@@ -152,13 +144,21 @@ def _fail(
         # Both later: the error of the schedule explains why its run failed.
         runs.lease(session, [row.id], overdue_at=now + settings.dispatch_timeout)
         return
-    log_unpublishable(row, error, run_id=row.id)
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
+    unpublishable = events.RunUnpublishable(
+        run_id=row.id,
+        owner=row.owner,
+        schedule=row.name,
+        # Of the attempt that the message was to start.
+        attempt=row.attempt + 1,
+        error=str(error),
+    )
+    emit_on_commit(session, unpublishable)
     if is_quarantined:
-        report_quarantined(
-            session, schedule_id=row.schedule_id, owner=row.owner, name=row.name, error=text
+        quarantined = events.ScheduleQuarantined(
+            schedule_id=row.schedule_id, owner=row.owner, schedule=row.name, error=text, at=now
         )
-        add_facts(session, [row.schedule_id], now=now)
+        emit_on_commit(session, quarantined)
 
 
 def _expire(
