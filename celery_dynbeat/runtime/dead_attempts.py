@@ -9,8 +9,8 @@ A worker is dead when it was replaced, or has been stopped or silent for dynbeat
     running, a newer run was to replace it                      -> revoked
     retrying: replaced by a canvas that has not ended           -> lost: tasks of it may still run
 
-Beat calls this for the runs of dead nodes (``beat.rescue``). A living worker calls it for runs that
-it does not execute (``worker.pool_check``).
+Beat calls this for the runs of dead nodes (``beat.maintenance``). A living worker calls it for runs
+that it does not execute (``worker.pool_check``).
 
 A worker that was only slow records the end of its attempt later, over ``lost``. The guard prevents
 a second start: a redelivered message finds its run started or ended.

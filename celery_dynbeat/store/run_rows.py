@@ -7,14 +7,15 @@ from typing import Any
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.planning.schedule_spec import expires_at
+from celery_dynbeat.store.due import DueSchedule
 
 
 def new_outgoing_run(
-    row: Any,
+    row: DueSchedule | Schedule,
     fire_at: datetime,
     *,
     now: datetime,
