@@ -5,7 +5,18 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, not_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Row,
+    Select,
+    bindparam,
+    func,
+    not_,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
@@ -31,7 +42,8 @@ class DueSchedule(NamedTuple):
     """What beat needs to plan and publish the runs of a schedule: its columns, and what they say.
 
     ``pings``: the schedule has a ping URL, which only workers need. ``has_late_rule``: its own
-    alert rules name ``late_after``. ``was_held``: a claim found it held. ``any_hold``: there is any
+    alert rules name ``late_after``. ``next_run_at`` None: SQL by hand wrote what beat cannot read.
+    ``was_held``: a claim found it held. ``any_hold``: there is any
     hold at all, in force or not.
     """
 
@@ -91,6 +103,7 @@ _DUE_COLUMNS = [
     _COMPUTED[name].label(name) if name in _COMPUTED else _COLUMNS[name]
     for name in DueSchedule._fields
 ]
+_COLUMNS_TO_RUN = [column for column in _DUE_COLUMNS if column is not _COLUMNS.next_run_at]
 # The order of an index, so that PostgreSQL uses it. The planner multiplies the selectivity of the
 # conditions. In a table full of finished one-offs it therefore expects many unplanned rows, and
 # reads the whole table for the first one, although there is none.
@@ -168,9 +181,20 @@ def unplanned_statement(*, limit: int) -> Select[Any]:
 def _read(
     session: Session, statement: Select[Any], values: Mapping[str, Any] | None = None
 ) -> DueRows:
-    return DueRows(
-        *read(session, statement, key=_COLUMNS.id, values=values, make=DueSchedule._make)
-    )
+    found = read(session, statement, key=_COLUMNS.id, values=values, make=DueSchedule._make)
+    unplanned = [row.id for row in found.unreadable if row.column == str(_COLUMNS.next_run_at)]
+    if not unplanned:
+        return DueRows(*found)
+    # A plan needs no next_run_at, and writes it again.
+    columns = [
+        null().label(column.name) if column is _COLUMNS.next_run_at else column
+        for column in _DUE_COLUMNS
+    ]
+    statement = statement.params(values or {}).where(_COLUMNS.id.in_(unplanned))
+    statement = statement.with_only_columns(*columns, maintain_column_froms=True)
+    again = read(session, statement, key=_COLUMNS.id, make=DueSchedule._make)
+    others = [row for row in found.unreadable if row.id not in unplanned]
+    return DueRows([*again.rows, *found.rows], [*again.unreadable, *others])
 
 
 @in_index_order
@@ -180,14 +204,14 @@ def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Seque
     All these schedules are locked for this transaction, readable or not. Rows that another
     transaction has locked are skipped.
     """
-    statement = _by_ids(schedule_ids, *_DUE_COLUMNS).where(_COLUMNS.error.is_(None))
+    statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN).where(_COLUMNS.error.is_(None))
     return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id).unreadable
 
 
 @in_index_order
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> LockedRows:
     """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
-    columns = (*_DUE_COLUMNS, _COLUMNS.enabled, _COLUMNS.error)
+    columns = (*_COLUMNS_TO_RUN, _COLUMNS.enabled, _COLUMNS.error)
     statement = _by_ids(schedule_ids, *columns).order_by(_COLUMNS.id)
     return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id)
 
