@@ -43,6 +43,7 @@ from celery_dynbeat.store.rows import (
     format_error,
     names_of,
 )
+from celery_dynbeat.store.runs import OverdueRun
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit_on_commit
 
@@ -54,8 +55,8 @@ class Swept(NamedTuple):
     outgoing: Sequence[OutgoingRun]
 
 
-class _OverdueRun(NamedTuple):
-    row: Row
+class _Publishable(NamedTuple):
+    row: OverdueRun
     run: OutgoingRun
 
 
@@ -107,7 +108,9 @@ def _fail_unreadable(
     quarantine_unreadable(session, quarantined, now=now)
 
 
-def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
+def _revoke_paused(
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime
+) -> Sequence[OverdueRun]:
     """Revoke the runs of paused schedules, except requested ones; return the other rows."""
     paused = [row.id for row in rows if not row.enabled and row.origin not in REQUESTED_ORIGINS]
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
@@ -115,17 +118,17 @@ def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> S
 
 
 def _fail_unpublishable(
-    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
-) -> Sequence[_OverdueRun]:
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime, settings: Settings
+) -> Sequence[_Publishable]:
     """Fail the runs that must not or cannot be sent; return the others."""
-    publishable: list[_OverdueRun] = []
+    publishable: list[_Publishable] = []
     for row in rows:
         try:
             task_allowlist.check(settings, owner=row.owner, task=row.task)
             # _buffered needs this duration. Out of range, it must fail this run only.
             max_run_time(row.max_run_time, settings)
             publishable.append(
-                _OverdueRun(row, run_rows.recorded_outgoing_run(row, settings=settings))
+                _Publishable(row, run_rows.recorded_outgoing_run(row, settings=settings))
             )
         # A task that is no longer allowed, a duration out of range: only this run is affected.
         except Exception as error:  # noqa: BLE001
@@ -134,7 +137,7 @@ def _fail_unpublishable(
 
 
 def _fail(
-    session: Session, row: Row, error: Exception, *, now: datetime, settings: Settings
+    session: Session, row: OverdueRun, error: Exception, *, now: datetime, settings: Settings
 ) -> None:
     text = format_error(error)
     quarantine = partial(due.quarantine, schedule_id=row.schedule_id, version=row.version)
@@ -162,8 +165,8 @@ def _fail(
 
 
 def _expire(
-    session: Session, overdue: Sequence[_OverdueRun], *, now: datetime
-) -> Sequence[_OverdueRun]:
+    session: Session, overdue: Sequence[_Publishable], *, now: datetime
+) -> Sequence[_Publishable]:
     """Mark the runs that have expired; return the others."""
     expired = {
         run.run_id for _, run in overdue if run.expires_at is not None and run.expires_at <= now
@@ -173,7 +176,7 @@ def _expire(
 
 
 def _buffered(
-    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime, settings: Settings
 ) -> set[str]:
     """Return the ids of the runs that wait for another run of their schedule to end."""
     buffered = [
@@ -187,7 +190,7 @@ def _buffered(
     return {row.id for row in buffered if _is_blocked(row, others, now, settings)}
 
 
-def _is_blocked(row: Row, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
+def _is_blocked(row: OverdueRun, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
     counts_for = max_run_time(row.max_run_time, settings)
     return any(
         other.schedule_id == row.schedule_id

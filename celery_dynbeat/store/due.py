@@ -43,8 +43,7 @@ class DueSchedule(NamedTuple):
 
     ``pings``: the schedule has a ping URL, which only workers need. ``has_late_rule``: its own
     alert rules name ``late_after``. ``next_run_at`` None: SQL by hand wrote what beat cannot read.
-    ``was_held``: a claim found it held. ``any_hold``: there is any
-    hold at all, in force or not.
+    ``was_held``: a claim found it held. ``any_hold``: there is any hold at all, in force or not.
     """
 
     id: int
