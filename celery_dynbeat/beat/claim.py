@@ -382,7 +382,7 @@ def _decide_due(
             late = _late_run(row, None, due_at, now=now, late_since=late_since)
             return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     task_allowlist.check(settings, owner=row.owner, task=row.task)
-    # A Row has each selected column as an attribute, which its type cannot express.
+    # SpecColumns has attributes that can be set, unlike those of a named tuple.
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
     spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
