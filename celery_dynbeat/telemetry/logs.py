@@ -28,8 +28,8 @@ class Record:
     """How an event is logged. ``text`` is a ``%`` format of its fields.
 
     repr() of names, as in ``%(schedule)r``, escapes line breaks: no name can forge a log line.
-    ``level`` and ``text`` may depend on the event; without a level it is not logged. ``hidden``
-    fields are no attributes of the record. The traceback of the field ``exception`` is logged if
+    ``level`` and ``text`` may depend on the event; without a level it is not logged. The record
+    does not hold ``hidden`` fields at all. The traceback of the field ``exception`` is logged if
     the logger is enabled for ``traceback_level``.
     """
 
@@ -161,7 +161,8 @@ def write(event: Any) -> None:
     level = record.level(event) if callable(record.level) else record.level
     if level is None or not logger.isEnabledFor(level):
         return
-    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    names = (field.name for field in fields(event))
+    values = {name: getattr(event, name) for name in names if name not in record.hidden}
     exception = values.get("exception") if logger.isEnabledFor(record.traceback_level) else None
     logger.log(
         level,
