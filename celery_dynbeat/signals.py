@@ -26,6 +26,7 @@ from celery_dynbeat.telemetry.events import (
     AlertMessageSent,
     AlertOpened,
     AlertRecovered,
+    BatchKind,
     FireTimesSkipped,
     HistoryPruned,
     HoldReleased,
@@ -52,6 +53,7 @@ __all__ = [
     "AlertMessageSent",
     "AlertOpened",
     "AlertRecovered",
+    "BatchKind",
     "FireTimesSkipped",
     "HistoryPruned",
     "HoldReleased",
@@ -130,7 +132,7 @@ class EventSignal(Signal):  # type: ignore[misc]  # Celery has no types
 
 
 #: In beat.
-runs_sent = EventSignal("runs_sent", RunsSent)
+runs_sent = EventSignal("runs_sent", RunsSent, lambda event: event.sent > 0)
 fire_times_skipped = EventSignal("fire_times_skipped", FireTimesSkipped)
 retries_resent = EventSignal("retries_resent", RetriesResent)
 publish_failed = EventSignal("publish_failed", PublishFailed)

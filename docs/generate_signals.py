@@ -5,7 +5,7 @@ tests/unit/telemetry/test_signals_page.py fails if the page differs from what th
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -21,7 +21,7 @@ TYPES = {
 }
 #: Field, or event and field -> what it means.
 MEANINGS = {
-    "runs": "the sent runs, in the order of the messages",
+    "runs": "the sent runs, in the order of the messages. Built at the first access",
     "run_id": "the id of the run, which is the id of the task",
     "owner": 'the owner; `""` is the application itself',
     "schedule": "the name of the schedule",
@@ -38,7 +38,11 @@ MEANINGS = {
     "actor": 'who made the edit; `""` is unknown',
     "SentRun.lag": "from the fire time to the message, with the jitter of the schedule",
     "SentRun.sent_before": "whether an earlier message of the run was sent too",
-    "RunsSent.again": "whether the sweep sent the runs",
+    "RunsSent.kind": "`due`, `overdue` (sent again, or `run_now`), `backfill` or `rerun`",
+    "RunsSent.claimed": "the number of runs in the batch",
+    "RunsSent.sent": "the number of sent runs",
+    "at": "when, by the clock of the database",
+    "exception": "the exception with its traceback. None: there is none",
     "FireTimesSkipped.scheduled_for": "the newest skipped fire time",
     "FireTimesSkipped.count": "the number of skipped fire times",
     "RunStarted.waited": "from the message to the start. None: unknown, or a retry",
@@ -48,12 +52,15 @@ MEANINGS = {
     "RunEnded.task": 'the name of the task. `""`: unknown, because the message is gone',
     "RunEnded.status": "a final status of a run, or `retrying`",
     "RunEnded.attempt": "the number of the attempt, from 1. None: unknown",
+    "RunLost.schedule_id": "the id of the row. None: the schedule was deleted",
+    "SentRun.attempt": "the attempt that the message starts",
     "RunLost.worker": "the name of the dead worker",
     "RunLost.sent_again": "whether beat sends the run once more",
-    "ScheduleQuarantined.owner": "the owner. None: the row cannot be read",
-    "ScheduleQuarantined.schedule": "the name. None: the row cannot be read",
+    "ScheduleQuarantined.owner": "the owner. None: it cannot be read",
+    "ScheduleQuarantined.schedule": "the name. None: it cannot be read",
     "ScheduleQuarantined.error": "the error that the row stores",
     "SchedulePaused.automatic": "whether beat or a worker paused it, because its runs failed",
+    "failures": "how many failures in a row were the cause. None: a caller paused it",
     "ScheduleRecovered.failing_since": "when the first of the failed runs ended",
     "HoldStarted.owner": "the owner. None: the hold of everything",
     "HoldStarted.until": "when the hold ends. None: with its release",
@@ -63,6 +70,8 @@ MEANINGS = {
     "PassEnded.duration": "how long the pass took",
     "PassEnded.error": "the class of the error. None: the pass succeeded",
     "PassEnded.is_database_error": "whether the database was the cause",
+    "PassEnded.reason": "the summary of the error",
+    "PassEnded.retry_seconds": "the seconds until the next try. None: the pass succeeded",
     "PublishFailed.permanent": "whether its schedule is quarantined. Else beat tries again",
     "resend_after": "`dynbeat_resend_after`",
     "older_than": "the age from which rows are deleted",
@@ -114,8 +123,8 @@ def _table(event: Any) -> str:
 
 
 def _type(annotation: Any) -> str:
-    if get_origin(annotation) is tuple:
-        return f"tuple of `{get_args(annotation)[0].__name__}`"
+    if get_origin(annotation) is Sequence:
+        return f"sequence of `{get_args(annotation)[0].__name__}`"
     parts = get_args(annotation) or (annotation,)
     return " or ".join(TYPES.get(part.__name__, f"`{part.__name__}`") for part in parts)
 

@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
-from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
+from celery_dynbeat.beat.claim import skipped_of
+from celery_dynbeat.beat.quarantine import quarantine_of, quarantine_unreadable
 from celery_dynbeat.beat.request_batch import (
     BATCH_PAUSE,
     Batch,
@@ -48,6 +48,7 @@ from celery_dynbeat.planning.schedule_spec import (
 )
 from celery_dynbeat.store import backfills, due, run_rows, runs, skips
 from celery_dynbeat.store.rows import Row
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 from celery_dynbeat.triggers import is_known
 from celery_dynbeat.triggers.search_budget import PLAN_STEPS
 
@@ -74,13 +75,10 @@ def next_batch(session: Session, request: Row, *, now: datetime, settings: Setti
 
 
 def _quarantine(session: Session, schedule: Row, error: Exception, *, now: datetime) -> None:
-    text = log_quarantined(schedule, error)
-    quarantined = {"id": schedule.id, "next_run_at": None, "held_at": None, "error": text}
-    due.advance(session, [quarantined])
-    report_quarantined(
-        session, schedule_id=schedule.id, owner=schedule.owner, name=schedule.name, error=text
-    )
-    add_facts(session, [schedule.id], now=now)
+    quarantined = quarantine_of(schedule, error, now=now)
+    values = {"next_run_at": None, "held_at": None, "error": quarantined.error}
+    due.advance(session, [{"id": schedule.id, **values}])
+    emit_on_commit(session, quarantined)
 
 
 def _run_batch(
@@ -219,4 +217,4 @@ def _add_skipped(session: Session, schedule: Row, skip: Skip, now: datetime) -> 
     # in any case.
     while not runs.add(session, [record]):
         record["scheduled_for"] -= MICROSECOND
-    report_skipped(session, [record])
+    emit_on_commit(session, *skipped_of([record]))

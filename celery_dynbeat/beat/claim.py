@@ -5,36 +5,32 @@
 - After the commit, each due fire time has a ``pending`` run or is covered by a ``skipped`` row. The
   schedules have their next fire times. After a rollback nothing has changed.
 - A schedule that cannot be planned is quarantined. The other schedules are not affected.
-- A due schedule whose owner is held is parked (``beat.holding``): no run, the same next fire time.
+- A due schedule whose owner is held gets no run and keeps its fire time (``beat.holding``).
 - A schedule with a trigger that this version does not support stays unchanged, for a newer beat.
-  ``warn_unsupported`` logs it.
+  ``warn_unsupported`` reports it.
 
 Fairness: while more is due than fits into a batch, the owners with a large share of the previous
 batch come second. The other owners get up to half of the next batch first. So no owner waits for
 all runs of another owner, and each owner makes progress. Planning time is shared in the same way:
-owners whose schedules are costly to plan come second, and a claim plans for a limited time. Rows
+owners whose schedules take long to plan come second, and a claim plans for a limited time. Rows
 that it does not reach stay unchanged. The commit unlocks them, and they are due for the next claim.
 """
 
-import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat import fairness, late_facts
+from celery_dynbeat.beat import fairness
 from celery_dynbeat.beat.fairness import PlanningTime
-from celery_dynbeat.beat.holding import park_held
-from celery_dynbeat.beat.late_facts import DueRun
-from celery_dynbeat.beat.quarantine import add_facts, log_quarantined, quarantine_unreadable
-from celery_dynbeat.beat.reporting import report_quarantined, report_skipped
+from celery_dynbeat.beat.holding import hold_rows
+from celery_dynbeat.beat.quarantine import quarantine_of, quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import Origin
@@ -49,18 +45,20 @@ from celery_dynbeat.planning.schedule_spec import (
     with_search_budget,
     without,
 )
-from celery_dynbeat.store import due, holds, overlaps, run_rows, runs, skips
-from celery_dynbeat.store.rows import LockedRows, Row
+from celery_dynbeat.store import due, overlaps, run_rows, runs, skips
+from celery_dynbeat.store.due import DueRows, DueSchedule
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
 from celery_dynbeat.triggers import KINDS
-
-logger = logging.getLogger(__name__)
 
 #: With catch_up="all", most fire times of one schedule that one pass sends.
 CATCH_UP_BATCH = 100
 #: In a full batch, a schedule whose new run replaces a locked run is due again after this time.
 LOCKED_RUN_PAUSE = timedelta(milliseconds=500)
-#: Most schedules with an unsupported trigger that the log names.
+#: Most schedules with an unsupported trigger that are reported.
 MAX_WARNED = 20
+#: When the last hold of everything ended, if there was none.
+_NO_HOLD = datetime.min.replace(tzinfo=UTC)
 
 #: Returns until when a new run is deferred because its queue is refused, or None: record it now.
 OutageDelay = Callable[[OutgoingRun], datetime | None]
@@ -74,15 +72,15 @@ class Claimed:
 
     ``handled`` is the number of rows that were changed. ``outgoing`` are the new runs to publish.
     ``terminate`` are the ids of running runs that a newer run replaces. ``is_full`` means that more
-    rows may be due than fit into a batch or its planning time. ``deprioritised_owners`` had a large
-    share of a full batch. The schedules of ``costly_owners`` took long to plan.
+    rows may be due than fit into a batch or its planning time. The owners ``costly_in_rows`` had a
+    large share of a full batch. The schedules of ``costly_owners`` took long to plan.
     """
 
     handled: int
     outgoing: Sequence[OutgoingRun]
     terminate: Sequence[str]
     is_full: bool
-    deprioritised_owners: frozenset[str]
+    costly_in_rows: frozenset[str]
     costly_owners: frozenset[str]
 
 
@@ -91,8 +89,8 @@ class _Decision:
     """What a transaction writes for one schedule, and which of its runs are sent.
 
     ``change`` has the columns of its row. ``records`` are new rows of history. ``replaces`` means
-    that the new run cancels the previous runs. ``quarantined`` is the name of the schedule if it
-    is quarantined. ``due_run`` is the oldest run that is sent, if it may be late.
+    that the new run cancels the previous runs. ``late`` is the oldest run that is sent, if it is
+    late and a listener wants to know.
     """
 
     owner: str
@@ -100,22 +98,8 @@ class _Decision:
     records: Sequence[Mapping[str, Any]] = ()
     outgoing: Sequence[OutgoingRun] = ()
     replaces: bool = False
-    quarantined: str | None = None
-    due_run: DueRun | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _DecidedBatch:
-    """The decisions of one claim, in the order of the rows.
-
-    ``without_decision`` is the number of rows that were changed without one.
-    """
-
-    decisions: Sequence[_Decision]
-    without_decision: int
-    is_full: bool
-    deprioritised_owners: frozenset[str]
-    costly_owners: frozenset[str]
+    quarantined: events.ScheduleQuarantined | None = None
+    late: events.LateRun | None = None
 
 
 def claim(
@@ -123,7 +107,7 @@ def claim(
     *,
     now: datetime,
     settings: Settings,
-    deprioritised_owners: frozenset[str] = frozenset(),
+    costly_in_rows: frozenset[str] = frozenset(),
     costly_owners: frozenset[str] = frozenset(),
     since: datetime | None = None,
     outage_delay: OutageDelay | None = None,
@@ -131,67 +115,17 @@ def claim(
 ) -> Claimed:
     """Claim a batch of due schedules, record their runs, and return the runs to publish.
 
-    ``deprioritised_owners`` come from the previous claim, ``costly_owners`` from the claims of the
-    last seconds. Both come second. No row is due before ``since``. A schedule whose queue is
-    refused stays unplanned until the instant that ``outage_delay`` returns. The last hold of
-    everything ended at ``held_until``.
+    ``costly_in_rows`` come from the previous claim, ``costly_owners`` from the claims of the last
+    seconds. Both come second. No row is due before ``since``. A schedule whose queue is refused
+    stays unplanned until the instant that ``outage_delay`` returns. The last hold of everything
+    ended at ``held_until``.
     """
-    batch = _decide_batch(
-        session,
-        now=now,
-        settings=settings,
-        deprioritised_owners=deprioritised_owners,
-        costly_owners=costly_owners,
-        since=since,
-        outage_delay=outage_delay,
-    )
-    new = _record(session, batch.decisions, now=now)
-    late_facts.store(
-        session,
-        [decision.due_run for decision in batch.decisions if decision.due_run is not None],
-        new=new,
-        now=now,
-        held_until=held_until,
-        settings=settings,
-    )
-    terminate = _replace_runs(session, batch.decisions, new, now=now)
-    _advance(session, batch.decisions, new)
-    return Claimed(
-        handled=len(batch.decisions) + batch.without_decision,
-        outgoing=[
-            run for decision in batch.decisions for run in decision.outgoing if run.run_id in new
-        ],
-        terminate=terminate,
-        is_full=batch.is_full,
-        deprioritised_owners=batch.deprioritised_owners,
-        costly_owners=batch.costly_owners,
-    )
-
-
-def _decide_batch(
-    session: Session,
-    *,
-    now: datetime,
-    settings: Settings,
-    deprioritised_owners: frozenset[str],
-    costly_owners: frozenset[str],
-    since: datetime | None,
-    outage_delay: OutageDelay | None,
-) -> _DecidedBatch:
-    """Lock a batch of due schedules and decide about each. The result does not hold the rows."""
     batch_size = settings.batch_size
-    second = deprioritised_owners | costly_owners
-    rows, unreadable = _lock_due(
-        session,
-        now=now,
-        limit=batch_size,
-        second=second,
-        since=since,
-        with_late_rule=settings.alerts_enabled,
-    )
+    second = costly_in_rows | costly_owners
+    rows, unreadable = _lock_due(session, now=now, limit=batch_size, second=second, since=since)
     quarantine_unreadable(session, unreadable, now=now)
     locked = len(rows) + len(unreadable)
-    rows, parked = park_held(session, rows, now=now, poll_interval=settings.poll_interval)
+    rows, held = hold_rows(session, rows, now=now, poll_interval=settings.poll_interval)
     overlap = _overlap_state(session, rows, now=now, settings=settings)
     rows, replaces_locked = _without_locked_runs(session, rows, overlap, settings=settings)
     decide = partial(
@@ -201,10 +135,11 @@ def _decide_batch(
         overlap=overlap,
         skipped=skips.of_rows(session, rows, now=now),
         outage_delay=outage_delay,
+        late_since=(held_until or _NO_HOLD) if has_listeners(events.RunsLate) else None,
     )
     planning_time = PlanningTime(batch_size=batch_size, costly_owners=costly_owners)
     decisions, is_out_of_time = _decide_rows(
-        rows, decide, batch_size=batch_size, planning_time=planning_time
+        rows, decide, now=now, batch_size=batch_size, planning_time=planning_time
     )
     sending = sum(len(decision.outgoing) for decision in decisions)
     fills_batch = max(locked, sending) >= batch_size
@@ -214,19 +149,24 @@ def _decide_batch(
         decisions += [
             _Decision(row.owner, {"id": row.id, "next_run_at": again_at}) for row in replaces_locked
         ]
-    return _DecidedBatch(
-        decisions=decisions,
-        without_decision=parked + len(unreadable),
+    new = _record(session, decisions, now=now)
+    terminate = _replace_runs(session, decisions, new, now=now)
+    _advance(session, decisions, new)
+    return Claimed(
+        handled=len(decisions) + held + len(unreadable),
+        outgoing=[run for decision in decisions for run in decision.outgoing if run.run_id in new],
+        terminate=terminate,
         is_full=is_out_of_time or fills_batch,
-        deprioritised_owners=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
+        costly_in_rows=_large_owners(decisions, batch_size) if fills_batch else frozenset(),
         costly_owners=planning_time.costly_owners(),
     )
 
 
 def _decide_rows(
-    rows: Sequence[Row],
+    rows: Sequence[DueSchedule],
     decide: Callable[..., _Decision],
     *,
+    now: datetime,
     batch_size: int,
     planning_time: PlanningTime,
 ) -> tuple[list[_Decision], bool]:
@@ -246,14 +186,16 @@ def _decide_rows(
             is_out_of_time = is_out_of_time or not planning_time.is_costly(row.owner)
             continue
         limit = min(batch_size - sending, CATCH_UP_BATCH)
-        decision = _decide_or_quarantine(partial(decide, limit=limit), row)
+        decision = _decide_or_quarantine(partial(decide, limit=limit), row, now=now)
         decisions.append(decision)
         sending += len(decision.outgoing)
         planning_time.add_row(row.owner)
     return decisions, is_out_of_time
 
 
-def _decide_or_quarantine(decide: Callable[[Row], _Decision], row: Row) -> _Decision:
+def _decide_or_quarantine(
+    decide: Callable[[DueSchedule], _Decision], row: DueSchedule, *, now: datetime
+) -> _Decision:
     try:
         decision = decide(row)
     except ImportError:
@@ -261,9 +203,10 @@ def _decide_or_quarantine(decide: Callable[[Row], _Decision], row: Row) -> _Deci
         raise
     # Invalid text, a removed time zone, a bug in a trigger: only this row is affected.
     except Exception as error:  # noqa: BLE001
-        change = {"id": row.id, "next_run_at": None, "error": log_quarantined(row, error)}
-        decision = _Decision(row.owner, change, quarantined=row.name)
-    if row.hold_id != holds.WAS_PARKED:
+        quarantined = quarantine_of(row, error, now=now)
+        change = {"id": row.id, "next_run_at": None, "error": quarantined.error}
+        decision = _Decision(row.owner, change, quarantined=quarantined)
+    if not row.was_held:
         return decision
     return replace(decision, change={**decision.change, "held_at": None})
 
@@ -287,7 +230,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
     for row in rows:
         if not planning_time.has_time_for(row.owner):
             break
-        decisions.append(_decide_or_quarantine(decide, row))
+        decisions.append(_decide_or_quarantine(decide, row, now=now))
         planning_time.add_row(row.owner)
     new = _record(session, decisions, now=now)
     _advance(session, decisions, new)
@@ -295,7 +238,7 @@ def plan_unplanned(session: Session, *, now: datetime, settings: Settings) -> in
 
 
 def _decide_unplanned(
-    row: Row, *, now: datetime, settings: Settings, skipped: _Skipped
+    row: DueSchedule, *, now: datetime, settings: Settings, skipped: _Skipped
 ) -> _Decision:
     _check_payload(row)
     task_allowlist.check(settings, owner=row.owner, task=row.task)
@@ -307,7 +250,9 @@ def _decide_unplanned(
     return _Decision(row.owner, {**change, "trigger_kind": unlimited.trigger.kind}, missed)
 
 
-def _missed_records(row: Row, spec: ScheduleSpec, now: datetime) -> Sequence[Mapping[str, Any]]:
+def _missed_records(
+    row: DueSchedule, spec: ScheduleSpec, now: datetime
+) -> Sequence[Mapping[str, Any]]:
     """Return the record of the fire times that passed while the row was not in the index.
 
     Such a row was put back by SQL, with the next fire time from before.
@@ -322,27 +267,21 @@ def _missed_records(row: Row, spec: ScheduleSpec, now: datetime) -> Sequence[Map
 def warn_unsupported(
     session: Session, *, now: datetime, already_warned: frozenset[int]
 ) -> frozenset[int]:
-    """Warn of due schedules whose trigger this version does not support; return their ids.
+    """Report due schedules whose trigger this version does not support; return their ids.
 
-    Ids in ``already_warned`` are not logged again.
+    Ids in ``already_warned`` are not reported again.
     """
     rows = due.find_unsupported(session, now=now, limit=MAX_WARNED)
     for row in rows:
-        if row.id not in already_warned:
-            logger.warning(
-                "schedule %r of owner %r does not run: unsupported trigger kind %r; this version"
-                " supports %s. Start a beat of a newer version, or correct trigger_kind",
-                row.name,
-                row.owner,
-                row.trigger_kind,
-                ", ".join(KINDS),
-                extra={
-                    "event": Event.TRIGGER_UNSUPPORTED,
-                    "owner": row.owner,
-                    "schedule": row.name,
-                    "schedule_id": row.id,
-                },
+        if row.id not in already_warned and has_listeners(events.TriggerUnsupported):
+            event = events.TriggerUnsupported(
+                schedule_id=row.id,
+                owner=row.owner,
+                schedule=row.name,
+                trigger_kind=row.trigger_kind,
+                supported=", ".join(KINDS),
             )
+            emit(event)
     return frozenset(row.id for row in rows)
 
 
@@ -353,16 +292,15 @@ def _lock_due(
     limit: int,
     second: frozenset[str],
     since: datetime | None,
-    with_late_rule: bool,
-) -> LockedRows:
+) -> DueRows:
     """Lock up to ``limit`` due rows. The owners in ``second`` get what the others leave."""
-    lock = partial(due.lock_due, session, now=now, since=since, with_late_rule=with_late_rule)
+    lock = partial(due.lock_due, session, now=now, since=since)
     if not second:
         return lock(limit=limit)
     first = lock(limit=limit - limit // 2, except_owners=second)
     left = limit - len(first.rows) - len(first.unreadable)
     others = lock(limit=left, only_owners=second)
-    return LockedRows([*first.rows, *others.rows], [*first.unreadable, *others.unreadable])
+    return DueRows([*first.rows, *others.rows], [*first.unreadable, *others.unreadable])
 
 
 class _OverlapState(NamedTuple):
@@ -373,7 +311,7 @@ class _OverlapState(NamedTuple):
 
 
 def _overlap_state(
-    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
+    session: Session, rows: Sequence[DueSchedule], *, now: datetime, settings: Settings
 ) -> _OverlapState:
     """Count the unfinished runs of the schedules whose overlap policy needs it."""
     counts_for: dict[int, timedelta] = {}
@@ -397,8 +335,8 @@ def _overlap_state(
 
 
 def _without_locked_runs(
-    session: Session, rows: Sequence[Row], overlap: _OverlapState, *, settings: Settings
-) -> tuple[Sequence[Row], Sequence[Row]]:
+    session: Session, rows: Sequence[DueSchedule], overlap: _OverlapState, *, settings: Settings
+) -> tuple[Sequence[DueSchedule], Sequence[DueSchedule]]:
     """Return the rows that replace no run that another transaction has locked, and the others.
 
     The others wait for a later pass. A worker starts such a run, or a call cancels it.
@@ -415,7 +353,7 @@ def _without_locked_runs(
     return free, [row for row in rows if row.id in locked]
 
 
-def _counts_for(row: Row, settings: Settings) -> timedelta:
+def _counts_for(row: DueSchedule, settings: Settings) -> timedelta:
     """Return how long a started run counts. cancel_previous cancels a run of any age."""
     if (row.overlap or settings.overlap) == "cancel_previous":
         return timedelta.max
@@ -423,7 +361,7 @@ def _counts_for(row: Row, settings: Settings) -> timedelta:
 
 
 def _decide_due(
-    row: Row,
+    row: DueSchedule,
     *,
     now: datetime,
     settings: Settings,
@@ -431,23 +369,25 @@ def _decide_due(
     overlap: _OverlapState,
     skipped: _Skipped,
     outage_delay: OutageDelay | None,
+    late_since: datetime | None,
 ) -> _Decision:
     _check_payload(row)
+    fire_at = _fire_at(row)
     if outage_delay is not None:
-        until = outage_delay(
-            run_rows.new_outgoing_run(row, row.next_fire_at, now=now, settings=settings)
-        )
+        until = outage_delay(run_rows.new_outgoing_run(row, fire_at, now=now, settings=settings))
         if until is not None:
-            delayed = _delayed_run(row, now=now, settings=settings)
-            change = {"id": row.id, "next_run_at": until}
-            return _Decision(row.owner, change, due_run=delayed)
+            jitter = settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
+            # The delay changes next_run_at.
+            due_at = fire_at + (jitter or timedelta(0))
+            late = _late_run(row, None, due_at, now=now, late_since=late_since)
+            return _Decision(row.owner, {"id": row.id, "next_run_at": until}, late=late)
     task_allowlist.check(settings, owner=row.owner, task=row.task)
-    # A Row has each selected column as an attribute, which its type cannot express.
+    # SpecColumns has attributes that can be set, unlike those of a named tuple.
     spec = with_search_budget(spec_from_row(cast("SpecColumns", row), settings))
     spec = without(spec, skipped.get(row.id, ()))
     planned = plan(
         spec,
-        fire_at=row.next_fire_at,
+        fire_at=fire_at,
         run_count=row.run_count,
         now=now,
         limit=limit,
@@ -460,37 +400,49 @@ def _decide_due(
     overdue_at = now + settings.dispatch_timeout
     records = [run_rows.pending_row(run, now=now, overdue_at=overdue_at) for run in new]
     records += [run_rows.skipped_row(row, skip, now=now) for skip in planned.skips]
+    outgoing = new[: len(planned.send)]
+    late = None
+    # A hold makes no run late. A release sets next_run_at.
+    if outgoing and row.next_run_at is not None and not row.was_held:
+        run_id = outgoing[0].run_id
+        late = _late_run(row, run_id, row.next_run_at, now=now, late_since=late_since)
     return _Decision(
         owner=row.owner,
         change=_change(row, spec, planned, now),
         records=records,
-        outgoing=new[: len(planned.send)],
+        outgoing=outgoing,
         replaces=planned.replaces,
-        due_run=_due_run(row, new[: len(planned.send)], now=now),
+        late=late,
     )
 
 
-def _due_run(row: Row, sent: Sequence[OutgoingRun], *, now: datetime) -> DueRun | None:
-    """Return the oldest of the ``sent`` runs if it may be late. A hold makes no run late."""
-    # Without alerts, the row has no such columns.
-    due_at = getattr(row, "next_run_at", None)
-    if not sent or due_at is None or row.hold_id == holds.WAS_PARKED or now - due_at < MIN_LATE:
+def _fire_at(row: DueSchedule) -> datetime:
+    if row.next_fire_at is None:
+        msg = "next_fire_at must not be NULL while next_run_at is set"
+        raise TypeError(msg)
+    return row.next_fire_at
+
+
+def _late_run(
+    row: DueSchedule,
+    run_id: str | None,
+    due_at: datetime,
+    *,
+    now: datetime,
+    late_since: datetime | None,
+) -> events.LateRun | None:
+    """Return a run that was due at ``due_at`` if it is late. ``late_since`` None: never."""
+    if late_since is None:
         return None
-    # A release sets next_run_at.
-    return DueRun(sent[0].run_id, row.id, due_at, bool(row.has_late_rule))
-
-
-def _delayed_run(row: Row, *, now: datetime, settings: Settings) -> DueRun | None:
-    """Return the due run of a schedule whose queue is refused, without a run id."""
-    if getattr(row, "next_run_at", None) is None:
+    late_by = now - max(due_at, late_since)
+    if late_by <= MIN_LATE:
         return None
-    # The delay changes next_run_at.
-    jitter = settings.jitter if row.jitter is None else timedelta(seconds=row.jitter)
-    due_at = min(now, row.next_fire_at + (jitter or timedelta(0)))
-    return DueRun(None, row.id, due_at, bool(row.has_late_rule))
+    return events.LateRun(
+        run_id=run_id, schedule_id=row.id, late_by=late_by, has_own_rule=row.has_late_rule
+    )
 
 
-def _check_payload(row: Row) -> None:
+def _check_payload(row: DueSchedule) -> None:
     # The API rejects such a row. SQL by hand can write one.
     shapes = (("args", list), ("kwargs", dict), ("options", dict))
     for column, shape in shapes:
@@ -499,7 +451,7 @@ def _check_payload(row: Row) -> None:
             raise TypeError(msg)
 
 
-def _change(row: Row, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
+def _change(row: DueSchedule, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[str, Any]:
     fire_at = planned.next_fire_at
     change = {
         "id": row.id,
@@ -514,19 +466,31 @@ def _change(row: Row, spec: ScheduleSpec, planned: Plan, now: datetime) -> dict[
 def _record(session: Session, decisions: Sequence[_Decision], *, now: datetime) -> Collection[str]:
     """Insert the rows of history. Return the ids of those whose fire time had no row."""
     new = runs.add(session, [record for each in decisions for record in each.records])
-    quarantined = [each.change["id"] for each in decisions if each.quarantined is not None]
-    add_facts(session, quarantined, now=now)
-    for decision in decisions:
-        report_skipped(session, [record for record in decision.records if record["id"] in new])
-        if decision.quarantined is not None:
-            report_quarantined(
-                session,
-                schedule_id=decision.change["id"],
-                owner=decision.owner,
-                name=decision.quarantined,
-                error=decision.change["error"],
-            )
+    quarantined = [each.quarantined for each in decisions if each.quarantined is not None]
+    emit_on_commit(session, *quarantined)
+    if has_listeners(events.FireTimesSkipped):
+        records = (record for each in decisions for record in each.records)
+        emit_on_commit(session, *skipped_of(record for record in records if record["id"] in new))
+    if has_listeners(events.RunsLate):
+        late = [each.late for each in decisions if each.late is not None]
+        made = [run for run in late if run.run_id is None or run.run_id in new]
+        if made:
+            emit_on_commit(session, events.RunsLate(runs=made, at=now))
     return new
+
+
+def skipped_of(records: Iterable[Mapping[str, Any]]) -> Iterable[events.FireTimesSkipped]:
+    """Return the event of each ``skipped`` row among new rows of history."""
+    for record in records:
+        if record["status"] == Status.SKIPPED:
+            yield events.FireTimesSkipped(
+                owner=record["owner"],
+                schedule=record["name"],
+                task=record["task"],
+                scheduled_for=record["scheduled_for"],
+                count=record["fire_count"],
+                reason=record["error"],
+            )
 
 
 def _replace_runs(

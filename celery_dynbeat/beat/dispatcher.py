@@ -23,73 +23,59 @@ The broker comes first. Without a broker nothing is claimed. Fire times that pas
 are misfires, and ``catch_up`` decides about them.
 """
 
-import logging
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.background import Executor, InlineExecutor
-from celery_dynbeat.beat.claim import Claimed, claim, plan_unplanned
-from celery_dynbeat.beat.declined_runs import decide_declined
+from celery_dynbeat.beat.claim import claim, plan_unplanned
+from celery_dynbeat.beat.confirms import Confirms, Executor, InlineExecutor
 from celery_dynbeat.beat.due_poller import LOCKED_PAUSE, DuePoller, is_due
 from celery_dynbeat.beat.fairness import COSTLY_FOR, CostlyOwners
 from celery_dynbeat.beat.maintenance import Maintenance
-from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
-from celery_dynbeat.beat.reporting import report_published, report_quarantined
-from celery_dynbeat.beat.requests import RequestedRuns, run_due_request
-from celery_dynbeat.beat.sent_runs import log_declined, log_sent
-from celery_dynbeat.beat.sweep import Swept, take_overdue
+from celery_dynbeat.beat.requests import run_due_request
+from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.beat.termination import Termination
-from celery_dynbeat.beat.traced_runs import TracedRuns
+from celery_dynbeat.beat.traces import RecordedTraces, Traces
 from celery_dynbeat.broker.base import RunPublisher
-from celery_dynbeat.broker.publisher import PublishResult, unsent
+from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.clock import Clock
 from celery_dynbeat.common.errors import DispatchError
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import RequestKind
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
-from celery_dynbeat.store import due, runs, traces
+from celery_dynbeat.store import due
 from celery_dynbeat.store.pending_work import PendingWork
 from celery_dynbeat.store.rows import RowLockedError
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
+from celery_dynbeat.telemetry.events import BatchKind
 
 if TYPE_CHECKING:
     from celery_dynbeat.tracing.run_tracer import RunTracer
 
-logger = logging.getLogger(__name__)
-
 NOW = timedelta(0)
-#: A run is sent again after at most this time, however long it has waited in the queue.
-MAX_RESEND_AFTER = timedelta(days=1)
 
 
 def _no_failpoint(point: str) -> None:
     del point
 
 
-class _Unconfirmed(NamedTuple):
-    """Runs whose messages were sent after ``attempt``, and when they are sent again."""
+class _Taken(Protocol):
+    """Runs that a transaction took. ``handled`` is the number of rows or requests."""
 
-    ids: Sequence[str]
-    attempt: int
-    sent_at: datetime
-    overdue_at: datetime
+    @property
+    def handled(self) -> int: ...
+
+    @property
+    def outgoing(self) -> Sequence[OutgoingRun]: ...
 
 
-def _mark_sent(session: Session, sent: _Unconfirmed) -> Sequence[_Unconfirmed]:
-    """Mark runs as sent; return those that another transaction has locked."""
-    ids, attempt, now, overdue_at = sent
-    if runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at) == len(ids):
-        return ()
-    left = runs.unmarked(session, ids)
-    return [sent._replace(ids=left)] if left else ()
+T = TypeVar("T", bound=_Taken)
 
 
 class Dispatcher:
@@ -117,13 +103,16 @@ class Dispatcher:
         self._clock = clock
         self._settings = settings
         self._failpoint = failpoint
-        self._tracer = tracer
-        self._traces = TracedRuns(tracer)
-        self._executor = executor or InlineExecutor()
-        self._deprioritised_owners: frozenset[str] = frozenset()
+        self._traces = Traces() if tracer is None else RecordedTraces(tracer)
+        self._confirms = Confirms(
+            database=database,
+            clock=clock,
+            settings=settings,
+            executor=executor or InlineExecutor(),
+        )
+        self._costly_in_rows: frozenset[str] = frozenset()
         self._costly_owners = CostlyOwners()
         self._has_backlog = False
-        self._unconfirmed: list[_Unconfirmed] = []
         self._is_held = False
         self._held_until: datetime | None = None
         self._poller = DuePoller(
@@ -157,18 +146,17 @@ class Dispatcher:
 
     def close(self) -> None:
         """Wait for the last confirm."""
-        self._executor.close()
+        self._confirms.close()
 
     def note_outage(self) -> None:
-        """Note that the database was unreachable."""
-        self._maintenance.note_outage()
+        """Note that the database was unreachable: the heartbeats of other nodes failed as well."""
+        self._maintenance.had_outage = True
 
     def _run_pass(self) -> timedelta:
         # If the last confirm failed, the database may be unreachable: claim nothing.
-        self._executor.check()
+        self._confirms.check()
         now = self._clock.now()
-        if self._unconfirmed:
-            self._confirm_again(now)
+        self._confirms.start_again(now)
         self._has_backlog = False
         if self._poller.expects_due(now) and self._dispatch_due(now):
             return NOW
@@ -187,7 +175,7 @@ class Dispatcher:
             self._maintenance.prune(now)
         if handled:
             return NOW
-        self._executor.result()
+        self._confirms.result()
         return self._wait_after(pending, now)
 
     def _note_hold(self, pending: PendingWork, now: datetime) -> None:
@@ -198,7 +186,7 @@ class Dispatcher:
 
     def _wait_after(self, pending: PendingWork, now: datetime) -> timedelta:
         wait, maintenance_at = self._poller.next_wait(pending, now), self._maintenance.next_at
-        if self._unconfirmed:
+        if self._confirms.are_left:
             wait = min(wait, LOCKED_PAUSE)
         return wait if maintenance_at is None else min(wait, maintenance_at - now)
 
@@ -206,110 +194,80 @@ class Dispatcher:
         return self._database.run(partial(plan_unplanned, now=now, settings=self._settings))
 
     def _dispatch_due(self, now: datetime) -> int:
-        outage_delay = self._publisher.outage_delay()
-
-        def work(session: Session) -> Claimed:
-            claimed = claim(
-                session,
-                now=now,
-                settings=self._settings,
-                deprioritised_owners=self._deprioritised_owners,
-                costly_owners=self._costly_owners.at(now),
-                since=self._poller.watermark.no_due_before,
-                outage_delay=outage_delay,
-                held_until=now if self._is_held else self._held_until,
-            )
-            self._traces.read(session, claimed.outgoing)
-            # A crash in a claim of nothing does not matter.
-            if claimed.handled:
-                self._failpoint("recorded")
-            return claimed
-
-        began_ns = time.time_ns()
-        claimed = self._database.run(work)
-        if claimed.handled:
-            self._failpoint("committed")
-        self._deprioritised_owners = claimed.deprioritised_owners
+        take = partial(
+            claim,
+            now=now,
+            settings=self._settings,
+            costly_in_rows=self._costly_in_rows,
+            costly_owners=self._costly_owners.at(now),
+            since=self._poller.watermark.no_due_before,
+            outage_delay=self._publisher.outage_delay(),
+            held_until=now if self._is_held else self._held_until,
+        )
+        claimed = self._take(take, BatchKind.DUE)
+        self._costly_in_rows = claimed.costly_in_rows
         self._has_backlog = claimed.is_full
         self._add_costly_owners(claimed.costly_owners, now)
         self._termination.request(claimed.terminate)
-        self._send(claimed.outgoing, Event.RUNS_DISPATCHED, began_ns)
-        return claimed.handled
+        return self._send(claimed, BatchKind.DUE)
 
     def _add_costly_owners(self, owners: frozenset[str], now: datetime) -> None:
         for owner in self._costly_owners.add(owners, now):
-            logger.warning(
-                "schedules of owner %r take long to plan: other owners come first for %d s",
-                owner,
-                COSTLY_FOR.total_seconds(),
-                extra={"event": Event.OWNER_DEPRIORITISED, "owner": owner},
-            )
+            if has_listeners(events.OwnerCostly):
+                emit(events.OwnerCostly(owner=owner, second_for=COSTLY_FOR))
 
     def _sweep(self, now: datetime) -> int:
         # Runs whose confirm has not ended are not overdue.
-        self._executor.result()
+        self._confirms.result()
         since = self._poller.watermark.no_overdue_before
-
-        def work(session: Session) -> Swept:
-            swept = take_overdue(session, now=now, settings=self._settings, since=since)
-            self._traces.read(session, swept.outgoing, may_have_traces=True)
-            return swept
-
-        began_ns = time.time_ns()
-        swept = self._database.run(work)
-        self._failpoint("swept")
-        self._send(swept.outgoing, Event.RUNS_REPUBLISHED, began_ns)
-        return swept.handled
+        take = partial(take_overdue, now=now, settings=self._settings, since=since)
+        return self._send(self._take(take, BatchKind.OVERDUE), BatchKind.OVERDUE)
 
     def _run_request(self, now: datetime) -> int:
-        def work(session: Session) -> RequestedRuns:
-            requested = run_due_request(session, now=now, settings=self._settings)
-            is_rerun = requested.kind is RequestKind.RERUN
-            self._traces.read(session, requested.outgoing, may_have_traces=is_rerun)
-            self._failpoint("recorded")
-            return requested
-
-        began_ns = time.time_ns()
-        requested = self._database.run(work)
-        self._failpoint("committed")
+        take = partial(run_due_request, now=now, settings=self._settings)
+        requested = self._take(take, BatchKind.RERUN)
         is_rerun = requested.kind is RequestKind.RERUN
-        event = Event.RUNS_RERUN if is_rerun else Event.RUNS_BACKFILLED
-        self._send(requested.outgoing, event, began_ns)
-        return requested.handled
+        return self._send(requested, BatchKind.RERUN if is_rerun else BatchKind.BACKFILL)
 
-    def _send(self, outgoing: Sequence[OutgoingRun], event: Event, began_ns: int) -> None:
+    def _take(self, take: Callable[[Session], T], kind: BatchKind) -> T:
+        """Take runs in a transaction, and read what their traces continue."""
+        may_have_traces = kind in {BatchKind.OVERDUE, BatchKind.RERUN}
+        is_sweep = kind is BatchKind.OVERDUE
+
+        def work(session: Session) -> T:
+            taken = take(session)
+            self._traces.read(session, taken.outgoing, may_have_traces=may_have_traces)
+            # A crash before the commit of a sweep, or of nothing, does not matter.
+            if taken.handled and not is_sweep:
+                self._failpoint("recorded")
+            return taken
+
+        self._traces.begin()
+        taken = self._database.run(work)
+        if taken.handled:
+            self._failpoint("swept" if is_sweep else "committed")
+        return taken
+
+    def _send(self, taken: _Taken, kind: BatchKind) -> int:
         """Wait for the last confirm, publish the runs, and start their confirm.
 
         If the last confirm failed, its error is raised after the runs are sent: publishing needs no
-        database, and the runs are due. ``began_ns``: when the transaction that took the runs began.
+        database, and the runs are due. Returns the number of handled rows.
         """
+        outgoing = taken.outgoing
         if not outgoing:
-            return
-        contexts = self._traces.start(outgoing, began_ns=began_ns)
-        last_error = self._last_confirm_error()
+            return taken.handled
+        contexts = self._traces.start(outgoing)
+        last_error = self._confirms.last_error()
         published = self._publish(outgoing)
-        self._confirm(outgoing, published, contexts)
-        log_sent(outgoing, published, event)
-        report_published(
-            outgoing,
-            published,
-            publisher=self._publisher,
-            now=self._clock.now(),
-            again=event is Event.RUNS_REPUBLISHED,
-        )
+        self._confirms.start(outgoing, published, contexts)
+        self._emit_published(outgoing, published, kind)
         if last_error is not None:
             raise last_error
-
-    def _last_confirm_error(self) -> Exception | None:
-        try:
-            self._executor.result()
-        # Any error: _send raises it.
-        except Exception as error:  # noqa: BLE001
-            return error
-        return None
+        return taken.handled
 
     def _publish(self, outgoing: Sequence[OutgoingRun]) -> PublishResult:
-        published = self._publish_traced(outgoing)
+        published = self._traces.publish(self._publisher, outgoing)
         self._failpoint("published")
         # Before the confirm: if beat dies in between, the error is already on the schedule.
         for run in (run for run in outgoing if run.run_id in published.refused):
@@ -318,123 +276,93 @@ class Dispatcher:
             except RowLockedError:
                 # The run stays pending, and the sweep publishes it again.
                 del published.refused[run.run_id]
-        for run in (run for run in outgoing if run.run_id in published.declined):
-            log_declined(run, published.declined[run.run_id])
-        return published
-
-    def _publish_traced(self, outgoing: Sequence[OutgoingRun]) -> PublishResult:
-        if self._tracer is None:
-            return self._publisher.publish(outgoing)
-        failures = dict.fromkeys((run.run_id for run in outgoing), "the broker is unreachable")
-        try:
-            published = self._publisher.publish(outgoing)
-            failures = unsent(published)
-        finally:
-            self._tracer.published(failures)
         return published
 
     def _quarantine(self, run: OutgoingRun, error: DispatchError) -> None:
-        text = f"{type(error).__name__}: {error}"
+        quarantined = events.ScheduleQuarantined(
+            schedule_id=run.schedule_id,
+            owner=run.owner,
+            schedule=run.name,
+            error=f"{type(error).__name__}: {error}",
+            at=self._clock.now(),
+        )
         quarantine = partial(due.quarantine, schedule_id=run.schedule_id, version=run.version)
-        report = partial(report_quarantined, owner=run.owner, name=run.name, error=text)
-        now = self._clock.now()
+        unpublishable = events.RunUnpublishable(
+            run_id=run.run_id,
+            owner=run.owner,
+            schedule=run.name,
+            attempt=run.attempt + 1,
+            error=str(error),
+        )
 
         def work(session: Session) -> None:
-            if quarantine(session, error=text):
-                report(session, schedule_id=run.schedule_id)
-                add_facts(session, [run.schedule_id], now=now)
+            if quarantine(session, error=quarantined.error):
+                emit_on_commit(session, quarantined)
+            emit_on_commit(session, unpublishable)
 
         # In a separate transaction: a schedule must be locked before its runs.
         self._database.run(work)
-        log_unpublishable(run, error, run_id=run.run_id)
 
-    def _confirm(
-        self,
-        outgoing: Sequence[OutgoingRun],
-        published: PublishResult,
-        contexts: Mapping[str, str],
+    def _emit_published(
+        self, outgoing: Sequence[OutgoingRun], published: PublishResult, kind: BatchKind
     ) -> None:
-        statements = self._confirm_statements(outgoing, published)
+        # If all runs are delayed, the start of the outage is reported.
+        if has_listeners(events.RunsSent) and len(published.delayed) < len(outgoing):
+            runs = partial(self._sent_runs, outgoing, published.sent, self._clock.now())
+            event = events.RunsSent(
+                runs=events.SentRuns(runs),
+                kind=kind,
+                claimed=len(outgoing),
+                sent=len(published.sent),
+            )
+            emit(event)
+        if published.declined and has_listeners(events.RunDeclined):
+            for run in (run for run in outgoing if run.run_id in published.declined):
+                emit(_declined(run, published.declined[run.run_id]))
+        if (published.refused or published.delayed) and has_listeners(events.PublishFailed):
+            for run in outgoing:
+                is_refused = run.run_id in published.refused
+                if is_refused or run.run_id in published.delayed:
+                    emit(_publish_failed(run, permanent=is_refused))
 
-        def confirm() -> None:
-            self._unconfirmed += self._database.run_autocommit(statements)
-            if contexts:
-                self._database.run(partial(traces.store, contexts=contexts))
+    def _sent_runs(
+        self, outgoing: Sequence[OutgoingRun], sent: Sequence[str], now: datetime
+    ) -> Sequence[events.SentRun]:
+        ids = set(sent)
+        return [
+            events.SentRun(
+                run_id=run.run_id,
+                owner=run.owner,
+                schedule=run.name,
+                task=run.task,
+                attempt=run.attempt + 1,
+                queue=self._publisher.queue_of(run),
+                scheduled_for=run.scheduled_for,
+                lag=now - run.scheduled_for,
+                origin=run.origin,
+                sent_before=run.unstarted_since is not None or run.attempt > 0,
+            )
+            for run in outgoing
+            if run.run_id in ids
+        ]
 
-        self._executor.submit(confirm)
-        if published.delayed or any(run.overlap != "allow" for run in outgoing):
-            # The next poll must see when a delayed run is overdue. The next claim must not take a
-            # run whose sent_at is not yet written for a buffered one.
-            self._executor.result()
 
-    def _confirm_statements(
-        self, outgoing: Sequence[OutgoingRun], published: PublishResult
-    ) -> "Callable[[Session], Sequence[_Unconfirmed]]":
-        """Return the function that writes how the runs were published.
+def _declined(run: OutgoingRun, reason: str) -> events.RunDeclined:
+    return events.RunDeclined(
+        run_id=run.run_id,
+        owner=run.owner,
+        schedule=run.name,
+        task=run.task,
+        attempt=run.attempt + 1,
+        reason=reason,
+    )
 
-        It holds their ids only: the runs need much memory. It returns what it could not write.
-        """
-        now = self._clock.now()
-        declined = decide_declined(outgoing, published, now=now, settings=self._settings)
-        sent = {*published.sent, *declined.sent}
-        sent_alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
-        for run in outgoing:
-            if run.run_id in sent:
-                sent_alike[self._overdue_at(run, now), run.attempt].append(run.run_id)
-        refused = {run_id: str(error) for run_id, error in published.refused.items()}
-        delayed: defaultdict[datetime, list[str]] = defaultdict(list)
-        for run_id, retry_at in published.delayed.items():
-            delayed[retry_at].append(run_id)
 
-        def confirm(session: Session) -> Sequence[_Unconfirmed]:
-            marked = [
-                _mark_sent(session, _Unconfirmed(ids, attempt, now, overdue_at))
-                for (overdue_at, attempt), ids in sent_alike.items()
-            ]
-            for run_id, error in refused.items():
-                runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
-            for retry_at, ids in delayed.items():
-                runs.lease(session, ids, overdue_at=retry_at)
-            for reason, run_ids in declined.revoked.items():
-                runs.revoke_free(session, run_ids, now=now, reason=reason)
-            return [each for left in marked for each in left]
-
-        return confirm
-
-    def _confirm_again(self, now: datetime) -> None:
-        """Mark the runs as sent that were locked: by a worker that started them, or by a call.
-
-        Pending runs that stay locked are left to the sweep.
-        """
-        self._executor.result()
-        left, self._unconfirmed = self._unconfirmed, []
-        left = [each for each in left if now - each.sent_at < self._settings.dispatch_timeout]
-
-        def confirm(session: Session) -> Sequence[_Unconfirmed]:
-            return [still for each in left for still in _mark_sent(session, each)]
-
-        def confirm_again() -> None:
-            self._unconfirmed += self._database.run_autocommit(confirm)
-
-        if left:
-            self._executor.submit(confirm_again)
-
-    def _overdue_at(self, run: OutgoingRun, now: datetime) -> datetime:
-        """Return when a sent run that has not started is overdue."""
-        resend_at = now + self._resend_after(run, now)
-        if run.expires_at is None:
-            return resend_at
-        # Soon after it expires: the broker may have dropped the message without a notice.
-        return min(resend_at, run.expires_at + self._settings.dispatch_timeout)
-
-    def _resend_after(self, run: OutgoingRun, now: datetime) -> timedelta:
-        """Return after how long the run is sent again: about as long as it has waited so far.
-
-        Each message thus doubles the time to the next one, and copies do not fill a long queue.
-        """
-        resend_after = self._settings.resend_after
-        waited = timedelta(0) if run.unstarted_since is None else now - run.unstarted_since
-        while resend_after < min(waited, MAX_RESEND_AFTER):
-            # Doubled in steps, so that many runs share one value and one UPDATE.
-            resend_after *= 2
-        return resend_after
+def _publish_failed(run: OutgoingRun, *, permanent: bool) -> events.PublishFailed:
+    return events.PublishFailed(
+        run_id=run.run_id,
+        owner=run.owner,
+        schedule=run.name,
+        task=run.task,
+        permanent=permanent,
+    )

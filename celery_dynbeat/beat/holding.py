@@ -1,92 +1,87 @@
-"""Park due schedules of held owners, and keep parked schedules consistent with the holds.
+"""Hold due schedules of held owners, and keep held schedules consistent with the holds.
 
-A parked schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. So it leaves the
+A held schedule has ``held_at``, and its ``next_run_at`` is the end of the hold. So it leaves the
 start of the due index, and is due by itself when the hold ends. Its ``next_fire_at`` does not
 change: ``catch_up`` then decides about the fire times since then, as after downtime.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.beat.quarantine import quarantine_unreadable
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.store import due, holds
+from celery_dynbeat.store.due import DueSchedule
 from celery_dynbeat.store.rows import Row, UnreadableRow
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
-logger = logging.getLogger(__name__)
-
-#: Parked schedules that one maintenance compares with the holds, and expired holds that it deletes.
+#: Held schedules that one maintenance compares with the holds, and expired holds that it deletes.
 REVIEWED = 500
 
-#: The ``held_at`` and id of a parked schedule.
-ParkedKey = tuple[datetime, int]
+#: The ``held_at`` and id of a held schedule.
+HeldKey = tuple[datetime, int]
 
 
-def park_held(
-    session: Session, rows: Sequence[Row], *, now: datetime, poll_interval: timedelta
-) -> tuple[Sequence[Row], int]:
-    """Park the locked rows whose owner is held. Return the other rows, and the number of parked.
+def hold_rows(
+    session: Session, rows: Sequence[DueSchedule], *, now: datetime, poll_interval: timedelta
+) -> tuple[Sequence[DueSchedule], int]:
+    """Hold the locked rows whose owner is held. Return the other rows, and the number of held ones.
 
-    If a transaction that may be a release has locked the hold, the row is parked for
+    If a transaction that may be a release has locked the hold, the row is held for
     ``poll_interval``.
     """
-    owners = {row.owner for row in rows if row.hold_id is not None}
+    owners = {row.owner for row in rows if row.may_be_held}
     if not owners:
         return rows, 0
     ends = holds.lock_ends(session, owners, now=now)
     until = {**ends.at, **_until_sure(ends, now + poll_interval)}
-    parked = [row for row in rows if row.owner in until]
+    held = [row for row in rows if row.owner in until]
     due.advance(
         session,
-        [{"id": row.id, "next_run_at": until[row.owner], "held_at": now} for row in parked],
+        [{"id": row.id, "next_run_at": until[row.owner], "held_at": now} for row in held],
     )
-    if parked:
-        logger.info(
-            "%s due schedules of held owners wait",
-            len(parked),
-            extra={"event": Event.SCHEDULES_HELD, "schedules": len(parked)},
-        )
-    return [row for row in rows if row.owner not in until], len(parked)
+    if held and has_listeners(events.SchedulesHeld):
+        emit_on_commit(session, events.SchedulesHeld(schedules=len(held)))
+    return [row for row in rows if row.owner not in until], len(held)
 
 
 def _until_sure(ends: holds.Ends, latest: datetime) -> Mapping[str, datetime]:
     return {owner: min(ends.at.get(owner, latest), latest) for owner in ends.unsure}
 
 
-def review(session: Session, *, now: datetime, after: ParkedKey | None) -> ParkedKey | None:
-    """Delete expired holds, and make parked schedules due that wait longer than their holds.
+def review(session: Session, *, now: datetime, after: HeldKey | None) -> HeldKey | None:
+    """Delete expired holds, and make held schedules due that wait longer than their holds.
 
     SQL by hand can delete a hold. So can a release in a transaction whose snapshot is older than
-    the claim that parked the schedule. Up to REVIEWED parked schedules after the key ``after`` are
-    compared. Return the key of the last one, None after the last parked schedule. Schedules without
-    a next run are no longer parked. Those that cannot be read are quarantined.
+    the claim that held the schedule. Up to REVIEWED held schedules after the key ``after`` are
+    compared. Return the key of the last one, None after the last held schedule. Schedules without
+    a next run are no longer held. Those that cannot be read are quarantined.
     """
     holds.delete_expired(session, now=now, limit=REVIEWED)
-    rows, unreadable = holds.parked_after(session, after=after, limit=REVIEWED)
+    rows, unreadable = holds.held_after(session, after=after, limit=REVIEWED)
     if unreadable:
         _quarantine(session, unreadable, now=now)
     # SQL by hand, or a process of an earlier version, ended the schedule and left held_at.
     stopped = [row.id for row in rows if row.next_run_at is None]
     if stopped:
-        holds.forget_parked(session, holds.lock_parked(session, stopped))
+        holds.clear_held(session, holds.lock_held(session, stopped))
     _free_overdue(session, [row for row in rows if row.next_run_at is not None], now=now)
     is_last = len(rows) + len(unreadable) < REVIEWED
     return None if is_last or not rows else (rows[-1].held_at, rows[-1].id)
 
 
 def _quarantine(session: Session, unreadable: Sequence[UnreadableRow], *, now: datetime) -> None:
-    locked = holds.lock_parked(session, [row.id for row in unreadable])
+    locked = holds.lock_held(session, [row.id for row in unreadable])
     quarantine_unreadable(session, [row for row in unreadable if row.id in locked], now=now)
 
 
 def _free_overdue(session: Session, rows: Sequence[Row], *, now: datetime) -> None:
-    """Make those of the parked schedules due that wait longer than the holds of their owners."""
+    """Make those of the held schedules due that wait longer than the holds of their owners."""
     if not rows:
         return
     ends = holds.ends_of(session, {row.owner for row in rows}, now=now)
     wrong = {row.owner for row in rows if row.next_run_at > ends.get(row.owner, now)}
     for owner in sorted(wrong):
-        holds.move_parked(session, owner=owner, now=now, end=ends.get(owner), waits=False)
+        holds.move_held(session, owner=owner, now=now, end=ends.get(owner), waits=False)

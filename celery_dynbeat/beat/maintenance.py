@@ -4,31 +4,74 @@
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
 - Whenever there is no backlog: prune a batch of old history, and one of old changes.
+
+Rescue:
+
+running, its worker is dead                                     -> ``runtime.dead_attempts``
+retrying, replaced by a canvas, begun max_run_time ago          -> lost
+retrying, not started dynbeat_resend_after past its retry time  -> pending, sent again
 """
 
-import logging
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery_dynbeat.beat.change_pruner import ChangeTimer, prune_changes
+from sqlalchemy.orm import Session
+
 from celery_dynbeat.beat.claim import warn_unsupported
-from celery_dynbeat.beat.holding import ParkedKey, review
-from celery_dynbeat.beat.pruner import PruneCursor
-from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
+from celery_dynbeat.beat.holding import HeldKey, review
+from celery_dynbeat.beat.pruner import ChangeTimer, PruneCursor, prune_changes
 from celery_dynbeat.beat.termination import Termination
 from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
+from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
 from celery_dynbeat.runtime.failing import settle_deferred
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
-from celery_dynbeat.store import overlaps
+from celery_dynbeat.store import overlaps, stuck_runs
+from celery_dynbeat.store.rows import LockedRows
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
 
 #: Rescues in one dynbeat_node_timeout.
 RESCUES_PER_NODE_TIMEOUT = 4
+
+
+WORKER_GONE = "its worker is gone"
+CANVAS_LOST = "the canvas that replaced its task did not end within max_run_time"
+
+
+def rescue_runs(
+    session: Session, *, now: datetime, node_timeout: timedelta, settings: Settings
+) -> EndedAttempts:
+    """End the attempts of a batch of runs whose worker is dead, or whose canvas was lost.
+
+    A worker is dead if it was replaced or its row is missing, or if it has been stopped or silent
+    for ``node_timeout``.
+    """
+    lost = stuck_runs.lock_lost(
+        session,
+        now=now,
+        silent_since=now - node_timeout,
+        max_run_time=settings.max_run_time,
+        limit=settings.batch_size,
+    )
+    end = partial(end_attempts, session, now=now, settings=settings)
+    waiting = [row for row in lost.rows if row.status == Status.RETRYING]
+    running = [row for row in lost.rows if row.status != Status.RETRYING]
+    canvases = end(LockedRows(waiting, []), reason=CANVAS_LOST)
+    attempts = end(LockedRows(running, lost.unreadable), reason=WORKER_GONE)
+    return EndedAttempts(canvases.count + attempts.count, attempts.rerun_count)
+
+
+def resend_retries(session: Session, *, now: datetime, settings: Settings) -> int:
+    """Make a batch of runs pending whose retry the broker has lost; return how many."""
+    before = now - settings.resend_after
+    resent = stuck_runs.resend_retries(session, before=before, now=now, limit=settings.batch_size)
+    if resent and has_listeners(events.RetriesResent):
+        event = events.RetriesResent(count=resent, resend_after=settings.resend_after)
+        emit_on_commit(session, event)
+    return resent
 
 
 class Maintenance:
@@ -44,15 +87,12 @@ class Maintenance:
         self._interval = settings.node_timeout / RESCUES_PER_NODE_TIMEOUT
         self._rescued_at: datetime | None = None
         self._already_warned: frozenset[int] = frozenset()
-        self._had_outage = False
+        #: The database was unreachable, so the heartbeats of other nodes failed as well.
+        self.had_outage = False
         self._outage_ended_at: datetime | None = None
         self._cursor = PruneCursor()
-        self._reviewed: ParkedKey | None = None
+        self._reviewed: HeldKey | None = None
         self._changes = ChangeTimer()
-
-    def note_outage(self) -> None:
-        """Note that the database was unreachable: the heartbeats of other nodes failed as well."""
-        self._had_outage = True
 
     def rescue(self, now: datetime) -> int:
         """Rescue and resend runs if it is time; return how many runs were changed."""
@@ -74,8 +114,8 @@ class Maintenance:
         return rescued + resent
 
     def _node_timeout(self, now: datetime) -> timedelta:
-        if self._had_outage:
-            self._had_outage, self._outage_ended_at = False, now
+        if self.had_outage:
+            self.had_outage, self._outage_ended_at = False, now
         timeout, ended_at = self._settings.node_timeout, self._outage_ended_at
         if ended_at is not None and timedelta(0) <= now - ended_at < timeout:
             return NEVER
@@ -117,7 +157,7 @@ class Maintenance:
         older_than = self._settings.audit_retention
         deleted = self._database.run(partial(prune_changes, now=now, older_than=older_than))
         self._changes.advance(deleted, now=now)
-        if deleted:
+        if deleted and has_listeners(events.HistoryPruned):
             emit(events.HistoryPruned(table="change", count=deleted, older_than=older_than))
 
     def _prune_runs(self, now: datetime) -> None:
@@ -126,6 +166,6 @@ class Maintenance:
         older_than = self._settings.history_retention
         pruned = self._database.run(partial(self._cursor.prune, now=now, older_than=older_than))
         self._cursor.advance(pruned, now=now)
-        if pruned.deleted:
+        if pruned.deleted and has_listeners(events.HistoryPruned):
             count = pruned.deleted
             emit(events.HistoryPruned(table="run", count=count, older_than=older_than))

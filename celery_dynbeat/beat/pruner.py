@@ -1,4 +1,6 @@
-"""Prune history that is older than dynbeat_history_retention, one small batch at a time.
+"""Prune old history and old changes, one small batch at a time.
+
+Runs are pruned after dynbeat_history_retention, changes after dynbeat_audit_retention.
 
 Run ids are ordered by time. A scan of the primary key therefore meets the oldest runs first and
 needs no additional index. A scan starts every SCAN_INTERVAL. Each batch reads and deletes at most
@@ -8,6 +10,8 @@ briefly. These rows stay, at any age:
 - runs that have not ended;
 - while the schedule is not finished, the run of its last fire time and newer ones: after the clock
   is set back, beat must find the fire times that already had their run.
+
+A batch of changes reads the start of the index on ``changed_at``.
 """
 
 from dataclasses import dataclass
@@ -19,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_ids import first_run_id
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
-from celery_dynbeat.store import retention
+from celery_dynbeat.store import changes, retention
 
 BATCH_SIZE = 500
 #: After a scan, the next one waits for at least this multiple of the scan's duration.
@@ -59,6 +63,11 @@ def _is_prunable(row: Row[Any], limit: datetime) -> bool:
         return True
     last = row.last_run_at or row.next_fire_at
     return last is not None and row.scheduled_for < last
+
+
+def prune_changes(session: Session, *, now: datetime, older_than: timedelta) -> int:
+    """Delete up to BATCH_SIZE old changes and return their number."""
+    return changes.delete_before(session, before=now - older_than, limit=BATCH_SIZE)
 
 
 class PruneTimer:
@@ -101,3 +110,11 @@ class PruneCursor(PruneTimer):
         # A scan also reads the rows that stay. After a long scan the next one starts later.
         self._scan_started_at = None
         self.next_at = now + max(SCAN_INTERVAL, IDLE_FACTOR * (now - started_at))
+
+
+class ChangeTimer(PruneTimer):
+    """When one beat prunes its next batch of changes."""
+
+    def advance(self, deleted: int, *, now: datetime) -> None:
+        """Set when the next batch is due, after one was committed."""
+        self.next_at = now + (BATCH_PAUSE if deleted == BATCH_SIZE else SCAN_INTERVAL)

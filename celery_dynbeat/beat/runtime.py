@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from celery_dynbeat.beat import config_sync
-from celery_dynbeat.beat.background import BackgroundExecutor, InlineExecutor
+from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.broker.publisher import Publisher
 from celery_dynbeat.broker.refusals import error_summary
@@ -57,7 +57,7 @@ class BeatRuntime:
         self._context = context
         self._sync()
         self._publisher = Publisher(context.app, now=context.clock.now, tracer=context.tracer)
-        self._dispatcher = Dispatcher(
+        self.dispatcher = Dispatcher(
             database=context.database,
             publisher=self._publisher,
             clock=context.clock,
@@ -86,14 +86,6 @@ class BeatRuntime:
         self._is_frozen = False
         logger.info("beat started", extra={"event": Event.BEAT_STARTED})
 
-    def note_outage(self) -> None:
-        """Note that the database was unreachable before."""
-        self._dispatcher.note_outage()
-
-    def on_change(self) -> None:
-        """Make the next pass look for changed schedules."""
-        self._dispatcher.on_change()
-
     def _sync(self, *, only: Collection[str] | None = None) -> None:
         """Write ``beat_schedule``. Schedules that an application has locked are tried again."""
         self._left_to_sync = config_sync.sync(self._context, only=only)
@@ -112,7 +104,7 @@ class BeatRuntime:
         if self._left_to_sync and time.monotonic() >= self._sync_at:
             self._sync_again()
         try:
-            pause = self._dispatcher.run_pass()
+            pause = self.dispatcher.run_pass()
         except SQLAlchemyError:
             # The heartbeat would fail as well.
             raise
@@ -145,7 +137,7 @@ class BeatRuntime:
             thread.close()
         self._listener.stop()
         self._publisher.close()
-        self._dispatcher.close()
+        self.dispatcher.close()
         self._heartbeat.deregister()
         if self._sentry is not None:
             self._sentry.close()

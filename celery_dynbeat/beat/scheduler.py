@@ -18,18 +18,17 @@ from billiard.process import current_process
 from celery import Celery
 from celery.beat import Scheduler
 from celery.utils.log import LoggingProxy
+from sqlalchemy.exc import SQLAlchemyError
 
-from celery_dynbeat.beat.reporting import report_pass
 from celery_dynbeat.beat.runtime import BeatRuntime
 from celery_dynbeat.broker.refusals import error_summary
 from celery_dynbeat.client import dynbeat_of
 from celery_dynbeat.common.back_off import BackOff
 from celery_dynbeat.common.errors import ConfigurationError, SchemaError
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.monitoring.metrics import switch
 from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
 if TYPE_CHECKING:
     from celery_dynbeat.monitoring.metrics.exporting import BeatMetrics
@@ -107,9 +106,10 @@ class DatabaseScheduler(Scheduler):
         if not self._wake.is_set():
             return
         self._wake.clear()
-        emit(events.NotificationReceived())
+        if has_listeners(events.NotificationReceived):
+            emit(events.NotificationReceived())
         if self._runtime is not None:
-            self._runtime.on_change()
+            self._runtime.dispatcher.on_change()
 
     def _pass(self) -> timedelta:
         began = time.monotonic()
@@ -122,11 +122,12 @@ class DatabaseScheduler(Scheduler):
             raise
         # Keep running after any error: log it and back off.
         except Exception as error:  # noqa: BLE001
-            report_pass(began, error)
-            return self._log_failure(error)
-        report_pass(began)
-        if self._back_off.failures:
-            logger.info("beat works again", extra={"event": Event.PASS_RECOVERED})
+            retry_seconds = self._back_off.next_delay()
+            _emit_ended(began, error, retry_seconds)
+            return timedelta(seconds=retry_seconds)
+        _emit_ended(began)
+        if self._back_off.failures and has_listeners(events.PassRecovered):
+            emit(events.PassRecovered(failures=self._back_off.failures))
         self._back_off.reset()
         return pause
 
@@ -148,19 +149,8 @@ class DatabaseScheduler(Scheduler):
                 poll_interval=timedelta(seconds=self.max_interval),
             )
             if self._back_off.failures:
-                self._runtime.note_outage()
+                self._runtime.dispatcher.note_outage()
         return self._runtime
-
-    def _log_failure(self, error: Exception) -> timedelta:
-        delay = self._back_off.next_delay()
-        logger.error(
-            "pass failed, next try in %.1f s: %s",
-            delay,
-            error_summary(error),
-            exc_info=logger.isEnabledFor(logging.DEBUG),
-            extra={"event": Event.PASS_FAILED},
-        )
-        return timedelta(seconds=delay)
 
     def close(self) -> None:
         """Ask the running tick to end. Outside of a tick, close everything. May be called twice."""
@@ -173,6 +163,22 @@ class DatabaseScheduler(Scheduler):
         metrics, self._metrics = self._metrics, None
         if metrics is not None:
             metrics.close()
+
+
+def _emit_ended(
+    began: float, error: Exception | None = None, retry_seconds: float | None = None
+) -> None:
+    """Report a pass that began at ``began`` of the monotonic clock."""
+    if has_listeners(events.PassEnded):
+        event = events.PassEnded(
+            duration=timedelta(seconds=time.monotonic() - began),
+            error=None if error is None else type(error).__name__,
+            is_database_error=isinstance(error, SQLAlchemyError),
+            reason=None if error is None else error_summary(error),
+            retry_seconds=retry_seconds,
+            exception=error,
+        )
+        emit(event)
 
 
 def _is_embedded() -> bool:

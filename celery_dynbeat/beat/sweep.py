@@ -22,7 +22,6 @@ The sweep leases each run: it moves ``overdue_at`` to the future in the same tra
 beats never publish the same run at once. If beat dies, the next sweep after the lease repeats it.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -30,10 +29,8 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.quarantine import add_facts, log_unpublishable
-from celery_dynbeat.beat.reporting import report_quarantined
+from celery_dynbeat.beat.quarantine import quarantine_unreadable
 from celery_dynbeat.common import task_allowlist
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Origin, Run
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
@@ -46,8 +43,9 @@ from celery_dynbeat.store.rows import (
     format_error,
     names_of,
 )
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.store.runs import OverdueRun
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 
 
 class Swept(NamedTuple):
@@ -57,8 +55,8 @@ class Swept(NamedTuple):
     outgoing: Sequence[OutgoingRun]
 
 
-class _OverdueRun(NamedTuple):
-    row: Row
+class _Publishable(NamedTuple):
+    row: OverdueRun
     run: OutgoingRun
 
 
@@ -95,27 +93,24 @@ def _fail_unreadable(
         return
     names = names_of(session, Run, [row.id for row in unreadable])
     for row in unreadable:
-        logger.error(
-            "run %s cannot be read and is failed: %s",
-            row.id,
-            row,
-            extra={
-                "event": Event.RUN_UNPUBLISHABLE,
-                "owner": names[row.id].owner,
-                "schedule": names[row.id].name,
-                "run_id": row.id,
-                # The column may be the unreadable one.
-                "attempt": None,
-            },
-        )
         runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(row))
+        event = events.RunUnpublishable(
+            run_id=row.id,
+            owner=names[row.id].owner,
+            schedule=names[row.id].name,
+            # The column may be the unreadable one.
+            attempt=None,
+            error=str(row),
+        )
+        emit_on_commit(session, event)
     schedule_ids = runs.schedule_ids_of(session, [row.id for row in unreadable])
     quarantined = due.lock_unreadable(session, schedule_ids=schedule_ids)
-    due.store_unreadable_errors(session, quarantined)
-    add_facts(session, [each.id for each in quarantined], now=now)
+    quarantine_unreadable(session, quarantined, now=now)
 
 
-def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> Sequence[Row]:
+def _revoke_paused(
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime
+) -> Sequence[OverdueRun]:
     """Revoke the runs of paused schedules, except requested ones; return the other rows."""
     paused = [row.id for row in rows if not row.enabled and row.origin not in REQUESTED_ORIGINS]
     runs.revoke(session, paused, now=now, reason="the schedule was paused")
@@ -123,17 +118,17 @@ def _revoke_paused(session: Session, rows: Sequence[Row], *, now: datetime) -> S
 
 
 def _fail_unpublishable(
-    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
-) -> Sequence[_OverdueRun]:
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime, settings: Settings
+) -> Sequence[_Publishable]:
     """Fail the runs that must not or cannot be sent; return the others."""
-    publishable: list[_OverdueRun] = []
+    publishable: list[_Publishable] = []
     for row in rows:
         try:
             task_allowlist.check(settings, owner=row.owner, task=row.task)
             # _buffered needs this duration. Out of range, it must fail this run only.
             max_run_time(row.max_run_time, settings)
             publishable.append(
-                _OverdueRun(row, run_rows.recorded_outgoing_run(row, settings=settings))
+                _Publishable(row, run_rows.recorded_outgoing_run(row, settings=settings))
             )
         # A task that is no longer allowed, a duration out of range: only this run is affected.
         except Exception as error:  # noqa: BLE001
@@ -142,7 +137,7 @@ def _fail_unpublishable(
 
 
 def _fail(
-    session: Session, row: Row, error: Exception, *, now: datetime, settings: Settings
+    session: Session, row: OverdueRun, error: Exception, *, now: datetime, settings: Settings
 ) -> None:
     text = format_error(error)
     quarantine = partial(due.quarantine, schedule_id=row.schedule_id, version=row.version)
@@ -152,18 +147,26 @@ def _fail(
         # Both later: the error of the schedule explains why its run failed.
         runs.lease(session, [row.id], overdue_at=now + settings.dispatch_timeout)
         return
-    log_unpublishable(row, error, run_id=row.id)
     runs.mark_unpublishable(session, run_id=row.id, now=now, error=str(error))
+    unpublishable = events.RunUnpublishable(
+        run_id=row.id,
+        owner=row.owner,
+        schedule=row.name,
+        # Of the attempt that the message was to start.
+        attempt=row.attempt + 1,
+        error=str(error),
+    )
+    emit_on_commit(session, unpublishable)
     if is_quarantined:
-        report_quarantined(
-            session, schedule_id=row.schedule_id, owner=row.owner, name=row.name, error=text
+        quarantined = events.ScheduleQuarantined(
+            schedule_id=row.schedule_id, owner=row.owner, schedule=row.name, error=text, at=now
         )
-        add_facts(session, [row.schedule_id], now=now)
+        emit_on_commit(session, quarantined)
 
 
 def _expire(
-    session: Session, overdue: Sequence[_OverdueRun], *, now: datetime
-) -> Sequence[_OverdueRun]:
+    session: Session, overdue: Sequence[_Publishable], *, now: datetime
+) -> Sequence[_Publishable]:
     """Mark the runs that have expired; return the others."""
     expired = {
         run.run_id for _, run in overdue if run.expires_at is not None and run.expires_at <= now
@@ -173,7 +176,7 @@ def _expire(
 
 
 def _buffered(
-    session: Session, rows: Sequence[Row], *, now: datetime, settings: Settings
+    session: Session, rows: Sequence[OverdueRun], *, now: datetime, settings: Settings
 ) -> set[str]:
     """Return the ids of the runs that wait for another run of their schedule to end."""
     buffered = [
@@ -187,7 +190,7 @@ def _buffered(
     return {row.id for row in buffered if _is_blocked(row, others, now, settings)}
 
 
-def _is_blocked(row: Row, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
+def _is_blocked(row: OverdueRun, others: Iterable[Row], now: datetime, settings: Settings) -> bool:
     counts_for = max_run_time(row.max_run_time, settings)
     return any(
         other.schedule_id == row.schedule_id

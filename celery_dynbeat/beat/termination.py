@@ -9,7 +9,6 @@ No request is sent for a run with a note. The run ends by itself. Its successor 
 before.
 """
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,8 @@ from enum import Enum, auto
 
 from celery_dynbeat.broker.base import RunPublisher
 from celery_dynbeat.common.errors import DispatchError
-from celery_dynbeat.common.events import Event
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
 #: Requests for one run after the first one. The first one follows the claim.
 MAX_RETRIES = 2
@@ -47,7 +45,7 @@ class Termination:
         self._refusal = ""
         self._refusals = 0
         self._refused_until = 0.0
-        self._logged: set[str] = set()
+        self._reported: set[str] = set()
 
     def request(self, run_ids: Sequence[str]) -> None:
         """Ask the workers to end these runs. Raises nothing: beat must send their successors."""
@@ -70,7 +68,7 @@ class Termination:
         if response is _Response.REFUSED:
             reasons[self._refusal] += others
         for reason, ids in reasons.items():
-            self._warn(reason, f"replaced runs continue: {reason}", len(ids))
+            self._emit_failed(reason, reason, len(ids))
         return reasons
 
     def _request(self, run_ids: Sequence[str]) -> _Response:
@@ -82,23 +80,17 @@ class Termination:
             self._refusal = str(error)
             self._refusals += 1
             self._refused_until = time.monotonic() + REFUSAL_PAUSE
-            self._warn(self._refusal, f"runs not terminated: {error}", len(run_ids))
+            self._emit_failed(self._refusal, str(error), len(run_ids))
             return _Response.REFUSED
         # Any other error: the broker is unreachable. Maintenance sends the request again.
         except Exception as error:  # noqa: BLE001
-            self._warn(type(error).__name__, f"runs not terminated: {error}", len(run_ids))
+            self._emit_failed(type(error).__name__, str(error), len(run_ids))
             return _Response.UNREACHABLE
         self._refusals = 0
         return _Response.SENT
 
-    def _warn(self, reason: str, message: str, count: int) -> None:
-        """Log a warning once for each reason, and at debug level after that."""
-        level = logging.DEBUG if reason in self._logged else logging.WARNING
-        self._logged.add(reason)
-        logger.log(
-            level,
-            "%s %s",
-            count,
-            message,
-            extra={"event": Event.TERMINATE_FAILED, "count": count},
-        )
+    def _emit_failed(self, kind: str, reason: str, count: int) -> None:
+        repeated = kind in self._reported
+        self._reported.add(kind)
+        if has_listeners(events.TerminationFailed):
+            emit(events.TerminationFailed(count=count, reason=reason, repeated=repeated))

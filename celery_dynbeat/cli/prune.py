@@ -81,8 +81,7 @@ def _prune(context: "Context", older_than: timedelta) -> int:
 
 
 def _prune_changes(context: "Context") -> int:
-    from celery_dynbeat.beat.change_pruner import prune_changes  # noqa: PLC0415
-    from celery_dynbeat.beat.pruner import BATCH_SIZE  # noqa: PLC0415
+    from celery_dynbeat.beat.pruner import BATCH_SIZE, prune_changes  # noqa: PLC0415
 
     now, older_than, deleted = context.clock.now(), context.settings.audit_retention, 0
     with progress("changes deleted") as advance:

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 
 from celery_dynbeat.common.ping_urls import allowed_origin
 
@@ -12,6 +14,14 @@ DEFAULT_TARGET = "default"
 MAX_TARGET_LENGTH = 64
 _TARGET_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TARGET_LENGTH}}}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S.*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FactLimits:
+    """A run that is later or slower than this is a fact for alerts. None: no run is, by itself."""
+
+    late_after: timedelta | None
+    slow_after: timedelta | None
 
 
 def failures(value: object) -> int:

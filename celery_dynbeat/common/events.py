@@ -36,7 +36,7 @@ class Event(StrEnum):
     SCHEDULE_QUARANTINED = "schedule_quarantined"
     TRIGGER_UNSUPPORTED = "trigger_unsupported"
     TASK_UNKNOWN = "task_unknown"
-    OWNER_DEPRIORITISED = "owner_deprioritised"
+    OWNER_COSTLY = "owner_costly"
     CONFIRM_UNKNOWN = "confirm_unknown"
     TERMINATE_FAILED = "terminate_failed"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat

@@ -258,6 +258,13 @@ class Settings:
         """Whether facts are recorded and evaluated."""
         return any(self.alert_urls.values()) if self.alerts is None else self.alerts
 
+    @property
+    def fact_limits(self) -> alert_settings.FactLimits | None:
+        """The limits of late and slow runs, None without alerts."""
+        if not self.alerts_enabled:
+            return None
+        return alert_settings.FactLimits(self.alert_late_after, self.alert_slow_after)
+
     @classmethod
     def read(
         cls, conf: Configuration, *, timezone: str, application: str | None = None

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.util import await_, greenlet_spawn
 
+from celery_dynbeat.common.alert_settings import FactLimits
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import django_databases, timeouts
 from celery_dynbeat.db.engine import Database
@@ -58,13 +59,13 @@ class AsyncDatabase(Database):
         *,
         engine: AsyncEngine | None = None,
         engine_options: Mapping[str, Any] | None = None,
-        records_facts: bool = False,
+        fact_limits: FactLimits | None = None,
     ) -> None:
         super().__init__(
             url,
             engine=None if engine is None else engine.sync_engine,
             engine_options=engine_options,
-            records_facts=records_facts,
+            fact_limits=fact_limits,
         )
 
     async def enter_loop(self) -> LoopThread | None:

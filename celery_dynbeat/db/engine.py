@@ -33,6 +33,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, QueuePool
 
+from celery_dynbeat.common.alert_settings import FactLimits
 from celery_dynbeat.common.errors import ConfigurationError
 from celery_dynbeat.db import django_databases, pool_ping, prepared_statements, timeouts
 from celery_dynbeat.db.dialects import (
@@ -41,7 +42,7 @@ from celery_dynbeat.db.dialects import (
     check_supported,
     is_embedded,
 )
-from celery_dynbeat.db.dialects.base import AUTOCOMMIT, OWN_TRANSACTION, RECORDS_FACTS
+from celery_dynbeat.db.dialects.base import AUTOCOMMIT, FACT_LIMITS, OWN_TRANSACTION
 from celery_dynbeat.db.models import Schedule
 
 T = TypeVar("T")
@@ -133,7 +134,7 @@ def savepoint(session: Session) -> Iterator[None]:
 class Database:
     """The database with the tables of the package: by its URL, or an engine of the application.
 
-    ``records_facts``: its transactions also store the facts that beat evaluates to alerts.
+    With ``fact_limits``, its transactions also store the facts that beat evaluates to alerts.
     """
 
     def __init__(
@@ -142,10 +143,10 @@ class Database:
         *,
         engine: Engine | None = None,
         engine_options: Mapping[str, Any] | None = None,
-        records_facts: bool = False,
+        fact_limits: FactLimits | None = None,
     ) -> None:
         self._url = url
-        self._records_facts = records_facts
+        self._fact_limits = fact_limits
         self._options = dict(engine_options or {})
         self._shared = engine
         self._django_alias = None if engine is not None else django_databases.alias_of(url or "")
@@ -359,10 +360,11 @@ class Database:
         if self._tested_alias is not None:
             django_databases.check_own_connection(self._tested_alias)
         if autocommit and self._uses_autocommit:
-            engine, info = self._autocommit_engine, {AUTOCOMMIT: True}
+            engine = self._autocommit_engine
+            info: dict[Any, Any] = {AUTOCOMMIT: True}
         else:
             engine = self._transaction_engine
-            info = {OWN_TRANSACTION: True, RECORDS_FACTS: self._records_facts}
+            info = {OWN_TRANSACTION: True, FACT_LIMITS: self._fact_limits}
         with Session(engine, expire_on_commit=False, info=info) as session, in_use(session):
             yield session
 

@@ -1,90 +1,124 @@
-"""Store the facts that beat evaluates to alerts, in the transaction of the state change.
+"""The facts that beat evaluates to alerts: a listener of the transactions that report events.
 
-Without alerts, and in a transaction of the application, each call costs one comparison. A fact that
-cannot be stored is logged and dropped: the state change is more important.
+``FACTS`` says which facts an event is. They join the transaction of the state change, with one
+INSERT for the events of one ``emit_on_commit``. Facts are stored only in transactions of a Database
+with ``fact_limits``. A fact that cannot be stored is logged and dropped: the state change is more
+important.
+
+A run is late by the time from when its schedule was due to its claim. After an outage a claim
+stores the MAX_FACTS latest runs. The other schedules are late, too, but open no alert unless the
+next runs are late as well.
 """
 
+import heapq
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import AlertKind
+from celery_dynbeat.common.alert_settings import FactLimits
 from celery_dynbeat.common.events import Event
 from celery_dynbeat.db.dialects import capabilities_of
-from celery_dynbeat.db.dialects.base import RECORDS_FACTS
+from celery_dynbeat.db.dialects.base import FACT_LIMITS
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.reasons import reason_of
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
+from celery_dynbeat.telemetry.emitting import (
+    emit_on_commit,
+    has_listeners,
+    subscribe_in_transaction,
+)
 
 logger = logging.getLogger(__name__)
+
+#: Late runs that one claim stores.
+MAX_FACTS = 100
+
+
+class NewFact(NamedTuple):
+    """A fact to store. ``value`` is in seconds.
+
+    ``schedule_id`` None is the schedule of the run ``run_id``; a deleted schedule has no facts.
+    With ``own_rule``, which needs a run, the fact is stored only if the schedule's own alert rules
+    name this rule.
+    """
+
+    kind: AlertKind
+    at: datetime
+    schedule_id: int | None = None
+    run_id: str | None = None
+    value: float | None = None
+    own_rule: str | None = None
+
+
+def _of_quarantine(event: events.ScheduleQuarantined, _: FactLimits) -> Iterable[NewFact]:
+    yield NewFact(AlertKind.QUARANTINED, event.at, event.schedule_id)
+
+
+def _of_loss(event: events.RunLost, _: FactLimits) -> Iterable[NewFact]:
+    # The schedule of a run may have been deleted.
+    if not event.sent_again and event.schedule_id is not None:
+        yield NewFact(AlertKind.LOST, event.at, event.schedule_id, event.run_id)
+
+
+def _of_pause(event: events.SchedulePaused, _: FactLimits) -> Iterable[NewFact]:
+    if event.automatic:
+        yield NewFact(AlertKind.PAUSED, event.at, event.schedule_id)
+
+
+def _of_late_runs(event: events.RunsLate, limits: FactLimits) -> Iterable[NewFact]:
+    limit = limits.late_after
+    late = [
+        (run.late_by, run.schedule_id, run.run_id)
+        for run in event.runs
+        # The evaluation compares it with the schedule's own rule.
+        if run.has_own_rule or (limit is not None and run.late_by > limit)
+    ]
+    for late_by, schedule_id, run_id in heapq.nlargest(MAX_FACTS, late):
+        seconds = late_by.total_seconds()
+        yield NewFact(AlertKind.LATE, event.at, schedule_id, run_id, seconds)
+
+
+#: Event type -> the facts that an event is.
+FACTS: Mapping[type, Callable[[Any, FactLimits], Iterable[NewFact]]] = {
+    events.ScheduleQuarantined: _of_quarantine,
+    events.RunLost: _of_loss,
+    events.SchedulePaused: _of_pause,
+    events.RunsLate: _of_late_runs,
+}
+
+
+def connect() -> None:
+    """Store the facts of this process. A second call changes nothing."""
+    subscribe_in_transaction(store, *FACTS)
+
+
+def store(session: Session, reported: Sequence[Any]) -> None:
+    """Store the facts of the events that a transaction reports."""
+    limits: FactLimits | None = session.info.get(FACT_LIMITS)
+    if limits is not None:
+        add(session, [fact for event in reported for fact in FACTS[type(event)](event, limits)])
 
 
 def records(session: Session) -> bool:
     """Return whether facts are stored in the transactions of ``session``."""
-    return bool(session.info.get(RECORDS_FACTS))
+    return session.info.get(FACT_LIMITS) is not None
 
 
-def fact(
-    kind: AlertKind,
-    schedule_id: int,
-    *,
-    at: datetime,
-    run_id: str | None = None,
-    value: float | None = None,
-) -> Mapping[str, Any]:
-    """Return the row of a fact."""
-    return {
-        "kind": kind.value,
-        "schedule_id": schedule_id,
-        "run_id": run_id,
-        "at": at,
-        "value": value,
-    }
-
-
-def add(
-    session: Session, facts: Sequence[Mapping[str, Any]], *, enabled: bool | None = None
-) -> None:
-    """Store ``facts`` if alerts are on. One INSERT for all of them.
+def add(session: Session, facts: Sequence[NewFact], *, enabled: bool | None = None) -> None:
+    """Store ``facts`` if alerts are on.
 
     ``enabled`` says whether they are, for a session that may be the caller's.
     """
-    if facts and (records(session) if enabled is None else enabled):
-        # A late import: a process without alerts does not need the queries.
-        from celery_dynbeat.store import alert_events  # noqa: PLC0415
-
-        _store(session, lambda: alert_events.add(session, facts))
-
-
-def add_of_run(
-    session: Session,
-    kind: AlertKind,
-    *,
-    run_id: str,
-    at: datetime,
-    value: float | None = None,
-    own_rule: str | None = None,
-) -> None:
-    """Store a fact of the schedule of a run if alerts are on. A deleted schedule has none.
-
-    With ``own_rule`` it is stored only if the schedule's own rules name this rule.
-    """
-    if records(session):
-        from celery_dynbeat.store import alert_events  # noqa: PLC0415
-
-        given = {"kind": kind.value, "run_id": run_id, "at": at, "value": value}
-        _store(session, lambda: alert_events.add_of_run(session, given, own_rule=own_rule))
-
-
-def _store(session: Session, insert: Callable[[], None]) -> None:
+    if not facts or not (records(session) if enabled is None else enabled):
+        return
     try:
         with savepoint(session):
-            insert()
+            _insert(session, facts)
     except DBAPIError as error:
         capabilities = capabilities_of(session.get_bind().dialect)
         if error.connection_invalidated or capabilities.is_transient(error):
@@ -97,3 +131,17 @@ def _store(session: Session, insert: Callable[[], None]) -> None:
         return
     if has_listeners(events.AlertFactsStored):
         emit_on_commit(session, events.AlertFactsStored())
+
+
+def _insert(session: Session, facts: Sequence[NewFact]) -> None:
+    # A late import: a process without alerts does not need the queries.
+    from celery_dynbeat.store import alert_events  # noqa: PLC0415
+
+    of_schedules = []
+    for fact in facts:
+        row = {"kind": fact.kind.value, "run_id": fact.run_id, "at": fact.at, "value": fact.value}
+        if fact.schedule_id is None:
+            alert_events.add_of_run(session, row, own_rule=fact.own_rule)
+        else:
+            of_schedules.append({**row, "schedule_id": fact.schedule_id})
+    alert_events.add(session, of_schedules)

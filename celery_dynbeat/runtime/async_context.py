@@ -53,11 +53,11 @@ class AsyncContext(Context):
         """The database of ``engine``, else of the settings, on its asynchronous driver."""
         settings = self.settings
         renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
-        facts = settings.alerts_enabled
+        limits = settings.fact_limits
         if self._async_engine is not None:
-            return AsyncDatabase(engine=self._async_engine, records_facts=facts)
+            return AsyncDatabase(engine=self._async_engine, fact_limits=limits)
         options = settings.engine_options
-        return AsyncDatabase(settings.database_url, engine_options=options, records_facts=facts)
+        return AsyncDatabase(settings.database_url, engine_options=options, fact_limits=limits)
 
     async def call(self, session: object, work: Callable[[Session | None], T]) -> T:
         """Return ``work(session)``; ``session`` is the caller's AsyncSession or None.

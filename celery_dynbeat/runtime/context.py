@@ -25,7 +25,7 @@ from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.engine import Database, check_synchronous, in_use
 from celery_dynbeat.db.names import TableNames
 from celery_dynbeat.planning.schedule_spec import ScheduleSpec, SpecColumns, spec_from_row
-from celery_dynbeat.runtime import application
+from celery_dynbeat.runtime import alert_facts, application
 from celery_dynbeat.runtime.sessions import (
     CurrentSession,
     check_current_session,
@@ -69,18 +69,21 @@ class Context:
     def settings(self) -> Settings:
         """The dynbeat_* settings. Raises ConfigurationError for an unknown or invalid one."""
         name = application.name_of(self.app.main)
-        return Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
+        settings = Settings.read(self.app.conf, timezone=str(self.app.timezone), application=name)
+        if settings.alerts_enabled:
+            alert_facts.connect()
+        return settings
 
     @cached_property
     def database(self) -> Database:
         """The database of ``shared_engine``, else of the settings."""
         settings = self.settings
         renamed_tables.use(TableNames(settings.schema, settings.table_prefix))
-        facts = settings.alerts_enabled
+        limits = settings.fact_limits
         if self.shared_engine is not None:
-            return Database(engine=self.shared_engine, records_facts=facts)
+            return Database(engine=self.shared_engine, fact_limits=limits)
         options = settings.engine_options
-        return Database(settings.database_url, engine_options=options, records_facts=facts)
+        return Database(settings.database_url, engine_options=options, fact_limits=limits)
 
     @cached_property
     def clock(self) -> Clock:

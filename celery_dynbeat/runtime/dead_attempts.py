@@ -9,14 +9,13 @@ A worker is dead when it was replaced, or has been stopped or silent for dynbeat
     running, a newer run was to replace it                      -> revoked
     retrying: replaced by a canvas that has not ended           -> lost: tasks of it may still run
 
-Beat calls this for the runs of dead nodes (``beat.rescue``). A living worker calls it for runs that
-it does not execute (``worker.pool_check``).
+Beat calls this for the runs of dead nodes (``beat.maintenance``). A living worker calls it for runs
+that it does not execute (``worker.pool_check``).
 
 A worker that was only slow records the end of its attempt later, over ``lost``. The guard prevents
 a second start: a redelivered message finds its run started or ended.
 """
 
-import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,19 +23,14 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.models import REQUESTED_ORIGINS
-from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.store import stuck_runs
 from celery_dynbeat.store.overlaps import REPLACED
 from celery_dynbeat.store.rows import LockedRows
 from celery_dynbeat.telemetry import events
-from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry.emitting import emit_on_commit
 
 #: After as many attempts the run is not sent again.
 MAX_ATTEMPTS = 5
@@ -63,58 +57,35 @@ def end_attempts(
     stuck_runs.end_lost(session, _ids(replaced), status=Status.REVOKED, now=now, error=REPLACED)
     stuck_runs.rerun(session, _ids(rerun), now=now, error=reason)
     stuck_runs.end_lost(session, _ids(lost), status=Status.LOST, now=now, error=reason)
-    for result, rows in (("revoked", replaced), ("sent again", rerun), ("lost", lost)):
-        _log(rows, result=result, reason=reason)
-    _report(session, lost, sent_again=False, reason=reason)
-    _report(session, rerun, sent_again=True, reason=reason)
-    _add_facts(session, lost, now=now)
+    emit_on_commit(
+        session,
+        *(_event(events.ReplacedRunLost, row, reason=reason, at=now) for row in replaced),
+        *(_event(events.RunLost, row, reason=reason, at=now, sent_again=True) for row in rerun),
+        *(_event(events.RunLost, row, reason=reason, at=now) for row in lost),
+    )
     return EndedAttempts(len(locked.rows) + len(locked.unreadable), len(rerun))
 
 
-def _log(rows: list[Row[Any]], *, result: str, reason: str) -> None:
-    for row in rows:
-        logger.warning(
-            "run %s is %s: %s (worker %r)",
-            row.id,
-            result,
-            reason,
-            row.worker,
-            extra={
-                "event": Event.RUN_LOST,
-                "owner": row.owner,
-                "schedule": row.name,
-                "run_id": row.id,
-                "attempt": row.attempt,
-                "worker": row.worker,
-            },
-        )
-
-
-def _report(session: Session, rows: list[Row[Any]], *, sent_again: bool, reason: str) -> None:
-    if not has_listeners(events.RunLost):
-        return
-    for row in rows:
-        event = events.RunLost(
-            run_id=row.id,
-            owner=row.owner,
-            schedule=row.name,
-            task=row.task,
-            attempt=row.attempt,
-            worker=row.worker,
-            reason=reason,
-            sent_again=sent_again,
-        )
-        emit_on_commit(session, event)
-
-
-def _add_facts(session: Session, lost: list[Row[Any]], *, now: datetime) -> None:
-    # The schedule of a run may have been deleted.
-    facts = [
-        alert_facts.fact(AlertKind.LOST, row.schedule_id, at=now, run_id=row.id)
-        for row in lost
-        if row.schedule_id is not None
-    ]
-    alert_facts.add(session, facts)
+def _event(
+    event_type: type[events.RunLost],
+    row: Row[Any],
+    *,
+    reason: str,
+    at: datetime,
+    sent_again: bool = False,
+) -> events.RunLost:
+    return event_type(
+        run_id=row.id,
+        schedule_id=row.schedule_id,
+        owner=row.owner,
+        schedule=row.name,
+        task=row.task,
+        attempt=row.attempt,
+        worker=row.worker,
+        reason=reason,
+        sent_again=sent_again,
+        at=at,
+    )
 
 
 def _ids(rows: list[Row[Any]]) -> list[str]:

@@ -1,23 +1,17 @@
 """Pause a schedule: by a call of the API, or because its runs fail."""
 
-import logging
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.actions import Action
-from celery_dynbeat.common.alert_kinds import AlertKind
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
-from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.store import changes, overlaps, runs, schedules, stuck_runs
 from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
-
-logger = logging.getLogger(__name__)
 
 #: The actor of this pause in the audit.
 ACTOR = "dynbeat"
@@ -68,41 +62,35 @@ def pause_if_failing(
         return False
     if overlaps.with_locked_runs(session, [schedule_id]):
         raise RowLockedError
-    rule = f"{limit} failures in a row"
-    reason = f"{rule}; the last: {failures[0].error}"
+    reason = f"{limit} failures in a row; the last: {failures[0].error}"
     pause(session, row, reason=reason, now=now)
-    report_paused(session, row, actor=ACTOR, reason=reason, automatic=True)
-    alert_facts.add(session, [alert_facts.fact(AlertKind.PAUSED, row.id, at=now)])
+    emit_paused(session, row, actor=ACTOR, reason=reason, now=now, failures=limit)
     if audit:
         changes.add(session, [_change(row, now=now)])
-    logger.warning(
-        "schedule %r of owner %r is paused: %s",
-        row.name,
-        row.owner,
-        # Not the reason: the error of a task can contain its arguments.
-        rule,
-        extra={
-            "event": Event.SCHEDULE_PAUSED,
-            "owner": row.owner,
-            "schedule": row.name,
-            "schedule_id": row.id,
-        },
-    )
     return True
 
 
-def report_paused(
-    session: Session, row: Schedule, *, actor: str, reason: str, automatic: bool
+def emit_paused(
+    session: Session,
+    row: Schedule,
+    *,
+    actor: str,
+    reason: str,
+    now: datetime,
+    failures: int | None = None,
 ) -> None:
-    """Send the signal of a pause after the commit."""
+    """Report a pause with the commit. ``failures``: how many runs in a row were its cause."""
     if has_listeners(events.SchedulePaused):
         event = events.SchedulePaused(
+            schedule_id=row.id,
             owner=row.owner,
             schedule=row.name,
             task=row.task,
             actor=actor,
             reason=reason,
-            automatic=automatic,
+            automatic=failures is not None,
+            failures=failures,
+            at=now,
         )
         emit_on_commit(session, event)
 

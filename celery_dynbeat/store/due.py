@@ -3,9 +3,20 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, not_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Row,
+    Select,
+    bindparam,
+    func,
+    not_,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db import batches
@@ -25,37 +36,73 @@ DUE_INDEX = "ix_dynbeat_schedule_due"
 _UNPLANNED_INDEX = "ix_dynbeat_schedule_unplanned"
 #: Rows at the start of an index that are searched for unsupported triggers.
 UNSUPPORTED_SEARCH_LIMIT = 500
-#: The columns that beat needs to plan and publish the runs of a schedule.
-_DUE_COLUMNS = (
-    _COLUMNS.id,
-    _COLUMNS.owner,
-    _COLUMNS.name,
-    _COLUMNS.task,
-    _COLUMNS.args,
-    _COLUMNS.kwargs,
-    _COLUMNS.options,
-    _COLUMNS.trigger_kind,
-    _COLUMNS.trigger_spec,
-    _COLUMNS.timezone,
-    _COLUMNS.anchor_at,
-    _COLUMNS.start_at,
-    _COLUMNS.end_at,
-    _COLUMNS.max_runs,
-    _COLUMNS.run_count,
-    _COLUMNS.catch_up,
-    _COLUMNS.catch_up_window,
-    _COLUMNS.expires_after,
-    _COLUMNS.jitter,
-    _COLUMNS.overlap,
-    _COLUMNS.max_run_time,
-    _COLUMNS.next_fire_at,
-    _COLUMNS.skipped_until,
-    _COLUMNS.last_run_at,
-    _COLUMNS.created_at,
-    _COLUMNS.version,
-    # Not the URL, which only workers need.
-    _COLUMNS.ping_url.is_not(None).label("pings"),
-)
+
+
+class DueSchedule(NamedTuple):
+    """What beat needs to plan and publish the runs of a schedule: its columns, and what they say.
+
+    ``pings``: the schedule has a ping URL, which only workers need. ``has_late_rule``: its own
+    alert rules name ``late_after``. ``next_run_at`` None: SQL by hand wrote what beat cannot read.
+    ``was_held``: a claim found it held. ``any_hold``: there is any hold at all, in force or not.
+    """
+
+    id: int
+    owner: str
+    name: str
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    options: dict[str, Any]
+    trigger_kind: str
+    trigger_spec: str
+    timezone: str
+    anchor_at: datetime | None
+    start_at: datetime | None
+    end_at: datetime | None
+    max_runs: int | None
+    run_count: int
+    catch_up: str | None
+    catch_up_window: float | None
+    expires_after: float | None
+    jitter: float | None
+    overlap: str | None
+    max_run_time: float | None
+    next_fire_at: datetime | None
+    next_run_at: datetime | None
+    skipped_until: datetime | None
+    last_run_at: datetime | None
+    created_at: datetime
+    version: int
+    pings: bool
+    has_late_rule: bool
+    was_held: bool
+    any_hold: bool
+
+    @property
+    def may_be_held(self) -> bool:
+        """Whether the owner may have a hold in force."""
+        return self.was_held or self.any_hold
+
+
+class DueRows(NamedTuple):
+    """The readable schedules in the order of the statement, and the unreadable ones."""
+
+    rows: Sequence[DueSchedule]
+    unreadable: Sequence[UnreadableRow]
+
+
+_COMPUTED: Mapping[str, ColumnElement[bool]] = {
+    "pings": _COLUMNS.ping_url.is_not(None),
+    "has_late_rule": names_rule("late_after"),
+    # Not held_at: converting an instant for each row of a claim takes longer.
+    "was_held": _COLUMNS.held_at.is_not(None),
+    "any_hold": holds.any_hold(),
+}
+_DUE_COLUMNS = [
+    _COMPUTED[name].label(name) if name in _COMPUTED else _COLUMNS[name]
+    for name in DueSchedule._fields
+]
+_COLUMNS_TO_RUN = [column for column in _DUE_COLUMNS if column is not _COLUMNS.next_run_at]
 # The order of an index, so that PostgreSQL uses it. The planner multiplies the selectivity of the
 # conditions. In a table full of finished one-offs it therefore expects many unplanned rows, and
 # reads the whole table for the first one, although there is none.
@@ -80,42 +127,35 @@ def lock_due(
     since: datetime | None = None,
     only_owners: Collection[str] = (),
     except_owners: Collection[str] = (),
-    with_late_rule: bool = False,
-) -> LockedRows:
+) -> DueRows:
     """Return up to ``limit`` schedules due at ``now``, oldest first, locked for this transaction.
 
     Unreadable rows are locked, too. Rows locked by another beat are skipped, and rows whose trigger
     this version does not support. SQLite has no row locks; there the write lock of the transaction
     keeps two beats apart. ``since`` is the earliest ``next_run_at`` to read; None means all.
-    If ``hold_id`` of a row is not None, its owner may have a hold (``holds.may_be_held``). During a
-    hold of everything no row is returned. ``only_owners`` and ``except_owners`` limit the owners.
-    ``with_late_rule`` adds ``next_run_at``, and ``has_late_rule``: whether the schedule's own alert
-    rules name ``late_after``.
+    During a hold of everything no row is returned. ``only_owners`` and ``except_owners`` limit the
+    owners.
     """
-    statement = _lock_due_statement(since is not None, with_late_rule)
+    statement = _lock_due_statement(since is not None)
     values = {"now": now, "limit": limit, "since": since}
     if only_owners:
         statement = statement.where(_COLUMNS.owner.in_(only_owners))
     if except_owners:
         statement = statement.where(_COLUMNS.owner.not_in(except_owners))
-    return read(session, statement, key=_COLUMNS.id, values=values)
+    return _read(session, statement, values)
 
 
 def due_statement(*, now: datetime, limit: int) -> Select[Any]:
     """Return the statement of ``lock_due`` without ``since``, for EXPLAIN."""
-    return _lock_due_statement(False, False).params(now=now, limit=limit)  # noqa: FBT003 - keys of the cache
+    return _lock_due_statement(False).params(now=now, limit=limit)  # noqa: FBT003 - a key of the cache
 
 
 # Cached: all passes use the same statement.
 @cache
-def _lock_due_statement(in_part: bool, with_late_rule: bool) -> Select[Any]:  # noqa: FBT001
+def _lock_due_statement(in_part: bool) -> Select[Any]:  # noqa: FBT001
     at = _COLUMNS.next_run_at
     now = bindparam("now", type_=UtcDateTime)
-    columns: tuple[Any, ...] = (*_DUE_COLUMNS, holds.may_be_held().label("hold_id"))
-    if with_late_rule:
-        has_rule = names_rule("late_after").label("has_late_rule")
-        columns = (*columns, _COLUMNS.next_run_at, has_rule)
-    due = force_index(select(*columns), SCHEDULES, DUE_INDEX).where(
+    due = force_index(select(*_DUE_COLUMNS), SCHEDULES, DUE_INDEX).where(
         at.is_not(None), at <= now, _has_supported_trigger(), not_(holds.everything_is_held(now))
     )
     if in_part:
@@ -125,17 +165,35 @@ def _lock_due_statement(in_part: bool, with_late_rule: bool) -> Select[Any]:  # 
 
 
 @in_index_order
-def lock_unplanned(session: Session, *, limit: int) -> LockedRows:
+def lock_unplanned(session: Session, *, limit: int) -> DueRows:
     """Return up to ``limit`` unplanned schedules, locked like those of ``lock_due``."""
-    return read(session, unplanned_statement(limit=limit), key=_COLUMNS.id)
+    return _read(session, unplanned_statement(limit=limit))
 
 
 def unplanned_statement(*, limit: int) -> Select[Any]:
     """Return the statement of ``lock_unplanned``, for EXPLAIN."""
-    columns = (*_DUE_COLUMNS, holds.was_parked().label("hold_id"))
-    unplanned = force_index(select(*columns), SCHEDULES, _UNPLANNED_INDEX)
+    unplanned = force_index(select(*_DUE_COLUMNS), SCHEDULES, _UNPLANNED_INDEX)
     unplanned = unplanned.where(*_unplanned()).order_by(*_UNPLANNED).limit(limit)
     return unplanned.with_for_update(skip_locked=True)
+
+
+def _read(
+    session: Session, statement: Select[Any], values: Mapping[str, Any] | None = None
+) -> DueRows:
+    found = read(session, statement, key=_COLUMNS.id, values=values, make=DueSchedule._make)
+    unplanned = [row.id for row in found.unreadable if row.column == str(_COLUMNS.next_run_at)]
+    if not unplanned:
+        return DueRows(*found)
+    # A plan needs no next_run_at, and writes it again.
+    columns = [
+        null().label(column.name) if column is _COLUMNS.next_run_at else column
+        for column in _DUE_COLUMNS
+    ]
+    statement = statement.params(values or {}).where(_COLUMNS.id.in_(unplanned))
+    statement = statement.with_only_columns(*columns, maintain_column_froms=True)
+    again = read(session, statement, key=_COLUMNS.id, make=DueSchedule._make)
+    others = [row for row in found.unreadable if row.id not in unplanned]
+    return DueRows([*again.rows, *found.rows], [*again.unreadable, *others])
 
 
 @in_index_order
@@ -145,7 +203,7 @@ def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Seque
     All these schedules are locked for this transaction, readable or not. Rows that another
     transaction has locked are skipped.
     """
-    statement = _by_ids(schedule_ids, *_DUE_COLUMNS).where(_COLUMNS.error.is_(None))
+    statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN).where(_COLUMNS.error.is_(None))
     return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id).unreadable
 
 
@@ -153,7 +211,7 @@ def lock_unreadable(session: Session, *, schedule_ids: Collection[int]) -> Seque
 def lock_by_ids(session: Session, schedule_ids: Collection[int]) -> LockedRows:
     """Return the schedules with these ids, locked like those of ``lock_due``, due or not."""
     added = (_COLUMNS.enabled, _COLUMNS.error, _COLUMNS.next_run_at, _COLUMNS.finished_at)
-    statement = _by_ids(schedule_ids, *_DUE_COLUMNS, *added).order_by(_COLUMNS.id)
+    statement = _by_ids(schedule_ids, *_COLUMNS_TO_RUN, *added).order_by(_COLUMNS.id)
     return read(session, statement.with_for_update(skip_locked=True), key=_COLUMNS.id)
 
 

@@ -1,14 +1,15 @@
 """Queries on holds. A hold is in force until it is released, or until ``until_at``.
 
     hold()            inserts one row; no schedule changes
-    claim             parks the due schedules of a held owner: out of the start of the due index
-    release()         deletes the row, and makes the parked schedules due
-    until_at passes   the parked schedules are due by themselves
-    maintenance       deletes expired rows, and repairs schedules that were parked without a hold
+    claim             moves the due schedules of a held owner out of the start of the due index
+    release()         deletes the row, and makes the held schedules due
+    until_at passes   the held schedules are due by themselves
+    maintenance       deletes expired rows, and repairs schedules that are held without a hold
 
-A claim that parks a schedule locks the owner's hold. A release that deletes the hold
-waits for that claim, so its UPDATE finds the parked schedule. The claim does not wait: it parks a
-schedule for a short time only, if a transaction that may be a release has locked the hold.
+A schedule is held if it has ``held_at``. A claim that sets it locks the owner's hold. A release
+that deletes the hold waits for that claim, so its UPDATE finds the held schedule. The claim does
+not wait: it holds a schedule for a short time only, if a transaction that may be a release has
+locked the hold.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +23,6 @@ from sqlalchemy import (
     Select,
     Update,
     bindparam,
-    case,
     exists,
     func,
     or_,
@@ -43,12 +43,10 @@ from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
 
 #: ``next_run_at`` of a schedule whose hold has no end. Each database and driver can store it.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
-#: The id of no hold.
-WAS_PARKED = 0
 
 _HOLD = HOLDS.c
 OWNER_INDEX, _END_INDEX = "ix_dynbeat_hold_owner", "ix_dynbeat_hold_until_at"
-_PARKED_INDEX, _PRIMARY = "ix_dynbeat_schedule_held_at", "PRIMARY"
+_HELD_INDEX, _PRIMARY = "ix_dynbeat_schedule_held_at", "PRIMARY"
 #: The ends of the holds of some owners.
 _ENDS = force_index(select(_HOLD.id, _HOLD.owner, _HOLD.until_at), HOLDS, OWNER_INDEX)
 
@@ -94,20 +92,13 @@ def last_end_of_everything(now: Any) -> Any:
     return latest.where(_HOLD.owner.is_(None), _HOLD.until_at > now).scalar_subquery()
 
 
-def was_parked() -> ColumnElement[Any]:
-    """Return a column that is WAS_PARKED for a parked schedule, else NULL."""
-    # Not held_at: converting an instant for each row of a claim takes longer.
-    return case((SCHEDULES.c.held_at.is_not(None), WAS_PARKED))
+def any_hold() -> ColumnElement[bool]:
+    """Return the condition that there is any hold, in force or not.
 
-
-def may_be_held() -> ColumnElement[Any]:
-    """Return the column of ``was_parked`` with the id of any hold for the other schedules.
-
-    NULL is the usual case: there is no hold at all. The database looks once for each statement, not
-    once for each schedule.
+    There is none in the usual case. The database looks once for each statement, not once for each
+    schedule.
     """
-    of_any = select(_HOLD.id).limit(1).scalar_subquery()
-    return case((SCHEDULES.c.held_at.is_not(None), WAS_PARKED), else_=of_any)
+    return select(_HOLD.id).limit(1).scalar_subquery().is_not(None)
 
 
 @in_index_order
@@ -248,10 +239,10 @@ def delete_expired(session: Session, *, now: datetime, limit: int) -> int:
 
 
 @in_index_order
-def move_parked(
+def move_held(
     session: Session, *, owner: str, now: datetime, end: datetime | None, waits: bool = True
 ) -> None:
-    """Make the parked schedules of an owner due at ``end``, the end of its holds.
+    """Make the held schedules of an owner due at ``end``, the end of its holds.
 
     ``end`` None means that no hold is in force: they are due at ``now``. Schedules that are due
     earlier do not change. The rows are read in the order of their names, in parts. Unless it
@@ -261,7 +252,7 @@ def move_parked(
     after = ""
     while True:
         rows = session.execute(
-            _lock_parked_statement(waits), {"owner": owner, "after": after, "due_at": due_at}
+            _lock_held_statement(waits), {"owner": owner, "after": after, "due_at": due_at}
         ).all()
         if not rows:
             return
@@ -270,10 +261,10 @@ def move_parked(
 
 
 @cache
-def _lock_parked_statement(waits: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
+def _lock_held_statement(waits: bool) -> Select[Any]:  # noqa: FBT001 - a key of the cache
     columns = SCHEDULES.c
-    # A locking read: the caller's snapshot may be older than the claim that parked the rows.
-    parked = (
+    # A locking read: the caller's snapshot may be older than the claim that held the rows.
+    held = (
         select(columns.id, columns.name)
         .where(
             columns.owner == bindparam("owner"),
@@ -285,7 +276,7 @@ def _lock_parked_statement(waits: bool) -> Select[Any]:  # noqa: FBT001 - a key 
         .limit(MAX_IN_LIST)
         .with_for_update(skip_locked=not waits)
     )
-    return force_index(parked, SCHEDULES, OWNER_NAME_INDEX)
+    return force_index(held, SCHEDULES, OWNER_NAME_INDEX)
 
 
 def _set_due(session: Session, ids: Sequence[int], *, due_at: datetime, is_held: bool) -> None:
@@ -300,8 +291,8 @@ def _update_schedules() -> Update:
 
 
 @in_index_order
-def parked_after(session: Session, *, after: tuple[datetime, int] | None, limit: int) -> LockedRows:
-    """Return id, owner, held_at and next_run_at of up to ``limit`` parked schedules, not locked.
+def held_after(session: Session, *, after: tuple[datetime, int] | None, limit: int) -> LockedRows:
+    """Return id, owner, held_at and next_run_at of up to ``limit`` held schedules, not locked.
 
     They are ordered by held_at and id, and follow the key ``after``.
     """
@@ -311,7 +302,7 @@ def parked_after(session: Session, *, after: tuple[datetime, int] | None, limit:
         force_index(
             select(columns.id, columns.owner, columns.held_at, columns.next_run_at),
             SCHEDULES,
-            _PARKED_INDEX,
+            _HELD_INDEX,
         )
         .where(columns.held_at.is_not(None))
         .order_by(*key)
@@ -324,17 +315,17 @@ def parked_after(session: Session, *, after: tuple[datetime, int] | None, limit:
 
 
 @in_index_order
-def lock_parked(session: Session, ids: Collection[int]) -> Sequence[int]:
-    """Return those of the ids that belong to a parked schedule, locked for this transaction.
+def lock_held(session: Session, ids: Collection[int]) -> Sequence[int]:
+    """Return those of the ids that belong to a held schedule, locked for this transaction.
 
     Schedules that another transaction has locked are left out.
     """
-    parked = force_index(select(Schedule.id), Schedule, _PRIMARY)
-    parked = parked.where(Schedule.id.in_(ids), Schedule.held_at.is_not(None))
-    return session.scalars(parked.with_for_update(skip_locked=True)).all()
+    held = force_index(select(Schedule.id), Schedule, _PRIMARY)
+    held = held.where(Schedule.id.in_(ids), Schedule.held_at.is_not(None))
+    return session.scalars(held.with_for_update(skip_locked=True)).all()
 
 
-def forget_parked(session: Session, ids: Collection[int]) -> None:
+def clear_held(session: Session, ids: Collection[int]) -> None:
     """Clear ``held_at`` of locked schedules that have no next run."""
     forgotten = _update_schedules().where(Schedule.id.in_(ids), Schedule.next_run_at.is_(None))
     execute_dml(session, forgotten.values(held_at=None))

@@ -59,6 +59,7 @@ class RowLockedError(Exception):
 #: A named tuple of the selected columns. Its attribute access is ten times as fast as that of
 #: SQLAlchemy's rows, and beat reads each attribute several times.
 Row = Any
+Make = Callable[[Iterable[Any]], Row]
 
 
 class LockedRows(NamedTuple):
@@ -82,49 +83,51 @@ def read(
     *,
     key: Any,
     values: Mapping[str, Any] | None = None,
+    make: Make | None = None,
 ) -> LockedRows:
     """Return the rows of ``statement``; ``key`` is the column that identifies a row.
 
     ``values`` are the parameters of the statement. The statement decides which rows are locked. If
-    all rows are readable, this is one query.
+    all rows are readable, this is one query. ``make`` makes a row from its values; None makes a
+    named tuple of the columns.
     """
     # Outside the try block: an error here comes from the server.
     result = session.execute(statement, values)
     try:
-        return LockedRows(_as_named_tuples(result), [])
+        return LockedRows(_as_named_tuples(result, make), [])
     except UNREADABLE:
         statement = statement.params(values or {})
         ids = session.scalars(statement.with_only_columns(key, maintain_column_froms=True)).all()
-    return _read_by_halves(session, statement, key, ids)
+    return _read_by_halves(session, statement, key, ids, make)
 
 
-def _as_named_tuples(result: Result[Any]) -> Sequence[Row]:
-    make = _row_maker(tuple(result.keys()))
+def _as_named_tuples(result: Result[Any], make: Make | None) -> Sequence[Row]:
+    make = make or _row_maker(tuple(result.keys()))
     # In partitions, so that memory holds no second and third copy of all rows.
     return [make(row) for part in result.partitions(ROWS_PER_PARTITION) for row in part]
 
 
 @cache
-def _row_maker(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
+def _row_maker(columns: tuple[str, ...]) -> Make:
     # Not a NamedTuple: the columns are known only at run time.
     row_type: Any = namedtuple("Row", list(columns))  # type: ignore[misc]  # noqa: PYI024
-    make: Callable[[Iterable[Any]], Row] = row_type._make
+    make: Make = row_type._make
     return make
 
 
 def _read_by_halves(
-    session: Session, statement: Select[Any], key: Any, ids: Sequence[Any]
+    session: Session, statement: Select[Any], key: Any, ids: Sequence[Any], make: Make | None
 ) -> LockedRows:
     """Return the rows with these ids, and bisect them until each unreadable row is alone."""
     result = session.execute(statement.where(key.in_(ids)))
     try:
-        return LockedRows(_as_named_tuples(result), [])
+        return LockedRows(_as_named_tuples(result, make), [])
     except UNREADABLE as error:
         if len(ids) == 1:
             return LockedRows([], [_unreadable_row(session, statement, key, ids[0], error)])
     middle = len(ids) // 2
-    older = _read_by_halves(session, statement, key, ids[:middle])
-    newer = _read_by_halves(session, statement, key, ids[middle:])
+    older = _read_by_halves(session, statement, key, ids[:middle], make)
+    newer = _read_by_halves(session, statement, key, ids[middle:], make)
     return LockedRows([*older.rows, *newer.rows], [*older.unreadable, *newer.unreadable])
 
 

@@ -7,14 +7,16 @@ from typing import Any
 from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
-from celery_dynbeat.db.models import Origin
+from celery_dynbeat.db.models import Origin, Schedule
 from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.planning.plan import Skip
 from celery_dynbeat.planning.schedule_spec import expires_at
+from celery_dynbeat.store.due import DueSchedule
+from celery_dynbeat.store.runs import OverdueRun
 
 
 def new_outgoing_run(
-    row: Any,
+    row: DueSchedule | Schedule,
     fire_at: datetime,
     *,
     now: datetime,
@@ -33,8 +35,8 @@ def new_outgoing_run(
     )
 
 
-def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
-    """Return the outgoing run of a recorded run; ``row`` also has the columns of its schedule."""
+def recorded_outgoing_run(row: OverdueRun, *, settings: Settings) -> OutgoingRun:
+    """Return the outgoing run of a recorded run."""
     expiry = expires_at(row.expires_after, created_at=row.created_at, settings=settings)
     return _outgoing(
         row,
@@ -52,7 +54,9 @@ def recorded_outgoing_run(row: Any, *, settings: Settings) -> OutgoingRun:
     )
 
 
-def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
+def _outgoing(
+    row: DueSchedule | OverdueRun | Schedule, settings: Settings, **of_run: Any
+) -> OutgoingRun:
     return OutgoingRun(
         owner=row.owner,
         name=row.name,
@@ -62,14 +66,13 @@ def _outgoing(row: Any, settings: Settings, **of_run: Any) -> OutgoingRun:
         kwargs=row.kwargs,
         options=row.options,
         overlap=row.overlap or settings.overlap,
-        pings=_may_ping(settings, of_run["origin"]) and bool(row.pings),
+        pings=_may_ping(settings, of_run["origin"]) and not isinstance(row, Schedule) and row.pings,
         **of_run,
     )
 
 
 def _may_ping(settings: Settings, origin: Origin) -> bool:
-    # A backfill is about the past. Its pings would hide that the schedule does not run now. Its row
-    # has no ``pings``.
+    # A backfill is about the past. Its pings would hide that the schedule does not run now.
     return settings.ping_hosts is not None and origin != Origin.BACKFILL
 
 

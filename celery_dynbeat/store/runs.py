@@ -7,7 +7,7 @@ listed in ``common.run_states``; those of a worker are in ``store.attempts``.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -29,7 +29,7 @@ from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import REQUESTED_ORIGINS, Run, Schedule
 from celery_dynbeat.db.tables import RUNS
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store.rows import LockedRows, RowLockedError, read
+from celery_dynbeat.store.rows import RowLockedError, UnreadableRow, read
 
 #: Values in one IN condition. Drivers allow tens of thousands.
 MAX_IN_LIST = 1_000
@@ -147,11 +147,47 @@ def first_overdue_id(*, now: datetime) -> Any:
     return overdue.order_by(Run.overdue_at).limit(1).scalar_subquery()
 
 
+class OverdueRun(NamedTuple):
+    """An overdue run, with the columns of its schedule that its message needs.
+
+    ``pings``: the schedule has a ping URL, which only workers need.
+    """
+
+    id: str
+    owner: str
+    name: str
+    scheduled_for: datetime
+    nominal_at: datetime | None
+    created_at: datetime
+    origin: str
+    sent_at: datetime | None
+    attempt: int
+    retries: int
+    schedule_id: int
+    version: int
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    options: dict[str, Any]
+    expires_after: float | None
+    overlap: str | None
+    max_run_time: float | None
+    enabled: bool
+    pings: bool
+
+
+class OverdueRuns(NamedTuple):
+    """The readable runs in the order of the statement, and the unreadable ones."""
+
+    rows: Sequence[OverdueRun]
+    unreadable: Sequence[UnreadableRow]
+
+
 @in_index_order
 def lock_overdue(
     session: Session, *, now: datetime, limit: int, since: datetime | None = None
-) -> LockedRows:
-    """Return up to ``limit`` overdue runs with the columns of their schedules, oldest first.
+) -> OverdueRuns:
+    """Return up to ``limit`` overdue runs, oldest first.
 
     The rows of runs are locked for this transaction, also unreadable ones. Rows that another beat
     has locked are skipped. ``since`` is the earliest ``overdue_at`` to read; None means all.
@@ -188,7 +224,7 @@ def lock_overdue(
     )
     if since is not None:
         statement = statement.where(Run.overdue_at >= since)
-    return read(session, statement, key=Run.id)
+    return OverdueRuns(*read(session, statement, key=Run.id, make=OverdueRun._make))
 
 
 @in_index_order

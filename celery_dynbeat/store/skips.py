@@ -23,9 +23,17 @@ _MAX_UNION = 100
 class SkipColumns(Protocol):
     """The columns of a schedule that say which skipped fire times its plan needs."""
 
-    id: int
-    next_fire_at: datetime | None
-    skipped_until: datetime | None
+    @property
+    def id(self) -> int:
+        """The id of the row."""
+
+    @property
+    def next_fire_at(self) -> datetime | None:
+        """The next fire time."""
+
+    @property
+    def skipped_until(self) -> datetime | None:
+        """The last skipped fire time."""
 
 
 class _Span(NamedTuple):

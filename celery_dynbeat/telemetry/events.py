@@ -5,8 +5,21 @@ it once (``telemetry.emitting``). ``schedule`` is the name of the schedule. Inst
 in UTC. No event contains arguments or results of a task.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+
+class BatchKind(StrEnum):
+    """Why a batch of runs is sent. ``OVERDUE``: again, or for the first time after ``run_now``."""
+
+    DUE = "due"
+    OVERDUE = "overdue"
+    BACKFILL = "backfill"
+    RERUN = "rerun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,13 +27,15 @@ class SentRun:
     """A run whose message the broker has accepted.
 
     ``lag`` is how long after its fire time the message was sent. ``queue`` None: unknown.
-    ``sent_before``: an earlier message of the run was sent too.
+    ``attempt`` is the one that the message starts. ``sent_before``: an earlier message of the run
+    was sent too.
     """
 
     run_id: str
     owner: str
     schedule: str
     task: str
+    attempt: int
     queue: str | None
     scheduled_for: datetime
     lag: timedelta
@@ -28,12 +43,40 @@ class SentRun:
     sent_before: bool
 
 
+class SentRuns(Sequence[SentRun]):
+    """The sent runs of a batch, in the order of the messages. Built when a listener reads them."""
+
+    def __init__(self, build: Callable[[], Sequence[SentRun]]) -> None:
+        self._build = build
+
+    @cached_property
+    def _runs(self) -> Sequence[SentRun]:
+        return self._build()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[SentRun]:
+        return iter(self._runs)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a run, or the runs of a slice."""
+        return self._runs[index]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsSent:
-    """A batch of runs was sent. ``again``: these runs were sent before, and did not start."""
+    """A batch of ``claimed`` runs was published, and ``sent`` of them were accepted."""
 
-    runs: tuple[SentRun, ...]
-    again: bool
+    runs: Sequence[SentRun]
+    kind: BatchKind
+    claimed: int
+    sent: int
+
+    @property
+    def again(self) -> bool:
+        """Whether the sweep sent the runs."""
+        return self.kind is BatchKind.OVERDUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +151,13 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLost:
-    """The worker of a run died. ``sent_again``: beat sends the run once more."""
+    """The worker of a run died. ``sent_again``: beat sends the run once more.
+
+    ``schedule_id`` None: the schedule was deleted.
+    """
 
     run_id: str
+    schedule_id: int | None
     owner: str
     schedule: str
     task: str
@@ -118,28 +165,127 @@ class RunLost:
     worker: str | None
     reason: str
     sent_again: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedRunLost(RunLost):
+    """The worker of a run died that a newer run was to replace. The run is revoked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunUnpublishable:
+    """A run has failed, because its message can never be sent.
+
+    Its schedule is quarantined, unless it was edited since. ``attempt`` is that of the message.
+    None: unknown, because the row of the run cannot be read.
+    """
+
+    run_id: str
+    owner: str | None
+    schedule: str | None
+    attempt: int | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDeclined:
+    """The application's own code did not send a run. ``attempt`` is that of the message."""
+
+    run_id: str
+    owner: str
+    schedule: str
+    task: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRun:
+    """The oldest due run of a schedule, and how late it is. Jitter and holds do not count.
+
+    ``run_id`` None: the run is not made yet, because its queue is refused. ``has_own_rule``: the
+    schedule's own alert rules say from when a run is late.
+    """
+
+    run_id: str | None
+    schedule_id: int
+    late_by: timedelta
+    has_own_rule: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsLate:
+    """A claim found runs that are late by more than a second."""
+
+    runs: Sequence[LateRun]
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleQuarantined:
-    """A schedule cannot be planned or published. ``owner`` None: its row cannot be read."""
+    """A schedule cannot be planned or published.
+
+    ``owner`` and ``schedule`` None: they cannot be read. ``error`` is the text that the row stores.
+    ``exception`` None: its traceback may contain a value of the row.
+    """
 
     schedule_id: int
     owner: str | None
     schedule: str | None
     error: str
+    exception: Exception | None = None
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulePaused:
-    """A schedule was paused. ``automatic``: because its runs failed."""
+    """A schedule was paused. ``automatic``: because its last ``failures`` runs failed."""
 
+    schedule_id: int
     owner: str
     schedule: str
     task: str
     actor: str
     reason: str
     automatic: bool
+    failures: int | None = None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerUnsupported:
+    """A due schedule has a kind of trigger that this version does not support."""
+
+    schedule_id: int
+    owner: str
+    schedule: str
+    trigger_kind: str
+    supported: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerCostly:
+    """The schedules of an owner take long to plan. The other owners come first for a time."""
+
+    owner: str
+    second_for: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulesHeld:
+    """The due schedules of held owners wait for the end of the hold. ``schedules`` is a count."""
+
+    schedules: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminationFailed:
+    """``count`` runs that newer runs replace continue. ``repeated``: for the same reason again."""
+
+    count: int
+    reason: str
+    repeated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +331,24 @@ class RetriesResent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassEnded:
-    """A pass of beat ended. ``error`` is the class of its error, None if it succeeded."""
+    """A pass of beat ended. ``error`` is the class of its error, None if it succeeded.
+
+    ``reason`` is the summary of the error. The next try is in ``retry_seconds``.
+    """
 
     duration: timedelta
     error: str | None
     is_database_error: bool
+    reason: str | None = None
+    retry_seconds: float | None = None
+    exception: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRecovered:
+    """A pass of beat succeeded after ``failures`` passes that failed."""
+
+    failures: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ def _use(context: Context, database: str | Engine | None) -> Database | None:
     context.shared_engine = None
     settings = context.settings
     own = Database(
-        database, engine_options=settings.engine_options, records_facts=settings.alerts_enabled
+        database, engine_options=settings.engine_options, fact_limits=settings.fact_limits
     )
     vars(context)["database"] = own
     return own

@@ -9,6 +9,7 @@ from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.planning.alerting import MIN_SLOW
 from celery_dynbeat.runtime import alert_facts
+from celery_dynbeat.runtime.alert_facts import NewFact
 
 _TIMED = (Status.SUCCEEDED, Status.FAILED)
 
@@ -33,17 +34,12 @@ def store(
 ) -> None:
     """Store the facts of a run that has ended with ``status`` after ``duration``."""
     if status == Status.FAILED:
-        alert_facts.add_of_run(session, AlertKind.FAILED, run_id=run_id, at=at)
+        alert_facts.add(session, [NewFact(AlertKind.FAILED, at, run_id=run_id)])
     if duration is None or not _is_long(status, duration):
         return
     limit = settings.alert_slow_after
     # The evaluation compares it with the schedule's own rule.
     own_rule = None if limit and duration > limit else "slow_after"
-    alert_facts.add_of_run(
-        session,
-        AlertKind.SLOW,
-        run_id=run_id,
-        at=at,
-        value=duration.total_seconds(),
-        own_rule=own_rule,
-    )
+    seconds = duration.total_seconds()
+    slow = NewFact(AlertKind.SLOW, at, run_id=run_id, value=seconds, own_rule=own_rule)
+    alert_facts.add(session, [slow])

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Dynbeat, Every
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.beat.rescue import rescue_runs, resend_retries
+from celery_dynbeat.beat.maintenance import rescue_runs, resend_retries
 from celery_dynbeat.beat.sweep import take_overdue
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Node, NodeKind, Run, Schedule

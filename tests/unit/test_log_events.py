@@ -1,7 +1,6 @@
 """The log calls of the package agree with docs/reference/logging.md."""
 
 import ast
-import dataclasses
 import logging
 import re
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ PACKAGE = Path(celery_dynbeat.__file__).parent
 REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 RUN_FIELDS = {"owner", "schedule", "run_id", "attempt"}
-#: The batches: `log_sent` takes the event as an argument.
-BATCH_EVENTS = ("runs_dispatched", "runs_republished", "runs_backfilled", "runs_rerun")
 
 
 class LogCall(NamedTuple):
@@ -47,9 +44,10 @@ def documented() -> set[LogCall]:
 
 def emitted() -> Iterator[LogCall]:
     for event_type, record in RECORDS.items():
-        shown = {field.name for field in dataclasses.fields(event_type)} - record.hidden
-        level = logging.getLevelName(record.level).lower()
-        yield LogCall(record.name, "events", level, frozenset(shown))
+        level = "log" if callable(record.level) else logging.getLevelName(record.level).lower()
+        yield LogCall(record.name, "events", level, frozenset(logs.fields_of(event_type, record)))
+    for name in logs.BATCHES.values():
+        yield LogCall(name, "events", "info", frozenset({"sent", "claimed", "runs"}))
     for path in sorted({*PACKAGE.rglob("*.py")} - {Path(logs.__file__)}):
         logger = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         tree = ast.parse(path.read_text())
@@ -58,8 +56,9 @@ def emitted() -> Iterator[LogCall]:
             event = keys.pop("event", None)
             if event is not None:
                 assert isinstance(call.func, ast.Attribute)
-                for name in names_of(event):
-                    yield LogCall(name, logger, call.func.attr, frozenset(keys))
+                assert isinstance(event, ast.Attribute)
+                name = Event[event.attr].value
+                yield LogCall(name, logger, call.func.attr, frozenset(keys))
 
 
 def log_calls(tree: ast.AST) -> Iterator[ast.Call]:
@@ -102,13 +101,6 @@ def fields_in(name: ast.expr, tree: ast.AST) -> dict[str, ast.expr]:
         for key, value in zip(fields.keys, fields.values, strict=True)
         if key
     }
-
-
-def names_of(event: ast.expr) -> tuple[str, ...]:
-    if isinstance(event, ast.Attribute):
-        return (Event[event.attr].value,)
-    assert isinstance(event, ast.Name)
-    return BATCH_EVENTS
 
 
 def test_each_log_call_has_the_documented_logger_level_and_fields() -> None:

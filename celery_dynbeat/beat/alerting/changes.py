@@ -92,7 +92,7 @@ def apply_facts(
     _write(session, changed, subjects=subjects, now=now)
     opened = [each for key, each in changed.items() if after[key].opened]
     for each in opened:
-        _report_opened(session, each)
+        _emit_opened(session, each)
     return len(opened)
 
 
@@ -156,7 +156,7 @@ def _columns(each: Changed, *, target: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def _report_opened(session: Session, each: Changed) -> None:
+def _emit_opened(session: Session, each: Changed) -> None:
     if has_listeners(events.AlertOpened):
         emit_on_commit(session, event_of(events.AlertOpened, each))
 

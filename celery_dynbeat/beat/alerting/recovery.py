@@ -50,7 +50,7 @@ def check_open(session: Session, *, subjects: Subjects, now: datetime) -> tuple[
     _end_snoozes(session, left, now=now)
     for row in present:
         if row.id in ended:
-            report_recovered(session, row, found[row.schedule_id], ended[row.id])
+            emit_recovered(session, row, found[row.schedule_id], ended[row.id])
     return len(locked.rows) + len(locked.unreadable), len(ended)
 
 
@@ -118,10 +118,10 @@ def recover(session: Session, row: Row, subject: Subject, *, now: datetime) -> N
     """Write that a locked open alert has recovered, and report it after the commit."""
     state = recovered(state_of(row), now=now, reports=subject.rules.recovered)
     alerts.update(session, [_columns(state)])
-    report_recovered(session, row, subject, state)
+    emit_recovered(session, row, subject, state)
 
 
-def report_recovered(session: Session, row: Row, subject: Subject, state: AlertState) -> None:
+def emit_recovered(session: Session, row: Row, subject: Subject, state: AlertState) -> None:
     """Send the signal of a recovery after the commit."""
     if has_listeners(events.AlertRecovered):
         changed = Changed(AlertKind(row.kind), subject, state, row.detail)

@@ -217,7 +217,7 @@ def _on_shorter(
     """Make the parked schedules due at the end of the holds that are ``left``, and wake beat."""
     if owner is not None:
         end = max((each.until_at or holds.NEVER for each in left), default=None)
-        holds.move_parked(session, owner=owner, now=now, end=end)
+        holds.move_held(session, owner=owner, now=now, end=end)
     context.notifier.notify(session)
 
 

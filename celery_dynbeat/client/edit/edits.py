@@ -268,7 +268,7 @@ def pause(context: Context, session: Session, row: Schedule, *, reason: str, now
     _set_traced(context, row, version=row.version + 1)
     pausing.pause(session, row, reason=reason, now=now)
     actor = current_actor().actor
-    pausing.report_paused(session, row, actor=actor, reason=reason, automatic=False)
+    pausing.emit_paused(session, row, actor=actor, reason=reason, now=now)
 
 
 def resume(context: Context, session: Session, row: Schedule, *, now: datetime) -> None:

@@ -237,7 +237,7 @@ def _replan(context: Context, session: Session, row: ScheduleColumns, *, now: da
         row.error = format_error(error)
         row.next_fire_at = None
         _log_quarantined(row, error)
-        fact = alert_facts.fact(AlertKind.QUARANTINED, row.id, at=now)
+        fact = alert_facts.NewFact(AlertKind.QUARANTINED, now, row.id)
         alert_facts.add(session, [fact], enabled=context.settings.alerts_enabled)
     if not row.enabled or row.error is not None:
         row.finished_at = row.next_run_at = row.held_at = None

@@ -23,8 +23,8 @@ S = TypeVar("S", bound=GenerativeSelect)
 
 #: Keys of ``Session.info``: a transaction of the package, or statements in autocommit mode.
 OWN_TRANSACTION, AUTOCOMMIT = "dynbeat_own_transaction", "dynbeat_autocommit"
-#: A key of ``Session.info``: a transaction of a process whose alerts are on.
-RECORDS_FACTS = "dynbeat_records_facts"
+#: A key of ``Session.info``: the ``FactLimits`` of a process whose alerts are on.
+FACT_LIMITS = "dynbeat_fact_limits"
 #: The name of the lock for a change of the schema.
 SCHEMA_LOCK = "dynbeat_schema"
 

@@ -8,7 +8,7 @@ from sqlalchemy import AssertionPool, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import Every, Once
-from celery_dynbeat.beat.background import BackgroundExecutor
+from celery_dynbeat.beat.confirms import BackgroundExecutor
 from celery_dynbeat.beat.dispatcher import Dispatcher
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.store import pending_work, runs

@@ -19,8 +19,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat import Every, beat
 from celery_dynbeat.beat import config_sync
 from celery_dynbeat.beat.alerting.alert_pass import AlertPass
-from celery_dynbeat.beat.change_pruner import prune_changes
-from celery_dynbeat.beat.pruner import prune
+from celery_dynbeat.beat.pruner import prune, prune_changes
 from celery_dynbeat.broker.publisher import PublishResult
 from celery_dynbeat.common.errors import DispatchError
 from celery_dynbeat.common.run_ids import new_run_id

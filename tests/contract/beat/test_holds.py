@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat import Every, Once
 from celery_dynbeat.beat.claim import claim
-from celery_dynbeat.beat.holding import park_held
+from celery_dynbeat.beat.holding import hold_rows
 from celery_dynbeat.db.models import Schedule
 from celery_dynbeat.store import due, holds
 from celery_dynbeat.testing import ManualBeat
@@ -437,10 +437,10 @@ def test_a_claim_that_sees_a_released_hold_processes_the_row(dynbeat, mine, cloc
     with transaction(dynbeat) as session:
         locked = due.lock_due(session, now=clock.now(), limit=1)
         mine.release(session=session)
-        rows, parked = park_held(session, locked.rows, now=clock.now(), poll_interval=interval)
+        rows, held = hold_rows(session, locked.rows, now=clock.now(), poll_interval=interval)
 
-    assert locked.rows[0].hold_id is not None
-    assert (list(rows), parked) == (list(locked.rows), 0)
+    assert locked.rows[0].may_be_held
+    assert (list(rows), held) == (list(locked.rows), 0)
 
 
 def test_maintenance_deletes_expired_holds(dynbeat, mine, clock, beat):

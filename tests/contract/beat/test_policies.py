@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from celery_dynbeat import AnyOf, Every, Once
-from celery_dynbeat.beat.rescue import CANVAS_LOST
+from celery_dynbeat.beat.maintenance import CANVAS_LOST
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.planning.plan import TOO_NEAR
 from celery_dynbeat.runtime.dead_attempts import MAX_ATTEMPTS

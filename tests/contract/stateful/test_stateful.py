@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from celery_dynbeat import InvalidScheduleError, Once
-from celery_dynbeat.beat import dispatcher
+from celery_dynbeat.beat import confirms
 from celery_dynbeat.client.edit.skipping import MAX_SKIPPED
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.db.models import Origin
@@ -390,7 +390,7 @@ class Schedules(Watched):
 def check(url, *, examples, steps):
     clock = FrozenClock(START)
     # Long waiting runs are sent again as soon as others. Otherwise the example would take long.
-    soon = mock.patch.object(dispatcher, "MAX_RESEND_AFTER", timedelta(seconds=RESEND_AFTER))
+    soon = mock.patch.object(confirms, "MAX_RESEND_AFTER", timedelta(seconds=RESEND_AFTER))
     with soon, prepared_application(url, clock=clock, resend_after=RESEND_AFTER) as dynbeat:
         run_state_machine_as_test(
             lambda: Schedules(dynbeat, clock),

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from celery_dynbeat.beat.background import BackgroundExecutor, InlineExecutor
+from celery_dynbeat.beat.confirms import BackgroundExecutor, InlineExecutor
 from celery_dynbeat.common.events import Event
 from tests.support.waiting import wait_until
 
@@ -98,7 +98,7 @@ def test_close_waits_for_the_last_call_and_logs_its_error(caplog):
 
 
 def test_close_stops_waiting_after_its_timeout(caplog, monkeypatch):
-    monkeypatch.setattr("celery_dynbeat.beat.background.CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr("celery_dynbeat.beat.confirms.CLOSE_TIMEOUT", 0.05)
     executor, released = BackgroundExecutor(), threading.Event()
     executor.submit(lambda: released.wait(10) and None)
     executor.close()

@@ -12,9 +12,10 @@ from celery_dynbeat.telemetry.emitting import emit
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 RUN = {"run_id": "1", "owner": "o", "schedule": "s", "task": "t"}
 ENDED = {**RUN, "attempt": 1, "error": None}
-LOST = {**RUN, "attempt": 1, "worker": "w", "reason": "gone"}
-SENT = {**RUN, "queue": "q", "scheduled_for": AT, "lag": timedelta(seconds=2)}
-PAUSED = {"owner": "o", "schedule": "s", "task": "t", "actor": "", "reason": ""}
+LOST = {**RUN, "schedule_id": 1, "attempt": 1, "worker": "w", "reason": "gone", "at": AT}
+SENT = {**RUN, "attempt": 1, "queue": "q", "scheduled_for": AT, "lag": timedelta(seconds=2)}
+SCHEDULE = {"schedule_id": 1, "owner": "o", "schedule": "s"}
+PAUSED = {**SCHEDULE, "task": "t", "actor": "", "reason": "", "at": AT}
 ALERT = {
     "kind": "late",
     "schedule_id": 1,
@@ -38,7 +39,8 @@ def passed(error):
 
 def sent(*, again, origin="schedule"):
     run = events.SentRun(**SENT, origin=origin, sent_before=again)
-    return events.RunsSent(runs=(run, run), again=again)
+    kind = events.BatchKind.OVERDUE if again else events.BatchKind.DUE
+    return events.RunsSent(runs=(run, run), kind=kind, claimed=2, sent=2)
 
 
 def started(waited):
@@ -76,7 +78,7 @@ CASES = [
         {"publish_errors_total": 1},
     ),
     (
-        events.ScheduleQuarantined(schedule_id=1, owner=None, schedule=None, error="x"),
+        events.ScheduleQuarantined(schedule_id=1, owner=None, schedule=None, error="x", at=AT),
         {"quarantines_total": 1},
     ),
     (

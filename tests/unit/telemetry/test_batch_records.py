@@ -1,31 +1,26 @@
-"""The log records of a published batch."""
+"""The log records of a batch of sent runs."""
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_dynbeat.beat.sent_runs import MAX_NAMED_RUNS, log_sent
-from celery_dynbeat.broker.publisher import PublishResult
-from celery_dynbeat.common.events import Event
-from celery_dynbeat.planning.outgoing_run import OutgoingRun
-
-SECRET = "4111-1111"
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.logs import MAX_NAMED_RUNS, write_batch
 
 
 def run(number=1, *, owner="user:42", name="digest"):
-    return OutgoingRun(
+    return events.SentRun(
         run_id=f"run-{number}",
-        schedule_id=number,
         owner=owner,
-        name=name,
-        version=1,
+        schedule=name,
         task="mail.send",
-        args=[SECRET],
-        kwargs={"card": SECRET},
-        options={"headers": {"card": SECRET}},
+        attempt=3,
+        queue="mails",
         scheduled_for=datetime(2026, 11, 21, 9, tzinfo=UTC),
-        attempt=2,
+        lag=timedelta(0),
+        origin="schedule",
+        sent_before=True,
     )
 
 
@@ -33,10 +28,15 @@ def run(number=1, *, owner="user:42", name="digest"):
 def log(caplog):
     """Return a function that logs a sent batch and returns its records."""
 
-    def log(outgoing, level=logging.INFO, **published):
-        result = PublishResult(**(published or {"sent": [run.run_id for run in outgoing]}))
+    def log(sent, level=logging.INFO, claimed=None):
+        batch = events.RunsSent(
+            runs=events.SentRuns(lambda: sent),
+            kind=events.BatchKind.DUE,
+            claimed=len(sent) if claimed is None else claimed,
+            sent=len(sent),
+        )
         with caplog.at_level(level):
-            log_sent(outgoing, result, Event.RUNS_DISPATCHED)
+            write_batch(batch)
         return caplog.records
 
     return log
@@ -74,7 +74,7 @@ def test_a_large_batch_has_counts_only(log, count, named):
 
 
 def test_only_sent_runs_are_named(log):
-    (record,) = log([run(1), run(2, name="other")], sent=["run-2"], unknown={"run-1"})
+    (record,) = log([run(2, name="other")], claimed=2)
 
     assert record.getMessage() == "runs dispatched 1 of 2: 'other' of owner 'user:42'"
     assert [each["run_id"] for each in record.runs] == ["run-2"]
@@ -87,13 +87,24 @@ def test_a_name_cannot_forge_a_line(log, line_break):
     assert record.getMessage().isprintable()
 
 
-@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
-def test_no_record_has_arguments_or_options(log, level):
-    records = log([run()], level=level)
+def test_each_run_has_a_record_at_debug(log):
+    batch, *runs = log([run(1), run(2)], level=logging.DEBUG)
 
-    assert len(records) == (2 if level == logging.DEBUG else 1)
-    assert SECRET not in str([vars(record) for record in records])
+    assert batch.event == "runs_dispatched"
+    assert [record.run_id for record in runs] == ["run-1", "run-2"]
 
 
-def test_a_batch_of_delayed_runs_only_is_not_logged(log):
-    assert log([run()], delayed={"run-1": datetime(2026, 11, 21, tzinfo=UTC)}) == []
+@pytest.mark.parametrize(
+    ("level", "count"), [(logging.INFO, MAX_NAMED_RUNS + 1), (logging.WARNING, 1)]
+)
+def test_the_runs_of_a_large_or_unlogged_batch_are_not_built(caplog, level, count):
+    def build():
+        pytest.fail("a listener read the runs")
+
+    batch = events.RunsSent(
+        runs=events.SentRuns(build), kind=events.BatchKind.RERUN, claimed=count, sent=count
+    )
+    with caplog.at_level(level):
+        write_batch(batch)
+
+    assert len(caplog.records) == (level == logging.INFO)

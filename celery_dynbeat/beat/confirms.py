@@ -1,0 +1,304 @@
+"""Write how the runs of a batch were published, while beat claims the next batch.
+
+    sent                                        -> sent, overdue after dynbeat_resend_after
+    refused                                     -> failed
+    delayed                                     -> pending, overdue when the next try is due
+    declined at the first call                  -> revoked: the application did not send the run
+    declined, perhaps sent before               -> sent: a message may be in the queue, and that may
+                                                   be the reason why the application declined
+
+No earlier call can have published a run before ``dynbeat_dispatch_timeout`` has passed. After that,
+beat may have died before it confirmed the run, or the broker may not have confirmed the message.
+
+An executor runs one call at a time, in order: in the calling thread, or in a background thread. The
+caller learns of an error at its next call of ``submit``, ``check`` or ``result``.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from datetime import datetime, timedelta
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple, Protocol
+
+from sqlalchemy.orm import Session
+
+from celery_dynbeat.broker.publisher import PublishResult
+from celery_dynbeat.common.clock import Clock
+from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.run_ids import created_at
+from celery_dynbeat.common.settings import Settings
+from celery_dynbeat.db.engine import Database
+from celery_dynbeat.planning.outgoing_run import OutgoingRun
+from celery_dynbeat.store import runs, traces
+
+logger = logging.getLogger(__name__)
+
+Call = Callable[[], None]
+#: ``close`` waits this many seconds for the last call.
+CLOSE_TIMEOUT = 5.0
+#: A run is sent again after at most this time, however long it has waited in the queue.
+MAX_RESEND_AFTER = timedelta(days=1)
+
+
+class _Unconfirmed(NamedTuple):
+    """Runs whose messages were sent after ``attempt``, and when they are sent again."""
+
+    ids: Sequence[str]
+    attempt: int
+    sent_at: datetime
+    overdue_at: datetime
+
+
+def _mark_sent(session: Session, sent: _Unconfirmed) -> Sequence[_Unconfirmed]:
+    """Mark runs as sent; return those that another transaction has locked."""
+    ids, attempt, now, overdue_at = sent
+    if runs.mark_sent(session, ids, attempt=attempt, now=now, overdue_at=overdue_at) == len(ids):
+        return ()
+    left = runs.unmarked(session, ids)
+    return [sent._replace(ids=left)] if left else ()
+
+
+class Confirms:
+    """The confirms of one beat. One runs at a time."""
+
+    def __init__(
+        self, *, database: Database, clock: Clock, settings: Settings, executor: "Executor"
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._settings = settings
+        self._executor = executor
+        self._unconfirmed: list[_Unconfirmed] = []
+
+    @property
+    def are_left(self) -> bool:
+        """Whether sent runs were locked by a worker that started them, or by a call."""
+        return bool(self._unconfirmed)
+
+    def check(self) -> None:
+        """Raise the error of the last confirm if it has ended, once. Does not wait."""
+        self._executor.check()
+
+    def result(self) -> None:
+        """Wait for the last confirm. Raises its error, once."""
+        self._executor.result()
+
+    def last_error(self) -> Exception | None:
+        """Wait for the last confirm; return its error, once."""
+        try:
+            self._executor.result()
+        # Any error: the caller raises it.
+        except Exception as error:  # noqa: BLE001
+            return error
+        return None
+
+    def close(self) -> None:
+        """Wait for the last confirm."""
+        self._executor.close()
+
+    def start(
+        self,
+        outgoing: Sequence[OutgoingRun],
+        published: PublishResult,
+        contexts: Mapping[str, str],
+    ) -> None:
+        """Start to write how the runs were published, and the ``contexts`` of new traces."""
+        statements = self._statements(outgoing, published)
+
+        def confirm() -> None:
+            self._unconfirmed += self._database.run_autocommit(statements)
+            if contexts:
+                self._database.run(partial(traces.store, contexts=contexts))
+
+        self._executor.submit(confirm)
+        if published.delayed or any(run.overlap != "allow" for run in outgoing):
+            # The next poll must see when a delayed run is overdue. The next claim must not take a
+            # run whose sent_at is not yet written for a buffered one.
+            self._executor.result()
+
+    def _statements(
+        self, outgoing: Sequence[OutgoingRun], published: PublishResult
+    ) -> Callable[[Session], Sequence[_Unconfirmed]]:
+        """Return the function that writes how the runs were published.
+
+        It holds their ids only: the runs need much memory. It returns what it could not write.
+        """
+        now = self._clock.now()
+        declined = [run for run in outgoing if run.run_id in published.declined]
+        unsent = [run.run_id for run in declined if not self._may_have_been_sent(run, now)]
+        revoked: defaultdict[str, list[str]] = defaultdict(list)
+        for run_id in unsent:
+            revoked[published.declined[run_id]].append(run_id)
+        sent = {*published.sent, *published.declined} - {*unsent}
+        sent_alike: defaultdict[tuple[datetime, int], list[str]] = defaultdict(list)
+        for run in outgoing:
+            if run.run_id in sent:
+                sent_alike[self._overdue_at(run, now), run.attempt].append(run.run_id)
+        refused = {run_id: str(error) for run_id, error in published.refused.items()}
+        delayed: defaultdict[datetime, list[str]] = defaultdict(list)
+        for run_id, retry_at in published.delayed.items():
+            delayed[retry_at].append(run_id)
+
+        def confirm(session: Session) -> Sequence[_Unconfirmed]:
+            marked = [
+                _mark_sent(session, _Unconfirmed(ids, attempt, now, overdue_at))
+                for (overdue_at, attempt), ids in sent_alike.items()
+            ]
+            for run_id, error in refused.items():
+                runs.mark_unpublishable(session, run_id=run_id, now=now, error=error)
+            for retry_at, ids in delayed.items():
+                runs.lease(session, ids, overdue_at=retry_at)
+            for reason, run_ids in revoked.items():
+                runs.revoke_free(session, run_ids, now=now, reason=reason)
+            return [each for left in marked for each in left]
+
+        return confirm
+
+    def _may_have_been_sent(self, run: OutgoingRun, now: datetime) -> bool:
+        age = now - created_at(run.run_id)
+        return bool(run.attempt or run.unstarted_since or age >= self._settings.dispatch_timeout)
+
+    def start_again(self, now: datetime) -> None:
+        """Start to mark the runs as sent that were locked.
+
+        Pending runs that stay locked are left to the sweep.
+        """
+        if not self._unconfirmed:
+            return
+        self._executor.result()
+        left, self._unconfirmed = self._unconfirmed, []
+        left = [each for each in left if now - each.sent_at < self._settings.dispatch_timeout]
+
+        def confirm(session: Session) -> Sequence[_Unconfirmed]:
+            return [still for each in left for still in _mark_sent(session, each)]
+
+        def confirm_again() -> None:
+            self._unconfirmed += self._database.run_autocommit(confirm)
+
+        if left:
+            self._executor.submit(confirm_again)
+
+    def _overdue_at(self, run: OutgoingRun, now: datetime) -> datetime:
+        """Return when a sent run that has not started is overdue."""
+        resend_at = now + self._resend_after(run, now)
+        if run.expires_at is None:
+            return resend_at
+        # Soon after it expires: the broker may have dropped the message without a notice.
+        return min(resend_at, run.expires_at + self._settings.dispatch_timeout)
+
+    def _resend_after(self, run: OutgoingRun, now: datetime) -> timedelta:
+        """Return after how long the run is sent again: about as long as it has waited so far.
+
+        Each message thus doubles the time to the next one, and copies do not fill a long queue.
+        """
+        resend_after = self._settings.resend_after
+        waited = timedelta(0) if run.unstarted_since is None else now - run.unstarted_since
+        while resend_after < min(waited, MAX_RESEND_AFTER):
+            # Doubled in steps, so that many runs share one value and one UPDATE.
+            resend_after *= 2
+        return resend_after
+
+
+class Executor(Protocol):
+    """Runs calls one after the other."""
+
+    def submit(self, call: Call) -> None:
+        """Wait for the previous call, then start this one. Raises the error of the previous one."""
+
+    def result(self) -> None:
+        """Wait for the last call. Raises its error, once."""
+
+    def check(self) -> None:
+        """Raise the error of the last call if it has ended, once. Does not wait."""
+
+    def close(self) -> None:
+        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Logs its error."""
+
+
+class InlineExecutor:
+    """Runs each call in the calling thread, within ``submit``."""
+
+    def submit(self, call: Call) -> None:
+        """Run the call. Raises its error."""
+        call()
+
+    def result(self) -> None:
+        """Do nothing: ``submit`` has raised the error."""
+
+    def check(self) -> None:
+        """Do nothing: ``submit`` has raised the error."""
+
+    def close(self) -> None:
+        """Do nothing: no call is running."""
+
+
+class BackgroundExecutor:
+    """Runs each call in one background thread. It is for calls that mostly wait.
+
+    Not a ThreadPoolExecutor: the interpreter joins its threads at exit, also one that hangs.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Future[None], Call] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._future: Future[None] | None = None
+
+    def submit(self, call: Call) -> None:
+        """Wait for the previous call, then start this one. Raises the error of the previous one."""
+        self.result()
+        if self._thread is None:
+            # A daemon thread: a server that does not respond must not block the exit.
+            self._thread = Thread(target=self._work, name="dynbeat-confirm", daemon=True)
+            self._thread.start()
+        self._future = Future()
+        self._queue.put((self._future, call))
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            _run(*item)
+            # Free the call while the thread waits for the next one.
+            del item
+
+    def result(self) -> None:
+        """Wait for the last call. Raises its error, once."""
+        future, self._future = self._future, None
+        if future is not None:
+            future.result()
+
+    def check(self) -> None:
+        """Raise the error of the last call if it has ended, once. Does not wait."""
+        if self._future is not None and self._future.done():
+            self.result()
+
+    def close(self) -> None:
+        """Accept no more calls and wait for the last one, up to CLOSE_TIMEOUT. Logs its error."""
+        self._queue.put(None)
+        future, self._future = self._future, None
+        if future is None:
+            return
+        ended, _ = wait([future], timeout=CLOSE_TIMEOUT)
+        error = future.exception() if ended else TimeoutError(f"no answer in {CLOSE_TIMEOUT:g} s")
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        if error is not None:
+            # Beat stops in any case. The sweep publishes the runs again, and each starts once.
+            logger.warning(
+                "the last runs were not confirmed and may be sent again: %s: %s",
+                type(error).__name__,
+                error,
+                extra={"event": Event.CONFIRM_UNKNOWN},
+            )
+
+
+def _run(future: Future[None], call: Call) -> None:
+    try:
+        call()
+    # Any error: the caller of ``result`` raises it.
+    except BaseException as error:  # noqa: BLE001
+        future.set_exception(error)
+    else:
+        future.set_result(None)

@@ -1,0 +1,27 @@
+"""What the events of a burst cost if no listener reads the runs."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.logs import MAX_NAMED_RUNS
+from tests.support.applications import MINUTELY
+
+
+def test_a_large_batch_builds_one_event_and_one_record(mine, clock, beat, monkeypatch, caplog):
+    def build(**_):
+        pytest.fail("a listener read the runs")
+
+    monkeypatch.setattr(events, "SentRun", build)
+    count = MAX_NAMED_RUNS + 1
+    for number in range(count):
+        mine.create(f"n{number}", task="t", trigger=MINUTELY)
+    clock.advance(timedelta(minutes=1))
+    with caplog.at_level(logging.INFO, "celery_dynbeat"):
+        beat.run_until_idle()
+
+    assert len(beat.publisher.sent) == count
+    sent = [record for record in caplog.records if hasattr(record, "claimed")]
+    assert [(record.sent, record.claimed, record.runs) for record in sent] == [(count, count, [])]
