@@ -1,7 +1,7 @@
 """Keep ``failing_since`` of schedules up to date when their runs end, and pause those that fail.
 
-No process waits for a schedule that an application has locked. The work is then deferred to the
-maintenance of beat, as that for lost runs always is.
+A worker does so for a failed run. Beat does so for all others, and for schedules that were locked:
+no process waits for a schedule that an application has locked. ``store.failing`` lists the cases.
 """
 
 import logging
@@ -11,49 +11,41 @@ from functools import partial
 from typing import Any
 
 from celery_dynbeat.common.events import Event
-from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.pausing import pause_if_failing
-from celery_dynbeat.store import failing, stuck_runs
+from celery_dynbeat.store import failing
 from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
 logger = logging.getLogger(__name__)
 
-#: Ended runs whose schedules one maintenance corrects.
-MAX_DEFERRED = 500
+#: Ended runs whose schedules one call corrects. Each takes up to two transactions.
+MAX_DEFERRED = 100
 
 
-def note_end(
-    database: Database, *, run_id: str, status: Status, at: datetime, settings: Settings
-) -> None:
-    """Correct ``failing_since`` of the schedule whose run has ended, and pause it if it must be.
+def note_failure(database: Database, *, run_id: str, at: datetime, settings: Settings) -> None:
+    """Correct ``failing_since`` of the schedule whose run has failed, and pause it if it must be.
 
-    Call it after the commit of the end. Other statuses than succeeded, failed and lost do not
-    matter. In the usual case this is one read.
+    Call it after the commit of the end. For a schedule that fails already, and has no limit of
+    failures, this is one read.
     """
-    if status not in failing.OUTCOMES:
+    schedule = database.read(partial(failing.schedule_of, run_id=run_id))
+    if schedule is None:
         return
-    failed = status != Status.SUCCEEDED
-    schedule_id = database.read(
-        partial(failing.outdated_schedule, run_id=run_id, failed=failed),
-    )
     try:
-        if schedule_id is not None:
-            _refresh(database, schedule_id)
-        if status == Status.FAILED:
-            policy = database.read(partial(stuck_runs.pause_policy, run_id=run_id))
-            _pause_if_failing(database, *policy, now=at, settings=settings)
+        if schedule.failing_since is None:
+            _refresh(database, schedule.id)
+        _pause_if_failing(database, schedule.id, schedule.own_limit, now=at, settings=settings)
     except RowLockedError:
         database.run_autocommit(partial(failing.defer, run_ids=[run_id], until=at))
 
 
 def settle_deferred(
     database: Database, *, now: datetime, settings: Settings, retry_after: timedelta
-) -> None:
-    """Do the work of ``note_end`` for the schedules of lost runs, and where it was deferred.
+) -> int:
+    """Correct and pause the schedules of up to MAX_DEFERRED ended runs; return how many these are.
 
     A schedule that is still locked is tried again after ``retry_after``. One whose history cannot
     be read does not affect the others.
@@ -87,6 +79,7 @@ def settle_deferred(
             )
         ids = [run.id for run in ended]
         database.run_autocommit(partial(failing.defer, run_ids=ids, until=until))
+    return len(deferred.rows)
 
 
 def _refresh(database: Database, schedule_id: int) -> None:

@@ -5,19 +5,24 @@ A schedule is failing if its last ended run failed or was lost. The last is the 
 origin count. An edit does not change it.
 
 The column is written after the end of the run is committed, because a schedule is locked before its
-runs. If the process dies in between, the next end of a run corrects the column. A healthy schedule
-whose run succeeds is only read, without a lock: beat's claim would skip a locked row.
+runs:
 
-No process waits for a schedule that an application has locked. Then the ended run gets a
-``retry_at``, and the maintenance of beat corrects its schedule (``deferred``). Runs that are lost
-or cannot be published always get one: neither rescue nor a heartbeat locks a schedule for them.
+    failed                                    the worker, at once
+    succeeded, and the schedule is failing    beat, at its next poll
+    lost, or not publishable                  beat, in the same pass
+
+Where beat corrects the schedule, the UPDATE that ends the run also sets its ``retry_at``
+(``deferred``). So a worker executes no statement more for a run that succeeds, and neither a rescue
+nor a heartbeat locks a schedule. No process waits for a schedule that an application has locked:
+the end gets a ``retry_at``, too. If the process dies after the end of a failed run, the next failed
+run corrects the column.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import ScalarSelect, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
@@ -31,21 +36,32 @@ from celery_dynbeat.store.schedules import check_deleted
 OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
 #: Rows of the history that a refresh reads.
 MAX_READ = 500
+#: A poll searches for ended runs whose ``retry_at`` passed within this time. Retries that no worker
+#: has started are in the same index, and there may be many. Maintenance searches through all.
+RECENT = timedelta(minutes=1)
 
 
-def outdated_schedule(session: Session, *, run_id: str, failed: bool) -> int | None:
-    """Return the schedule of an ended run if its ``failing_since`` contradicts the run, or None."""
-    since = Schedule.failing_since
+class FailedSchedule(NamedTuple):
+    """The schedule of a failed run. ``own_limit`` is its ``pause_after_failures``."""
+
+    id: int
+    failing_since: datetime | None
+    own_limit: int | None
+
+
+def schedule_of(session: Session, *, run_id: str) -> FailedSchedule | None:
+    """Return the schedule of a run, None if it was deleted."""
     statement = (
-        select(Schedule.id)
+        select(Schedule.id, Schedule.failing_since, Schedule.pause_after_failures)
         .join(Run, Run.schedule_id == Schedule.id)
-        .where(Run.id == run_id, since.is_(None) if failed else since.is_not(None))
+        .where(Run.id == run_id)
     )
-    return session.scalar(statement)
+    row = session.execute(statement).one_or_none()
+    return None if row is None else FailedSchedule(*row)
 
 
 class Recovered(NamedTuple):
-    """A schedule whose last ended run succeeded, and since when its runs had failed."""
+    """A schedule of which a run succeeded, and since when its earlier runs had failed."""
 
     owner: str
     name: str
@@ -56,8 +72,8 @@ class Recovered(NamedTuple):
 def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
     """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule.
 
-    Return the schedule if it is no longer failing because of this call. Raises RowLockedError if
-    another transaction has locked it.
+    Return the schedule if a run succeeded after those that had failed since the stored instant. A
+    later run may have failed again. Raises RowLockedError if another transaction has locked it.
     """
     lock = select(Schedule.owner, Schedule.name, Schedule.failing_since)
     lock = lock.where(Schedule.id == schedule_id).with_for_update(skip_locked=True)
@@ -70,9 +86,10 @@ def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
         return None
     changed = update(Schedule).where(Schedule.id == schedule_id)
     execute_dml(session, changed.values(failing_since=since))
-    if since is not None or row.failing_since is None:
+    before = row.failing_since
+    if before is None or (since is not None and since < before):
         return None
-    return Recovered(row.owner, row.name, row.failing_since)
+    return Recovered(row.owner, row.name, before)
 
 
 def _newest(session: Session, schedule_id: int) -> Sequence[Any]:
@@ -91,6 +108,17 @@ def _since(runs: Sequence[Any], *, before: datetime | None) -> datetime | None:
         since = end.finished_at
     # All runs that were read failed: the first failure may be older.
     return since if since is None or before is None else min(since, before)
+
+
+def first_deferred_id(*, now: Any, since: Any) -> ScalarSelect[str]:
+    """Return a query of an ended run whose schedule must be corrected now, by its ``retry_at``."""
+    return (
+        select(Run.id)
+        .where(Run.retry_at > since, Run.retry_at <= now, Run.status.in_(OUTCOMES))
+        .order_by(Run.retry_at)
+        .limit(1)
+        .scalar_subquery()
+    )
 
 
 def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -> None:

@@ -1,4 +1,4 @@
-"""The next work of beat, in one query that reads the start of five indexes."""
+"""The next work of beat, in one query that reads the start of six indexes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, select, type_coerce
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store import backfills, due, holds, reruns, rows, runs
+from celery_dynbeat.store import backfills, due, failing, holds, reruns, rows, runs
 
 #: A transaction may commit an instant this much later; reading from the watermark still finds it.
 IN_FLIGHT = timedelta(seconds=1)
@@ -37,6 +37,7 @@ class PendingWork:
 
     During a hold of everything, ``next_run_at``, ``backfill_at`` and ``rerun_at`` are not before
     its end, and ``is_held`` is true. The next query may start at ``watermark``.
+    ``has_deferred``: schedules of ended runs must be corrected (``store.failing``).
     """
 
     next_run_at: datetime | None
@@ -46,6 +47,7 @@ class PendingWork:
     rerun_at: datetime | None
     watermark: Watermark = NO_WATERMARK
     is_held: bool = False
+    has_deferred: bool = False
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
@@ -66,7 +68,8 @@ def read(
     result = session.execute(_pending_statement(has_watermark), parameters)
     try:
         row = result.one()
-        next_run_at, overdue_at, unplanned, backfill_at, rerun_at, held_until, has_no_end = row
+        next_run_at, overdue_at, unplanned, backfill_at, rerun_at, *others = row
+        held_until, has_no_end, deferred_id = others
     except rows.UNREADABLE:
         return _read_due_only(session, now)
     reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
@@ -79,6 +82,7 @@ def read(
         rerun_at=_not_before(held_until, rerun_at),
         watermark=reached,
         is_held=held_until is not None,
+        has_deferred=deferred_id is not None,
     )
 
 
@@ -129,6 +133,7 @@ def _parameters(now: datetime, until: datetime, watermark: Watermark) -> dict[st
     return {
         "now": now,
         "until": until,
+        "recent": now - failing.RECENT,
         "due": watermark.no_due_before,
         "overdue": watermark.no_overdue_before,
     }
@@ -149,4 +154,5 @@ def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a 
         type_coerce(reruns.earliest_next_run_at(), UtcDateTime),
         type_coerce(holds.last_end_of_everything(now), UtcDateTime),
         holds.everything_is_held_without_end(),
+        failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),
     )

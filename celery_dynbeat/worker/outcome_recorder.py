@@ -28,7 +28,7 @@ from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.failing import note_end
+from celery_dynbeat.runtime.failing import note_failure
 from celery_dynbeat.store import attempts, overlaps, runs
 from celery_dynbeat.store.rows import RowLockedError
 from celery_dynbeat.worker import outcome_facts
@@ -253,14 +253,11 @@ class Recorder:
                 attempt=outcome.attempt,
                 error=outcome.error,
             )
-        # In own transactions: a schedule is locked before its runs.
-        note_end(
-            self._database,
-            run_id=outcome.run_id,
-            status=outcome.status,
-            at=outcome.at,
-            settings=self._settings,
-        )
+        if outcome.status == Status.FAILED:
+            # In own transactions: a schedule is locked before its runs.
+            note_failure(
+                self._database, run_id=outcome.run_id, at=outcome.at, settings=self._settings
+            )
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
         if outcome.attempt is None or not outcome.started:
