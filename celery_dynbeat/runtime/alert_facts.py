@@ -6,7 +6,7 @@ cannot be stored is logged and dropped: the state change is more important.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -14,10 +14,12 @@ from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.dialects.base import RECORDS_FACTS
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.reasons import reason_of
+from celery_dynbeat.planning.alerting import MIN_SLOW
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit_on_commit, has_listeners
 
@@ -79,6 +81,35 @@ def add_of_run(
 
         given = {"kind": kind.value, "run_id": run_id, "at": at, "value": value}
         _store(session, lambda: alert_events.add_of_run(session, given, own_rule=own_rule))
+
+
+def may_be_of_end(status: Status, duration: timedelta | None) -> bool:
+    """Return whether the end of an attempt may be a fact: only then it needs a transaction."""
+    return status == Status.FAILED or _is_long(status, duration)
+
+
+def _is_long(status: str, duration: timedelta | None) -> bool:
+    is_timed = status in {Status.SUCCEEDED, Status.FAILED}
+    return is_timed and duration is not None and duration >= MIN_SLOW
+
+
+def add_of_end(session: Session, event: events.RunEnded, *, slow_after: timedelta | None) -> None:
+    """Store the facts of an end: the run failed, or it was slow."""
+    if event.status == Status.FAILED:
+        add_of_run(session, AlertKind.FAILED, run_id=event.run_id, at=event.at)
+    duration = event.duration
+    if duration is None or not _is_long(event.status, duration):
+        return
+    # The evaluation compares it with the schedule's own rule.
+    is_slow = slow_after is not None and duration > slow_after
+    add_of_run(
+        session,
+        AlertKind.SLOW,
+        run_id=event.run_id,
+        at=event.at,
+        value=duration.total_seconds(),
+        own_rule=None if is_slow else "slow_after",
+    )
 
 
 def _store(session: Session, insert: Callable[[], None]) -> None:

@@ -21,17 +21,16 @@ from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.runtime.sentry import connect_monitors
 from celery_dynbeat.worker.outcome_recorder import Outcome
-from celery_dynbeat.worker.ping_requests import Ping
-from celery_dynbeat.worker.pool_channel import PoolChannel
+from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
-from celery_dynbeat.worker.pool_slots import PoolSlots
-from celery_dynbeat.worker.reported_names import reported_names
+from celery_dynbeat.worker.queues import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.spawned_process import SpawnedProcess, require_picklable
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
-    from celery_dynbeat.worker.run_pings import RunPings
+    from celery_dynbeat.worker.ping_client import Ping
+    from celery_dynbeat.worker.pings import RunPings
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +54,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             require_picklable(parent.app, self._context)
         channel = PoolChannel[Outcome]() if has_processes else None
         slots = PoolSlots() if has_processes else None
-        ping_channel, pings = self._new_pings(has_processes=has_processes)
-        self._outcomes = OutcomeSignals(
-            self._context, parent.hostname, channel=channel, pings=pings
-        )
+        ping_channel, self._pings = self._new_pings(has_processes=has_processes)
+        self._outcomes = OutcomeSignals(self._context, parent.hostname, channel=channel)
         self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,9 +67,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             name=parent.hostname,
             timeout=self._context.settings.node_timeout,
         )
-        task_guard = TaskGuard(
-            self._context, parent.hostname, self._outcomes, slots=slots, pings=pings
-        )
+        task_guard = TaskGuard(self._context, parent.hostname, self._outcomes, slots=slots)
         for task in parent.app.tasks.values():
             task_guard.wrap(task)
         self._pool_check = PoolCheck(
@@ -108,6 +103,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             )
             parent.app.fixups.add(self._spawned)
         self._outcomes.connect()
+        if self._pings is not None:
+            self._pings.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
     def _new_pings(
@@ -117,9 +114,9 @@ class DynbeatStep(bootsteps.StartStopStep):
         if allowed is None:
             return None, None
         # A late import: few workers send pings.
-        from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
+        from celery_dynbeat.worker.pings import RunPings  # noqa: PLC0415
 
-        channel = PoolChannel[Ping](send_timeout=0) if has_processes else None
+        channel: PoolChannel[Ping] | None = PoolChannel(send_timeout=0) if has_processes else None
         return channel, RunPings(self._context, allowed=allowed, channel=channel)
 
     def start(self, parent: Any) -> None:
@@ -132,6 +129,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()
+        if self._pings is not None:
+            self._pings.start()
         if self._metrics is not None:
             self._metrics.start()
         self._beat()
@@ -154,6 +153,8 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._outcomes.disconnect()
         signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
+        if self._pings is not None:
+            self._pings.close()
         self._worker.app.fixups.discard(self._spawned)
         if self._sentry is not None:
             self._sentry.close()

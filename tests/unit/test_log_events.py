@@ -21,6 +21,8 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 RUN_FIELDS = {"owner", "schedule", "run_id", "attempt"}
 #: The batches: `log_sent` takes the event as an argument.
 BATCH_EVENTS = ("runs_dispatched", "runs_republished", "runs_backfilled", "runs_rerun")
+#: The names of the only event whose name depends on its fields.
+REFUSALS = ("run_refused", "run_redelivered")
 
 
 class LogCall(NamedTuple):
@@ -48,8 +50,9 @@ def documented() -> set[LogCall]:
 def emitted() -> Iterator[LogCall]:
     for event_type, record in RECORDS.items():
         shown = {field.name for field in dataclasses.fields(event_type)} - record.hidden
-        level = logging.getLevelName(record.level).lower()
-        yield LogCall(record.name, "events", level, frozenset(shown))
+        level = "log" if callable(record.level) else logging.getLevelName(record.level).lower()
+        for name in REFUSALS if callable(record.name) else (record.name,):
+            yield LogCall(name, "events", level, frozenset(shown))
     for path in sorted({*PACKAGE.rglob("*.py")} - {Path(logs.__file__)}):
         logger = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         tree = ast.parse(path.read_text())

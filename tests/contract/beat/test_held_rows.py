@@ -31,8 +31,8 @@ from celery_dynbeat.runtime import dead_attempts, failing, pausing
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
-from celery_dynbeat.worker.dropped_attempts import end_dropped
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.pool_check import end_dropped
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits
 from tests.support.waiting import wait_until

@@ -246,8 +246,8 @@ def test_the_end_of_a_run_reads_rows_by_their_keys_only(dynbeat, begin, worker):
         worker.finish(run)
 
     (end,) = [each for each in statements if each.sql.startswith("UPDATE dynbeat_run")]
-    # The run, and its schedule.
-    assert end.rows <= 2
+    # Of 18,000 schedules.
+    assert end.rows < 10
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
