@@ -20,7 +20,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, NoReturn
@@ -203,15 +202,12 @@ class TaskGuard:
             reason = f"not decided: {type(error).__name__}"
             if is_permanent(error):
                 # A later delivery raises it again. Beat resends the run after dynbeat_resend_after.
-                undecided = StartDecision(StartAction.REFUSE, unfinished=True, reason=reason)
-                self._refuse(task, run_id, undecided, is_undecided=True)
+                self._refuse(task, run_id, _undecided(reason))
             if began_at is not None and self._handled[run_id] == 1:
                 # The start may be committed, and only the reply lost.
                 self._outcomes.undo_start(task, run_id, began_at=began_at)
             self._defer(task, run_id, DEFER_SECONDS, reason)
-        if decision.action is StartAction.NOTE_REDELIVERY:
-            self._drop_redelivered(task, run_id)
-        if decision.action is StartAction.REFUSE:
+        if decision.action is not StartAction.START:
             self._refuse(task, run_id, decision)
         admit(request, decision.attempt)
         report_start(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
@@ -241,43 +237,30 @@ class TaskGuard:
             lambda session: decide_start(session, delivery, now=now, timeout=timeout),
         )
 
-    def _refuse(
-        self, task: Task, run_id: str, decision: StartDecision, *, is_undecided: bool = False
-    ) -> NoReturn:
-        event = self._refused(task, run_id, decision.reason, duplicate=decision.duplicate)
-        emit(replace(event, undecided=is_undecided))
+    def _refuse(self, task: Task, run_id: str, decision: StartDecision) -> NoReturn:
+        owner, name = schedule_of(task.request)
+        emit(
+            events.RunRefused(
+                run_id=run_id,
+                owner=owner,
+                schedule=name,
+                task=task.name,
+                attempt=next_attempt_of(task.request),
+                reason=decision.reason,
+                duplicate=decision.duplicate,
+                redelivered=decision.action is StartAction.NOTE_REDELIVERY,
+                undecided=decision.undecided,
+            )
+        )
         msg = f"run {run_id} does not start: {decision.reason}"
         # Of an unfinished run another message sends the events that monitors show.
         raise Ignore(msg) if decision.unfinished else RefusedMessage(msg)
-
-    def _drop_redelivered(self, task: Task, run_id: str) -> NoReturn:
-        event = self._refused(task, run_id, "it is running", duplicate=True)
-        emit(replace(event, redelivered=True))
-        msg = f"run {run_id} was redelivered while it is running"
-        raise Ignore(msg)
-
-    def _refused(
-        self, task: Task, run_id: str, reason: str, *, duplicate: bool
-    ) -> events.RunRefused:
-        owner, name = schedule_of(task.request)
-        return events.RunRefused(
-            run_id=run_id,
-            owner=owner,
-            schedule=name,
-            task=task.name,
-            attempt=next_attempt_of(task.request),
-            reason=reason,
-            duplicate=duplicate,
-        )
 
     def _defer(self, task: Task, run_id: str, seconds: float, reason: str) -> NoReturn:
         request = task.request
         if deferrals_of(request) * seconds >= self._context.settings.resend_after.total_seconds():
             # Beat sends the run again as soon as the database is reachable.
-            too_long = StartDecision(
-                StartAction.REFUSE, unfinished=True, reason=f"deferred for too long, {reason}"
-            )
-            self._refuse(task, run_id, too_long, is_undecided=True)
+            self._refuse(task, run_id, _undecided(f"deferred for too long, {reason}"))
         headers = {
             **headers_of(request),
             HEADER_DEFERRED_AT: self._context.now_or_host_time().isoformat(),
@@ -312,6 +295,10 @@ class TaskGuard:
         )
         msg = f"run {run_id} deferred: {reason}"
         raise DeferredMessage(msg)
+
+
+def _undecided(reason: str) -> StartDecision:
+    return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason, undecided=True)
 
 
 def report_start(task: Task, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
