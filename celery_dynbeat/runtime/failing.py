@@ -4,13 +4,10 @@ A worker does so for a failed run. Beat does so for all others, and for schedule
 no process waits for a schedule that an application has locked. ``store.failing`` lists the cases.
 """
 
-import logging
 from collections import defaultdict
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.pausing import pause_if_failing
@@ -18,8 +15,6 @@ from celery_dynbeat.store import failing
 from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
-
-logger = logging.getLogger(__name__)
 
 #: Ended runs whose schedules one call corrects. Each takes up to two transactions.
 MAX_DEFERRED = 100
@@ -52,9 +47,9 @@ def settle_deferred(
     """
     read = partial(failing.deferred, now=now, limit=MAX_DEFERRED)
     deferred = database.read_in_transaction(read)
-    runs: defaultdict[tuple[int | None, int | None], list[Any]] = defaultdict(list)
-    for row in deferred.rows:
-        runs[row.schedule_id, row.pause_after_failures].append(row)
+    runs: defaultdict[tuple[int | None, int | None], list[failing.DeferredEnd]] = defaultdict(list)
+    for end in deferred:
+        runs[end.schedule_id, end.own_limit].append(end)
     for (schedule_id, own_limit), ended in runs.items():
         until = None
         try:
@@ -65,21 +60,17 @@ def settle_deferred(
             until = now + retry_after
         # A value in the history of this schedule, which only SQL writes. The next end tries again.
         except UNREADABLE as error:
-            logger.error(  # noqa: TRY400 - the traceback says nothing about the value
-                "whether schedule %r of owner %r fails cannot be read from its history: %s",
-                ended[0].name,
-                ended[0].owner,
-                format_error(error),
-                extra={
-                    "event": Event.HISTORY_UNREADABLE,
-                    "owner": ended[0].owner,
-                    "schedule": ended[0].name,
-                    "schedule_id": schedule_id,
-                },
+            emit(
+                events.HistoryUnreadable(
+                    schedule_id=schedule_id,
+                    owner=ended[0].owner,
+                    schedule=ended[0].name,
+                    error=format_error(error),
+                )
             )
         ids = [run.id for run in ended]
         database.run_autocommit(partial(failing.defer, run_ids=ids, until=until))
-    return len(deferred.rows)
+    return len(deferred)
 
 
 def _refresh(database: Database, schedule_id: int) -> None:

@@ -20,7 +20,8 @@ run corrects the column.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import ScalarSelect, select, update
 from sqlalchemy.orm import Session
@@ -28,7 +29,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.store.rows import LockedRows, read
+from celery_dynbeat.store.rows import read
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml, update_free
 from celery_dynbeat.store.schedules import check_deleted
 
@@ -36,9 +37,21 @@ from celery_dynbeat.store.schedules import check_deleted
 OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
 #: Rows of the history that a refresh reads.
 MAX_READ = 500
+#: Status and ``finished_at`` of a run.
+_End: TypeAlias = tuple[Status, datetime | None]
 #: A poll searches for ended runs whose ``retry_at`` passed within this time. Retries that no worker
 #: has started are in the same index, and there may be many. Maintenance searches through all.
 RECENT = timedelta(minutes=1)
+
+
+class DeferredEnd(NamedTuple):
+    """An ended run whose schedule must be corrected. ``own_limit`` as in FailedSchedule."""
+
+    id: str
+    schedule_id: int | None
+    owner: str
+    name: str
+    own_limit: int | None
 
 
 class FailedSchedule(NamedTuple):
@@ -92,20 +105,22 @@ def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
     return Recovered(row.owner, row.name, before)
 
 
-def _newest(session: Session, schedule_id: int) -> Sequence[Any]:
-    newest: Any = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
+def _newest(session: Session, schedule_id: int) -> Sequence[_End]:
+    newest = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
     newest = force_index(newest, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for.desc())
-    return session.execute(newest.limit(MAX_READ)).all()
+    return [(row.status, row.finished_at) for row in session.execute(newest.limit(MAX_READ))]
 
 
-def _since(runs: Sequence[Any], *, before: datetime | None) -> datetime | None:
+def _since(
+    runs: Sequence[tuple[Status, datetime | None]], *, before: datetime | None
+) -> datetime | None:
     """Return when the first of the last failures ended. ``before`` is the stored instant."""
-    ends = [run for run in runs if run.status in OUTCOMES and run.finished_at is not None]
+    ends = [(at, status) for status, at in runs if status in OUTCOMES and at is not None]
     since = None
-    for end in sorted(ends, key=lambda run: run.finished_at, reverse=True):
-        if end.status == Status.SUCCEEDED:
+    for at, status in sorted(ends, key=itemgetter(0), reverse=True):
+        if status == Status.SUCCEEDED:
             return since
-        since = end.finished_at
+        since = at
     # All runs that were read failed: the first failure may be older.
     return since if since is None or before is None else min(since, before)
 
@@ -132,7 +147,7 @@ def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -
 
 
 @in_index_order
-def deferred(session: Session, *, now: datetime, limit: int) -> LockedRows:
+def deferred(session: Session, *, now: datetime, limit: int) -> Sequence[DeferredEnd]:
     """Return up to ``limit`` ended runs whose schedules must be corrected.
 
     Runs that another transaction has locked are left out: ``defer`` could not change them, and they
@@ -149,4 +164,4 @@ def deferred(session: Session, *, now: datetime, limit: int) -> LockedRows:
         .outerjoin(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.id.in_(ids))
     )
-    return read(session, statement, key=Run.id)
+    return [DeferredEnd(*row) for row in read(session, statement, key=Run.id).rows]

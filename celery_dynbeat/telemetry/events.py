@@ -237,6 +237,19 @@ class ScheduleRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryUnreadable:
+    """Beat cannot read the history of a schedule, and does not correct its ``failing_since``.
+
+    ``schedule_id`` None: the schedule was deleted.
+    """
+
+    schedule_id: int | None
+    owner: str
+    schedule: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldStarted:
     """A hold started. ``owner`` None: it holds everything. ``until`` None: until its release."""
 

@@ -105,6 +105,13 @@ RECORDS: Mapping[type, Record] = {
     events.PingFailed: Record(
         Event.PING_FAILED, _warning_once, _text_of_failed_ping, hidden=frozenset({"repeated"})
     ),
+    events.HistoryUnreadable: Record(
+        Event.HISTORY_UNREADABLE,
+        logging.ERROR,
+        "whether schedule %(schedule)r of owner %(owner)r fails cannot be read from its history:"
+        " %(error)s",
+        hidden=frozenset({"error"}),
+    ),
     events.RetriesResent: Record(
         Event.RETRIES_RESENT,
         logging.WARNING,

@@ -25,12 +25,12 @@ from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
 from celery_dynbeat.worker.queues import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
-from celery_dynbeat.worker.spawned_process import SpawnedProcess, require_picklable
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
     from celery_dynbeat.worker.ping_client import Ping
     from celery_dynbeat.worker.pings import RunPings
+    from celery_dynbeat.worker.spawned_process import SpawnedProcess
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +49,9 @@ class DynbeatStep(bootsteps.StartStopStep):
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
         has_processes = _has_processes(parent)
-        spawns = has_processes and _spawns(parent)
-        if spawns:
-            require_picklable(parent.app, self._context)
         channel = PoolChannel[Outcome]() if has_processes else None
         slots = PoolSlots() if has_processes else None
-        ping_channel, self._pings = self._new_pings(has_processes=has_processes)
+        self._pings = self._new_pings(has_processes=has_processes)
         self._outcomes = OutcomeSignals(self._context, parent.hostname, channel=channel)
         self._worker = parent
         self._stopping = threading.Event()
@@ -88,36 +85,46 @@ class DynbeatStep(bootsteps.StartStopStep):
         )
         self._sentry = connect_monitors(self._context)
         self._spawned: SpawnedProcess | None = None
-        if channel is not None and slots is not None and spawns:
-            counts = None if self._metrics is None else self._metrics.counts
-            self._spawned = SpawnedProcess(
-                hostname=parent.hostname,
-                main_pid=os.getpid(),
-                engine=self._context.shared_engine,
-                clock=self._context.given_clock,
-                current_session=self._context.current_session,
-                outcomes=channel,
-                slots=slots,
-                pings=ping_channel,
-                counts=counts,
-            )
-            parent.app.fixups.add(self._spawned)
+        if channel is not None and slots is not None and _spawns(parent):
+            self._spawned = self._add_spawned(channel, slots)
         self._outcomes.connect()
         if self._pings is not None:
             self._pings.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
-    def _new_pings(
-        self, *, has_processes: bool
-    ) -> "tuple[PoolChannel[Ping] | None, RunPings | None]":
+    def _add_spawned(self, outcomes: PoolChannel[Outcome], slots: PoolSlots) -> "SpawnedProcess":
+        """Add what installs guard and recorder in the processes that the pool spawns."""
+        # A late import: most pools fork.
+        from celery_dynbeat.worker.spawned_process import (  # noqa: PLC0415
+            SpawnedProcess,
+            require_picklable,
+        )
+
+        app, context = self._worker.app, self._context
+        require_picklable(app, context)
+        spawned = SpawnedProcess(
+            hostname=self._worker.hostname,
+            main_pid=os.getpid(),
+            engine=context.shared_engine,
+            clock=context.given_clock,
+            current_session=context.current_session,
+            outcomes=outcomes,
+            slots=slots,
+            pings=None if self._pings is None else self._pings.channel,
+            counts=None if self._metrics is None else self._metrics.counts,
+        )
+        app.fixups.add(spawned)
+        return spawned
+
+    def _new_pings(self, *, has_processes: bool) -> "RunPings | None":
         allowed = self._context.settings.ping_hosts
         if allowed is None:
-            return None, None
+            return None
         # A late import: few workers send pings.
         from celery_dynbeat.worker.pings import RunPings  # noqa: PLC0415
 
         channel: PoolChannel[Ping] | None = PoolChannel(send_timeout=0) if has_processes else None
-        return channel, RunPings(self._context, allowed=allowed, channel=channel)
+        return RunPings(self._context, allowed=allowed, channel=channel)
 
     def start(self, parent: Any) -> None:
         """Register the node, and start the thread that writes its heartbeats."""

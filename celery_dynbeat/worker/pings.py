@@ -71,7 +71,7 @@ class RunPings:
         channel: PoolChannel[Ping] | None = None,
     ) -> None:
         self._sender = PingSender(context.database, allowed=allowed)
-        self._channel = channel
+        self.channel = channel
         self._is_pool_process = False
         # Whether the main process did not take the last ping of this pool process.
         self._is_dropping = False
@@ -112,10 +112,10 @@ class RunPings:
             )
 
     def _put(self, ping: Ping) -> None:
-        if not self._is_pool_process or self._channel is None:
+        if not self._is_pool_process or self.channel is None:
             self._sender.put(ping)
             return
-        is_taken = self._channel.send(ping)
+        is_taken = self.channel.send(ping)
         if not is_taken:
             reason = "the main process of the worker does not take them"
             _report_dropped(1, reason, repeated=self._is_dropping)
@@ -124,15 +124,15 @@ class RunPings:
     def on_process_init(self, **_: Any) -> None:
         """Receive worker_process_init: pass the pings to the main process from now on."""
         self._is_pool_process = True
-        if self._channel is not None:
-            self._channel.close_receiver()
+        if self.channel is not None:
+            self.channel.close_receiver()
 
     def start(self) -> None:
         """Start the thread that receives the pings of pool processes."""
-        if self._channel is not None:
+        if self.channel is not None:
             self._thread = threading.Thread(
                 target=self._receive,
-                args=(self._channel,),
+                args=(self.channel,),
                 name="dynbeat-ping-channel",
                 daemon=True,
             )
@@ -151,13 +151,13 @@ class RunPings:
         unsubscribe(self.on_started, events.RunStarted)
         unsubscribe(self.on_ended, events.RunEnded)
         signals.worker_process_init.disconnect(self.on_process_init)
-        if self._channel is not None:
-            self._channel.stop_waiting()
+        if self.channel is not None:
+            self.channel.stop_waiting()
             if self._thread is not None:
                 self._thread.join()
-            self._send_received(self._channel)
-            self._channel.close()
-            self._channel = None
+            self._send_received(self.channel)
+            self.channel.close()
+            self.channel = None
         self._sender.close()
 
 
