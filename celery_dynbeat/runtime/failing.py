@@ -4,10 +4,11 @@ A worker does so for a failed run. Beat does so for all others, and for schedule
 no process waits for a schedule that an application has locked. ``store.failing`` lists the cases.
 """
 
-from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.pausing import pause_if_failing
@@ -16,7 +17,7 @@ from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
-#: Ended runs whose schedules one call corrects. Each takes up to two transactions.
+#: Ended runs whose schedules one call corrects, in one transaction.
 MAX_DEFERRED = 100
 
 
@@ -29,11 +30,16 @@ def note_failure(database: Database, *, run_id: str, at: datetime, settings: Set
     schedule = database.read(partial(failing.schedule_of, run_id=run_id))
     if schedule is None:
         return
-    try:
-        if schedule.failing_since is None:
-            _refresh(database, schedule.id)
-        _pause_if_failing(database, schedule.id, schedule.own_limit, now=at, settings=settings)
-    except RowLockedError:
+    outdated = [] if schedule.failing_since is not None else [schedule.id]
+    refreshed = _refresh(database, outdated)
+    is_left = bool(refreshed.locked or refreshed.unreadable)
+    if not is_left:
+        try:
+            _pause_if_failing(database, schedule.id, schedule.own_limit, now=at, settings=settings)
+        except (RowLockedError, *UNREADABLE):
+            is_left = True
+    if is_left:
+        # Beat tries again, and reports a history that cannot be read.
         database.run_autocommit(partial(failing.defer, run_ids=[run_id], until=at))
 
 
@@ -45,58 +51,67 @@ def settle_deferred(
     A schedule that is still locked is tried again after ``retry_after``. One whose history cannot
     be read does not affect the others.
     """
-    read = partial(failing.deferred, now=now, limit=MAX_DEFERRED)
-    deferred = database.read_in_transaction(read)
-    runs: defaultdict[tuple[int | None, int | None], list[failing.DeferredEnd]] = defaultdict(list)
-    for end in deferred:
-        runs[end.schedule_id, end.own_limit].append(end)
-    for (schedule_id, own_limit), ended in runs.items():
-        until = None
+    ends = database.read_in_transaction(partial(failing.deferred, now=now, limit=MAX_DEFERRED))
+    # The schedule of a run may have been deleted.
+    schedules = {end.schedule_id: end for end in ends if end.schedule_id is not None}
+    refreshed = _refresh(database, sorted(schedules))
+    locked, unreadable = set(refreshed.locked), dict(refreshed.unreadable)
+    limits = {(end.schedule_id, end.own_limit) for end in ends if end.status != Status.SUCCEEDED}
+    for schedule_id, own_limit in limits:
+        if schedule_id is None or schedule_id in locked or schedule_id in unreadable:
+            continue
         try:
-            if schedule_id is not None:
-                _refresh(database, schedule_id)
             _pause_if_failing(database, schedule_id, own_limit, now=now, settings=settings)
         except RowLockedError:
-            until = now + retry_after
-        # A value in the history of this schedule, which only SQL writes. The next end tries again.
+            locked.add(schedule_id)
         except UNREADABLE as error:
+            unreadable[schedule_id] = error
+    # A value in the history of the schedule, which only SQL writes. The next end tries again.
+    for schedule_id, reason in unreadable.items():
+        end = schedules[schedule_id]
+        emit(
+            events.HistoryUnreadable(
+                schedule_id=schedule_id,
+                owner=end.owner,
+                schedule=end.name,
+                error=format_error(reason),
+            )
+        )
+    again = [end.id for end in ends if end.schedule_id in locked]
+    done = [end.id for end in ends if end.schedule_id not in locked]
+    database.run_autocommit(partial(failing.defer, run_ids=again, until=now + retry_after))
+    database.run_autocommit(partial(failing.defer, run_ids=done, until=None))
+    return len(ends)
+
+
+def _refresh(database: Database, schedule_ids: Sequence[int]) -> failing.Refreshed:
+    """Set ``failing_since`` of schedules from their history."""
+    if not schedule_ids:
+        return failing.Refreshed((), set(), {})
+    refreshed = database.run(partial(failing.refresh, schedule_ids=schedule_ids))
+    if has_listeners(events.ScheduleRecovered):
+        for recovered in refreshed.recovered:
             emit(
-                events.HistoryUnreadable(
-                    schedule_id=schedule_id,
-                    owner=ended[0].owner,
-                    schedule=ended[0].name,
-                    error=format_error(error),
+                events.ScheduleRecovered(
+                    schedule_id=recovered.schedule_id,
+                    owner=recovered.owner,
+                    schedule=recovered.name,
+                    failing_since=recovered.failing_since,
                 )
             )
-        ids = [run.id for run in ended]
-        database.run_autocommit(partial(failing.defer, run_ids=ids, until=until))
-    return len(deferred)
-
-
-def _refresh(database: Database, schedule_id: int) -> None:
-    """Set ``failing_since`` of a schedule from its history."""
-    recovered = database.run(partial(failing.refresh, schedule_id=schedule_id))
-    if recovered is not None and has_listeners(events.ScheduleRecovered):
-        event = events.ScheduleRecovered(
-            schedule_id=schedule_id,
-            owner=recovered.owner,
-            schedule=recovered.name,
-            failing_since=recovered.failing_since,
-        )
-        emit(event)
+    return refreshed
 
 
 def _pause_if_failing(
     database: Database,
-    schedule_id: int | None,
+    schedule_id: int,
     own_limit: int | None,
     *,
     now: datetime,
     settings: Settings,
 ) -> None:
     limit = settings.pause_after_failures if own_limit is None else own_limit
-    # The schedule of a run may have been deleted.
-    if schedule_id is None or not limit:
+    if not limit:
         return
     pause = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, audit=settings.audit)
     database.run(partial(pause, now=now))

@@ -29,7 +29,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.store.rows import read
+from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, read
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml, update_free
 from celery_dynbeat.store.schedules import check_deleted
 
@@ -48,6 +48,7 @@ class DeferredEnd(NamedTuple):
     """An ended run whose schedule must be corrected. ``own_limit`` as in FailedSchedule."""
 
     id: str
+    status: Status
     schedule_id: int | None
     owner: str
     name: str
@@ -76,33 +77,54 @@ def schedule_of(session: Session, *, run_id: str) -> FailedSchedule | None:
 class Recovered(NamedTuple):
     """A schedule of which a run succeeded, and since when its earlier runs had failed."""
 
+    schedule_id: int
     owner: str
     name: str
     failing_since: datetime
 
 
-@in_index_order
-def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
-    """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule.
+class Refreshed(NamedTuple):
+    """The schedules that recovered, are locked by another transaction, or have a bad history.
 
-    Return the schedule if a run succeeded after those that had failed since the stored instant. A
-    later run may have failed again. Raises RowLockedError if another transaction has locked it.
+    A later run of a recovered schedule may have failed again.
     """
+
+    recovered: Sequence[Recovered]
+    locked: set[int]
+    unreadable: dict[int, Exception]
+
+
+@in_index_order
+def refresh(session: Session, schedule_ids: Sequence[int]) -> Refreshed:
+    """Set ``failing_since`` of schedules from their newest runs. Locks the schedules."""
+    refreshed: tuple[list[Recovered], set[int], dict[int, Exception]] = ([], set(), {})
+    recovered, locked, unreadable = refreshed
+    for schedule_id in schedule_ids:
+        try:
+            recovered += _refresh(session, schedule_id)
+        except RowLockedError:
+            locked.add(schedule_id)
+        except UNREADABLE as error:
+            unreadable[schedule_id] = error
+    return Refreshed(*refreshed)
+
+
+def _refresh(session: Session, schedule_id: int) -> Sequence[Recovered]:
     lock = select(Schedule.owner, Schedule.name, Schedule.failing_since)
     lock = lock.where(Schedule.id == schedule_id).with_for_update(skip_locked=True)
     row = session.execute(lock).one_or_none()
     if row is None:
         check_deleted(session, schedule_id=schedule_id)
-        return None
-    since = _since(_newest(session, schedule_id), before=row.failing_since)
-    if since == row.failing_since:
-        return None
+        return ()
+    before = row.failing_since
+    since = _since(_newest(session, schedule_id), before=before)
+    if since == before:
+        return ()
     changed = update(Schedule).where(Schedule.id == schedule_id)
     execute_dml(session, changed.values(failing_since=since))
-    before = row.failing_since
     if before is None or (since is not None and since < before):
-        return None
-    return Recovered(row.owner, row.name, before)
+        return ()
+    return (Recovered(schedule_id, row.owner, row.name, before),)
 
 
 def _newest(session: Session, schedule_id: int) -> Sequence[_End]:
@@ -111,9 +133,7 @@ def _newest(session: Session, schedule_id: int) -> Sequence[_End]:
     return [(row.status, row.finished_at) for row in session.execute(newest.limit(MAX_READ))]
 
 
-def _since(
-    runs: Sequence[tuple[Status, datetime | None]], *, before: datetime | None
-) -> datetime | None:
+def _since(runs: Sequence[_End], *, before: datetime | None) -> datetime | None:
     """Return when the first of the last failures ended. ``before`` is the stored instant."""
     ends = [(at, status) for status, at in runs if status in OUTCOMES and at is not None]
     since = None
@@ -160,7 +180,14 @@ def deferred(session: Session, *, now: datetime, limit: int) -> Sequence[Deferre
         due.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
     ).all()
     statement: Any = (
-        select(Run.id, Run.schedule_id, Run.owner, Run.name, Schedule.pause_after_failures)
+        select(
+            Run.id,
+            Run.status,
+            Run.schedule_id,
+            Run.owner,
+            Run.name,
+            Schedule.pause_after_failures,
+        )
         .outerjoin(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.id.in_(ids))
     )

@@ -238,12 +238,9 @@ class ScheduleRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryUnreadable:
-    """Beat cannot read the history of a schedule, and does not correct its ``failing_since``.
+    """Beat cannot read the history of a schedule, and does not correct its ``failing_since``."""
 
-    ``schedule_id`` None: the schedule was deleted.
-    """
-
-    schedule_id: int | None
+    schedule_id: int
     owner: str
     schedule: str
     error: str

@@ -9,6 +9,7 @@ from celery.app.trace import build_tracer
 from sqlalchemy import event
 
 from celery_dynbeat.broker.headers import run_headers
+from celery_dynbeat.runtime import alert_facts
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
@@ -101,6 +102,12 @@ def worker(limited, clock):
     for made in workers:
         made.outcomes.disconnect()
         made.outcomes.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_run_is_slow(monkeypatch):
+    # A body that takes a second on a busy machine is a fact for alerts.
+    monkeypatch.setattr(alert_facts, "MIN_SLOW", timedelta(hours=1))
 
 
 def tables(counted):
