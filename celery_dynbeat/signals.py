@@ -140,6 +140,7 @@ schedule_quarantined = EventSignal("schedule_quarantined", ScheduleQuarantined)
 pass_ended = EventSignal("pass_ended", PassEnded)
 notification_received = EventSignal("notification_received", NotificationReceived)
 history_pruned = EventSignal("history_pruned", HistoryPruned)
+schedule_recovered = EventSignal("schedule_recovered", ScheduleRecovered)
 #: In beat, when alerts are on. The first two are sent for each kind of alert.
 alert_opened = EventSignal("alert_opened", AlertOpened)
 alert_recovered = EventSignal("alert_recovered", AlertRecovered)
@@ -156,7 +157,6 @@ run_failed = EventSignal("run_failed", RunEnded, lambda event: event.status == S
 ping_dropped = EventSignal("ping_dropped", PingsDropped)
 #: In beat or in a worker.
 run_lost = EventSignal("run_lost", RunLost)
-schedule_recovered = EventSignal("schedule_recovered", ScheduleRecovered)
 #: In beat, in a worker, or in the process that calls the API.
 schedule_paused = EventSignal("schedule_paused", SchedulePaused)
 #: In the process that calls the API.

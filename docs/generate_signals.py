@@ -46,11 +46,18 @@ MEANINGS = {
     "FireTimesSkipped.scheduled_for": "the newest skipped fire time",
     "FireTimesSkipped.count": "the number of skipped fire times",
     "RunStarted.waited": "from the message to the start. None: unknown, or a retry",
+    "pings": "whether the schedule may have a ping URL",
+    "RunRefused.attempt": "the number of the attempt that the message starts. None: unknown",
     "RunRefused.duplicate": "whether another message of the run has started it, or will",
+    "RunRefused.redelivered": "whether the broker delivered the message of a running run again",
+    "RunRefused.undecided": "whether the guard failed, or was without the database for too long",
+    "RunDeferred.attempt": "the number of the attempt that the message starts. None: unknown",
+    "RunDeferred.seconds": "after how many seconds the copy starts",
     "RunEnded.owner": "the owner. None: the message is gone",
     "RunEnded.schedule": "the name of the schedule. None: the message is gone",
     "RunEnded.task": 'the name of the task. `""`: unknown, because the message is gone',
     "RunEnded.status": "a final status of a run, or `retrying`",
+    "RunEnded.at": "when the attempt ended",
     "RunEnded.attempt": "the number of the attempt, from 1. None: unknown",
     "RunLost.schedule_id": "the id of the row. None: the schedule was deleted",
     "SentRun.attempt": "the attempt that the message starts",
@@ -89,6 +96,7 @@ MEANINGS = {
     "attempts": "the number of tries",
     "AlertMessageDropped.error": "why the message was dropped",
     "PingsDropped.count": "the number of pings",
+    "PingsDropped.repeated": "whether the ping before them was dropped for the same reason",
 }
 
 

@@ -1,5 +1,6 @@
 """Run the periodic duties of beat that do not send due schedules.
 
+- When a poll finds them: correct the schedules of runs that ended (``settle``).
 - Four times in each dynbeat_node_timeout: rescue runs whose worker died, correct and pause the
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
@@ -94,15 +95,19 @@ class Maintenance:
         self._reviewed: HeldKey | None = None
         self._changes = ChangeTimer()
 
+    def settle(self, now: datetime) -> int:
+        """Correct the schedules of runs that ended; return the number of these runs."""
+        return settle_deferred(
+            self._database, now=now, settings=self._settings, retry_after=self._interval
+        )
+
     def rescue(self, now: datetime) -> int:
         """Rescue and resend runs if it is time; return how many runs were changed."""
         # A ``now`` before the last time: the clock was set back.
         if self._rescued_at is not None and timedelta(0) <= now - self._rescued_at < self._interval:
             return 0
         rescued = self._rescue_runs(now)
-        settle_deferred(
-            self._database, now=now, settings=self._settings, retry_after=self._interval
-        )
+        self.settle(now)
         resent = self._database.run(partial(resend_retries, now=now, settings=self._settings))
         self._terminate_again(now)
         self._reviewed = self._database.run(partial(review, now=now, after=self._reviewed))

@@ -39,6 +39,7 @@ class Event(StrEnum):
     OWNER_COSTLY = "owner_costly"
     CONFIRM_UNKNOWN = "confirm_unknown"
     TERMINATE_FAILED = "terminate_failed"
+    RUN_NOT_TERMINATED = "run_not_terminated"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a pass of beat
     PASS_RECOVERED = "pass_recovered"  # noqa: S105
     LISTENER_FAILED = "listener_failed"

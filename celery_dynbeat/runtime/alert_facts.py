@@ -13,7 +13,7 @@ next runs are late as well.
 import heapq
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
@@ -22,10 +22,12 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.common.alert_kinds import AlertKind
 from celery_dynbeat.common.alert_settings import FactLimits
 from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.dialects import capabilities_of
 from celery_dynbeat.db.dialects.base import FACT_LIMITS
 from celery_dynbeat.db.engine import savepoint
 from celery_dynbeat.db.reasons import reason_of
+from celery_dynbeat.planning.alerting import MIN_SLOW
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import (
     emit_on_commit,
@@ -83,10 +85,38 @@ def _of_late_runs(event: events.RunsLate, limits: FactLimits) -> Iterable[NewFac
         yield NewFact(AlertKind.LATE, event.at, schedule_id, run_id, seconds)
 
 
+def may_be_of_end(status: Status, duration: timedelta | None) -> bool:
+    """Return whether the end of an attempt may be a fact: only then it needs a transaction."""
+    return status == Status.FAILED or _is_long(status, duration)
+
+
+def _is_long(status: str, duration: timedelta | None) -> bool:
+    is_timed = status in {Status.SUCCEEDED, Status.FAILED}
+    return is_timed and duration is not None and duration >= MIN_SLOW
+
+
+def _of_end(event: events.RunEnded, limits: FactLimits) -> Iterable[NewFact]:
+    if event.status == Status.FAILED:
+        yield NewFact(AlertKind.FAILED, event.at, run_id=event.run_id)
+    duration = event.duration
+    if duration is None or not _is_long(event.status, duration):
+        return
+    # The evaluation compares it with the schedule's own rule.
+    is_slow = limits.slow_after is not None and duration > limits.slow_after
+    yield NewFact(
+        AlertKind.SLOW,
+        event.at,
+        run_id=event.run_id,
+        value=duration.total_seconds(),
+        own_rule=None if is_slow else "slow_after",
+    )
+
+
 #: Event type -> the facts that an event is.
 FACTS: Mapping[type, Callable[[Any, FactLimits], Iterable[NewFact]]] = {
     events.ScheduleQuarantined: _of_quarantine,
     events.RunLost: _of_loss,
+    events.RunEnded: _of_end,
     events.SchedulePaused: _of_pause,
     events.RunsLate: _of_late_runs,
 }

@@ -35,7 +35,7 @@ from celery_dynbeat.runtime.sessions import (
     session_to_join,
 )
 from celery_dynbeat.telemetry import logs
-from celery_dynbeat.tracing import make_tracer
+from celery_dynbeat.tracing import NoSpans, WorkerSpans, make_tracer
 
 if TYPE_CHECKING:
     from celery_dynbeat.runtime.task_names import TaskNames
@@ -94,6 +94,11 @@ class Context:
     def tracer(self) -> "RunTracer | None":
         """The tracer of runs; None if traces are off. Raises ConfigurationError."""
         return make_tracer(self.settings)
+
+    @property
+    def worker_spans(self) -> WorkerSpans:
+        """The tracer as a worker uses it, also if traces are off."""
+        return self.tracer or NoSpans()
 
     @cached_property
     def task_names(self) -> "TaskNames":

@@ -1,118 +1,117 @@
 """Keep ``failing_since`` of schedules up to date when their runs end, and pause those that fail.
 
-No process waits for a schedule that an application has locked. The work is then deferred to the
-maintenance of beat, as that for lost runs always is.
+A worker does so for a failed run. Beat does so for all others, and for schedules that were locked:
+no process waits for a schedule that an application has locked. ``store.failing`` lists the cases.
 """
 
-import logging
-from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.engine import Database
 from celery_dynbeat.runtime.pausing import pause_if_failing
-from celery_dynbeat.store import failing, stuck_runs
+from celery_dynbeat.store import failing
 from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
-logger = logging.getLogger(__name__)
-
-#: Ended runs whose schedules one maintenance corrects.
-MAX_DEFERRED = 500
+#: Ended runs whose schedules one call corrects, in one transaction.
+MAX_DEFERRED = 100
 
 
-def note_end(
-    database: Database, *, run_id: str, status: Status, at: datetime, settings: Settings
-) -> None:
-    """Correct ``failing_since`` of the schedule whose run has ended, and pause it if it must be.
+def note_failure(database: Database, *, run_id: str, at: datetime, settings: Settings) -> None:
+    """Correct ``failing_since`` of the schedule whose run has failed, and pause it if it must be.
 
-    Call it after the commit of the end. Other statuses than succeeded, failed and lost do not
-    matter. In the usual case this is one read.
+    Call it after the commit of the end. For a schedule that fails already, and has no limit of
+    failures, this is one read.
     """
-    if status not in failing.OUTCOMES:
+    schedule = database.read(partial(failing.schedule_of, run_id=run_id))
+    if schedule is None:
         return
-    failed = status != Status.SUCCEEDED
-    schedule_id = database.read(
-        partial(failing.outdated_schedule, run_id=run_id, failed=failed),
-    )
-    try:
-        if schedule_id is not None:
-            _refresh(database, schedule_id)
-        if status == Status.FAILED:
-            policy = database.read(partial(stuck_runs.pause_policy, run_id=run_id))
-            _pause_if_failing(database, *policy, now=at, settings=settings)
-    except RowLockedError:
+    outdated = [] if schedule.failing_since is not None else [schedule.id]
+    refreshed = _refresh(database, outdated)
+    is_left = bool(refreshed.locked or refreshed.unreadable)
+    if not is_left:
+        try:
+            _pause_if_failing(database, schedule.id, schedule.own_limit, now=at, settings=settings)
+        except (RowLockedError, *UNREADABLE):
+            is_left = True
+    if is_left:
+        # Beat tries again, and reports a history that cannot be read.
         database.run_autocommit(partial(failing.defer, run_ids=[run_id], until=at))
 
 
 def settle_deferred(
     database: Database, *, now: datetime, settings: Settings, retry_after: timedelta
-) -> None:
-    """Do the work of ``note_end`` for the schedules of lost runs, and where it was deferred.
+) -> int:
+    """Correct and pause the schedules of up to MAX_DEFERRED ended runs; return how many these are.
 
     A schedule that is still locked is tried again after ``retry_after``. One whose history cannot
     be read does not affect the others.
     """
-    read = partial(failing.deferred, now=now, limit=MAX_DEFERRED)
-    deferred = database.read_in_transaction(read)
-    runs: defaultdict[tuple[int | None, int | None], list[Any]] = defaultdict(list)
-    for row in deferred.rows:
-        runs[row.schedule_id, row.pause_after_failures].append(row)
-    for (schedule_id, own_limit), ended in runs.items():
-        until = None
+    ends = database.read_in_transaction(partial(failing.deferred, now=now, limit=MAX_DEFERRED))
+    # The schedule of a run may have been deleted.
+    schedules = {end.schedule_id: end for end in ends if end.schedule_id is not None}
+    refreshed = _refresh(database, sorted(schedules))
+    locked, unreadable = set(refreshed.locked), dict(refreshed.unreadable)
+    limits = {(end.schedule_id, end.own_limit) for end in ends if end.status != Status.SUCCEEDED}
+    for schedule_id, own_limit in limits:
+        if schedule_id is None or schedule_id in locked or schedule_id in unreadable:
+            continue
         try:
-            if schedule_id is not None:
-                _refresh(database, schedule_id)
             _pause_if_failing(database, schedule_id, own_limit, now=now, settings=settings)
         except RowLockedError:
-            until = now + retry_after
-        # A value in the history of this schedule, which only SQL writes. The next end tries again.
+            locked.add(schedule_id)
         except UNREADABLE as error:
-            logger.error(  # noqa: TRY400 - the traceback says nothing about the value
-                "whether schedule %r of owner %r fails cannot be read from its history: %s",
-                ended[0].name,
-                ended[0].owner,
-                format_error(error),
-                extra={
-                    "event": Event.HISTORY_UNREADABLE,
-                    "owner": ended[0].owner,
-                    "schedule": ended[0].name,
-                    "schedule_id": schedule_id,
-                },
+            unreadable[schedule_id] = error
+    # A value in the history of the schedule, which only SQL writes. The next end tries again.
+    for schedule_id, reason in unreadable.items():
+        end = schedules[schedule_id]
+        emit(
+            events.HistoryUnreadable(
+                schedule_id=schedule_id,
+                owner=end.owner,
+                schedule=end.name,
+                error=format_error(reason),
             )
-        ids = [run.id for run in ended]
-        database.run_autocommit(partial(failing.defer, run_ids=ids, until=until))
-
-
-def _refresh(database: Database, schedule_id: int) -> None:
-    """Set ``failing_since`` of a schedule from its history."""
-    recovered = database.run(partial(failing.refresh, schedule_id=schedule_id))
-    if recovered is not None and has_listeners(events.ScheduleRecovered):
-        event = events.ScheduleRecovered(
-            schedule_id=schedule_id,
-            owner=recovered.owner,
-            schedule=recovered.name,
-            failing_since=recovered.failing_since,
         )
-        emit(event)
+    again = [end.id for end in ends if end.schedule_id in locked]
+    done = [end.id for end in ends if end.schedule_id not in locked]
+    database.run_autocommit(partial(failing.defer, run_ids=again, until=now + retry_after))
+    database.run_autocommit(partial(failing.defer, run_ids=done, until=None))
+    return len(ends)
+
+
+def _refresh(database: Database, schedule_ids: Sequence[int]) -> failing.Refreshed:
+    """Set ``failing_since`` of schedules from their history."""
+    if not schedule_ids:
+        return failing.Refreshed((), set(), {})
+    refreshed = database.run(partial(failing.refresh, schedule_ids=schedule_ids))
+    if has_listeners(events.ScheduleRecovered):
+        for recovered in refreshed.recovered:
+            emit(
+                events.ScheduleRecovered(
+                    schedule_id=recovered.schedule_id,
+                    owner=recovered.owner,
+                    schedule=recovered.name,
+                    failing_since=recovered.failing_since,
+                )
+            )
+    return refreshed
 
 
 def _pause_if_failing(
     database: Database,
-    schedule_id: int | None,
+    schedule_id: int,
     own_limit: int | None,
     *,
     now: datetime,
     settings: Settings,
 ) -> None:
     limit = settings.pause_after_failures if own_limit is None else own_limit
-    # The schedule of a run may have been deleted.
-    if schedule_id is None or not limit:
+    if not limit:
         return
     pause = partial(pause_if_failing, schedule_id=schedule_id, limit=limit, audit=settings.audit)
     database.run(partial(pause, now=now))

@@ -5,7 +5,8 @@ function that returns bool returns whether the UPDATE changed the run:
 
     start, restart     the message starts an attempt; False: it must not, or another was faster
     note_redelivery    the message came again while the attempt runs
-    finish             the attempt ended; False: it is not the run's current attempt
+    finish             the attempt ended; False: it is not the run's current attempt. A success of a
+                       failing schedule gets a ``retry_at``, see ``store.failing``
     refuse             the message of an unstarted run is dropped
     requeue            the broker was asked to deliver the message again
     undo_start         the process did not learn that its commit of ``start`` succeeded
@@ -43,11 +44,11 @@ from celery_dynbeat.common.run_states import (
     Status,
 )
 from celery_dynbeat.db.models import NodeKind, Run
-from celery_dynbeat.db.tables import NODES, RUNS
+from celery_dynbeat.db.tables import NODES, RUNS, SCHEDULES
 from celery_dynbeat.db.types import UtcDateTime
 from celery_dynbeat.store.runs import execute_dml
 
-_run, _node = RUNS.c, NODES.c
+_run, _node, _schedule = RUNS.c, NODES.c, SCHEDULES.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ def finish(
     it was lost: its worker was only slow. ``attempt`` None means the current attempt of this
     worker. The main process does not know the number when it reports that a child has exited.
     """
-    statement = _finish(status == Status.RETRYING, attempt is not None)
+    statement = _finish(status, attempt is not None)
     values = {"run": run_id, "end": status, "at": at, "reason": error, "trace": traceback}
     values |= {"node": worker} if attempt is None else {"begun": attempt}
     values |= {"again_at": retry_at} if status == Status.RETRYING else {}
@@ -181,14 +182,14 @@ def finish(
 
 
 @cache
-def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - keys of the cache
+def _finish(status: Status, knows_attempt: bool) -> Update:  # noqa: FBT001 - keys of the cache
     sources = FINISH.sources + (FINISH_BEFORE_RERUN.sources if knows_attempt else ())
     mine = _run.attempt == bindparam("begun") if knows_attempt else _run.worker == bindparam("node")
     return (
         update(RUNS)
         .where(_run.id == bindparam("run"), _run.status.in_(sources), mine)
         .values(
-            **_end(retries=retries),
+            **_end(status),
             overdue_at=None,
             # A cancelled run keeps its termination error (overlaps.note_termination_failure).
             error=func.coalesce(
@@ -199,9 +200,19 @@ def _finish(retries: bool, knows_attempt: bool) -> Update:  # noqa: FBT001 - key
     )
 
 
-def _end(*, retries: bool) -> dict[str, Any]:
+def _end(status: Status) -> dict[str, Any]:
     end, at = bindparam("end", type_=_run.status.type), bindparam("at", type_=UtcDateTime)
-    if not retries:
+    if status == Status.SUCCEEDED:
+        # Read without a lock, also on MySQL and MariaDB at READ COMMITTED. Not EXISTS: PostgreSQL
+        # could hash all failing schedules.
+        failing_since = (
+            select(_schedule.failing_since)
+            .where(_schedule.id == _run.schedule_id)
+            .scalar_subquery()
+        )
+        retry_at = case((failing_since.is_not(None), at), else_=None)
+        return {"status": end, "finished_at": at, "retry_at": retry_at}
+    if status != Status.RETRYING:
         return {"status": end, "finished_at": at, "retry_at": None}
     # A run that a newer one replaced starts no other attempt.
     replaced = _run.cancelled_at.is_not(None)

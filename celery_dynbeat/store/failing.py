@@ -5,25 +5,31 @@ A schedule is failing if its last ended run failed or was lost. The last is the 
 origin count. An edit does not change it.
 
 The column is written after the end of the run is committed, because a schedule is locked before its
-runs. If the process dies in between, the next end of a run corrects the column. A healthy schedule
-whose run succeeds is only read, without a lock: beat's claim would skip a locked row.
+runs:
 
-No process waits for a schedule that an application has locked. Then the ended run gets a
-``retry_at``, and the maintenance of beat corrects its schedule (``deferred``). Runs that are lost
-or cannot be published always get one: neither rescue nor a heartbeat locks a schedule for them.
+    failed                                    the worker, at once
+    succeeded, and the schedule is failing    beat, at its next poll
+    lost, or not publishable                  beat, in the same pass
+
+Where beat corrects the schedule, the UPDATE that ends the run also sets its ``retry_at``
+(``deferred``). So a worker executes no statement more for a run that succeeds, and neither a rescue
+nor a heartbeat locks a schedule. No process waits for a schedule that an application has locked:
+the end gets a ``retry_at``, too. If the process dies after the end of a failed run, the next failed
+run corrects the column.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import select, update
+from sqlalchemy import ScalarSelect, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Run, Schedule
-from celery_dynbeat.store.rows import LockedRows, read
+from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, read
 from celery_dynbeat.store.runs import FIRE_TIME_INDEX, execute_dml, update_free
 from celery_dynbeat.store.schedules import check_deleted
 
@@ -31,66 +37,123 @@ from celery_dynbeat.store.schedules import check_deleted
 OUTCOMES = (Status.SUCCEEDED, Status.FAILED, Status.LOST)
 #: Rows of the history that a refresh reads.
 MAX_READ = 500
+#: Status and ``finished_at`` of a run.
+_End: TypeAlias = tuple[Status, datetime | None]
+#: A poll searches for ended runs whose ``retry_at`` passed within this time. Retries that no worker
+#: has started are in the same index, and there may be many. Maintenance searches through all.
+RECENT = timedelta(minutes=1)
 
 
-def outdated_schedule(session: Session, *, run_id: str, failed: bool) -> int | None:
-    """Return the schedule of an ended run if its ``failing_since`` contradicts the run, or None."""
-    since = Schedule.failing_since
+class DeferredEnd(NamedTuple):
+    """An ended run whose schedule must be corrected. ``own_limit`` as in FailedSchedule."""
+
+    id: str
+    status: Status
+    schedule_id: int | None
+    owner: str
+    name: str
+    own_limit: int | None
+
+
+class FailedSchedule(NamedTuple):
+    """The schedule of a failed run. ``own_limit`` is its ``pause_after_failures``."""
+
+    id: int
+    failing_since: datetime | None
+    own_limit: int | None
+
+
+def schedule_of(session: Session, *, run_id: str) -> FailedSchedule | None:
+    """Return the schedule of a run, None if it was deleted."""
     statement = (
-        select(Schedule.id)
+        select(Schedule.id, Schedule.failing_since, Schedule.pause_after_failures)
         .join(Run, Run.schedule_id == Schedule.id)
-        .where(Run.id == run_id, since.is_(None) if failed else since.is_not(None))
+        .where(Run.id == run_id)
     )
-    return session.scalar(statement)
+    row = session.execute(statement).one_or_none()
+    return None if row is None else FailedSchedule(*row)
 
 
 class Recovered(NamedTuple):
-    """A schedule whose last ended run succeeded, and since when its runs had failed."""
+    """A schedule of which a run succeeded, and since when its earlier runs had failed."""
 
+    schedule_id: int
     owner: str
     name: str
     failing_since: datetime
 
 
-@in_index_order
-def refresh(session: Session, *, schedule_id: int) -> Recovered | None:
-    """Set ``failing_since`` of a schedule from its newest runs. Locks the schedule.
+class Refreshed(NamedTuple):
+    """The schedules that recovered, are locked by another transaction, or have a bad history.
 
-    Return the schedule if it is no longer failing because of this call. Raises RowLockedError if
-    another transaction has locked it.
+    A later run of a recovered schedule may have failed again.
     """
+
+    recovered: Sequence[Recovered]
+    locked: set[int]
+    unreadable: dict[int, Exception]
+
+
+@in_index_order
+def refresh(session: Session, schedule_ids: Sequence[int]) -> Refreshed:
+    """Set ``failing_since`` of schedules from their newest runs. Locks the schedules."""
+    refreshed: tuple[list[Recovered], set[int], dict[int, Exception]] = ([], set(), {})
+    recovered, locked, unreadable = refreshed
+    for schedule_id in schedule_ids:
+        try:
+            recovered += _refresh(session, schedule_id)
+        except RowLockedError:
+            locked.add(schedule_id)
+        except UNREADABLE as error:
+            unreadable[schedule_id] = error
+    return Refreshed(*refreshed)
+
+
+def _refresh(session: Session, schedule_id: int) -> Sequence[Recovered]:
     lock = select(Schedule.owner, Schedule.name, Schedule.failing_since)
     lock = lock.where(Schedule.id == schedule_id).with_for_update(skip_locked=True)
     row = session.execute(lock).one_or_none()
     if row is None:
         check_deleted(session, schedule_id=schedule_id)
-        return None
-    since = _since(_newest(session, schedule_id), before=row.failing_since)
-    if since == row.failing_since:
-        return None
+        return ()
+    before = row.failing_since
+    since = _since(_newest(session, schedule_id), before=before)
+    if since == before:
+        return ()
     changed = update(Schedule).where(Schedule.id == schedule_id)
     execute_dml(session, changed.values(failing_since=since))
-    if since is not None or row.failing_since is None:
-        return None
-    return Recovered(row.owner, row.name, row.failing_since)
+    if before is None or (since is not None and since < before):
+        return ()
+    return (Recovered(schedule_id, row.owner, row.name, before),)
 
 
-def _newest(session: Session, schedule_id: int) -> Sequence[Any]:
-    newest: Any = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
+def _newest(session: Session, schedule_id: int) -> Sequence[_End]:
+    newest = select(Run.status, Run.finished_at).where(Run.schedule_id == schedule_id)
     newest = force_index(newest, Run, FIRE_TIME_INDEX).order_by(Run.scheduled_for.desc())
-    return session.execute(newest.limit(MAX_READ)).all()
+    return [(row.status, row.finished_at) for row in session.execute(newest.limit(MAX_READ))]
 
 
-def _since(runs: Sequence[Any], *, before: datetime | None) -> datetime | None:
+def _since(runs: Sequence[_End], *, before: datetime | None) -> datetime | None:
     """Return when the first of the last failures ended. ``before`` is the stored instant."""
-    ends = [run for run in runs if run.status in OUTCOMES and run.finished_at is not None]
+    ends = [(at, status) for status, at in runs if status in OUTCOMES and at is not None]
     since = None
-    for end in sorted(ends, key=lambda run: run.finished_at, reverse=True):
-        if end.status == Status.SUCCEEDED:
+    for at, status in sorted(ends, key=itemgetter(0), reverse=True):
+        if status == Status.SUCCEEDED:
             return since
-        since = end.finished_at
+        since = at
     # All runs that were read failed: the first failure may be older.
     return since if since is None or before is None else min(since, before)
+
+
+def first_deferred_id(*, now: Any, since: Any) -> ScalarSelect[str]:
+    """Return a query of an ended run whose schedule must be corrected now, by its ``retry_at``."""
+    return (
+        select(Run.id)
+        .where(Run.retry_at > since, Run.retry_at <= now, Run.status.in_(OUTCOMES))
+        .order_by(Run.retry_at)
+        .limit(1)
+        .scalar_subquery()
+    )
 
 
 def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -> None:
@@ -104,7 +167,7 @@ def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -
 
 
 @in_index_order
-def deferred(session: Session, *, now: datetime, limit: int) -> LockedRows:
+def deferred(session: Session, *, now: datetime, limit: int) -> Sequence[DeferredEnd]:
     """Return up to ``limit`` ended runs whose schedules must be corrected.
 
     Runs that another transaction has locked are left out: ``defer`` could not change them, and they
@@ -117,8 +180,15 @@ def deferred(session: Session, *, now: datetime, limit: int) -> LockedRows:
         due.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
     ).all()
     statement: Any = (
-        select(Run.id, Run.schedule_id, Run.owner, Run.name, Schedule.pause_after_failures)
+        select(
+            Run.id,
+            Run.status,
+            Run.schedule_id,
+            Run.owner,
+            Run.name,
+            Schedule.pause_after_failures,
+        )
         .outerjoin(Schedule, Schedule.id == Run.schedule_id)
         .where(Run.id.in_(ids))
     )
-    return read(session, statement, key=Run.id)
+    return [DeferredEnd(*row) for row in read(session, statement, key=Run.id).rows]

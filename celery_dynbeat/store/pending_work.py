@@ -1,4 +1,4 @@
-"""The next work of beat, in one query that reads the start of four indexes."""
+"""The next work of beat, in one query that reads the start of five indexes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, select, type_coerce
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.db.types import UtcDateTime
-from celery_dynbeat.store import due, holds, requests, rows, runs
+from celery_dynbeat.store import due, failing, holds, requests, rows, runs
 
 #: A transaction may commit an instant this much later; reading from the watermark still finds it.
 IN_FLIGHT = timedelta(seconds=1)
@@ -36,7 +36,8 @@ class PendingWork:
     """The earliest instant of each kind of work, None if there is none.
 
     During a hold of everything, ``next_run_at`` and ``request_at`` are not before its end, and
-    ``is_held`` is true. The next query may start at ``watermark``.
+    ``is_held`` is true. The next query may start at ``watermark``. ``has_deferred``: schedules of
+    ended runs must be corrected (``store.failing``).
     """
 
     next_run_at: datetime | None
@@ -45,6 +46,7 @@ class PendingWork:
     request_at: datetime | None
     watermark: Watermark = NO_WATERMARK
     is_held: bool = False
+    has_deferred: bool = False
 
     def earliest(self) -> datetime | None:
         """Return the earliest instant at which beat has work, or None."""
@@ -65,7 +67,8 @@ def read(
     result = session.execute(_pending_statement(has_watermark), parameters)
     try:
         row = result.one()
-        next_run_at, overdue_at, unplanned, request_at, held_until, has_no_end = row
+        next_run_at, overdue_at, unplanned, request_at, *others = row
+        held_until, has_no_end, deferred_id = others
     except rows.UNREADABLE:
         return _read_due_only(session, now)
     reached = Watermark(_watermark_at(next_run_at, now), _watermark_at(overdue_at, now))
@@ -77,6 +80,7 @@ def read(
         request_at=_not_before(held_until, request_at),
         watermark=reached,
         is_held=held_until is not None,
+        has_deferred=deferred_id is not None,
     )
 
 
@@ -125,6 +129,7 @@ def _parameters(now: datetime, until: datetime, watermark: Watermark) -> dict[st
     return {
         "now": now,
         "until": until,
+        "recent": now - failing.RECENT,
         "due": watermark.no_due_before,
         "overdue": watermark.no_overdue_before,
     }
@@ -144,4 +149,5 @@ def _pending_statement(has_watermark: bool) -> Select[Any]:  # noqa: FBT001 - a 
         type_coerce(requests.earliest_next_run_at(), UtcDateTime),
         type_coerce(holds.last_end_of_everything(now), UtcDateTime),
         holds.everything_is_held_without_end(),
+        failing.first_deferred_id(now=now, since=bindparam("recent", type_=UtcDateTime)),
     )

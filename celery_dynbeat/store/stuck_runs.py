@@ -222,18 +222,3 @@ def latest_outcomes(
         .limit(limit)
     )
     return session.execute(statement).all()
-
-
-def pause_policy(session: Session, *, run_id: str) -> tuple[int | None, int | None]:
-    """Return the schedule id of a run, and its ``pause_after_failures``.
-
-    The id is None if the schedule was deleted. The second value is None if the schedule does not
-    set it.
-    """
-    statement = (
-        select(Schedule.id, Schedule.pause_after_failures)
-        .join(Run, Run.schedule_id == Schedule.id)
-        .where(Run.id == run_id)
-    )
-    row = session.execute(statement).one_or_none()
-    return (None, None) if row is None else (row[0], row[1])

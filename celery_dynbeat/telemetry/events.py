@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 
 class BatchKind(StrEnum):
@@ -93,7 +93,10 @@ class FireTimesSkipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A worker starts an attempt of a run. ``waited``: since its message was sent, if known."""
+    """A worker starts an attempt of a run. ``waited``: since its message was sent, if known.
+
+    ``pings``: the schedule may have a ping URL.
+    """
 
     run_id: str
     owner: str
@@ -103,31 +106,44 @@ class RunStarted:
     scheduled_for: datetime | None
     attempt: int
     waited: timedelta | None
+    pings: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRefused:
     """The guard dropped a message that may not start its run.
 
-    ``duplicate``: another message of the run has started it, or will.
+    ``attempt`` is the one that the message starts, if known. ``duplicate``: another message of the
+    run has started it, or will. ``redelivered``: the broker delivered the message again while the
+    run is running, and the run notes that. ``undecided``: the guard failed, or could not reach the
+    database for too long.
     """
 
     run_id: str
     owner: str
     schedule: str
     task: str
+    attempt: int | None
     reason: str
     duplicate: bool
+    redelivered: bool = False
+    undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeferred:
-    """The guard could not decide about a message, and published a copy for a later start."""
+    """The guard could not decide about a message, and published a copy for a later start.
+
+    The copy starts after ``seconds``. ``attempt`` is the one that the message starts, if known.
+    """
 
     run_id: str
     owner: str
     schedule: str
     task: str
+    attempt: int | None
+    seconds: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +152,7 @@ class RunEnded:
 
     ``status`` is a final status or ``retrying``. ``duration`` is that of the body; None if the
     body did not run, or its process died. ``task`` "" and ``owner`` None: unknown, because the
-    message is gone.
+    message is gone. ``at`` is when the attempt ended. ``pings``: the schedule may have a ping URL.
     """
 
     run_id: str
@@ -147,6 +163,73 @@ class RunEnded:
     attempt: int | None
     duration: timedelta | None
     error: str | None
+    at: datetime
+    pings: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNotTerminated:
+    """A run that a newer run replaces continues: this kind of pool cannot terminate it.
+
+    ``repeated``: this worker has reported it of another run.
+    """
+
+    run_id: str
+    owner: str
+    schedule: str
+    attempt: int | None
+    pool: str
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeBuffered:
+    """The end of an attempt waits in memory: it was not written, because of ``error``.
+
+    ``until`` says for what it waits. None: the message is gone.
+    """
+
+    run_id: str
+    owner: str | None
+    schedule: str | None
+    attempt: int | None
+    status: str
+    until: str
+    error: str
+
+
+class DroppedOutcome(TypedDict):
+    """The end of an attempt that is not written. None: the message is gone."""
+
+    run_id: str
+    owner: str | None
+    schedule: str | None
+    attempt: int | None
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomesDropped:
+    """The ends of ``count`` attempts are not written. ``runs`` are the first of them."""
+
+    count: int
+    reason: str
+    runs: list[DroppedOutcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomesHandedOver:
+    """A pool process ends, and its main process writes ``count`` ends of attempts."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCheckFailed:
+    """A worker could not compare its running runs with its pool. It tries again."""
+
+    node: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +382,16 @@ class ScheduleRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryUnreadable:
+    """Beat cannot read the history of a schedule, and does not correct its ``failing_since``."""
+
+    schedule_id: int
+    owner: str
+    schedule: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldStarted:
     """A hold started. ``owner`` None: it holds everything. ``until`` None: until its release."""
 
@@ -427,7 +520,29 @@ class AlertMessageDropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingsDropped:
-    """A worker does not send ``count`` pings of runs, for ``reason``."""
+    """A worker does not send ``count`` pings of runs, for ``reason``.
+
+    ``repeated``: nor the one before them, for the same reason.
+    """
 
     count: int
     reason: str
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingFailed:
+    """A ping was not accepted, or its URL is not allowed.
+
+    ``host`` is the origin of the URL, None if it was not read. ``repeated``: the ping before it to
+    this host failed, too. ``owner`` and ``schedule`` None: the message is gone.
+    """
+
+    run_id: str
+    owner: str | None
+    schedule: str | None
+    attempt: int | None
+    ping: str
+    host: str | None
+    reason: str
+    repeated: bool

@@ -28,12 +28,12 @@ class Record:
     """How an event is logged. ``text`` is a ``%`` format of its fields.
 
     repr() of names, as in ``%(schedule)r``, escapes line breaks: no name can forge a log line.
-    ``level`` and ``text`` may depend on the event; without a level it is not logged. The record
-    does not hold ``hidden`` fields at all. The traceback of the field ``exception`` is logged if
-    the logger is enabled for ``traceback_level``.
+    Name, level and text may depend on the event; without a level it is not logged. The record does
+    not hold ``hidden`` fields at all. The traceback of the field ``exception`` is logged if the
+    logger is enabled for ``traceback_level``.
     """
 
-    name: Event
+    name: Event | Callable[[Any], Event]
     level: int | Callable[[Any], int | None]
     text: str | Callable[[Any], str]
     hidden: frozenset[str] = frozenset()
@@ -55,6 +55,33 @@ def _level_of_termination(event: events.TerminationFailed) -> int:
 def _text_of_loss(event: events.RunLost) -> str:
     result = "sent again" if event.sent_again else "lost"
     return f"run %(run_id)s is {result}: %(reason)s (worker %(worker)r)"
+
+
+def _name_of_refusal(event: events.RunRefused) -> Event:
+    return Event.RUN_REDELIVERED if event.redelivered else Event.RUN_REFUSED
+
+
+def _level_of_refusal(event: events.RunRefused) -> int:
+    return logging.ERROR if event.undecided else logging.INFO
+
+
+def _text_of_dropped(event: events.OutcomesDropped) -> str:
+    ids = ", ".join(run["run_id"] for run in event.runs)
+    more = ", ..." if event.count > len(event.runs) else ""
+    return f"%(count)s outcomes of runs dropped: %(reason)s ({ids}{more})"
+
+
+def _warning_once(event: events.RunNotTerminated | events.PingFailed) -> int:
+    return logging.INFO if event.repeated else logging.WARNING
+
+
+def _level_of_dropped_pings(event: events.PingsDropped) -> int | None:
+    return None if event.repeated else logging.WARNING
+
+
+def _text_of_failed_ping(event: events.PingFailed) -> str:
+    to = "" if event.host is None else " to %(host)s"
+    return f"ping %(ping)s of run %(run_id)s{to} failed: %(reason)s"
 
 
 RECORDS: Mapping[type, Record] = {
@@ -113,6 +140,56 @@ RECORDS: Mapping[type, Record] = {
         _level_of_termination,
         "%(count)s replaced runs continue: %(reason)s",
     ),
+    events.RunRefused: Record(
+        _name_of_refusal,
+        _level_of_refusal,
+        "run %(run_id)s refused: %(reason)s (schedule %(schedule)r of owner %(owner)r)",
+        # Name and level say so.
+        hidden=frozenset({"redelivered", "undecided"}),
+    ),
+    events.RunDeferred: Record(
+        Event.RUN_DEFERRED,
+        logging.WARNING,
+        "run %(run_id)s deferred by %(seconds)s s: %(reason)s",
+    ),
+    events.RunNotTerminated: Record(
+        Event.RUN_NOT_TERMINATED,
+        _warning_once,
+        "run %(run_id)s cannot be terminated by the %(pool)r pool: use -P prefork, or another"
+        " overlap",
+        hidden=frozenset({"repeated"}),
+    ),
+    events.OutcomeBuffered: Record(
+        Event.OUTCOME_BUFFERED,
+        logging.WARNING,
+        "outcome of run %(run_id)s buffered until %(until)s: %(error)s",
+    ),
+    events.OutcomesDropped: Record(Event.OUTCOME_DROPPED, logging.ERROR, _text_of_dropped),
+    events.OutcomesHandedOver: Record(
+        Event.OUTCOMES_HANDED_OVER,
+        logging.INFO,
+        "%(count)s outcomes of runs handed over to the main process",
+    ),
+    events.PoolCheckFailed: Record(
+        Event.POOL_CHECK_FAILED,
+        logging.WARNING,
+        "runs of %(node)s not compared with its pool: %(error)s",
+    ),
+    events.PingsDropped: Record(
+        Event.PING_DROPPED,
+        _level_of_dropped_pings,
+        "%(count)s pings of runs dropped: %(reason)s",
+        hidden=frozenset({"repeated"}),
+    ),
+    events.PingFailed: Record(
+        Event.PING_FAILED, _warning_once, _text_of_failed_ping, hidden=frozenset({"repeated"})
+    ),
+    events.HistoryUnreadable: Record(
+        Event.HISTORY_UNREADABLE,
+        logging.ERROR,
+        "whether schedule %(schedule)r of owner %(owner)r fails cannot be read from its history:"
+        " %(error)s",
+    ),
     events.RetriesResent: Record(
         Event.RETRIES_RESENT,
         logging.WARNING,
@@ -155,6 +232,11 @@ def fields_of(event: Any, record: Record) -> list[str]:
     return [field.name for field in fields(event) if field.name not in hidden]
 
 
+def name_of(event: Any, record: Record) -> Event:
+    """Return the name of the record of an event."""
+    return record.name(event) if callable(record.name) else record.name
+
+
 def write(event: Any) -> None:
     """Log an event of ``RECORDS``."""
     record = RECORDS[type(event)]
@@ -170,7 +252,10 @@ def write(event: Any) -> None:
         # logging formats a text without arguments only if there is none.
         *([values] if values else []),
         exc_info=exception,
-        extra={"event": record.name} | {name: values[name] for name in fields_of(event, record)},
+        extra={
+            "event": name_of(event, record),
+            **{name: values[name] for name in fields_of(event, record)},
+        },
     )
 
 

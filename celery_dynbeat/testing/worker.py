@@ -30,8 +30,9 @@ from celery_dynbeat.planning.outgoing_run import OutgoingRun
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.testing.publisher import RecordingPublisher
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
-from celery_dynbeat.worker.reporting import report_start, subject_of
+from celery_dynbeat.worker.signal_handlers import subject_of
 from celery_dynbeat.worker.start_decision import Delivery, StartAction, StartDecision, decide_start
+from celery_dynbeat.worker.task_guard import report_start
 
 logger = logging.getLogger(__name__)
 

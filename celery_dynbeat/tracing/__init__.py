@@ -1,13 +1,55 @@
 """Traces of runs. OpenTelemetry is imported only with ``dynbeat_traces = True``."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
 from celery_dynbeat.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from celery_dynbeat.common.settings import Settings
     from celery_dynbeat.tracing.run_tracer import RunTracer
+
+
+class WorkerSpans(Protocol):
+    """The spans of a worker. ``RunTracer`` describes them."""
+
+    def joined(self, traceparent: str | None) -> AbstractContextManager[None]:
+        """Make the trace of a message current."""
+
+    def deciding(self, task: str, run_id: str) -> AbstractContextManager[None]:
+        """Record the decision of the guard."""
+
+    def recording(
+        self,
+        task: str,
+        run_id: str,
+        *,
+        status: str,
+        attempt: int | None,
+        error: str | None,
+        traceparent: str | None,
+    ) -> AbstractContextManager[None]:
+        """Record how an attempt ended."""
+
+
+_NOTHING = nullcontext()
+
+
+class NoSpans:
+    """The spans of a worker without traces."""
+
+    def joined(self, *_: object) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return _NOTHING
+
+    def deciding(self, *_: object) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return _NOTHING
+
+    def recording(self, *_: object, **__: object) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return _NOTHING
 
 
 def make_tracer(settings: "Settings") -> "RunTracer | None":

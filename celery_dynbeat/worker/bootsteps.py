@@ -21,17 +21,16 @@ from celery_dynbeat.monitoring.metrics.definitions import Exporter
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.runtime.sentry import connect_monitors
 from celery_dynbeat.worker.outcome_recorder import Outcome
-from celery_dynbeat.worker.ping_requests import Ping
-from celery_dynbeat.worker.pool_channel import PoolChannel
+from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.pool_check import BackendResults, PoolCheck, pool_state
-from celery_dynbeat.worker.pool_slots import PoolSlots
-from celery_dynbeat.worker.reported_names import reported_names
+from celery_dynbeat.worker.queues import reported_names
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
-from celery_dynbeat.worker.spawned_process import SpawnedProcess, require_picklable
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
-    from celery_dynbeat.worker.run_pings import RunPings
+    from celery_dynbeat.worker.ping_client import Ping
+    from celery_dynbeat.worker.pings import RunPings
+    from celery_dynbeat.worker.spawned_process import SpawnedProcess
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +49,10 @@ class DynbeatStep(bootsteps.StartStopStep):
         parent.dynbeat = self
         self._context = dynbeat_of(parent.app).context
         has_processes = _has_processes(parent)
-        spawns = has_processes and _spawns(parent)
-        if spawns:
-            require_picklable(parent.app, self._context)
         channel = PoolChannel[Outcome]() if has_processes else None
         slots = PoolSlots() if has_processes else None
-        ping_channel, pings = self._new_pings(has_processes=has_processes)
-        self._outcomes = OutcomeSignals(
-            self._context, parent.hostname, channel=channel, pings=pings
-        )
+        self._pings = self._new_pings(has_processes=has_processes)
+        self._outcomes = OutcomeSignals(self._context, parent.hostname, channel=channel)
         self._worker = parent
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,9 +64,7 @@ class DynbeatStep(bootsteps.StartStopStep):
             name=parent.hostname,
             timeout=self._context.settings.node_timeout,
         )
-        task_guard = TaskGuard(
-            self._context, parent.hostname, self._outcomes, slots=slots, pings=pings
-        )
+        task_guard = TaskGuard(self._context, parent.hostname, self._outcomes, slots=slots)
         for task in parent.app.tasks.values():
             task_guard.wrap(task)
         self._pool_check = PoolCheck(
@@ -93,34 +85,46 @@ class DynbeatStep(bootsteps.StartStopStep):
         )
         self._sentry = connect_monitors(self._context)
         self._spawned: SpawnedProcess | None = None
-        if channel is not None and slots is not None and spawns:
-            counts = None if self._metrics is None else self._metrics.counts
-            self._spawned = SpawnedProcess(
-                hostname=parent.hostname,
-                main_pid=os.getpid(),
-                engine=self._context.shared_engine,
-                clock=self._context.given_clock,
-                current_session=self._context.current_session,
-                outcomes=channel,
-                slots=slots,
-                pings=ping_channel,
-                counts=counts,
-            )
-            parent.app.fixups.add(self._spawned)
+        if channel is not None and slots is not None and _spawns(parent):
+            self._spawned = self._add_spawned(channel, slots)
         self._outcomes.connect()
+        if self._pings is not None:
+            self._pings.connect()
         signals.worker_shutdown.connect(self._on_worker_shutdown, weak=False)
 
-    def _new_pings(
-        self, *, has_processes: bool
-    ) -> "tuple[PoolChannel[Ping] | None, RunPings | None]":
+    def _add_spawned(self, outcomes: PoolChannel[Outcome], slots: PoolSlots) -> "SpawnedProcess":
+        """Add what installs guard and recorder in the processes that the pool spawns."""
+        # A late import: most pools fork.
+        from celery_dynbeat.worker.spawned_process import (  # noqa: PLC0415
+            SpawnedProcess,
+            require_picklable,
+        )
+
+        app, context = self._worker.app, self._context
+        require_picklable(app, context)
+        spawned = SpawnedProcess(
+            hostname=self._worker.hostname,
+            main_pid=os.getpid(),
+            engine=context.shared_engine,
+            clock=context.given_clock,
+            current_session=context.current_session,
+            outcomes=outcomes,
+            slots=slots,
+            pings=None if self._pings is None else self._pings.channel,
+            counts=None if self._metrics is None else self._metrics.counts,
+        )
+        app.fixups.add(spawned)
+        return spawned
+
+    def _new_pings(self, *, has_processes: bool) -> "RunPings | None":
         allowed = self._context.settings.ping_hosts
         if allowed is None:
-            return None, None
+            return None
         # A late import: few workers send pings.
-        from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
+        from celery_dynbeat.worker.pings import RunPings  # noqa: PLC0415
 
-        channel = PoolChannel[Ping](send_timeout=0) if has_processes else None
-        return channel, RunPings(self._context, allowed=allowed, channel=channel)
+        channel: PoolChannel[Ping] | None = PoolChannel(send_timeout=0) if has_processes else None
+        return RunPings(self._context, allowed=allowed, channel=channel)
 
     def start(self, parent: Any) -> None:
         """Register the node, and start the thread that writes its heartbeats."""
@@ -132,6 +136,8 @@ class DynbeatStep(bootsteps.StartStopStep):
             url, reason = self._context.database.shown_url, str(error).partition("\n")[0]
             logger.warning("the database %s is unreachable: %s", url, reason)
         self._outcomes.start()
+        if self._pings is not None:
+            self._pings.start()
         if self._metrics is not None:
             self._metrics.start()
         self._beat()
@@ -154,6 +160,8 @@ class DynbeatStep(bootsteps.StartStopStep):
         self._outcomes.disconnect()
         signals.worker_shutdown.disconnect(self._on_worker_shutdown)
         self._outcomes.close()
+        if self._pings is not None:
+            self._pings.close()
         self._worker.app.fixups.discard(self._spawned)
         if self._sentry is not None:
             self._sentry.close()

@@ -3,7 +3,7 @@
     record -> written
         |       the database is unreachable, or older outcomes are buffered
         +--> buffered --thread, with back-off--> written
-                |  the outcome can never be written, or the buffer is full -> dropped and logged
+                |  the outcome can never be written, or the buffer is full -> dropped
                 +--the pool process ends--> sent to the main process of its worker
 
 The buffer is in the memory of its process and holds MAX_BUFFERED_OUTCOMES. When it is full, the
@@ -11,30 +11,27 @@ oldest outcome is dropped. The recorder never raises into the task. A process th
 its buffer: its runs stay ``running`` and are found with its node.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.back_off import BackOff
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_states import UNFINISHED, Status
 from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.db.encoding import escape_non_ascii
 from celery_dynbeat.db.engine import Database
-from celery_dynbeat.runtime.failing import note_end
+from celery_dynbeat.runtime import alert_facts
+from celery_dynbeat.runtime.failing import note_failure
 from celery_dynbeat.store import attempts, overlaps, runs
 from celery_dynbeat.store.rows import RowLockedError
-from celery_dynbeat.worker import outcome_facts
-from celery_dynbeat.worker.reporting import UNKNOWN, Subject, report_end
-
-logger = logging.getLogger(__name__)
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
 
 MAX_BUFFERED_OUTCOMES = 10_000
 #: The statuses by which an attempt ends. The others continue or repeat it.
@@ -43,12 +40,33 @@ REPORTED = (frozenset(Status) - set(UNFINISHED)) | {Status.RETRYING}
 #: short error and without its traceback.
 MAX_BUFFERED_CHARS = 8_000_000
 SHORT_ERROR_LENGTH = 100
-#: The run ids in one log record.
-MAX_LOGGED_IDS = 10
+#: The dropped outcomes that one event names.
+MAX_NAMED = 10
 ERROR_LENGTH = 1_000
 TRACEBACK_LENGTH = 8_000
 #: In seconds, between two attempts to write the buffered outcomes.
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the events say about the run of an outcome.
+
+    ``owner`` and ``schedule`` are None if the message is gone, ``task`` is then perhaps "".
+    ``duration`` is that of the body, None if this process did not run it. ``traceparent`` is the
+    trace that the message carries. ``pings``: the schedule may have a ping URL.
+    """
+
+    task: str = ""
+    owner: str | None = None
+    schedule: str | None = None
+    duration: timedelta | None = None
+    traceparent: str | None = None
+    pings: bool = True
+
+
+#: The message is gone: nothing says that the schedule has no ping URL.
+UNKNOWN = Subject()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +80,7 @@ class Outcome:
     ``status`` retrying: ``retry_at`` is when Celery starts the next attempt; None: any time.
     ``status`` running: the attempt continues though it was to be terminated; ``error`` says why.
     ``awaited``: another run of the schedule may wait for this one to end.
-    ``pings``: the schedule may have a ping URL, which gets the end of the run.
-    ``subject`` is for log records and signals. It is not written, and neither is ``pings``.
+    ``subject`` is for events. It is not written.
     """
 
     run_id: str
@@ -78,35 +95,30 @@ class Outcome:
     resend_at: datetime | None = None
     retry_at: datetime | None = None
     awaited: bool = False
-    pings: bool = False
     subject: Subject = UNKNOWN
 
     @property
-    def logged_attempt(self) -> int | None:
+    def reported_attempt(self) -> int | None:
         """The number of the attempt that the outcome is about."""
         if self.attempt is None or self.started:
             return self.attempt
         return self.attempt + 1
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether the process that executed the attempt reports it."""
+        return self.attempt is not None and self.started
+
 
 class Recorder:
-    """Writes outcomes in the order in which they are recorded.
-
-    ``on_written`` receives each written outcome that has ``pings``. It must not wait.
-    """
+    """Writes outcomes in the order in which they are recorded."""
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        settings: Settings,
-        notify: Callable[[Session], None],
-        on_written: Callable[[Outcome], None] | None = None,
+        self, database: Database, *, settings: Settings, notify: Callable[[Session], None]
     ) -> None:
         self._database = database
         self._settings = settings
         self._notify = notify
-        self._on_written = on_written
         self._buffered: deque[Outcome] = deque()
         self._buffered_chars = 0
         # The first is held while the buffer is written; the second for each change of the buffer.
@@ -121,19 +133,13 @@ class Recorder:
                 self._write(outcome)
             # Also a soft time limit that is raised here: Celery would swallow it with the outcome.
             except Exception as error:  # noqa: BLE001
-                logger.warning(
-                    "outcome of run %s buffered until %s: %s",
-                    outcome.run_id,
-                    "its row is unlocked" if self._is_lock(error) else "the database is reachable",
-                    type(error).__name__,
-                    extra={
-                        "event": Event.OUTCOME_BUFFERED,
-                        "owner": outcome.subject.owner,
-                        "schedule": outcome.subject.schedule,
-                        "run_id": outcome.run_id,
-                        "attempt": outcome.logged_attempt,
-                        "status": outcome.status,
-                    },
+                is_locked = self._is_lock(error)
+                emit(
+                    events.OutcomeBuffered(
+                        **_fields_of(outcome),
+                        until="its row is unlocked" if is_locked else "the database is reachable",
+                        error=type(error).__name__,
+                    )
                 )
                 self.buffer(outcome)
             return
@@ -143,7 +149,7 @@ class Recorder:
         """Add ``outcome`` to the buffer, which a thread writes."""
         with self._buffer_lock:
             if len(self._buffered) >= MAX_BUFFERED_OUTCOMES:
-                self._log_dropped([self._pop()], None)
+                self._drop([self._pop()], None)
             self._append(outcome)
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -174,7 +180,7 @@ class Recorder:
                 except Exception as error:  # noqa: BLE001
                     if not is_permanent(error):
                         return False
-                    self._log_dropped([outcome], error)
+                    self._drop([outcome], error)
                 with self._buffer_lock:
                     # A full buffer may have dropped it while it was written.
                     if self._buffered and self._buffered[0] is outcome:
@@ -194,18 +200,14 @@ class Recorder:
                 self._pop()
                 handed_over += 1
         if handed_over:
-            logger.info(
-                "%s outcomes of runs handed over to the main process",
-                handed_over,
-                extra={"event": Event.OUTCOMES_HANDED_OVER, "count": handed_over},
-            )
+            emit(events.OutcomesHandedOver(count=handed_over))
 
     def close(self) -> None:
-        """Write the buffered outcomes once more; log those that are lost."""
+        """Write the buffered outcomes once more, and drop the others."""
         self._closing.set()
         self.flush()
         if self._buffered:
-            self._log_dropped(self._buffered.copy(), None)
+            self._drop(self._buffered.copy(), None)
 
     def _write(self, outcome: Outcome) -> None:
         try:
@@ -229,41 +231,34 @@ class Recorder:
         return is_permanent(error)
 
     def _write_unchanged(self, outcome: Outcome) -> None:
-        # An awaited run ends and the waiting run is released in the same transaction.
-        # The same for an end that is a fact for alerts.
-        is_of_other = outcome.attempt is None or not outcome.started
-        needs_transaction = (
-            outcome.awaited
-            or is_of_other
-            or outcome_facts.may_be_stored(
-                self._settings, status=outcome.status, duration=outcome.subject.duration
-            )
+        may_be_fact = self._settings.alerts_enabled and alert_facts.may_be_of_end(
+            outcome.status, outcome.subject.duration
         )
+        # An awaited run ends and the waiting run is released in the same transaction. The same for
+        # an end that may be a fact for alerts.
+        needs_transaction = outcome.awaited or not outcome.is_of_this_process or may_be_fact
+        is_reported = outcome.status in REPORTED and has_listeners(events.RunEnded)
+        event = _event_of(outcome) if is_reported else None
+
+        def write(session: Session) -> bool:
+            written = self._write_within(session, outcome)
+            if written and needs_transaction and event is not None:
+                emit_on_commit(session, event)
+            return written
+
         run = self._database.run if needs_transaction else self._database.run_autocommit
-        written = run(lambda session: self._write_within(session, outcome))
-        if not written:
+        if not run(write):
             return
-        if self._on_written is not None and outcome.pings:
-            self._on_written(outcome)
-        if outcome.status in REPORTED:
-            report_end(
-                outcome.subject,
-                run_id=outcome.run_id,
-                status=outcome.status,
-                attempt=outcome.attempt,
-                error=outcome.error,
+        if event is not None and not needs_transaction:
+            emit(event)
+        if outcome.status == Status.FAILED:
+            # In own transactions: a schedule is locked before its runs.
+            note_failure(
+                self._database, run_id=outcome.run_id, at=outcome.at, settings=self._settings
             )
-        # In own transactions: a schedule is locked before its runs.
-        note_end(
-            self._database,
-            run_id=outcome.run_id,
-            status=outcome.status,
-            at=outcome.at,
-            settings=self._settings,
-        )
 
     def _write_within(self, session: Session, outcome: Outcome) -> bool:
-        if outcome.attempt is None or not outcome.started:
+        if not outcome.is_of_this_process:
             # The main process of a worker reports it, and must not wait for the run.
             runs.check_free(session, outcome.run_id)
         written = apply_outcome(session, outcome)
@@ -274,15 +269,6 @@ class Recorder:
             and overlaps.make_buffered_overdue(session, run_id=outcome.run_id, now=outcome.at)
         ):
             self._notify(session)
-        if written:
-            outcome_facts.store(
-                session,
-                self._settings,
-                run_id=outcome.run_id,
-                status=outcome.status,
-                at=outcome.at,
-                duration=outcome.subject.duration,
-            )
         return written
 
     def _append(self, outcome: Outcome) -> None:
@@ -308,31 +294,37 @@ class Recorder:
                     self._thread = None
                     return
 
-    def _log_dropped(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
-        ids = [outcome.run_id for outcome in outcomes]
-        logger.error(
-            "%s outcomes of runs dropped: %s (%s%s)",
-            len(ids),
-            "they could not be written in time" if error is None else type(error).__name__,
-            ", ".join(ids[:MAX_LOGGED_IDS]),
-            ", ..." if len(ids) > MAX_LOGGED_IDS else "",
-            extra={
-                "event": Event.OUTCOME_DROPPED,
-                "count": len(ids),
-                "runs": [_fields_of(outcome) for outcome in islice(outcomes, MAX_LOGGED_IDS)],
-            },
-        )
+    def _drop(self, outcomes: Sequence[Outcome], error: Exception | None) -> None:
+        reason = "they could not be written in time" if error is None else type(error).__name__
+        first = [_fields_of(outcome) for outcome in islice(outcomes, MAX_NAMED)]
+        emit(events.OutcomesDropped(count=len(outcomes), reason=reason, runs=first))
 
 
-def _fields_of(outcome: Outcome) -> dict[str, object]:
-    """Return the fields of one dropped outcome in a log record."""
+def _fields_of(outcome: Outcome) -> events.DroppedOutcome:
+    """Return the fields of an outcome that is not written."""
     return {
         "owner": outcome.subject.owner,
         "schedule": outcome.subject.schedule,
         "run_id": outcome.run_id,
-        "attempt": outcome.logged_attempt,
+        "attempt": outcome.reported_attempt,
         "status": outcome.status,
     }
+
+
+def _event_of(outcome: Outcome) -> events.RunEnded:
+    subject = outcome.subject
+    return events.RunEnded(
+        run_id=outcome.run_id,
+        owner=subject.owner,
+        schedule=subject.schedule,
+        task=subject.task,
+        status=outcome.status.value,
+        attempt=outcome.reported_attempt,
+        duration=subject.duration,
+        error=outcome.error,
+        at=outcome.at,
+        pings=subject.pings,
+    )
 
 
 def _in_ascii(outcome: Outcome) -> Outcome:

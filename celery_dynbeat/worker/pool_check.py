@@ -45,12 +45,14 @@ from celery.worker import state as worker_state
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.common.events import Event
+from celery_dynbeat.common.settings import Settings
 from celery_dynbeat.runtime.context import Context
+from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
 from celery_dynbeat.store import runs, stuck_runs
-from celery_dynbeat.worker.dropped_attempts import end_dropped
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
 from celery_dynbeat.worker.outcome_recorder import MAX_DELAY
-from celery_dynbeat.worker.pool_slots import PoolSlots
+from celery_dynbeat.worker.pool_channel import PoolSlots
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 
 logger = logging.getLogger(__name__)
@@ -274,12 +276,7 @@ class PoolCheck:
         except Exception as error:  # noqa: BLE001 - drivers raise errors of many classes
             # A suspect of before an outage may have ended during it.
             self._suspects.by_run_id.clear()
-            logger.warning(
-                "runs of %s not compared with its pool: %s",
-                self._worker,
-                type(error).__name__,
-                extra={"event": Event.POOL_CHECK_FAILED, "node": self._worker},
-            )
+            emit(events.PoolCheckFailed(node=self._worker, error=type(error).__name__))
 
     def _check(self, at: float) -> None:
         before = self._pool()
@@ -327,3 +324,21 @@ class PoolCheck:
         )
         if ended.rerun_count:
             self._context.notifier.notify(session)
+
+
+def end_dropped(
+    session: Session,
+    *,
+    worker: str,
+    attempts: Mapping[str, int],
+    now: datetime,
+    settings: Settings,
+) -> EndedAttempts:
+    """End the ``attempts``, one for each run id, that ``worker`` does not execute.
+
+    A run that has ended, or has started another attempt, stays unchanged.
+    """
+    locked = stuck_runs.lock_attempts(session, worker=worker, attempts=attempts)
+    return end_attempts(
+        session, locked, now=now, settings=settings, reason="its pool process is gone"
+    )

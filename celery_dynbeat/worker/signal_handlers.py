@@ -1,11 +1,11 @@
 """Celery's signals in a worker, as outcomes of runs for the recorder."""
 
-import logging
 import os
 import sys
 import threading
+import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import signals
 from celery.app.task import Task
@@ -20,13 +20,15 @@ from celery_dynbeat.broker.headers import (
     next_attempt_of,
     run_id_of,
     schedule_of,
+    traceparent_of,
     wants_pings,
 )
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.common.run_ids import is_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.runtime.context import Context
-from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit
+from celery_dynbeat.worker.outcome_recorder import UNKNOWN, Outcome, Recorder, Subject
 from celery_dynbeat.worker.pool_channel import PoolChannel
 from celery_dynbeat.worker.replacement import (
     AwaitingRun,
@@ -34,35 +36,48 @@ from celery_dynbeat.worker.replacement import (
     is_replaced_by_task,
     run_awaiting,
 )
-from celery_dynbeat.worker.reporting import subject_of
 
-if TYPE_CHECKING:
-    from celery_dynbeat.worker.run_pings import RunPings
+_BEGAN = "dynbeat_began"
 
-logger = logging.getLogger(__name__)
+
+def note_began(request: Any) -> None:
+    """Note that the body of a task begins now."""
+    setattr(request, _BEGAN, time.monotonic())
+
+
+def subject_of(task: str, request: Any = None) -> Subject:
+    """Return the subject of an outcome. ``request`` None: the message is gone."""
+    if request is None:
+        return Subject(task=task)
+    owner, schedule = schedule_of(request)
+    began = getattr(request, _BEGAN, None)
+    duration = None if began is None else timedelta(seconds=time.monotonic() - began)
+    return Subject(
+        task=task,
+        owner=owner,
+        schedule=schedule,
+        duration=duration,
+        traceparent=traceparent_of(request),
+        pings=wants_pings(request),
+    )
 
 
 class OutcomeSignals:
     """The signal receivers of one worker node. Its pool processes inherit it when they are forked.
 
-    ``channel`` None: the node has no such processes. ``pings`` None: no setting allows a ping URL.
+    ``channel`` None: the node has no such processes.
     """
 
     def __init__(
-        self,
-        context: Context,
-        hostname: str,
-        *,
-        channel: PoolChannel[Outcome] | None = None,
-        pings: "RunPings | None" = None,
+        self, context: Context, hostname: str, *, channel: PoolChannel[Outcome] | None = None
     ) -> None:
         self._context = context
+        self._spans = context.worker_spans
         self._hostname = hostname
-        self._pings = pings
         self._recorder = self._new_recorder()
         self._channel = channel
         self._is_pool_process = False
-        self._has_warned_of_pool = False
+        self._has_reported_pool = False
         self._thread: threading.Thread | None = None
 
     def _new_recorder(self) -> Recorder:
@@ -72,7 +87,6 @@ class OutcomeSignals:
             settings=context.settings,
             # Read at use: the connections of the notifier belong to the process that opened them.
             notify=lambda session: context.notifier.notify(session),  # noqa: PLW0108
-            on_written=None if self._pings is None else self._pings.report_end,
         )
 
     def connect(self) -> None:
@@ -104,8 +118,6 @@ class OutcomeSignals:
                 target=self._receive, args=(self._channel,), name="dynbeat-handover", daemon=True
             )
             self._thread.start()
-        if self._pings is not None:
-            self._pings.start()
 
     def _receive(self, channel: PoolChannel[Outcome]) -> None:
         while channel.wait():
@@ -141,20 +153,17 @@ class OutcomeSignals:
     def record_not_terminated(self, request: Any, run_id: str, pool: str) -> None:
         """Record that a run continues because this kind of pool cannot terminate it."""
         owner, name = schedule_of(request)
-        logger.log(
-            logging.INFO if self._has_warned_of_pool else logging.WARNING,
-            "run %s cannot be terminated by the %r pool: use -P prefork, or another overlap",
-            run_id,
-            pool,
-            extra={
-                "event": Event.TERMINATE_FAILED,
-                "owner": owner,
-                "schedule": name,
-                "run_id": run_id,
-                "attempt": next_attempt_of(request),
-            },
+        emit(
+            events.RunNotTerminated(
+                run_id=run_id,
+                owner=owner,
+                schedule=name,
+                attempt=next_attempt_of(request),
+                pool=pool,
+                repeated=self._has_reported_pool,
+            )
         )
-        self._has_warned_of_pool = True
+        self._has_reported_pool = True
         error = f"overlap: a newer run was sent, and the {pool!r} pool cannot end this one"
         self._record(
             run_id,
@@ -173,30 +182,45 @@ class OutcomeSignals:
             self._channel.close()
             self._channel = None
         self._recorder.close()
-        if self._pings is not None:
-            self._pings.close()
 
-    def _record(self, run_id: str, status: Status, **details: Any) -> None:
-        details.setdefault("attempt", None)
-        details.setdefault("at", self._context.now_or_host_time())
+    def _record(
+        self,
+        run_id: str,
+        status: Status,
+        *,
+        attempt: int | None = None,
+        started: bool = True,
+        at: datetime | None = None,
+        error: str | None = None,
+        traceback: str | None = None,
+        resend_at: datetime | None = None,
+        retry_at: datetime | None = None,
+        awaited: bool = False,
+        subject: Subject = UNKNOWN,
+    ) -> None:
+        """Record an outcome of this node. ``at`` None is now."""
         outcome = Outcome(
             run_id=run_id,
+            attempt=attempt,
             worker=self._hostname,
             pid=os.getpid(),
             status=status,
-            **details,
+            at=at or self._context.now_or_host_time(),
+            started=started,
+            error=error,
+            traceback=traceback,
+            resend_at=resend_at,
+            retry_at=retry_at,
+            awaited=awaited,
+            subject=subject,
         )
-        tracer = self._context.tracer
-        if tracer is None:
-            self._recorder.record(outcome)
-            return
-        with tracer.recording(
-            outcome.subject.task,
+        with self._spans.recording(
+            subject.task,
             run_id,
             status=status,
-            attempt=outcome.attempt,
-            error=outcome.error,
-            traceparent=outcome.subject.traceparent,
+            attempt=attempt,
+            error=error,
+            traceparent=subject.traceparent,
         ):
             self._recorder.record(outcome)
 
@@ -209,7 +233,6 @@ class OutcomeSignals:
                 Status.SUCCEEDED,
                 attempt=_ended_attempt(sender.request),
                 awaited=is_awaited(sender.request),
-                pings=wants_pings(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
 
@@ -226,8 +249,6 @@ class OutcomeSignals:
             Status.FAILED,
             attempt=_ended_attempt(sender.request) if here else None,
             awaited=here and is_awaited(sender.request),
-            # The process has died and its message is not known here: the sender looks for a URL.
-            pings=not here or wants_pings(sender.request),
             subject=subject_of(sender.name, sender.request if here else None),
             error=f"{type(exception).__name__}: {_text_of(exception)}",
             traceback=None if einfo is None else _text_of(einfo),
@@ -244,7 +265,6 @@ class OutcomeSignals:
                 started=started,
                 attempt=awaiting.attempt,
                 awaited=True,
-                pings=True,
                 error=f"{type(exception).__name__}: {_text_of(exception)}",
             )
 
@@ -328,7 +348,6 @@ class OutcomeSignals:
                 attempt=attempt,
                 error="the task raised Ignore",
                 awaited=is_awaited(sender.request),
-                pings=wants_pings(sender.request),
                 subject=subject_of(sender.name, sender.request),
             )
         elif state == "REJECTED" and getattr(retval, "requeue", False):
@@ -358,7 +377,6 @@ class OutcomeSignals:
             Status.REVOKED if is_killed else Status.FAILED,
             attempt=attempt,
             awaited=is_awaited(task.request),
-            pings=wants_pings(task.request),
             subject=subject_of(task.name, task.request),
             error=f"{type(error).__name__}: {_text_of(error)}",
         )
@@ -378,9 +396,8 @@ class OutcomeSignals:
             Status.SUCCEEDED,
             attempt=attempt,
             error="its pool process died after the result was stored",
-            # The headers that say so are lost. True costs one more query each.
+            # The header that says so is lost. True costs one more query.
             awaited=True,
-            pings=True,
         )
 
     def on_process_init(self, **_: Any) -> None:
@@ -389,8 +406,6 @@ class OutcomeSignals:
         self._is_pool_process = True
         if self._channel is not None:
             self._channel.close_receiver()
-        if self._pings is not None:
-            self._pings.enter_pool_process()
 
     def on_process_shutdown(self, **_: Any) -> None:
         """Receive worker_process_shutdown: hand the buffered outcomes over to the main process."""
@@ -409,7 +424,6 @@ class OutcomeSignals:
                 started=False,
                 attempt=attempt,
                 error=error,
-                pings=wants_pings(message),
                 subject=subject,
             )
 

@@ -26,15 +26,14 @@ from celery_dynbeat.common.node_name import set_node_name
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.runtime.sentry import connect_monitors
 from celery_dynbeat.worker.outcome_recorder import Outcome
-from celery_dynbeat.worker.ping_requests import Ping
-from celery_dynbeat.worker.pool_channel import PoolChannel
-from celery_dynbeat.worker.pool_slots import PoolSlots
+from celery_dynbeat.worker.pool_channel import PoolChannel, PoolSlots
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
 
 if TYPE_CHECKING:
     from celery_dynbeat.monitoring.metrics.counts import Counts
     from celery_dynbeat.runtime.sessions import CurrentSession
+    from celery_dynbeat.worker.ping_client import Ping
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class SpawnedProcess:
     current_session: "CurrentSession | None"
     outcomes: PoolChannel[Outcome]
     slots: PoolSlots
-    pings: PoolChannel[Ping] | None
+    pings: "PoolChannel[Ping] | None"
     counts: "Counts | None"
 
     def __reduce__(self) -> Any:
@@ -83,21 +82,17 @@ class SpawnedProcess:
 
     def _install(self) -> None:
         app, context = self._dynbeat.app, self._dynbeat.context
-        pings = None
         if self.pings is not None:
             # Late imports here: few workers send pings or export metrics.
-            from celery_dynbeat.worker.run_pings import RunPings  # noqa: PLC0415
+            from celery_dynbeat.worker.pings import RunPings  # noqa: PLC0415
 
             allowed = context.settings.ping_hosts or ()
             pings = RunPings(context, allowed=allowed, channel=self.pings)
-        outcomes = OutcomeSignals(context, self.hostname, channel=self.outcomes, pings=pings)
+            pings.connect()
+            pings.on_process_init()
+        outcomes = OutcomeSignals(context, self.hostname, channel=self.outcomes)
         guard = TaskGuard(
-            context,
-            self.hostname,
-            outcomes,
-            slots=self.slots,
-            pings=pings,
-            main_pid=self.main_pid,
+            context, self.hostname, outcomes, slots=self.slots, main_pid=self.main_pid
         )
         for name, task in app.tasks.items():
             guard.wrap(task)

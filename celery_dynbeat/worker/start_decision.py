@@ -43,8 +43,9 @@ class StartAction(Enum):
 class StartDecision:
     """The action for a message. START: ``attempt`` is the number of the started attempt.
 
-    REFUSE: ``unfinished`` says that the run has not ended and that another message will end it.
-    ``reason`` is why the run does not start. ``duplicate``: another message has started it.
+    Else ``reason`` is why the run does not start. ``unfinished``: it has not ended, and another
+    message will end it. ``duplicate``: another message has started it. ``undecided``: the database
+    did not say whether it may start.
     """
 
     action: StartAction
@@ -52,6 +53,7 @@ class StartDecision:
     unfinished: bool = False
     reason: str = ""
     duplicate: bool = False
+    undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,12 @@ def _decide_redelivery(
         beginning = _beginning(delivery, run.attempt)
         return _decision(run, started=attempts.restart(session, beginning, now=now))
     if attempts.note_redelivery(session, run_id=run.id, attempt=run.attempt):
-        return StartDecision(StartAction.NOTE_REDELIVERY)
+        return StartDecision(
+            StartAction.NOTE_REDELIVERY,
+            unfinished=True,
+            reason="redelivered while it is running",
+            duplicate=True,
+        )
     # The attempt ended after it was read, or another attempt started.
     return decide_start(session, delivery, now=now, timeout=timeout)
 

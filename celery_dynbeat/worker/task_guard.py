@@ -18,11 +18,11 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from celery.app.task import Task
 from celery.exceptions import Ignore, Reject
@@ -32,6 +32,8 @@ from celery_dynbeat.broker.headers import (
     HEADER_DEFERRED_AT,
     HEADER_EXPIRES_AT,
     HEADER_REPLACES,
+    HEADER_SCHEDULED_FOR,
+    HEADER_SENT_AT,
     admit,
     admitted_attempt,
     attempt_of,
@@ -44,16 +46,18 @@ from celery_dynbeat.broker.headers import (
     run_id_of,
     schedule_of,
     traceparent_of,
+    wants_pings,
 )
-from celery_dynbeat.common.events import Event
 from celery_dynbeat.runtime.context import Context
 from celery_dynbeat.runtime.node_timeout import effective_node_timeout
 from celery_dynbeat.store import attempts
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import emit, has_listeners
 from celery_dynbeat.worker.outcome_recorder import is_permanent
-from celery_dynbeat.worker.pool_slots import PoolSlots
+from celery_dynbeat.worker.pool_channel import PoolSlots
+from celery_dynbeat.worker.queues import consumed_queues, delivered_queue
 from celery_dynbeat.worker.replacement import carry_run
-from celery_dynbeat.worker.reporting import report_deferred, report_refused, report_start
-from celery_dynbeat.worker.signal_handlers import OutcomeSignals
+from celery_dynbeat.worker.signal_handlers import OutcomeSignals, note_began
 from celery_dynbeat.worker.start_decision import (
     Delivery,
     StartAction,
@@ -61,12 +65,7 @@ from celery_dynbeat.worker.start_decision import (
     decide_start,
     process_exists,
 )
-from celery_dynbeat.worker.task_request import RunDeferred, RunRefused, guarded_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery_dynbeat.worker.run_pings import RunPings
+from celery_dynbeat.worker.task_request import DeferredMessage, RefusedMessage, guarded_request
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +88,11 @@ class TaskGuard:
         outcomes: OutcomeSignals,
         *,
         slots: PoolSlots | None = None,
-        pings: "RunPings | None" = None,
         main_pid: int | None = None,
     ) -> None:
         self._context = context
-        self._tracer = context.tracer
+        self._spans = context.worker_spans
         self._slots = slots
-        self._pings = pings
         self._hostname = hostname
         self._outcomes = outcomes
         self._main_pid = main_pid or os.getpid()
@@ -117,14 +114,10 @@ class TaskGuard:
             if admitted_attempt(task.request) is not None:
                 # The task's own __call__ runs the body again.
                 return body(*args, **kwargs)
-            with self._handling(run_id):
-                if self._tracer is None:
+            with self._handling(run_id), self._spans.joined(traceparent_of(task.request)):
+                with self._spans.deciding(task.name, run_id):
                     self._require_start(task, run_id)
-                    return body(*args, **kwargs)
-                with self._tracer.joined(traceparent_of(task.request)):
-                    with self._tracer.deciding(task.name, run_id):
-                        self._require_start(task, run_id)
-                    return body(*args, **kwargs)
+                return body(*args, **kwargs)
 
         guarded.dynbeat_guarded_by = self  # type: ignore[attr-defined]
         guarded.dynbeat_body = body  # type: ignore[attr-defined]
@@ -162,12 +155,7 @@ class TaskGuard:
             )
         # The caller then uses the number that follows from the message.
         except Exception as error:  # noqa: BLE001
-            logger.warning(
-                "attempt of run %s not read: %s",
-                run_id,
-                type(error).__name__,
-                extra={"run_id": run_id},
-            )
+            logger.warning("attempt of run %s not read: %s", run_id, type(error).__name__)
             return None
         if last is None or self._executes(run_id, last.worker_pid):
             return None
@@ -214,19 +202,14 @@ class TaskGuard:
             reason = f"not decided: {type(error).__name__}"
             if is_permanent(error):
                 # A later delivery raises it again. Beat resends the run after dynbeat_resend_after.
-                undecided = StartDecision(StartAction.REFUSE, unfinished=True, reason=reason)
-                self._refuse(task, run_id, undecided, level=logging.ERROR)
+                self._refuse(task, run_id, _undecided(reason))
             if began_at is not None and self._handled[run_id] == 1:
                 # The start may be committed, and only the reply lost.
                 self._outcomes.undo_start(task, run_id, began_at=began_at)
             self._defer(task, run_id, DEFER_SECONDS, reason)
-        if decision.action is StartAction.NOTE_REDELIVERY:
-            self._drop_redelivered(task, run_id)
-        if decision.action is StartAction.REFUSE:
+        if decision.action is not StartAction.START:
             self._refuse(task, run_id, decision)
         admit(request, decision.attempt)
-        if self._pings is not None:
-            self._pings.report_start(request, run_id, decision.attempt)
         report_start(task, request, run_id=run_id, attempt=decision.attempt or 0, now=began_at)
 
     def _decide(self, request: Any, run_id: str, now: datetime) -> StartDecision:
@@ -254,80 +237,30 @@ class TaskGuard:
             lambda session: decide_start(session, delivery, now=now, timeout=timeout),
         )
 
-    def _refuse(
-        self, task: Task, run_id: str, decision: StartDecision, *, level: int = logging.INFO
-    ) -> NoReturn:
+    def _refuse(self, task: Task, run_id: str, decision: StartDecision) -> NoReturn:
         owner, name = schedule_of(task.request)
-        logger.log(
-            level,
-            "run %s refused: %s (schedule %r of owner %r)",
-            run_id,
-            decision.reason,
-            name,
-            owner,
-            extra={
-                "event": Event.RUN_REFUSED,
-                "owner": owner,
-                "schedule": name,
-                "run_id": run_id,
-                "attempt": next_attempt_of(task.request),
-                "reason": decision.reason,
-            },
-        )
-        report_refused(
-            task.name,
-            task.request,
-            run_id=run_id,
-            reason=decision.reason,
-            duplicate=decision.duplicate,
+        emit(
+            events.RunRefused(
+                run_id=run_id,
+                owner=owner,
+                schedule=name,
+                task=task.name,
+                attempt=next_attempt_of(task.request),
+                reason=decision.reason,
+                duplicate=decision.duplicate,
+                redelivered=decision.action is StartAction.NOTE_REDELIVERY,
+                undecided=decision.undecided,
+            )
         )
         msg = f"run {run_id} does not start: {decision.reason}"
         # Of an unfinished run another message sends the events that monitors show.
-        raise Ignore(msg) if decision.unfinished else RunRefused(msg)
-
-    def _drop_redelivered(self, task: Task, run_id: str) -> NoReturn:
-        owner, name = schedule_of(task.request)
-        msg = (
-            f"run {run_id} was redelivered while it is running: it is sent again if its worker dies"
-        )
-        logger.info(
-            msg,
-            extra={
-                "event": Event.RUN_REDELIVERED,
-                "owner": owner,
-                "schedule": name,
-                "run_id": run_id,
-                "attempt": next_attempt_of(task.request),
-            },
-        )
-        report_refused(
-            task.name, task.request, run_id=run_id, reason="it is running", duplicate=True
-        )
-        raise Ignore(msg)
+        raise Ignore(msg) if decision.unfinished else RefusedMessage(msg)
 
     def _defer(self, task: Task, run_id: str, seconds: float, reason: str) -> NoReturn:
         request = task.request
         if deferrals_of(request) * seconds >= self._context.settings.resend_after.total_seconds():
             # Beat sends the run again as soon as the database is reachable.
-            too_long = StartDecision(
-                StartAction.REFUSE, unfinished=True, reason=f"deferred for too long, {reason}"
-            )
-            self._refuse(task, run_id, too_long, level=logging.ERROR)
-        owner, name = schedule_of(request)
-        logger.warning(
-            "run %s deferred by %s s: %s",
-            request.id,
-            seconds,
-            reason,
-            extra={
-                "event": Event.RUN_DEFERRED,
-                "owner": owner,
-                "schedule": name,
-                "run_id": request.id,
-                "attempt": next_attempt_of(request),
-                "reason": reason,
-            },
-        )
+            self._refuse(task, run_id, _undecided(f"deferred for too long, {reason}"))
         headers = {
             **headers_of(request),
             HEADER_DEFERRED_AT: self._context.now_or_host_time().isoformat(),
@@ -346,7 +279,46 @@ class TaskGuard:
         except Exception as error:
             # The broker is unreachable, too. With acks_late it delivers the message again; without,
             # the sweep sends the run again.
+            logger.warning("run %s not deferred: %s", run_id, type(error).__name__)
             raise Reject(error, requeue=True) from error
-        report_deferred(task.name, request, run_id=request.id)
-        msg = f"run {request.id} deferred: {reason}"
-        raise RunDeferred(msg)
+        owner, name = schedule_of(request)
+        emit(
+            events.RunDeferred(
+                run_id=run_id,
+                owner=owner,
+                schedule=name,
+                task=task.name,
+                attempt=next_attempt_of(request),
+                seconds=seconds,
+                reason=reason,
+            )
+        )
+        msg = f"run {run_id} deferred: {reason}"
+        raise DeferredMessage(msg)
+
+
+def _undecided(reason: str) -> StartDecision:
+    return StartDecision(StartAction.REFUSE, unfinished=True, reason=reason, undecided=True)
+
+
+def report_start(task: Task, request: Any, *, run_id: str, attempt: int, now: datetime) -> None:
+    """Note that the body starts now, and report it."""
+    note_began(request)
+    if not has_listeners(events.RunStarted):
+        return
+    owner, schedule = schedule_of(request)
+    sent_at = instant_in(request, HEADER_SENT_AT)
+    # A retry has the header of the first message.
+    waited = None if sent_at is None or request.retries else max(now - sent_at, timedelta(0))
+    event = events.RunStarted(
+        run_id=run_id,
+        owner=owner,
+        schedule=schedule,
+        task=task.name,
+        queue=delivered_queue(request.delivery_info or {}, consumed_queues(task.app)),
+        scheduled_for=instant_in(request, HEADER_SCHEDULED_FOR),
+        attempt=attempt,
+        waited=waited,
+        pings=wants_pings(request),
+    )
+    emit(event)

@@ -4,8 +4,8 @@ Celery sends ``task-started`` before the guard decides, and no event when the gu
 Monitors would show a refused or deferred run as started permanently. So the request sends one more
 event, through the worker's own event dispatcher and with its settings:
 
-    RunRefused  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps that state
-    RunDeferred -> task-retried     the next task-received follows
+    RefusedMessage  -> task-revoked     a monitor that has ``succeeded`` or ``failed`` keeps it
+    DeferredMessage -> task-retried     the next task-received follows
 
 A pool that cannot terminate a task (threads) raises NotImplementedError in the remote control
 command. For a run, the request reports this to the recorder instead.
@@ -21,11 +21,11 @@ from kombu.utils.imports import symbol_by_name
 from celery_dynbeat.broker.headers import claimed_run_id
 
 
-class RunRefused(Ignore):
+class RefusedMessage(Ignore):
     """The run of this message has ended or was cancelled; the worker drops the message."""
 
 
-class RunDeferred(Ignore):
+class DeferredMessage(Ignore):
     """The guard published a copy of this message with a delay."""
 
 
@@ -64,7 +64,7 @@ def guarded_request(base: Any, on_not_terminated: Callable[[Any, str, str], None
 def _send_event(request: Any, exception: Any) -> None:
     if isinstance(exception, ExceptionWithTraceback):
         exception = exception.exc
-    if isinstance(exception, RunRefused):
+    if isinstance(exception, RefusedMessage):
         request.send_event("task-revoked", terminated=False, signum=None, expired=False)
-    elif isinstance(exception, RunDeferred):
+    elif isinstance(exception, DeferredMessage):
         request.send_event("task-retried", exception=str(exception), traceback=None)

@@ -21,7 +21,7 @@ def pinging_site(redis_site, sink):
     """Return an installation with a worker whose pool processes end after each task."""
     redis_site.config["dynbeat_ping_hosts"] = [sink.url]
     # A test decides when a ping ends, not the time.
-    redis_site.constants["celery_dynbeat.worker.ping_sender.TIMEOUT"] = 60.0
+    redis_site.constants["celery_dynbeat.worker.pings.TIMEOUT"] = 60.0
     redis_site.beat().wait_for_log("beat started")
     return redis_site
 

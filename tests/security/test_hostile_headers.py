@@ -12,7 +12,7 @@ from celery_dynbeat.broker import headers
 from celery_dynbeat.broker.headers import run_headers
 from celery_dynbeat.worker.signal_handlers import OutcomeSignals
 from celery_dynbeat.worker.task_guard import TaskGuard
-from celery_dynbeat.worker.task_request import RunDeferred
+from celery_dynbeat.worker.task_request import DeferredMessage
 from tests.support.applications import MINUTELY, execute
 
 NODE = "w1@test"
@@ -59,7 +59,7 @@ def deliver(dynbeat, caplog):
         task.request_stack.push(request)
         try:
             task.run()
-        except RunDeferred:
+        except DeferredMessage:
             pytest.fail(f"the guard sent a copy of {forged}")
         except Ignore:
             pass

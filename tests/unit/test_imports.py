@@ -60,7 +60,7 @@ def test_a_worker_imports_the_code_of_pings_only_with_its_setting(settings, is_o
     command = [sys.executable, "-c", WORKER.format(settings=settings)]
     modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
-    assert ("celery_dynbeat.worker.run_pings" in modules) is is_on
+    assert ("celery_dynbeat.worker.pings" in modules) is is_on
     assert ("celery_dynbeat.worker.ping_client" in modules) is is_on
 
 

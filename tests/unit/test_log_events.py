@@ -18,6 +18,8 @@ PACKAGE = Path(celery_dynbeat.__file__).parent
 REFERENCE = PACKAGE.parent / "docs/reference/logging.md"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 RUN_FIELDS = {"owner", "schedule", "run_id", "attempt"}
+#: The names of the only event whose name depends on its fields.
+REFUSALS = ("run_refused", "run_redelivered")
 
 
 class LogCall(NamedTuple):
@@ -45,7 +47,9 @@ def documented() -> set[LogCall]:
 def emitted() -> Iterator[LogCall]:
     for event_type, record in RECORDS.items():
         level = "log" if callable(record.level) else logging.getLevelName(record.level).lower()
-        yield LogCall(record.name, "events", level, frozenset(logs.fields_of(event_type, record)))
+        shown = frozenset(logs.fields_of(event_type, record))
+        for name in REFUSALS if callable(record.name) else (record.name,):
+            yield LogCall(name, "events", level, shown)
     for name in logs.BATCHES.values():
         yield LogCall(name, "events", "info", frozenset({"sent", "claimed", "runs"}))
     for path in sorted({*PACKAGE.rglob("*.py")} - {Path(logs.__file__)}):

@@ -37,6 +37,8 @@ def end_run(made, clock):
         run = made.beat.publisher.sent[-1]
         assert made.worker.start(run)
         made.worker.finish(run, status)
+        # Beat notes the recovery of a schedule.
+        made.beat.run_until_idle()
         made.alerts.run()
 
     return end

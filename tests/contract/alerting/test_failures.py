@@ -25,6 +25,8 @@ def end_run(clock):
         run = made.beat.publisher.sent[-1]
         assert made.worker.start(run)
         made.worker.finish(run, status)
+        # Beat notes the recovery of a schedule.
+        made.beat.run_until_idle()
         return run
 
     return end_run
@@ -169,6 +171,7 @@ def test_a_lost_run_opens_the_alert_lost_and_its_success_recovers_it(alerting, c
 
     clock.advance(MINUTE)
     made.worker.finish(run)
+    made.beat.run_until_idle()
     made.alerts.run()
     assert made.open() == []
 

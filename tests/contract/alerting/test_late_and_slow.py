@@ -6,8 +6,7 @@ import pytest
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.runtime.alert_facts import MAX_FACTS
-from celery_dynbeat.worker.outcome_recorder import Outcome
-from celery_dynbeat.worker.reporting import Subject
+from celery_dynbeat.worker.outcome_recorder import Outcome, Subject
 from tests.support.applications import MINUTELY, START
 
 MINUTE = timedelta(minutes=1)

@@ -30,8 +30,8 @@ from celery_dynbeat.runtime import dead_attempts, failing, pausing
 from celery_dynbeat.runtime.heartbeat import HeartbeatWriter
 from celery_dynbeat.testing import ManualBeat, RecordingPublisher
 from celery_dynbeat.worker import outcome_recorder
-from celery_dynbeat.worker.dropped_attempts import end_dropped
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.pool_check import end_dropped
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.lock_waits import failing_waits
 from tests.support.waiting import wait_until
@@ -365,7 +365,7 @@ def test_locked_ended_runs_of_a_whole_batch_delay_no_other_schedule(limited, clo
     site_beat.run_until_idle()
     assert all(dead.start(run) for run in site_beat.publisher.sent)
     with monkeypatch.context() as stopped:
-        stopped.setattr("celery_dynbeat.beat.maintenance.settle_deferred", lambda *_, **__: None)
+        stopped.setattr("celery_dynbeat.beat.maintenance.settle_deferred", lambda *_, **__: 0)
         clock.advance(120 * SECOND)
         site_beat.run_until_idle()
     execute(

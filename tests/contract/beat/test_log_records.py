@@ -153,4 +153,4 @@ def test_the_attempt_of_an_outcome_of_an_unstarted_message_follows_the_one_that_
     dropped = Outcome(attempt=2, status=Status.EXPIRED, started=False, **details)
     ended = Outcome(attempt=2, status=Status.FAILED, **details)
 
-    assert (dropped.logged_attempt, ended.logged_attempt) == (3, 2)
+    assert (dropped.reported_attempt, ended.reported_attempt) == (3, 2)

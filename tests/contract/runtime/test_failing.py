@@ -4,12 +4,17 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import create_engine, select, update
+from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.signals import schedule_recovered
 from celery_dynbeat.store import runs
+from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
+from tests.support.executed_statements import record_statements
+from tests.support.lock_waits import failing_waits
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -19,6 +24,17 @@ SILENCE = timedelta(minutes=10)
 @pytest.fixture
 def worker(dynbeat):
     return WorkerStub(dynbeat)
+
+
+@pytest.fixture
+def succeed(beat, worker):
+    """Return a function that ends a run successfully. Beat then corrects the schedule."""
+
+    def succeed(run):
+        worker.finish(run)
+        beat.run_until_idle()
+
+    return succeed
 
 
 @pytest.fixture
@@ -36,7 +52,7 @@ def begin(mine, clock, beat, sent, worker):
     return begin
 
 
-def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begin, worker):
+def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begin, worker, succeed):
     assert mine.get("n").failing_since is None
     worker.finish(begin(), Status.FAILED)
     first = clock.now()
@@ -47,7 +63,7 @@ def test_a_schedule_fails_since_the_first_of_its_last_failures(mine, clock, begi
     assert (found.failing_since, found.state) == (first, "failing")
     assert [row.name for row in mine.list(state="failing")] == ["n"]
 
-    worker.finish(begin())
+    succeed(begin())
     assert mine.get("n").failing_since is None
     assert mine.list(state="failing") == []
 
@@ -64,7 +80,7 @@ def test_an_edit_a_pause_and_a_revoked_run_do_not_end_a_failure(mine, clock, beg
 
 
 def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
-    mine, clock, beat, begin, worker
+    mine, clock, beat, begin, succeed
 ):
     run = begin()
     clock.advance(SILENCE)
@@ -73,16 +89,16 @@ def test_a_lost_run_fails_until_its_worker_reports_that_it_succeeded(
     assert mine.get_run(run.run_id).status == "lost"
     assert mine.get("n").failing_since == clock.now()
 
-    worker.finish(run)
+    succeed(run)
 
     assert mine.get("n").failing_since is None
 
 
-def test_the_run_that_ended_last_decides(mine, clock, begin, worker):
+def test_the_run_that_ended_last_decides(mine, clock, begin, worker, succeed):
     older, newer = begin(), begin()
     worker.finish(newer, Status.FAILED)
     clock.advance(timedelta(seconds=1))
-    worker.finish(older)
+    succeed(older)
     assert mine.get("n").failing_since is None
 
     older, newer = begin(), begin()
@@ -103,7 +119,7 @@ def test_an_outcome_that_is_written_late_does_not_hide_a_later_one(mine, clock, 
     assert mine.get("n").failing_since is None
 
 
-def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker):
+def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begin, worker, succeed):
     worker.finish(begin(), Status.FAILED)
     clock.advance(timedelta(seconds=1))
     mine.run_now("n")
@@ -111,7 +127,7 @@ def test_a_manual_run_that_succeeds_ends_a_failure(mine, clock, beat, sent, begi
     assert sent[-1].run_id == mine.runs(origin="manual")[0].id
     worker.start(sent[-1])
 
-    worker.finish(sent[-1])
+    succeed(sent[-1])
 
     assert mine.get("n").failing_since is None
 
@@ -138,24 +154,100 @@ def test_a_missed_update_is_corrected_at_the_next_end(dynbeat, mine, clock, begi
     assert mine.get("n").failing_since == first
 
 
-def test_a_run_of_a_healthy_schedule_writes_and_locks_no_schedule(dynbeat, begin, worker):
+def test_a_success_before_the_next_failure_is_reported(mine, clock, beat, begin, worker):
+    recovered = []
+    schedule_recovered.connect(
+        lambda event, **_: recovered.append(event), weak=False, dispatch_uid=__name__
+    )
+    worker.finish(begin(), Status.FAILED)
+    first = clock.now()
+    older, newer = begin(), begin()
+    worker.finish(older)
+    clock.advance(timedelta(seconds=1))
+    worker.finish(newer, Status.FAILED)
+    beat.run_until_idle()
+    schedule_recovered.disconnect(dispatch_uid=__name__)
+
+    assert [event.failing_since for event in recovered] == [first]
+    assert mine.get("n").failing_since == clock.now()
+
+
+def test_beat_corrects_a_recovered_schedule_at_its_next_poll(
+    dynbeat, mine, clock, beat, begin, worker
+):
+    worker.finish(begin(), Status.FAILED)
+    worker.finish(begin())
+    clock.advance(dynbeat.context.settings.poll_interval)
+    beat.tick()
+
+    assert mine.get("n").failing_since is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_end_of_a_run_of_a_failing_schedule_does_not_wait_for_its_row(
+    dynbeat, mine, clock, beat, begin, worker
+):
+    worker.finish(begin(), Status.FAILED)
+    run, engine = begin(), dynbeat.context.database.engine
+    holding = create_engine(engine.url, isolation_level="READ COMMITTED")
+
+    with failing_waits(engine) as waits, Session(holding) as holder:
+        holder.scalars(select(Schedule).with_for_update()).all()
+        worker.finish(run)
+        assert mine.run(run.run_id).status == "succeeded"
+        beat.run_until_idle()
+        assert mine.get("n").failing_since is not None
+        holder.rollback()
+        assert waits == []
+    holding.dispose()
+
+    clock.advance(SILENCE)
+    worker.heartbeat()
+    beat.run_until_idle()
+    assert mine.get("n").failing_since is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_end_of_a_run_locks_no_schedule(dynbeat, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    outcome = Outcome(
+        run_id=begin().run_id,
+        attempt=1,
+        worker=worker.name,
+        status=Status.SUCCEEDED,
+        at=dynbeat.context.clock.now(),
+    )
+
+    def end_and_lock(session):
+        assert apply_outcome(session, outcome)
+        # Another transaction can lock the schedule while that of the end is open.
+        lock = select(Schedule.id).with_for_update(nowait=True)
+        return dynbeat.context.database.run(lambda other: other.scalars(lock).all())
+
+    assert len(dynbeat.context.database.run(end_and_lock)) == 1
+
+
+@pytest.mark.parametrize("database_url", ["postgresql", "mariadb"], indirect=True)
+def test_the_end_of_a_run_reads_rows_by_their_keys_only(dynbeat, begin, worker):
+    worker.finish(begin(), Status.FAILED)
+    execute(
+        dynbeat,
+        "INSERT INTO dynbeat_schedule"
+        " (owner, name, task, trigger_kind, trigger_spec, failing_since)"
+        " WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900)"
+        " SELECT 'crowd', CONCAT(a.n, ',', b.n), 't', 'every', 'PT1H', '2026-01-01'"
+        " FROM s AS a, s AS b WHERE b.n < 20",
+    )
+    is_postgresql = dynbeat.context.database.engine.dialect.name == "postgresql"
+    execute(dynbeat, f"ANALYZE {'' if is_postgresql else 'TABLE '}dynbeat_schedule")
     run = begin()
-    engine, statements = dynbeat.context.database.engine, []
 
-    def note(_connection, _cursor, statement, _values, _context, _many):
-        statements.append(statement)
+    with record_statements(dynbeat.context.database.engine) as statements:
+        worker.finish(run)
 
-    event.listen(engine, "before_cursor_execute", note)
-    worker.finish(run)
-    event.remove(engine, "before_cursor_execute", note)
-
-    # "0 = 1": the start of a write transaction on SQLite.
-    of_schedules = [
-        each for each in statements if "dynbeat_schedule" in each and "0 = 1" not in each
-    ]
-    assert len(of_schedules) == 1
-    assert of_schedules[0].startswith("SELECT")
-    assert "FOR UPDATE" not in of_schedules[0]
+    (end,) = [each for each in statements if each.sql.startswith("UPDATE dynbeat_run")]
+    # Of 18,000 schedules.
+    assert end.rows < 10
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

@@ -2,25 +2,23 @@
 
 import logging
 import os
-from types import SimpleNamespace
 
 import pytest
 
 from celery_dynbeat import signals
-from celery_dynbeat.broker.headers import HEADER_PING
 from celery_dynbeat.common.ping_urls import allowed_origin
 from celery_dynbeat.common.run_states import Status
-from celery_dynbeat.worker import ping_sender
+from celery_dynbeat.telemetry import events
+from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.worker import pings as ping_module
 from celery_dynbeat.worker.outcome_recorder import Outcome, Recorder
+from celery_dynbeat.worker.pings import RunPings
 from celery_dynbeat.worker.pool_channel import PoolChannel
-from celery_dynbeat.worker.run_pings import RunPings
 from tests.support.applications import MINUTELY, START, execute
 from tests.support.ping_sink import ping_sink
 from tests.support.waiting import wait_until
 
 SECRET = "d7b2-secret"
-#: What the guard knows of the message of a run with pings.
-MESSAGE = SimpleNamespace(headers={HEADER_PING: True})
 
 
 @pytest.fixture
@@ -78,17 +76,39 @@ def set_url(dynbeat, url):
     execute(dynbeat, "UPDATE dynbeat_schedule SET ping_url = :url", url=url)
 
 
-def ended(run_id, status, error=None):
-    return Outcome(
-        run_id=run_id, attempt=1, worker="w", status=status, at=START, error=error, pings=True
+RUN = {"owner": "user:42", "schedule": "n", "task": "t"}
+
+
+def started(run_id, *, attempt=1, pings=True):
+    return events.RunStarted(
+        run_id=run_id,
+        **RUN,
+        queue=None,
+        scheduled_for=START,
+        attempt=attempt,
+        waited=None,
+        pings=pings,
+    )
+
+
+def ended(run_id, status, error=None, *, pings=True):
+    return events.RunEnded(
+        run_id=run_id,
+        **RUN,
+        status=status.value,
+        attempt=1,
+        duration=None,
+        error=error,
+        at=START,
+        pings=pings,
     )
 
 
 def test_a_run_is_reported_from_its_start_to_its_success(run, sink, new_pings):
     pings = new_pings()
 
-    pings.report_start(MESSAGE, run.id, 1)
-    pings.report_end(ended(run.id, Status.SUCCEEDED))
+    pings.on_started(started(run.id))
+    pings.on_ended(ended(run.id, Status.SUCCEEDED))
 
     sink.wait_for(2)
     assert [each[:4] for each in sink.requests] == [
@@ -98,7 +118,7 @@ def test_a_run_is_reported_from_its_start_to_its_success(run, sink, new_pings):
 
 
 def test_a_failure_reports_the_type_of_the_exception_and_not_its_text(run, sink, new_pings):
-    new_pings().report_end(ended(run.id, Status.FAILED, "ValueError: alice@example.com"))
+    new_pings().on_ended(ended(run.id, Status.FAILED, "ValueError: alice@example.com"))
 
     (ping,) = sink.wait_for(1)
     assert (ping.path, ping.body) == (f"/{SECRET}/fail", "ValueError")
@@ -111,10 +131,11 @@ def test_a_failure_reports_the_type_of_the_exception_and_not_its_text(run, sink,
 def test_other_ends_are_not_reported(status, run, sink, new_pings):
     pings = new_pings()
 
-    pings.report_end(ended(run.id, status))
-    pings.report_start(MESSAGE, run.id, 2)
-    pings.report_start(SimpleNamespace(headers={}), run.id, 1)
-    pings.report_end(ended(run.id, Status.SUCCEEDED))
+    pings.on_ended(ended(run.id, status))
+    pings.on_started(started(run.id, attempt=2))
+    pings.on_started(started(run.id, pings=False))
+    pings.on_ended(ended(run.id, Status.FAILED, pings=False))
+    pings.on_ended(ended(run.id, Status.SUCCEEDED))
 
     # The pings of a run keep their order: an earlier one would have arrived.
     assert [each.path for each in sink.wait_for(1)] == [f"/{SECRET}"]
@@ -122,11 +143,11 @@ def test_other_ends_are_not_reported(status, run, sink, new_pings):
 
 def test_a_change_of_the_url_takes_effect_at_the_next_ping(run, sink, new_pings, dynbeat):
     pings = new_pings()
-    pings.report_start(MESSAGE, run.id, 1)
+    pings.on_started(started(run.id))
     sink.wait_for(1)
     set_url(dynbeat, f"{sink.url}/moved")
 
-    pings.report_end(ended(run.id, Status.SUCCEEDED))
+    pings.on_ended(ended(run.id, Status.SUCCEEDED))
 
     assert [each.path for each in sink.wait_for(2)] == [f"/{SECRET}/start", "/moved"]
 
@@ -135,7 +156,7 @@ def test_a_schedule_without_a_url_gets_no_ping(run, sink, new_pings, dynbeat, lo
     set_url(dynbeat, None)
 
     pings = new_pings()
-    pings.report_start(MESSAGE, run.id, 1)
+    pings.on_started(started(run.id))
     pings.close()
 
     assert not sink.requests
@@ -158,7 +179,7 @@ def test_a_url_that_was_edited_in_sql_is_checked_again(
         set_url(dynbeat, url.format(other=other.netloc, netloc=sink.netloc))
         pings = new_pings()
 
-        pings.report_start(MESSAGE, run.id, 1)
+        pings.on_started(started(run.id))
         pings.close()
 
         assert not other.requests
@@ -172,7 +193,7 @@ def test_a_redirect_is_a_failed_ping(run, sink, new_pings, log, caplog):
     sink.status, sink.headers = 302, {"Location": f"{sink.url}/{SECRET}/elsewhere"}
     pings = new_pings()
 
-    pings.report_end(ended(run.id, Status.SUCCEEDED))
+    pings.on_ended(ended(run.id, Status.SUCCEEDED))
     pings.close()
 
     assert [each.path for each in sink.requests] == [f"/{SECRET}"]
@@ -185,14 +206,14 @@ def test_an_outage_of_a_server_is_one_warning(run, sink, new_pings, log):
     sink.status = 500
     pings = new_pings()
     for _ in range(3):
-        pings.report_end(ended(run.id, Status.SUCCEEDED))
+        pings.on_ended(ended(run.id, Status.SUCCEEDED))
     sink.wait_for(3)
     wait_until(lambda: len(log("ping_failed")) == 3, within=10)
     sink.status = 200
-    pings.report_end(ended(run.id, Status.SUCCEEDED))
+    pings.on_ended(ended(run.id, Status.SUCCEEDED))
     sink.wait_for(4)
     sink.status = 500
-    pings.report_end(ended(run.id, Status.SUCCEEDED))
+    pings.on_ended(ended(run.id, Status.SUCCEEDED))
     wait_until(lambda: len(log("ping_failed")) == 4, within=10)
 
     levels = [record.levelname for record in log("ping_failed")]
@@ -200,16 +221,16 @@ def test_an_outage_of_a_server_is_one_warning(run, sink, new_pings, log):
 
 
 def test_a_server_that_hangs_delays_no_other_server(run, sink, new_pings, dynbeat, monkeypatch):
-    monkeypatch.setattr(ping_sender, "CLOSE_TIMEOUT", 0.1)
+    monkeypatch.setattr(ping_module, "CLOSE_TIMEOUT", 0.1)
     with ping_sink() as hanging:
         hanging.gate.clear()
         pings = new_pings(allowed_origin(sink.url), allowed_origin(hanging.url))
         set_url(dynbeat, f"{hanging.url}/{SECRET}")
-        pings.report_start(MESSAGE, run.id, 1)
+        pings.on_started(started(run.id))
         hanging.wait_for(1)
         set_url(dynbeat, f"{sink.url}/{SECRET}")
 
-        pings.report_end(ended(run.id, Status.SUCCEEDED))
+        pings.on_ended(ended(run.id, Status.SUCCEEDED))
 
         assert sink.wait_for(1)
         assert not hanging.gate.is_set()
@@ -231,16 +252,16 @@ def dropped():
 def test_pings_that_no_queue_holds_are_dropped_with_a_log_record(
     run, sink, new_pings, monkeypatch, log, dropped
 ):
-    monkeypatch.setattr(ping_sender, "QUEUE_SIZE", 1)
-    monkeypatch.setattr(ping_sender, "CLOSE_TIMEOUT", 0.1)
+    monkeypatch.setattr(ping_module, "QUEUE_SIZE", 1)
+    monkeypatch.setattr(ping_module, "CLOSE_TIMEOUT", 0.1)
     sink.gate.clear()
     pings = new_pings()
-    pings.report_start(MESSAGE, run.id, 1)
+    pings.on_started(started(run.id))
     sink.wait_for(1)
 
     # One waits in each of two queues. The others cannot.
     for _ in range(6):
-        pings.report_end(ended(run.id, Status.SUCCEEDED))
+        pings.on_ended(ended(run.id, Status.SUCCEEDED))
     wait_until(lambda: log("ping_dropped"), within=10)
 
     pings.close()
@@ -252,7 +273,7 @@ def test_pings_that_no_queue_holds_are_dropped_with_a_log_record(
 def test_pings_are_sent_at_the_end_of_the_worker(run, sink, new_pings):
     pings = new_pings()
     for _ in range(5):
-        pings.report_end(ended(run.id, Status.SUCCEEDED))
+        pings.on_ended(ended(run.id, Status.SUCCEEDED))
 
     pings.close()
 
@@ -265,9 +286,9 @@ def test_a_pool_process_passes_its_pings_to_the_main_process(run, sink, new_ping
     pid = os.fork()
     if not pid:
         try:
-            pings.enter_pool_process()
-            pings.report_start(MESSAGE, run.id, 1)
-            pings.report_end(ended(run.id, Status.SUCCEEDED))
+            pings.on_process_init()
+            pings.on_started(started(run.id))
+            pings.on_ended(ended(run.id, Status.SUCCEEDED))
         finally:
             # As kill -9 does: nothing is flushed.
             os._exit(0)
@@ -284,10 +305,10 @@ def test_a_pool_process_does_not_wait_for_a_main_process_that_does_not_read(
     pings._is_pool_process = True
 
     for _ in range(100_000):
-        pings.report_start(MESSAGE, run.id, 1)
+        pings.on_started(started(run.id))
         if log("ping_dropped"):
             break
-    pings.report_start(MESSAGE, run.id, 1)
+    pings.on_started(started(run.id))
 
     # One record for a series of dropped pings, and a signal for each.
     assert len(log("ping_dropped")) == 1
@@ -297,24 +318,25 @@ def test_a_pool_process_does_not_wait_for_a_main_process_that_does_not_read(
 
 def test_the_end_is_reported_after_it_was_written_and_once(run, sink, dynbeat, mine, new_pings):
     pings, seen = new_pings(), []
+    pings.connect()
 
-    def note(outcome):
-        seen.append(mine.get_run(run.id).status)
-        pings.report_end(outcome)
+    def note(event):
+        seen.append((mine.get_run(run.id).status, event.status))
 
+    subscribe(note, events.RunEnded)
     recorder = Recorder(
         dynbeat.context.database,
         settings=dynbeat.context.settings,
         notify=lambda _session: None,
-        on_written=note,
     )
     execute(dynbeat, "UPDATE dynbeat_run SET status = 'running', attempt = 1, overdue_at = NULL")
-    outcome = ended(run.id, Status.SUCCEEDED)
+    outcome = Outcome(run_id=run.id, attempt=1, worker="w", status=Status.SUCCEEDED, at=START)
 
     # The second is a duplicate: the run has ended.
     recorder.record(outcome)
     recorder.record(outcome)
     recorder.close()
+    unsubscribe(note, events.RunEnded)
 
-    assert seen == ["succeeded"]
+    assert seen == [("succeeded", "succeeded")]
     assert len(sink.wait_for(1)) == 1

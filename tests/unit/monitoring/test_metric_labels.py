@@ -46,13 +46,23 @@ def test_the_reason_of_a_skip_is_its_first_word(stored, label):
     assert skip_reason(stored) == label
 
 
+RUN = {
+    "run_id": "1",
+    "owner": "o",
+    "schedule": "s",
+    "attempt": 1,
+    "seconds": 10,
+    "reason": "x",
+}
+
+
 def test_a_worker_names_only_registered_tasks():
     counts = ProcessCounts()
     receivers = Receivers(counts, knows_task={"known"}.__contains__)
     receivers.connect()
     try:
         for task in ("known", "in a forged message"):
-            emit(events.RunDeferred(run_id="1", owner="o", schedule="s", task=task))
+            emit(events.RunDeferred(**RUN, task=task))
     finally:
         receivers.disconnect()
 

@@ -44,11 +44,15 @@ def sent(*, again, origin="schedule"):
 
 
 def started(waited):
-    return events.RunStarted(**RUN, queue="q", scheduled_for=AT, attempt=1, waited=waited)
+    return events.RunStarted(
+        **RUN, queue="q", scheduled_for=AT, attempt=1, waited=waited, pings=False
+    )
 
 
 def ended(duration, **fields):
-    return events.RunEnded(**{**ENDED, **fields}, status="failed", duration=duration)
+    return events.RunEnded(
+        **{**ENDED, **fields}, status="failed", duration=duration, at=AT, pings=False
+    )
 
 
 def skipped(reason):
@@ -119,11 +123,11 @@ CASES = [
     ),
     (started(None), {"runs_started_total t q": 1}),
     (
-        events.RunRefused(**RUN, reason="x", duplicate=True),
+        events.RunRefused(**RUN, attempt=1, reason="x", duplicate=True),
         {"duplicates_refused_total t": 1},
     ),
-    (events.RunRefused(**RUN, reason="x", duplicate=False), {}),
-    (events.RunDeferred(**RUN), {"runs_deferred_total t": 1}),
+    (events.RunRefused(**RUN, attempt=1, reason="x", duplicate=False), {}),
+    (events.RunDeferred(**RUN, attempt=1, seconds=10, reason="x"), {"runs_deferred_total t": 1}),
     (
         ended(timedelta(seconds=3)),
         {

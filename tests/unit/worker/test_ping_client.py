@@ -8,8 +8,7 @@ from urllib.error import URLError
 
 import pytest
 
-from celery_dynbeat.worker.ping_client import PingClient
-from celery_dynbeat.worker.ping_requests import Ping, PingRequest, PingState
+from celery_dynbeat.worker.ping_client import Ping, PingClient, PingRequest, PingState
 from tests.support.ping_sink import ping_sink
 
 PING = Ping("019e0000-0000-7000-8000-000000000001", PingState.SUCCESS)

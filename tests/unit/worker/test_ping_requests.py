@@ -3,7 +3,7 @@
 import pytest
 
 from celery_dynbeat.common.ping_urls import PingUrl
-from celery_dynbeat.worker.ping_requests import Ping, PingState, ping_request
+from celery_dynbeat.worker.ping_client import Ping, PingState, ping_request
 
 RUN_ID = "019e0000-0000-7000-8000-000000000001"
 HEALTHCHECKS = "https://hc-ping.com:443"

@@ -7,7 +7,7 @@ from celery import Celery
 from kombu import Queue
 from kombu.common import Broadcast
 
-from celery_dynbeat.worker.reported_names import MAX_LENGTH, reported_names
+from celery_dynbeat.worker.queues import MAX_LENGTH, reported_names
 
 
 @pytest.fixture
