@@ -17,7 +17,6 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_dynbeat.beat.claim import skipped_of
 from celery_dynbeat.beat.quarantine import quarantine_of, quarantine_unreadable
 from celery_dynbeat.beat.request_batch import (
     BATCH_PAUSE,
@@ -217,4 +216,3 @@ def _add_skipped(session: Session, schedule: Row, skip: Skip, now: datetime) -> 
     # in any case.
     while not runs.add(session, [record]):
         record["scheduled_for"] -= MICROSECOND
-    emit_on_commit(session, *skipped_of([record]))

@@ -167,8 +167,8 @@ class Dispatcher:
             handled += self._dispatch_due(now)
         if is_due(pending.overdue_at, now):
             handled += self._sweep(now)
-        if pending.has_deferred:
-            handled += self._maintenance.settle(now)
+        if pending.has_deferred and not self._has_backlog:
+            handled += self._maintenance.settle_recent(now)
         handled += self._maintenance.rescue(now)
         # Requests and pruning can wait. Fire times that are due come first.
         if not self._has_backlog and is_due(pending.request_at, now):

@@ -1,6 +1,6 @@
 """Run the periodic duties of beat that do not send due schedules.
 
-- When a poll finds them: correct the schedules of runs that ended (``settle``).
+- When a poll finds them: correct the schedules of runs that ended (``settle_recent``).
 - Four times in each dynbeat_node_timeout: rescue runs whose worker died, correct and pause the
   schedules of lost runs, resend retries that the broker lost, terminate replaced runs again, review
   holds, and warn of unsupported triggers.
@@ -30,6 +30,7 @@ from celery_dynbeat.runtime.dead_attempts import EndedAttempts, end_attempts
 from celery_dynbeat.runtime.failing import settle_deferred
 from celery_dynbeat.runtime.node_timeout import NEVER, effective_node_timeout
 from celery_dynbeat.store import overlaps, stuck_runs
+from celery_dynbeat.store.failing import RECENT
 from celery_dynbeat.store.rows import LockedRows
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, emit_on_commit, has_listeners
@@ -95,10 +96,17 @@ class Maintenance:
         self._reviewed: HeldKey | None = None
         self._changes = ChangeTimer()
 
-    def settle(self, now: datetime) -> int:
-        """Correct the schedules of runs that ended; return the number of these runs."""
+    def settle_recent(self, now: datetime) -> int:
+        """Correct the schedules of runs that ended lately; return the number of these runs."""
+        return self._settle(now, since=now - RECENT)
+
+    def _settle(self, now: datetime, *, since: datetime | None = None) -> int:
         return settle_deferred(
-            self._database, now=now, settings=self._settings, retry_after=self._interval
+            self._database,
+            now=now,
+            settings=self._settings,
+            retry_after=self._interval,
+            since=since,
         )
 
     def rescue(self, now: datetime) -> int:
@@ -107,16 +115,16 @@ class Maintenance:
         if self._rescued_at is not None and timedelta(0) <= now - self._rescued_at < self._interval:
             return 0
         rescued = self._rescue_runs(now)
-        self.settle(now)
+        settled = self._settle(now)
         resent = self._database.run(partial(resend_retries, now=now, settings=self._settings))
         self._terminate_again(now)
         self._reviewed = self._database.run(partial(review, now=now, after=self._reviewed))
         self._already_warned = self._database.read_in_transaction(
             partial(warn_unsupported, now=now, already_warned=self._already_warned)
         )
-        if max(rescued, resent) < self._settings.batch_size:
+        if max(rescued, resent) < self._settings.batch_size and not settled:
             self._rescued_at = now
-        return rescued + resent
+        return rescued + settled + resent
 
     def _node_timeout(self, now: datetime) -> timedelta:
         if self.had_outage:

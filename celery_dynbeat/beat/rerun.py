@@ -3,7 +3,8 @@
     waiting runs, and the next runs that match -> lock their schedules -> record reruns
 
 - If the runs of a schedule must not overlap, its ended runs wait while it has an unfinished run.
-  Runs of other schedules do not wait for them.
+  Runs of other schedules do not wait for them, unless MAX_WAITING runs of the request wait: then
+  it searches for no more.
 - Excluded are runs that no longer match, that have a newer rerun, or whose schedule is deleted,
   paused or quarantined or must not run its task.
 - In a request for all owners, the runs of a held owner wait.

@@ -38,7 +38,7 @@ from celery_dynbeat.common.text import counted
     "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
 )
 @click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
-@click.option("--until", type=Instant(-1), help="Only fire times until then.")
+@click.option("--until", type=Instant(-1), help="Only fire times before then.")
 @click.option(
     "--limit",
     type=Number(least=1, most=MAX_CANCELLED),

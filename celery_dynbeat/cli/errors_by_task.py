@@ -36,7 +36,7 @@ COLUMNS = (
     show_default=True,
     help="Only fire times from then on, such as 2h (ago).",
 )
-@click.option("--until", type=Instant(-1), help="Only fire times until then.")
+@click.option("--until", type=Instant(-1), help="Only fire times before then.")
 def errors(
     invocation: Invocation, *, task: str | None, since: TypedInstant, until: TypedInstant | None
 ) -> None:

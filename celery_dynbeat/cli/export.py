@@ -39,8 +39,8 @@ from celery_dynbeat.common.limits import MAX_PAGE_SIZE
 @click.option(
     "--all-data",
     is_flag=True,
-    help="All data of the owner as JSON lines: schedules, runs, changes, alerts, holds."
-    " Not for `apply`.",
+    help="All data of the owner as JSON lines: schedules, runs, changes, requests, alerts,"
+    " holds. Not for `apply`.",
 )
 def export(invocation: Invocation, *, tag: str | None, all_data: bool, path: Path | None) -> None:
     """Write the schedules as YAML, or as JSON with --json.

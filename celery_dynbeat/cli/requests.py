@@ -74,6 +74,8 @@ def requests(
         invocation.show_pages(COLUMNS, fetch, after=after, all_pages=all_pages)
     elif cancel:
         info = invocation.run_calls.cancel_request(request_id)
-        invocation.output.done(f"cancelled {request_words(info)}", info.to_dict())
+        # A request that had ended, and has no run to revoke, stays finished.
+        done = "cancelled" if info.status == "cancelled" else "ended already:"
+        invocation.output.done(f"{done} {request_words(info)}", info.to_dict())
     else:
         invocation.show(COLUMNS, [invocation.run_calls.get_request(request_id)])

@@ -33,7 +33,7 @@ DEFAULT_STATUSES = (Status.FAILED.value, Status.LOST.value)
 @click.argument("run_id", type=RunId(), required=False)
 @owners_option
 @click.option("--since", type=Instant(-1), help="All runs with a fire time from then on.")
-@click.option("--until", type=Instant(-1), help="Only fire times until then. Default: now.")
+@click.option("--until", type=Instant(-1), help="Only fire times before then. Default: now.")
 @click.option(
     "--status",
     type=click.Choice([each.value for each in RERUNNABLE]),

@@ -36,7 +36,7 @@ STATUSES = [each.value for each in Status]
     "--origin", type=click.Choice([each.value for each in Origin]), help="Only runs of this origin."
 )
 @click.option("--since", type=Instant(-1), help="Only fire times from then on, such as 2h (ago).")
-@click.option("--until", type=Instant(-1), help="Only fire times until then.")
+@click.option("--until", type=Instant(-1), help="Only fire times before then.")
 @page_options
 def runs(
     invocation: Invocation,

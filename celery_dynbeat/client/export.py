@@ -31,8 +31,8 @@ def lines(
     yield from _of_pages("schedule", calls.list, session)
     yield from _of_pages("run", calls.runs, session)
     yield from _of_pages("change", calls.changes, session)
-    yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
     yield from _of_pages("request", calls.requests, session)
+    yield from _of_pages("alert", partial(calls.alerts, only_open=False), session)
     for record, read in _TABLES.items():
         yield from _of_table(context, record, partial(read, owner=owner), session)
 

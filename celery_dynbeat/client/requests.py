@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from celery_dynbeat.client import checks
 from celery_dynbeat.client.calls import Calls
 from celery_dynbeat.client.checks import check_limit
+from celery_dynbeat.client.control.cancelling import release_buffered
 from celery_dynbeat.client.edit import audit
 from celery_dynbeat.client.filters import RequestFilter
 from celery_dynbeat.client.results import Page, RequestInfo, cursors
@@ -95,10 +96,20 @@ class RequestCalls(Calls):
                 schedules.lock_id(session, schedule_id=schedule_id)
             row = self._find_request(session, request_id, for_update=True)
             now = self._context.clock.now()
-            _cancel(session, row, now=now)
+            self._cancel(session, row, now=now)
             return recorded(self._context, session, row, Action.CANCEL_REQUEST, now=now)
 
         return self._write(session, work, actor=actor, reason=reason)
+
+    def _cancel(self, session: Session, row: Request, *, now: datetime) -> None:
+        reason = f"the {row.kind} was cancelled"
+        revoked = requests.revoke_unstarted_runs(session, row, now=now, reason=reason)
+        if row.finished_at is None:
+            row.finished_at, row.next_run_at, row.cancelled = now, None, True
+        elif revoked:
+            row.cancelled = True
+        session.flush()
+        release_buffered(self._context, session, revoked, now=now)
 
     def _find_request(
         self, session: Session, request_id: int, *, for_update: bool = False
@@ -125,13 +136,3 @@ def recorded(
 
 def _check_id(request_id: object) -> None:
     checks.check_integer("request_id", request_id, minimum=1, maximum=2**63 - 1)
-
-
-def _cancel(session: Session, row: Request, *, now: datetime) -> None:
-    reason = f"the {row.kind} was cancelled"
-    revoked = requests.revoke_unstarted_runs(session, row, now=now, reason=reason)
-    if row.finished_at is None:
-        row.finished_at, row.next_run_at, row.cancelled = now, None, True
-    elif revoked:
-        row.cancelled = True
-    session.flush()

@@ -17,8 +17,8 @@ from celery_dynbeat.store.rows import UNREADABLE, RowLockedError, format_error
 from celery_dynbeat.telemetry import events
 from celery_dynbeat.telemetry.emitting import emit, has_listeners
 
-#: Ended runs whose schedules one call corrects, in one transaction.
-MAX_DEFERRED = 100
+#: Ended runs whose schedules one call corrects, in one transaction that locks the schedules.
+MAX_DEFERRED = 20
 
 
 def note_failure(database: Database, *, run_id: str, at: datetime, settings: Settings) -> None:
@@ -40,18 +40,25 @@ def note_failure(database: Database, *, run_id: str, at: datetime, settings: Set
             is_left = True
     if is_left:
         # Beat tries again, and reports a history that cannot be read.
-        database.run_autocommit(partial(failing.defer, run_ids=[run_id], until=at))
+        database.run_autocommit(partial(failing.defer, run_id=run_id, until=at))
 
 
 def settle_deferred(
-    database: Database, *, now: datetime, settings: Settings, retry_after: timedelta
+    database: Database,
+    *,
+    now: datetime,
+    settings: Settings,
+    retry_after: timedelta,
+    since: datetime | None = None,
 ) -> int:
     """Correct and pause the schedules of up to MAX_DEFERRED ended runs; return how many these are.
 
-    A schedule that is still locked is tried again after ``retry_after``. One whose history cannot
-    be read does not affect the others.
+    With ``since``, only ends that were deferred to a later instant count. A schedule that is still
+    locked is tried again after ``retry_after``. One whose history cannot be read does not affect
+    the others.
     """
-    ends = database.read_in_transaction(partial(failing.deferred, now=now, limit=MAX_DEFERRED))
+    read = partial(failing.deferred, now=now, limit=MAX_DEFERRED, since=since)
+    ends = database.read_in_transaction(read)
     # The schedule of a run may have been deleted.
     schedules = {end.schedule_id: end for end in ends if end.schedule_id is not None}
     refreshed = _refresh(database, sorted(schedules))
@@ -77,10 +84,11 @@ def settle_deferred(
                 error=format_error(reason),
             )
         )
-    again = [end.id for end in ends if end.schedule_id in locked]
-    done = [end.id for end in ends if end.schedule_id not in locked]
-    database.run_autocommit(partial(failing.defer, run_ids=again, until=now + retry_after))
-    database.run_autocommit(partial(failing.defer, run_ids=done, until=None))
+    again = [end for end in ends if end.schedule_id in locked]
+    done = [end for end in ends if end.schedule_id not in locked]
+    until = now + retry_after
+    database.run_autocommit(partial(failing.set_corrected, ends=again, until=until))
+    database.run_autocommit(partial(failing.set_corrected, ends=done))
     return len(ends)
 
 

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import ScalarSelect, select, update
+from sqlalchemy import ScalarSelect, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.common.run_states import Status
@@ -49,6 +49,7 @@ class DeferredEnd(NamedTuple):
 
     id: str
     status: Status
+    retry_at: datetime
     schedule_id: int | None
     owner: str
     name: str
@@ -156,26 +157,44 @@ def first_deferred_id(*, now: Any, since: Any) -> ScalarSelect[str]:
     )
 
 
-def defer(session: Session, run_ids: Sequence[str], *, until: datetime | None) -> None:
-    """Let maintenance correct the schedules of ended runs from ``until`` on; None: no more.
+def defer(session: Session, run_id: str, *, until: datetime) -> None:
+    """Let beat correct the schedule of an ended run from ``until`` on.
 
     A run that another transaction has locked does not change.
     """
-    if run_ids:
-        ended = (Run.id.in_(run_ids), Run.status.in_(OUTCOMES))
-        update_free(session, *ended, values={"retry_at": until})
+    ended = (Run.id == run_id, Run.status.in_(OUTCOMES))
+    update_free(session, *ended, values={"retry_at": until})
+
+
+def set_corrected(
+    session: Session, ends: Sequence[DeferredEnd], *, until: datetime | None = None
+) -> None:
+    """Note that the schedules of ended runs are corrected; with ``until``, that they are not yet.
+
+    A run that was written since it was read does not change: its new end needs a correction.
+    """
+    if ends:
+        as_read = [
+            and_(Run.id == end.id, Run.status == end.status, Run.retry_at == end.retry_at)
+            for end in ends
+        ]
+        ids = [end.id for end in ends]
+        update_free(session, Run.id.in_(ids), or_(*as_read), values={"retry_at": until})
 
 
 @in_index_order
-def deferred(session: Session, *, now: datetime, limit: int) -> Sequence[DeferredEnd]:
+def deferred(
+    session: Session, *, now: datetime, limit: int, since: datetime | None = None
+) -> Sequence[DeferredEnd]:
     """Return up to ``limit`` ended runs whose schedules must be corrected.
+
+    ``since`` limits the search to those whose ``retry_at`` is later (``RECENT``).
 
     Runs that another transaction has locked are left out: ``defer`` could not change them, and they
     would hide the others. The others are locked until the end of the transaction.
     """
-    due = select(Run.id).where(
-        Run.retry_at.is_not(None), Run.retry_at <= now, Run.status.in_(OUTCOMES)
-    )
+    after = Run.retry_at.is_not(None) if since is None else Run.retry_at > since
+    due = select(Run.id).where(after, Run.retry_at <= now, Run.status.in_(OUTCOMES))
     ids = session.scalars(
         due.order_by(Run.retry_at).limit(limit).with_for_update(skip_locked=True)
     ).all()
@@ -183,6 +202,7 @@ def deferred(session: Session, *, now: datetime, limit: int) -> Sequence[Deferre
         select(
             Run.id,
             Run.status,
+            Run.retry_at,
             Run.schedule_id,
             Run.owner,
             Run.name,

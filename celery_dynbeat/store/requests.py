@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import Row, or_, select, update
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.db.batches import in_parts
 from celery_dynbeat.db.index_order import force_index, in_index_order
 from celery_dynbeat.db.models import Request, Run
 from celery_dynbeat.db.tables import REQUESTS
-from celery_dynbeat.store import runs
+from celery_dynbeat.store import cancels, runs
 from celery_dynbeat.store.rows import LockedRows, read
 from celery_dynbeat.store.runs import MAX_IN_LIST, execute_dml
 
@@ -133,8 +134,13 @@ def unfinished_run_ids(
 
 
 @in_index_order
-def revoke_unstarted_runs(session: Session, request: Request, *, now: datetime, reason: str) -> int:
-    """Move the unstarted runs of a locked request to revoked and return their number."""
-    ids = request.unfinished_ids
-    parts = (ids[at : at + MAX_IN_LIST] for at in range(0, len(ids), MAX_IN_LIST))
-    return sum(runs.revoke(session, part, now=now, reason=reason) for part in parts)
+def revoke_unstarted_runs(
+    session: Session, request: Request, *, now: datetime, reason: str
+) -> Sequence[Row[Any]]:
+    """Move the unstarted runs of a locked request to revoked; return id, schedule_id and names."""
+    revoked: list[Row[Any]] = []
+    for part in in_parts(request.unfinished_ids, MAX_IN_LIST):
+        rows = cancels.lock_many(session, part)
+        runs.revoke(session, [row.id for row in rows], now=now, reason=reason)
+        revoked += rows
+    return revoked

@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from sqlalchemy import event as orm_event
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from celery_dynbeat.db.engine import in_use
@@ -136,7 +137,14 @@ def _emit_in_transaction(session: Session, events: Sequence[object]) -> None:
         for listener in _transaction_listeners.get(type(event), _NONE).values():
             by_listener[listener].append(event)
     for listener, heard in by_listener.items():
-        listener(session, heard)
+        try:
+            listener(session, heard)
+        except SQLAlchemyError:
+            # The transaction may be unusable: its owner decides.
+            raise
+        except Exception:
+            kinds = ", ".join(sorted({type(event).__name__ for event in heard}))
+            logger.exception("a listener of the transaction failed for the events %s", kinds)
 
 
 def _after_commit(session: Session) -> None:

@@ -47,11 +47,26 @@ class SentRuns(Sequence[SentRun]):
     """The sent runs of a batch, in the order of the messages. Built when a listener reads them."""
 
     def __init__(self, build: Callable[[], Sequence[SentRun]]) -> None:
-        self._build = build
+        self._build: Callable[[], Sequence[SentRun]] | None = build
 
     @cached_property
     def _runs(self) -> Sequence[SentRun]:
-        return self._build()
+        # The function refers to the whole batch with its arguments.
+        build, self._build = self._build, None
+        return () if build is None else tuple(build())
+
+    def __reduce__(self) -> tuple[type, tuple[Sequence[SentRun]]]:
+        """Copy and pickle it as a tuple."""
+        return tuple, (self._runs,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._runs)
+
+    def __repr__(self) -> str:
+        return repr(self._runs)
 
     def __len__(self) -> int:
         return len(self._runs)

@@ -247,10 +247,10 @@ class Recorder:
             return written
 
         run = self._database.run if needs_transaction else self._database.run_autocommit
-        if not run(write):
-            return
-        if event is not None and not needs_transaction:
+        written = run(write)
+        if written and event is not None and not needs_transaction:
             emit(event)
+        # Also if nothing was written: the first try may have failed here, after its commit.
         if outcome.status == Status.FAILED:
             # In own transactions: a schedule is locked before its runs.
             note_failure(

@@ -62,7 +62,7 @@ class CancelCalls(Calls):
             if not runs.revoke(session, [run_id], now=now, reason=CANCELLED):
                 raise checks.invalid("run_id", run_id, _refusal(run))
             session.refresh(run)
-            _follow(self._context, session, [run], now=now)
+            release_buffered(self._context, session, [run], now=now)
             edit = audit.Edit(
                 owner=run.owner, name=run.name, action=Action.CANCEL, new={"run_id": run_id}
             )
@@ -141,7 +141,7 @@ def _cancel_batch(context: Context, session: Session | None, ids: Sequence[str])
         rows = cancels.lock_many(session, ids)
         now = context.clock.now()
         cancelled = runs.revoke(session, [row.id for row in rows], now=now, reason=CANCELLED)
-        _follow(context, session, rows, now=now)
+        release_buffered(context, session, rows, now=now)
         audit.record(context, session, _edits(rows), now=now)
         return cancelled
 
@@ -159,7 +159,9 @@ def _edits(rows: Sequence[Any]) -> Sequence[audit.Edit]:
     ]
 
 
-def _follow(context: Context, session: Session, rows: Sequence[Any], *, now: datetime) -> None:
+def release_buffered(
+    context: Context, session: Session, rows: Sequence[Any], *, now: datetime
+) -> None:
     """Let beat send the runs that were buffered behind the cancelled ones."""
     schedule_ids = sorted({row.schedule_id for row in rows if row.schedule_id is not None})
     default = context.settings.overlap

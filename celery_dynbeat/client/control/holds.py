@@ -227,7 +227,7 @@ def _held_by_others(owner: str | None, present: Sequence[Hold], *, actor: str) -
     scope = "everything" if owner is None else f"owner {owner!r}"
     msg = (
         f"{scope} is held by {named}{', ...' if len(actors) > _MAX_NAMED else ''}, not by"
-        f" {actor!r}: holds() shows why; call release() as that actor (Dynbeat.acting), or"
+        f" {actor!r}: holds() shows why; call release(actor=...) as that actor, or"
         " release(all_actors=True) to end all of these holds"
     )
     return HeldByOthersError(msg, owner=owner, actors=actors)

@@ -201,6 +201,9 @@ class CreatedSchedules(Sequence[ScheduleInfo]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} created schedules>"
+
 
 @contextmanager
 def _naming_index(index: int) -> Iterator[None]:

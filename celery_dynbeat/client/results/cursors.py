@@ -37,8 +37,8 @@ def decode(cursor: object, *, order: str, parts: Sequence[Callable[[Any], Any]])
         rule = "not a cursor; pass the cursor of the previous page"
         raise checks.invalid("after", cursor, rule) from error
     msg = (
-        f"after = {shorten(cursor)}: the cursor of a list in another order than {order!r}; pass the"
-        " cursor of the previous page of the same list"
+        f"after = {shorten(cursor)}: the cursor of another list, or of another order than"
+        f" {str(order)!r}; pass the cursor of the previous page of the same list"
     )
     raise InvalidScheduleError(msg, field="after")
 

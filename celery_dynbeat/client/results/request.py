@@ -52,6 +52,7 @@ class RequestInfo(Info):
         """Return a snapshot of a row."""
         status = "running" if row.finished_at is None else "finished"
         special: dict[str, Any] = {
+            "kind": str(row.kind),
             "statuses": tuple(row.statuses),
             "status": "cancelled" if row.cancelled else status,
         }

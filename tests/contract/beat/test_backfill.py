@@ -21,6 +21,8 @@ from celery_dynbeat import (
 )
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.store import attempts, schedules
+from celery_dynbeat.telemetry.emitting import subscribe, unsubscribe
+from celery_dynbeat.telemetry.events import FireTimesSkipped
 from celery_dynbeat.testing import ManualBeat
 from celery_dynbeat.triggers.search_budget import LOOKUP_STEPS, PLAN_STEPS
 from tests.support.applications import MINUTELY, START, application, execute
@@ -819,5 +821,39 @@ def test_a_span_that_is_too_costly_to_search_is_refused_with_a_shorter_one(sqlit
         with pytest.raises(InvalidScheduleError, match="split the span, for example") as refusal:
             mine.backfill("n", since=START - 3660 * DAY, until=START + SECOND)
 
-        assert refusal.value.field == "start"
+        assert refusal.value.field == "since"
         assert mine.backfill("n", since=START - 365 * DAY, until=START + SECOND).total == 365
+
+
+def test_the_rest_of_skipped_fire_times_is_reported_once(mine, clock, beat, next_batch):
+    reported = []
+
+    def note(event):
+        reported.append(event.count)
+
+    subscribe(note, FireTimesSkipped)
+    try:
+        mine.create("n", task="t", trigger=HOURLY, catch_up="none")
+        clock.advance(10 * HOUR)
+        beat.run_until_idle()
+        skipped = sum(reported)
+        mine.backfill("n", since=at(5), until=at(6))
+        next_batch()
+    finally:
+        unsubscribe(note, FireTimesSkipped)
+
+    assert sum(reported) == skipped
+
+
+def test_the_cancellation_of_a_backfill_releases_the_run_behind_it(mine, clock, beat, sent):
+    mine.create("n", task="t", trigger=HOURLY, overlap="buffer_one")
+    request = mine.backfill("n", since=at(-3), until=at(-1))
+    beat.run_until_idle()
+    clock.advance(HOUR)
+    beat.run_until_idle()
+    assert {run.origin for run in sent} == {"backfill"}
+
+    mine.cancel_request(request.id)
+    beat.run_until_idle()
+
+    assert sent[-1].origin == "schedule"

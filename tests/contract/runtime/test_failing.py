@@ -5,16 +5,22 @@ from functools import partial
 
 import pytest
 from sqlalchemy import create_engine, select, update
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from celery_dynbeat.common.run_ids import new_run_id
 from celery_dynbeat.common.run_states import Status
 from celery_dynbeat.db.models import Schedule
+from celery_dynbeat.db.tables import RUNS
+from celery_dynbeat.runtime import failing
 from celery_dynbeat.signals import schedule_recovered
 from celery_dynbeat.store import runs
+from celery_dynbeat.worker import outcome_recorder
 from celery_dynbeat.worker.outcome_recorder import Outcome, apply_outcome
 from tests.support.applications import MINUTELY, execute
 from tests.support.executed_statements import record_statements
 from tests.support.lock_waits import failing_waits
+from tests.support.waiting import wait_until
 from tests.support.worker_stub import WorkerStub
 
 MINUTE = timedelta(minutes=1)
@@ -194,7 +200,7 @@ def test_the_end_of_a_run_of_a_failing_schedule_does_not_wait_for_its_row(
     with failing_waits(engine) as waits, Session(holding) as holder:
         holder.scalars(select(Schedule).with_for_update()).all()
         worker.finish(run)
-        assert mine.run(run.run_id).status == "succeeded"
+        assert mine.get_run(run.run_id).status == "succeeded"
         beat.run_until_idle()
         assert mine.get("n").failing_since is not None
         holder.rollback()
@@ -269,3 +275,84 @@ def test_a_history_that_cannot_be_read_affects_no_other_schedule(
     assert mine.get("other").failing_since is not None
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
     assert [record.event for record in errors] == ["history_unreadable"]
+
+
+def test_a_success_that_is_written_during_the_correction_is_not_lost(
+    mine, clock, beat, begin, worker, monkeypatch
+):
+    run = begin()
+    mine.update("n", max_runs=1)
+    refresh = failing._refresh
+
+    def refresh_and_report(database, schedule_ids):
+        refreshed = refresh(database, schedule_ids)
+        if schedule_ids:
+            monkeypatch.undo()
+            worker.finish(run)
+        return refreshed
+
+    monkeypatch.setattr(failing, "_refresh", refresh_and_report)
+    clock.advance(SILENCE)
+    beat.run_until_idle()
+    assert failing._refresh is refresh
+    beat.run_until_idle()
+
+    assert mine.get_run(run.run_id).status == "succeeded"
+    assert mine.get("n").failing_since is None
+
+
+def test_many_schedules_that_recovered_while_beat_was_down_are_corrected_at_once(
+    mine, clock, dynbeat, beat
+):
+    count = 3 * failing.MAX_DEFERRED + 1
+    ended_at = clock.now()
+    made = mine.create_many(
+        {"name": f"n{number}", "task": "t", "trigger": timedelta(days=1)} for number in range(count)
+    )
+    ended = {
+        "owner": "user:42",
+        "task": "t",
+        "scheduled_for": ended_at,
+        "status": "succeeded",
+        "started_at": ended_at,
+        "finished_at": ended_at,
+        "attempt": 1,
+        "created_at": ended_at,
+        "origin": "schedule",
+        "retry_at": ended_at,
+    }
+    rows = [
+        {**ended, "id": new_run_id(ended_at), "schedule_id": each.id, "name": each.name}
+        for each in made
+    ]
+    with dynbeat.context.database.engine.begin() as connection:
+        connection.execute(RUNS.insert(), rows)
+        connection.execute(update(Schedule).values(failing_since=ended_at - MINUTE))
+    # Longer ago than a poll looks back.
+    clock.advance(SILENCE)
+
+    beat.run_until_idle()
+
+    assert mine.count(state="failing").count == 0
+
+
+def test_a_failure_whose_correction_failed_is_corrected_with_the_next_try(
+    mine, clock, begin, worker, monkeypatch
+):
+    run = begin()
+    mine.update("n", pause_after_failures=1)
+    clock.advance(MINUTE)
+    unreachable = OperationalError("SELECT", {}, Exception("connection lost"))
+    calls = []
+
+    def note_failure(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 1:
+            raise unreachable
+        failing.note_failure(*args, **kwargs)
+
+    monkeypatch.setattr(outcome_recorder, "note_failure", note_failure)
+    worker.finish(run, Status.FAILED)
+
+    wait_until(lambda: mine.get("n").failing_since is not None, within=20)
+    wait_until(lambda: not mine.get("n").enabled, within=20)

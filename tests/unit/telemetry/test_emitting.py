@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from celery_dynbeat.telemetry.emitting import (
@@ -153,3 +154,23 @@ def test_a_listener_of_the_transaction_gets_all_events_of_one_call_before_the_co
         unsubscribe_in_transaction(receive, Happened)
 
     assert calls == [(session, [1, 2])]
+
+
+def test_a_listener_of_the_transaction_that_raises_fails_only_for_errors_of_the_database(
+    session, received, caplog
+):
+    def fail(*_):
+        raise errors[0]
+
+    errors = [KeyError("bug")]
+    subscribe_in_transaction(fail, Happened)
+    try:
+        emit_on_commit(session, Happened(1))
+        session.commit()
+        assert received == [1]
+        assert "Happened" in caplog.text
+        errors[0] = OperationalError("INSERT", {}, Exception("gone"))
+        with pytest.raises(OperationalError):
+            emit_on_commit(session, Happened(2))
+    finally:
+        unsubscribe_in_transaction(fail, Happened)
